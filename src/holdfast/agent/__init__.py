@@ -1,0 +1,1 @@
+"""One per worker: starts the command, watches it, stops it."""

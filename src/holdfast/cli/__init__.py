@@ -1,0 +1,1 @@
+"""Reads arguments and settings, wires the rooms."""

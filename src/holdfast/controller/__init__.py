@@ -1,0 +1,1 @@
+"""The loop: inbox to core to journal to engine."""

@@ -1,0 +1,1 @@
+"""Decisions: hangs, exits, verdicts, the recovery ladder. Pure."""

@@ -1,0 +1,1 @@
+"""Orders to the world, one engine each."""

@@ -1,0 +1,1 @@
+"""The words: events, orders, states, settings. No behaviour."""

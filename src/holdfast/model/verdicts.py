@@ -1,0 +1,40 @@
+"""What went wrong, in words a person and the ladder can use: evidence, culprits, verdict."""
+
+from msgspec import Struct
+
+
+class Culprit(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who caused it. A field that is not known is None, never a guess."""
+
+    rank: int | None = None
+    worker: int | None = None
+    host: str | None = None
+    device: str | None = None
+
+
+class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing seen. `file` is relative to the job's folder; `at_s` is the job's clock."""
+
+    text: str
+    says: str = ""  # what it means, in one sentence
+    file: str = ""
+    line: int | None = None
+    at_s: float | None = None
+    signature: str = ""  # id of the rule that recognised it
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """Why a job stopped. Categories, classes and actions are those of the taxonomy (docs/words.md)."""
+
+    category: str
+    class_: str
+    title: str  # one line: what, who
+    confidence: float  # 0..1
+    action: str = "unknown"
+    advice: str = ""
+    culprits: tuple[Culprit, ...] = ()
+    first_error: Evidence | None = None
+    evidence: tuple[Evidence, ...] = ()
+
+
+UNKNOWN = Verdict(category="unknown", class_="unknown", title="nothing explains it", confidence=0.0)
