@@ -1,0 +1,151 @@
+"""Keeps a job's journal written whatever happens to the disk, and never stops the job for it.
+
+When the journal cannot be written, entries wait in bounded memory, people are told once, and writing is
+tried again now and then. Decides nothing about the job and reads no settings. For one thread.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from holdfast.journal.rows import JournalDamaged, JournalUnusable, Row
+from holdfast.journal.store import Store
+
+HELD_ROWS_MAX = 100_000
+HELD_BYTES_MAX = 32 << 20
+BATCH_ROWS_MAX = 1_000  # record() writes by itself at this many; flush() writes at most so many at once
+RETRY_S = 5.0
+LOST_KEY = "rows-lost"  # in the journal's meta: how many rows never reached it
+
+
+class Recorder:
+    """The fail-open way to a Store. Opens it at once; no method raises because of the journal.
+
+    `clock_s`: any clock that does not jump back. `say`: tells people, one sentence a call.
+    """
+
+    def __init__(self, path: Path, clock_s: Callable[[], float], say: Callable[[str], None]) -> None:
+        self._path = path
+        self._clock_s = clock_s
+        self._say = say
+        self._store: Store | None = None
+        self._held: deque[Row] = deque()
+        self._held_bytes = 0
+        self._new_meta: dict[str, bytes] = {}
+        self._trouble = ""  # why the journal is not written now; empty when it is
+        self._retry_at_s = 0.0
+        self._lost_in_trouble = 0
+        self.lost_rows = 0
+        self.flush()
+
+    @property
+    def store(self) -> Store | None:
+        """The journal, to be read; None while it cannot be opened."""
+        return self._store
+
+    @property
+    def trouble(self) -> str:
+        """Why the journal is not being written; empty when it is."""
+        return self._trouble
+
+    def record(self, row: Row) -> None:
+        """Takes the row. It is durable after the next flush() that gives back True."""
+        self._held.append(row)
+        self._held_bytes += _size_bytes(row)
+        if len(self._held) >= BATCH_ROWS_MAX:
+            self.flush()
+        while len(self._held) > HELD_ROWS_MAX or self._held_bytes > HELD_BYTES_MAX:
+            self._forget(self._held[0])
+            self.lost_rows += 1
+            self._lost_in_trouble += 1
+
+    def set_meta(self, key: str, value: bytes) -> None:
+        """A fact of the job, written with the next flush()."""
+        self._new_meta[key] = value
+
+    def flush(self) -> bool:
+        """Writes all that is held. False when the journal cannot be written now; act all the same."""
+        if self._trouble and self._clock_s() < self._retry_at_s:
+            return False
+        held_before = len(self._held)
+        try:
+            self._write_held()
+        except JournalUnusable as error:
+            self._note_trouble(error)
+            return False
+        if self._trouble:
+            self._note_recovery(held_before)
+        return True
+
+    def close(self) -> None:
+        """Tries once more to write what is held, and says so when that is lost."""
+        self._retry_at_s = self._clock_s()
+        if not self.flush() and self._held:
+            self._tell(f"{len(self._held)} entries of the record of this job are lost: {self._trouble}")
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def _write_held(self) -> None:
+        store = self._store_in_place()
+        for key, value in list(self._new_meta.items()):
+            store.set_meta(key, value)
+            del self._new_meta[key]
+        while self._held:
+            batch = list(islice(self._held, BATCH_ROWS_MAX))
+            store.append(batch)
+            for row in batch:
+                self._forget(row)
+
+    def _store_in_place(self) -> Store:
+        """The store, opened if need be, and made anew when its file was removed. raises: JournalUnusable"""
+        if self._store is None:
+            self._store = Store.open(self._path)
+            if self._store.salvaged:
+                self._tell(self._store.salvaged)
+        elif self._store.vanished():
+            self._store.write_anew()
+            self._store.close()
+            self._store = None
+            self._store = Store.open(self._path)
+            self._tell(
+                f"the journal {self._path} was removed while in use: it has been made anew, "
+                f"with the {self._store.last_seq} entries it had"
+            )
+        elif self._store.displaced():
+            raise JournalUnusable(f"another file stands at {self._path}; remove it if no other run uses it")
+        return self._store
+
+    def _note_trouble(self, error: JournalUnusable) -> None:
+        self._retry_at_s = self._clock_s() + RETRY_S
+        if isinstance(error, JournalDamaged) and self._store is not None:
+            self._store.close()  # opening it again repairs it
+            self._store = None
+        if not self._trouble:
+            self._tell(
+                f"the record of this job is not being written: {error}: training goes on; "
+                f"up to {HELD_ROWS_MAX} entries wait in memory, older ones are lost"
+            )
+        self._trouble = str(error)
+
+    def _note_recovery(self, written: int) -> None:
+        lost = self._lost_in_trouble
+        told = f"the record of this job is being written again: {written} entries that waited are in it"
+        self._tell(f"{told}, {lost} are lost" if lost else told)
+        if lost:
+            self.set_meta(LOST_KEY, b"%d" % self.lost_rows)
+        self._trouble, self._lost_in_trouble = "", 0
+
+    def _forget(self, row: Row) -> None:
+        self._held.popleft()
+        self._held_bytes -= _size_bytes(row)
+
+    def _tell(self, sentence: str) -> None:
+        with suppress(OSError):  # a console that is gone must not stop the record
+            self._say(sentence)
+
+
+def _size_bytes(row: Row) -> int:
+    return len(row.event) + len(row.orders) + len(row.why) + len(row.kind)

@@ -1,0 +1,231 @@
+"""Makes a journal file ready for writing: creates it, looks it through, and rebuilds it when damaged.
+
+A damaged file is never written to and never deleted: what can be proven true goes into a fresh file, and
+the damaged one stays beside it. Every step can be killed and is finished by the next opening.
+"""
+
+import os
+import sqlite3
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from holdfast.journal.rows import (
+    FILE_HEADER,
+    INSERT_ENTRY,
+    INSERT_META,
+    PAGE_BYTES,
+    SCHEMA,
+    SCHEMA_VERSION,
+    VERSION_KEY,
+    JournalDamaged,
+    NewerJournal,
+    RawEntry,
+    SealedEntry,
+    Tail,
+    chain_of,
+    is_damage,
+    meta_crc,
+)
+from holdfast.journal.wreck import Wreck
+
+CHUNK_ROWS = 4096
+_BUILDING, _BUILT = ".building", ".built"
+_SCHEMA_QUERY = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL"
+_CHUNK_QUERY = (
+    "SELECT at_s, kind, event, orders, why, seq, chain FROM entries WHERE seq > ? ORDER BY seq LIMIT ?"
+)
+
+
+class Ready(Struct, frozen=True):
+    """A journal file that can be opened for writing. `salvaged`: for people; empty when nothing was wrong."""
+
+    tail: Tail
+    salvaged: str = ""
+
+
+def make_ready(path: Path) -> Ready:
+    """Sees to it that a sound journal lies at `path`.
+
+    raises: NewerJournal; OSError or sqlite3.Error when the disk or the folder does not allow it
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    put_in_place(path)
+    if not path.exists() and not _log_of(path).exists():
+        build(path, (), {})
+        put_in_place(path)
+        return Ready(Tail())
+    try:
+        return Ready(_looked_through(path))
+    except (JournalDamaged, sqlite3.DatabaseError) as error:
+        if not (isinstance(error, JournalDamaged) or is_damage(error)):
+            raise
+        return _salvaged(path, str(error))
+
+
+def build(path: Path, entries: Iterable[RawEntry], meta: Mapping[str, bytes]) -> Tail:
+    """Writes a whole journal beside `path`, for put_in_place() to move there.
+
+    `meta` is looked at after the entries: a wreck knows it only when it is through.
+    raises: NewerJournal; OSError or sqlite3.Error, leaving nothing behind
+    """
+    target = Path(f"{path}{_BUILDING}")
+    _remove(target)
+    try:
+        tail = _written(target, entries, meta)
+        check_version(path, meta)
+        with target.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(target, f"{path}{_BUILT}")
+    except (OSError, sqlite3.Error):
+        _remove(target)
+        raise
+    return tail
+
+
+def put_in_place(path: Path) -> Path | None:
+    """If a built journal waits, moves the old one and its log aside and the new one in. Where the old one is."""
+    built = Path(f"{path}{_BUILT}")
+    if not built.exists():
+        return None
+    kept = _aside(path)
+    if path.exists():
+        os.replace(path, kept)
+    # The log must be gone before the new file stands there: SQLite would play it into the new one.
+    if _log_of(path).exists():
+        os.replace(_log_of(path), _log_of(kept))
+    Path(f"{path}-shm").unlink(missing_ok=True)
+    os.replace(built, path)
+    return kept
+
+
+def connected(path: Path, mode: str) -> sqlite3.Connection:
+    """A connection without hidden transactions. `mode`: rw, rwc, ro or immutable."""
+    how = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?{how}", uri=True, isolation_level=None, check_same_thread=False
+    )
+
+
+def sealed_chunks(connection: sqlite3.Connection, after_seq: int) -> Iterator[list[SealedEntry]]:
+    """Entries after `after_seq`, in pieces: no read transaction stays open between them."""
+    while chunk := connection.execute(_CHUNK_QUERY, (after_seq, CHUNK_ROWS)).fetchall():
+        yield chunk
+        after_seq = chunk[-1][5]
+
+
+def proven(chunk: list[SealedEntry], tail: Tail) -> tuple[list[SealedEntry], Tail]:
+    """As many entries as follow `tail` and each other, and the last of them."""
+    seq, chain, good = tail.seq, tail.chain, 0
+    # A damaged page can bring other types than the columns have.
+    with suppress(AttributeError, TypeError, struct.error):
+        for at_s, kind, event, orders, why, found_seq, found_chain in chunk:
+            if found_seq != seq + 1 or found_chain != chain_of(
+                chain, found_seq, at_s, kind, event, orders, why
+            ):
+                break
+            seq, chain, good = found_seq, found_chain, good + 1
+    return chunk[:good], Tail(seq, chain)
+
+
+def read_meta(connection: sqlite3.Connection) -> dict[str, bytes]:
+    """The newest value of each key. raises: JournalDamaged"""
+    rows = connection.execute("SELECT key, value, crc FROM meta ORDER BY id").fetchall()
+    for key, value, crc in rows:
+        if not isinstance(key, str) or not isinstance(value, bytes) or crc != meta_crc(key, value):
+            raise JournalDamaged(f"the value of {key!r} is not what was written")
+    return {key: value for key, value, _ in rows}
+
+
+def check_version(path: Path, meta: Mapping[str, bytes]) -> None:
+    """raises: NewerJournal"""
+    version = int(meta.get(VERSION_KEY, b"0"))
+    if version > SCHEMA_VERSION:
+        raise NewerJournal(path, version)
+
+
+def _looked_through(path: Path) -> Tail:
+    """The tail of a journal in which every byte that matters was read. raises: JournalDamaged, sqlite3.Error"""
+    if _first_bytes(path) != FILE_HEADER:
+        raise JournalDamaged("the file does not begin as a journal does")
+    # Read-only, so that closing it does not merge a damaged log into the file.
+    with closing(connected(path, "ro")) as connection:
+        check_version(path, read_meta(connection))
+        if [sql for (sql,) in connection.execute(_SCHEMA_QUERY)] != list(SCHEMA):
+            raise JournalDamaged("its tables are not those of a journal")
+        tail = _proven_tail(connection)
+        (complaint,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if complaint != "ok":
+            raise JournalDamaged(complaint)
+        with closing(Wreck(path)) as wreck:
+            if wreck.log_goes_on_after(tail):
+                raise JournalDamaged(f"its write-ahead log is damaged after entry {tail.seq}")
+    return tail
+
+
+def _proven_tail(connection: sqlite3.Connection) -> Tail:
+    tail = Tail()
+    for chunk in sealed_chunks(connection, after_seq=0):
+        good, tail = proven(chunk, tail)
+        if len(good) < len(chunk):
+            raise JournalDamaged(f"the entry after {tail.seq} is not what was written")
+    return tail
+
+
+def _salvaged(path: Path, why: str) -> Ready:
+    with closing(Wreck(path)) as wreck:
+        tail = build(path, wreck.entries(), wreck.meta)
+    kept = put_in_place(path)
+    told = f"the journal {path} was damaged ({why}): {tail.seq} entries were saved into a fresh file"
+    if wreck.beyond:
+        told += f", {wreck.beyond} later ones could be read but do not join on to them"
+    return Ready(tail, f"{told}; the damaged file is kept as {kept}")
+
+
+def _written(target: Path, entries: Iterable[RawEntry], meta: Mapping[str, bytes]) -> Tail:
+    tail = Tail()
+    with closing(connected(target, "rwc")) as connection:
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute("PRAGMA journal_mode = MEMORY")
+        connection.execute("PRAGMA synchronous = OFF")  # one fsync at the end does for all
+        connection.execute("BEGIN")
+        for statement in SCHEMA:
+            connection.execute(statement)
+        for entry in entries:
+            chain = chain_of(tail.chain, entry[5], *entry[:5])
+            connection.execute(INSERT_ENTRY, (*entry, chain))
+            tail = Tail(entry[5], chain)
+        for key, value in {**meta, VERSION_KEY: b"%d" % SCHEMA_VERSION}.items():
+            connection.execute(INSERT_META, (key, value, meta_crc(key, value)))
+        connection.execute("COMMIT")
+        connection.execute("PRAGMA journal_mode = WAL")
+    return tail
+
+
+def _remove(target: Path) -> None:
+    for leftover in ("", "-journal", "-wal", "-shm"):
+        Path(f"{target}{leftover}").unlink(missing_ok=True)
+
+
+def _first_bytes(path: Path) -> bytes:
+    if not path.exists():
+        return b""
+    with path.open("rb") as file:
+        return file.read(len(FILE_HEADER))
+
+
+def _aside(path: Path) -> Path:
+    """The name to keep a damaged file under. A log left alone by a kill goes to the file it belongs to."""
+    number = 1
+    while Path(f"{path}.damaged-{number}").exists() or Path(f"{path}.damaged-{number}-wal").exists():
+        number += 1
+    orphan = _log_of(path).exists() and not path.exists() and number > 1
+    before = Path(f"{path}.damaged-{number - 1}")
+    return before if orphan and not _log_of(before).exists() else Path(f"{path}.damaged-{number}")
+
+
+def _log_of(path: Path) -> Path:
+    return Path(f"{path}-wal")

@@ -1,0 +1,315 @@
+"""The journal of one job: entries in a SQLite file, only ever appended, readable while they are written.
+
+What `append` returned survives a kill of this process at any moment: it is in the kernel's hands by then.
+It is not forced to the disk each time (synchronous=NORMAL), since a busy disk would hold up the loop for
+seconds: after a power cut or a kernel crash the entries of the last moments can be missing, at most those
+since SQLite last moved its log into the main file (about 4 MB of pages). The file stays sound, the entries
+stay without a gap. One writer at a time: the caller holds the job's lock.
+
+Never changes or removes an entry; triggers in the file refuse it too.
+"""
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from holdfast.journal.repair import (
+    build,
+    check_version,
+    connected,
+    make_ready,
+    proven,
+    read_meta,
+    sealed_chunks,
+)
+from holdfast.journal.rows import (
+    INSERT_ENTRY,
+    INSERT_META,
+    Entry,
+    JournalDamaged,
+    JournalUnusable,
+    NewerJournal,
+    RawEntry,
+    Row,
+    SealedEntry,
+    Tail,
+    is_damage,
+    meta_crc,
+    seal,
+    unusable,
+    writable,
+)
+
+__all__ = [
+    "Entry",
+    "JournalDamaged",
+    "JournalUnusable",
+    "NewerJournal",
+    "Reader",
+    "Row",
+    "Store",
+    "open_reader",
+]
+
+
+class Store:
+    """The writing side. For one thread at a time. After an error the next call tries again."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, tail: Tail, salvaged: str) -> None:
+        self.path = path
+        self.salvaged = salvaged  # what was repaired on opening, for people; empty when nothing was
+        self._connection = connection
+        self._tail = tail
+        self._identity = _identity(path)
+
+    @staticmethod
+    def open(path: Path) -> "Store":
+        """Opens the journal at `path`; creates it and its folder where missing, repairs it where damaged.
+
+        Reads it through once: about a second for a million entries.
+        raises: NewerJournal; JournalUnusable when the folder or the disk does not allow writing
+        """
+        try:
+            ready = make_ready(path)
+            return Store(path, _connected_for_writing(path), ready.tail, ready.salvaged)
+        except (OSError, sqlite3.Error) as error:
+            raise unusable(f"the journal {path} cannot be opened", error) from error
+
+    def append(self, rows: Sequence[Row]) -> int:
+        """Writes all the rows or none, and gives back the last seq. raises: JournalUnusable"""
+        tail, batch = self._tail, list[SealedEntry]()
+        for row in rows:
+            batch.append(seal(row, tail))
+            tail = Tail(*batch[-1][5:])
+        if batch:
+            self._write(INSERT_ENTRY, batch)
+            self._tail = tail
+        return tail.seq
+
+    def set_meta(self, key: str, value: bytes) -> None:
+        """A fact of the job, such as its policy. Each value stays in the file; the newest counts.
+
+        raises: JournalUnusable
+        """
+        key = writable(key)
+        self._write(INSERT_META, [(key, value, meta_crc(key, value))])
+
+    def meta(self, key: str) -> bytes | None:
+        return self.all_meta().get(key)
+
+    def all_meta(self) -> dict[str, bytes]:
+        """raises: JournalUnusable"""
+        try:
+            return read_meta(self._connection)
+        except sqlite3.Error as error:
+            raise unusable(f"the journal {self.path} cannot be read", error) from error
+
+    def read(self, after_seq: int = 0, *, kinds: Sequence[str] = ()) -> Iterator[Entry]:
+        """Entries in order, those appended meanwhile too. No `kinds`: all. raises: JournalUnusable"""
+        for raw in self.read_raw(after_seq):
+            if not kinds or raw[1] in kinds:
+                yield Entry(*raw)
+
+    def read_raw(self, after_seq: int = 0) -> Iterator[RawEntry]:
+        """As read(), as plain tuples in the order of Entry's fields: for replays of very many."""
+        try:
+            for chunk in sealed_chunks(self._connection, after_seq):
+                for entry in chunk:
+                    yield entry[:6]
+        except sqlite3.Error as error:
+            raise unusable(f"the journal {self.path} cannot be read", error) from error
+
+    @property
+    def last_seq(self) -> int:
+        return self._tail.seq
+
+    def displaced(self) -> bool:
+        """Whether the file at the path is not, or no longer, the one that is written to."""
+        return _identity(self.path) != self._identity
+
+    def vanished(self) -> bool:
+        """Whether nothing can be found at the path: someone removed the state folder."""
+        return _identity(self.path) is None
+
+    def write_anew(self) -> None:
+        """After someone removed the folder: writes all of it beside its path again.
+
+        The removed file lives until it is closed, so nothing that was written is lost. Close this store
+        before opening the path again: SQLite removes the log by its name, and must not meet the new one's.
+        raises: JournalUnusable
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            build(self.path, self._readable(), self.all_meta())
+        except (OSError, sqlite3.Error) as error:
+            raise unusable(f"the journal {self.path} cannot be made anew", error) from error
+
+    def close(self) -> None:
+        """Never raises: what append returned is safe without it."""
+        with suppress(sqlite3.Error):
+            self._connection.close()
+
+    def _readable(self) -> Iterator[RawEntry]:
+        with suppress(JournalUnusable):
+            yield from self.read_raw()
+
+    def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._connection.executemany(statement, rows)
+                self._connection.execute("COMMIT")
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise unusable(f"the journal {self.path} cannot be written", error) from error
+
+
+class Reader:
+    """The reading side: never writes, and works beside a writer, after a dead one, and in a read-only folder."""
+
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, copy: TemporaryDirectory[str] | None
+    ) -> None:
+        self.path = path
+        self.damage = ""  # for people: where reading stopped early and why; empty while all is well
+        self._connection = connection
+        self._copy = copy
+
+    def read(self, after_seq: int = 0, *, kinds: Sequence[str] = ()) -> Iterator[Entry]:
+        """Entries in order. Ends at the first damaged one, and says so in `damage`."""
+        for raw in self.read_raw(after_seq):
+            if not kinds or raw[1] in kinds:
+                yield Entry(*raw)
+
+    def read_raw(self, after_seq: int = 0) -> Iterator[RawEntry]:
+        """As read(), as plain tuples in the order of Entry's fields."""
+        try:
+            tail = Tail() if after_seq <= 0 else self._tail_at(after_seq)
+            if tail is None:
+                return  # the journal does not reach that far
+            for chunk in sealed_chunks(self._connection, after_seq):
+                good, tail = proven(chunk, tail)
+                for entry in good:
+                    yield entry[:6]
+                if len(good) < len(chunk):
+                    self.damage = f"{self.path} is damaged after entry {tail.seq}: the rest is not shown"
+                    return
+        except sqlite3.Error as error:
+            self.damage = f"{self.path} could not be read to its end: {error}"
+
+    def meta(self, key: str) -> bytes | None:
+        """raises: JournalUnusable"""
+        return self.all_meta().get(key)
+
+    def all_meta(self) -> dict[str, bytes]:
+        """raises: JournalUnusable"""
+        try:
+            return read_meta(self._connection)
+        except sqlite3.Error as error:
+            raise unusable(f"the journal {self.path} cannot be read", error) from error
+
+    @property
+    def last_seq(self) -> int:
+        """raises: JournalUnusable"""
+        try:
+            (seq,) = self._connection.execute("SELECT coalesce(max(seq), 0) FROM entries").fetchone()
+        except sqlite3.Error as error:
+            raise unusable(f"the journal {self.path} cannot be read", error) from error
+        return int(seq)
+
+    def close(self) -> None:
+        with suppress(sqlite3.Error):
+            self._connection.close()
+        if self._copy is not None:
+            self._copy.cleanup()
+
+    def _tail_at(self, seq: int) -> Tail | None:
+        found = self._connection.execute("SELECT seq, chain FROM entries WHERE seq = ?", (seq,)).fetchone()
+        return Tail(*found) if found else None
+
+
+def open_reader(path: Path) -> Reader:
+    """Opens an existing journal for reading; of a damaged one, what can be read. raises: NewerJournal, JournalUnusable"""
+    if not path.is_file():
+        raise JournalUnusable(f"there is no journal at {path}")
+    try:
+        try:
+            return _reader(path, connected(path, "ro"))
+        except (JournalDamaged, sqlite3.DatabaseError) as error:
+            return _reader_aside(path, error)
+    except (OSError, sqlite3.Error) as error:
+        raise unusable(f"the journal {path} cannot be read", error) from error
+
+
+def _reader_aside(path: Path, error: Exception) -> Reader:
+    """A reader that needs nothing from the folder but its bytes.
+
+    For a folder where SQLite can make no index of the log, and for a damaged file.
+    raises: OSError, sqlite3.Error
+    """
+    log = Path(f"{path}-wal")
+    no_index = getattr(error, "sqlite_errorcode", 0) & 0xFF in (
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+    )
+    if not (no_index or isinstance(error, JournalDamaged) or is_damage(error)):
+        raise error
+    if no_index and not (log.exists() and log.stat().st_size):
+        return _reader(path, connected(path, "immutable"))
+    copy = TemporaryDirectory(prefix="holdfast-journal-")
+    try:
+        target = Path(copy.name, path.name)
+        for source in (path, log):
+            if source.exists():
+                shutil.copyfile(source, Path(copy.name, source.name))
+        ready = make_ready(target)
+        reader = _reader(path, connected(target, "ro"), copy)
+    except (OSError, sqlite3.Error):
+        copy.cleanup()
+        raise
+    if ready.salvaged:
+        reader.damage = f"{path} is damaged: only its first {ready.tail.seq} entries can be read"
+    return reader
+
+
+def _reader(
+    path: Path, connection: sqlite3.Connection, copy: TemporaryDirectory[str] | None = None
+) -> Reader:
+    """A reader whose connection has been tried. raises: NewerJournal, JournalDamaged, sqlite3.Error"""
+    try:
+        check_version(path, read_meta(connection))
+        connection.execute("SELECT seq FROM entries LIMIT 1").fetchone()
+    except (OSError, sqlite3.Error):
+        connection.close()
+        raise
+    return Reader(path, connection, copy)
+
+
+def _connected_for_writing(path: Path) -> sqlite3.Connection:
+    connection = connected(path, "rw")
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        # A read-only file is refused now, rather than at the first append. BEGIN alone would let it pass.
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("PRAGMA user_version = 0")
+        connection.execute("ROLLBACK")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells this file from another of the same name; None when there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

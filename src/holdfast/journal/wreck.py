@@ -1,0 +1,232 @@
+"""Reads the entries out of a journal that SQLite can no longer read: page by page, from the raw files.
+
+Every table page found in the main file and in the committed part of the write-ahead log is looked at,
+whether or not the tree still leads to it; the chain of the entries says which rows are true and where they
+belong. Only reads, never writes.
+
+source: https://www.sqlite.org/fileformat2.html (b-tree pages, record format, the write-ahead log)
+"""
+
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from io import BufferedReader
+from pathlib import Path
+from typing import TypeAlias
+
+from holdfast.journal.rows import PAGE_BYTES, RawEntry, Tail, chain_of, meta_crc
+
+_TABLE_LEAF = 0x0D
+_WAL_HEAD_BYTES = 32
+_FRAME_HEAD = struct.Struct(
+    ">IIII"
+)  # page number, pages after a commit (0: none), two salts; checksums follow
+_FRAME_HEAD_BYTES = 24
+_LOCAL_BYTES_MAX = PAGE_BYTES - 35
+_LOCAL_BYTES_MIN = (PAGE_BYTES - 12) * 32 // 255 - 23
+_INT_BYTES = (0, 1, 2, 3, 4, 6, 8)
+_PAGES_AT_HAND = 64
+
+_Value: TypeAlias = None | int | float | bytes | str
+
+
+class Wreck:
+    """The raw files of one journal. A page has an index: those of the main file from 0, then the log's frames."""
+
+    def __init__(self, path: Path) -> None:
+        self._main = _opened(path)
+        self._wal = _opened(Path(f"{path}-wal"))
+        self._main_pages = -(-_size_bytes(self._main) // PAGE_BYTES)
+        self._frames = self._committed_frames()
+        self._frame_of_page = {number: frame for frame, number in self._frames.items()}
+        self._at_hand: dict[int, bytes] = {}
+        self.meta: dict[str, bytes] = {}  # complete when entries() is through
+        self.beyond = 0  # rows seen that do not join on to the ones before; counted when entries() is through
+
+    def close(self) -> None:
+        for file in (self._main, self._wal):
+            if file is not None:
+                file.close()
+
+    def entries(self) -> Iterator[RawEntry]:
+        """All entries from seq 1 as far as each can be read and proven."""
+        tail, metas, loose = Tail(), dict[int, tuple[str, bytes]](), set[int]()
+        for place in self._places([*range(self._main_pages), *self._frame_indexes()], after_seq=0):
+            match self._columns(place):
+                case [None, float() | int(), str(), bytes(), bytes(), str(), int() as chain] as columns:
+                    entry = _joined(columns, place >> 60, tail)
+                    if entry is not None:
+                        tail = Tail(entry[-1], chain)
+                        yield entry
+                    elif place >> 60 > tail.seq:
+                        loose.add(place >> 60)
+                case [None, str() as key, bytes() as value, int() as crc] if crc == meta_crc(key, value):
+                    metas[place >> 60] = (key, value)
+        self.meta.update(metas[id_] for id_ in sorted(metas))
+        self.beyond = sum(seq > tail.seq for seq in loose)
+
+    def log_goes_on_after(self, tail: Tail) -> bool:
+        """Whether the write-ahead log holds a committed entry after `tail`.
+
+        SQLite ends the log silently at the first frame it finds damaged, and forgets what comes after.
+        """
+        for place in self._places(self._frame_indexes(), after_seq=tail.seq):
+            if place >> 60 > tail.seq + 1:
+                return False
+            columns = self._columns(place)
+            if len(columns) == 7 and _joined(columns, place >> 60, tail) is not None:
+                return True
+        return False
+
+    def _frame_indexes(self) -> list[int]:
+        return [self._main_pages + frame for frame in self._frames]
+
+    def _places(self, pages: list[int], after_seq: int) -> list[int]:
+        """Where rows lie, by seq: (seq << 60) | (page index << 12) | offset in the page.
+
+        One int a row, since a journal of a million entries must not need a gigabyte here.
+        """
+        places = []
+        for index in pages:
+            for seq, offset in _cells(self._page(index)):
+                if seq > after_seq:
+                    places.append(seq << 60 | index << 12 | offset)
+        return sorted(places)
+
+    def _committed_frames(self) -> dict[int, int]:
+        """The number of the page in each frame of the log that a commit of the same generation follows.
+
+        Frames without a commit after them were never acknowledged: a writer died in the midst of them.
+        """
+        heads = []
+        for frame in range(-(-max(0, _size_bytes(self._wal) - _WAL_HEAD_BYTES) // _frame_bytes())):
+            head = _read(self._wal, _WAL_HEAD_BYTES + frame * _frame_bytes(), _FRAME_HEAD.size)
+            heads.append(_FRAME_HEAD.unpack(head.ljust(_FRAME_HEAD.size, b"\0")))
+        last_commit = {head[2:]: frame for frame, head in enumerate(heads) if head[1]}
+        return {frame: head[0] for frame, head in enumerate(heads) if frame <= last_commit.get(head[2:], -1)}
+
+    def _page(self, index: int) -> bytes:
+        page = self._at_hand.get(index)
+        if page is None:
+            while len(self._at_hand) >= _PAGES_AT_HAND:
+                del self._at_hand[next(iter(self._at_hand))]
+            # The margin: a number read from the last bytes of a damaged page may reach past its end.
+            page = self._at_hand[index] = self._read_page(index).ljust(PAGE_BYTES + 20, b"\0")
+        return page
+
+    def _read_page(self, index: int) -> bytes:
+        if index < self._main_pages:
+            return _read(self._main, index * PAGE_BYTES, PAGE_BYTES)
+        frame_at = _WAL_HEAD_BYTES + (index - self._main_pages) * _frame_bytes()
+        return _read(self._wal, frame_at + _FRAME_HEAD_BYTES, PAGE_BYTES)
+
+    def _columns(self, place: int) -> list[_Value]:
+        """The values of the row at this place; [] when it is no row."""
+        payload = self._payload(self._page(place >> 12 & (1 << 48) - 1), place & 0xFFF)
+        with suppress(IndexError, UnicodeDecodeError, struct.error):
+            return _record(payload)
+        return []
+
+    def _payload(self, page: bytes, offset: int) -> bytes:
+        size_bytes, at = _varint(page, offset)
+        _, at = _varint(page, at)
+        if size_bytes <= _LOCAL_BYTES_MAX:
+            return page[at : at + size_bytes]
+        local = _LOCAL_BYTES_MIN + (size_bytes - _LOCAL_BYTES_MIN) % (PAGE_BYTES - 4)
+        local = local if local <= _LOCAL_BYTES_MAX else _LOCAL_BYTES_MIN
+        overflow = int.from_bytes(page[at + local : at + local + 4], "big")
+        return page[at : at + local] + self._overflow(overflow, size_bytes - local)
+
+    def _overflow(self, number: int, size_bytes: int) -> bytes:
+        parts = []
+        while size_bytes > 0 and number:
+            frame = self._frame_of_page.get(number)
+            if frame is None and number > self._main_pages:
+                return b""
+            page = self._page(number - 1 if frame is None else self._main_pages + frame)
+            parts.append(page[4 : 4 + size_bytes])
+            size_bytes -= PAGE_BYTES - 4
+            number = int.from_bytes(page[:4], "big")
+        return b"".join(parts)
+
+
+def _joined(columns: list[_Value], seq: int, tail: Tail) -> RawEntry | None:
+    """The row as an entry, if it is the one that follows `tail`."""
+    match columns:
+        case [None, float() | int() as at_s, str() as kind, bytes() as event, bytes() as orders, str() as why,
+              chain]:  # fmt: skip
+            true = seq == tail.seq + 1 and chain == chain_of(tail.chain, seq, at_s, kind, event, orders, why)
+            return (float(at_s), kind, event, orders, why, seq) if true else None
+    return None
+
+
+def _cells(page: bytes) -> Iterator[tuple[int, int]]:
+    """The row id and the offset of each row in a page of a table; nothing for other pages."""
+    if page[0] != _TABLE_LEAF:
+        return
+    count = min(int.from_bytes(page[3:5], "big"), (PAGE_BYTES - 8) // 2)
+    for offset in struct.unpack_from(f">{count}H", page, 8):
+        if 8 < offset < PAGE_BYTES:
+            yield _varint(page, _varint(page, offset)[1])[0], offset
+
+
+def _record(payload: bytes) -> list[_Value]:
+    """The columns of a record: a header of serial types, then the values."""
+    head_bytes, at = _varint(payload, 0)
+    body, values = head_bytes, list[_Value]()
+    while at < head_bytes:
+        serial, at = _varint(payload, at)
+        size_bytes = _value_bytes(serial)
+        values.append(_value(serial, payload[body : body + size_bytes], size_bytes))
+        body += size_bytes
+    return values
+
+
+def _value_bytes(serial: int) -> int:
+    if serial >= 12:
+        return (serial - 12) // 2
+    return _INT_BYTES[serial] if serial < 7 else 8 if serial == 7 else 0
+
+
+def _value(serial: int, content: bytes, size_bytes: int) -> _Value:
+    if len(content) < size_bytes:
+        raise IndexError("the value is cut off")
+    if serial >= 12:
+        return content.decode() if serial % 2 else content
+    if serial == 7:
+        return float(struct.unpack(">d", content)[0])
+    if serial in (8, 9):
+        return serial - 8
+    return None if serial == 0 else int.from_bytes(content, "big", signed=True)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A variable-length integer and the offset after it. Row ids are never negative here."""
+    value = 0
+    for shift in range(8):
+        byte = data[at + shift]
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:
+            return value, at + shift + 1
+    return value << 8 | data[at + 8], at + 9
+
+
+def _frame_bytes() -> int:
+    return _FRAME_HEAD_BYTES + PAGE_BYTES
+
+
+def _opened(path: Path) -> BufferedReader | None:
+    return path.open("rb") if path.is_file() else None
+
+
+def _size_bytes(file: BufferedReader | None) -> int:
+    return file.seek(0, 2) if file is not None else 0
+
+
+def _read(file: BufferedReader | None, at: int, size_bytes: int) -> bytes:
+    """Up to `size_bytes` bytes; fewer at the file's end, none where the disk cannot read."""
+    if file is not None:
+        with suppress(OSError):
+            file.seek(at)
+            return file.read(size_bytes)
+    return b""
