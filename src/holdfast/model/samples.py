@@ -1,29 +1,53 @@
 """What is read about one rank, once a second, and what a detector says of it."""
 
+from typing import Literal
+
 from msgspec import Struct
+
+GONE_STATES = frozenset("ZX")  # the process has ended: still to be reaped, or no longer there
 
 
 class RankSample(Struct, frozen=True, kw_only=True):
     """One rank at one moment. Counters only grow while the process lives; None: could not be read.
 
     `at_s`: the job's clock, seconds. Times in seconds, sizes in bytes.
+    Where ranks share one log file, `log_bytes` is 0 in all of them but one, which carries the size of that file.
     """
 
     at_s: float
     rank: int
     pid: int
-    state: str  # one letter of proc(5): R S D T t Z X; "?" when the process is gone or unreadable
+    state: str  # one letter of proc(5): R S D I T t Z; X: the process is gone; ?: it may not be read
     main_cpu_s: float | None = None  # main thread, user + system
     tree_cpu_s: float | None = None  # the process and all below it, every thread
     io_bytes: int | None = None  # rchar + wchar of /proc/PID/io, over the process and all below it
     disk_bytes: int | None = None  # read_bytes + write_bytes, likewise
     wait_channel: str = ""  # /proc/PID/wchan of the main thread; "" when unknown or running
-    log_bytes: int = 0  # size of what the rank has written to its own output; 0 where ranks share one file
+    blocked_children: int = 0  # processes below it in state D, among those read for this sample
+    log_bytes: int = 0  # size of what the rank has written to its own output
     step: int | None = None  # the last step its log named
+    exit_code: int | None = None  # once it is known; -N: killed by signal N
 
 
 class Stack(Struct, frozen=True, kw_only=True):
     """The Python stack of one rank's main thread, innermost frame first."""
 
     rank: int
-    frames: tuple[str, ...]  # "file.py:88 function"
+    frames: tuple[str, ...]  # "path/of/file.py:88 function"
+
+
+# stopped: a rank in state T; blocked-io: in state D; quiet: nobody runs; spinning: a few run, the others wait;
+# silent: something runs, but no step, line or byte; exit-hang: some ranks ended, the others do not.
+HangKind = Literal["stopped", "blocked-io", "quiet", "spinning", "silent", "exit-hang"]
+
+
+class Hang(Struct, frozen=True, kw_only=True):
+    """A hang, confirmed. `culprits` is empty where what was seen does not tell one rank from the others."""
+
+    kind: HangKind
+    culprits: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = ()
+    since_s: float  # the last sign of life, on the job's clock
+    why: str
+    confidence: float  # 0..1
+    seen: tuple[RankSample, ...] = ()

@@ -1,0 +1,150 @@
+"""Says which rank the others wait for: first from samples, then from Python stacks.
+
+Pure. It names ranks only where they clearly differ from most, and nobody where that is not so.
+It knows which calls wait for other ranks, and nothing of process groups or sequence numbers.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from holdfast.model.samples import Hang, RankSample, Stack
+
+SLEEP_CHANNELS = ("hrtimer_nanosleep", "do_nanosleep")
+RANKS_NAMED_MAX = 8
+INNERMOST = 4  # frames in which a wait for other ranks shows: barrier <- wrapper <- logger <- user
+
+# "path:line function" of a wait for other ranks. Seen on torch 2.13, gloo: a rank of a DDP job waits in
+# torch/autograd/graph.py _engine_run_backward; one in a collective, under torch/distributed/.
+WAITS = re.compile(
+    r"torch/autograd/graph\.py:\d+ _engine_run_backward"
+    r"|torch/distributed/\S*\.py:\d+ "
+    r"|torch/nn/parallel/distributed\.py:\d+ "
+    r"|torch/cuda/(__init__|streams)\.py:\d+ (synchronize|wait)"
+    r"|(deepspeed/(comm|runtime/zero)|horovod|c10d|jax/_src/distributed)\S*\.py:\d+ "
+)
+# Under torch/distributed/ too, but this is where programs start, not where they wait.
+LAUNCHES = re.compile(r"torch/distributed/(run|launch|elastic|launcher)\b")
+LIBRARIES = re.compile(r"/(site|dist)-packages/|/lib(64)?/python\d|^<|^torch/")
+
+
+def minority(seen: Iterable[RankSample]) -> tuple[int, ...]:
+    """Ranks that clearly differ from most by state and wait channel; none where that is not clear.
+
+    The others must wait as ranks wait for each other: a majority asleep, running or gone proves nothing.
+    """
+    ways = {sample.rank: (sample.state, sample.wait_channel) for sample in seen if sample.state not in "ZX?"}
+    odd = _odd_ones(ways)
+    usual = [way for rank, way in ways.items() if rank not in odd]
+    waits = usual and usual[0][0] in "SI" and not usual[0][1].startswith(SLEEP_CHANNELS)
+    return odd if waits else ()
+
+
+def refine(hang: Hang, stacks: Sequence[Stack]) -> Hang:
+    """The hang with what the ranks' stacks say: who waits where, and who does not.
+
+    Knowledge of what a wait looks like decides first, so that it works with two ranks; then a clear minority, by
+    innermost frame, or, where all wait, by the user's own line. A stopped or blocked rank, and one that lives on
+    after the others, stays the culprit: its stack cannot be had, or says no more.
+    """
+    frames = {stack.rank: stack.frames for stack in stacks if stack.frames}
+    if not frames:
+        return hang
+    if hang.kind in ("stopped", "blocked-io", "exit-hang"):
+        return replace(hang, why=_why(hang, frames, hang.culprits))
+    culprits = _by_stacks(frames)
+    if not culprits:
+        return replace(hang, why=_why(hang, frames, hang.culprits))
+    agreed = set(culprits) == set(hang.culprits)
+    known = {*frames, *hang.waiting, *hang.culprits}
+    return replace(
+        hang,
+        culprits=culprits,
+        waiting=tuple(sorted(known - set(culprits))),
+        why=_why(hang, frames, culprits),
+        confidence=max(hang.confidence, 0.95 if agreed else 0.9),
+    )
+
+
+def _by_stacks(frames: Mapping[int, tuple[str, ...]]) -> tuple[int, ...]:
+    waiting = {rank for rank, stack in frames.items() if waits_for_others(stack)}
+    others = tuple(sorted(frames.keys() - waiting))
+    if waiting and others:
+        return others if len(others) <= len(waiting) else ()
+    if not waiting:
+        return _odd_ones({rank: stack[0] for rank, stack in frames.items()})
+    return _odd_ones({rank: users_frame(stack) for rank, stack in frames.items()})
+
+
+def _odd_ones(ways: Mapping[int, Hashable]) -> tuple[int, ...]:
+    """Those that differ from the most common way, where it has at least two and twice as many as they are."""
+    if not ways:
+        return ()
+    (usual, many), *_ = Counter(ways.values()).most_common(1)
+    odd = tuple(sorted(rank for rank, way in ways.items() if way != usual))
+    alike = len({ways[rank] for rank in odd}) == 1
+    return odd if alike and many >= 2 * len(odd) else ()
+
+
+def waits_for_others(frames: Sequence[str]) -> bool:
+    """Its innermost frames are a wait for other ranks. Backward counts: its hooks hold the collectives."""
+    return any(WAITS.search(frame) and not LAUNCHES.search(frame) for frame in frames[:INNERMOST])
+
+
+def users_frame(frames: Sequence[str]) -> str:
+    """The innermost frame outside installed libraries, else the innermost one."""
+    return next((frame for frame in frames if not LIBRARIES.search(frame)), frames[0] if frames else "")
+
+
+# --- words
+
+
+def _why(hang: Hang, frames: Mapping[int, tuple[str, ...]], culprits: Sequence[int]) -> str:
+    """`rank 2 sleeps at train.py:88 in load; 3 ranks wait for it in _engine_run_backward (train.py:23)`, and why."""
+    seen = {sample.rank: sample for sample in hang.seen}
+    parts = [
+        f"rank {rank} {verb(seen.get(rank))} at {_place(users_frame(frames[rank]))}"
+        for rank in culprits[:RANKS_NAMED_MAX]
+        if rank in frames
+    ]
+    others = [stack for rank, stack in sorted(frames.items()) if rank not in culprits]
+    if others:
+        (inner, users), many = Counter((stack[0], users_frame(stack)) for stack in others).most_common(1)[0]
+        wait = "1 rank waits" if many == 1 else f"{many} ranks wait"
+        place = inner.rpartition(" ")[2]
+        for_it = " for it" if len(culprits) == 1 else ""
+        parts.append(f"{wait}{for_it} in {place} ({_place(users)})" if place else wait)
+    return "; ".join([*parts, hang.why])
+
+
+def _place(frame: str) -> str:
+    """`/data/my job/train.py:88 load` -> `train.py:88 in load`."""
+    where, _, function = frame.rpartition(" ")
+    file = where.replace("\\", "/").rpartition("/")[2]
+    return f"{file} in {function}" if function != "<module>" else file
+
+
+def does(sample: RankSample) -> str:
+    channel = f" ({sample.wait_channel})" if sample.wait_channel else ""
+    return f"rank {sample.rank} {verb(sample)}{channel}"
+
+
+def verb(sample: RankSample | None) -> str:
+    """What a rank does, in a word or two."""
+    if sample is None:
+        return "is"
+    if sample.state == "S" and sample.wait_channel.startswith(SLEEP_CHANNELS):
+        return "sleeps"
+    return {"R": "runs", "D": "is blocked", "T": "is stopped", "t": "is traced"}.get(sample.state, "waits")
+
+
+def ranks_named(ranks: Sequence[int]) -> str:
+    """`rank 2`, `ranks 0, 1, 3`; a long list is cut."""
+    named = ", ".join(str(rank) for rank in ranks[:RANKS_NAMED_MAX])
+    return f"{plural(ranks, 'rank', 'ranks')} {named}" + (", ..." if len(ranks) > RANKS_NAMED_MAX else "")
+
+
+def plural(ranks: Sequence[int], one: str, more: str) -> str:
+    return one if len(ranks) == 1 else more

@@ -1,0 +1,197 @@
+"""Real processes, read through /proc."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.observe import procs
+from holdfast.observe.procs import RankReader
+
+
+@pytest.fixture
+def child():
+    """Starts Python programs that say "ready" once they are; ends them, with all below them, afterwards."""
+    started = []
+
+    def start(program):
+        process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdout=subprocess.PIPE,
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+        started.append(process)
+        assert process.stdout.readline() == b"ready\n"
+        return process
+
+    yield start
+    for process in started:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+        process.stdout.close()
+        process.stdin.close()
+
+
+def until(true, *, within_s=10):
+    """Polls for an event; a test that waits in vain fails."""
+    last_s = time.monotonic() + within_s
+    while not (answer := true()):
+        assert time.monotonic() < last_s, "waited in vain"
+        os.sched_yield()
+    return answer
+
+
+IDLE = "import sys; print('ready', flush=True); sys.stdin.read()"
+SPIN = "print('ready', flush=True)\nwhile True: pass"
+
+
+def test_an_idle_process_waits_and_uses_nothing(child):
+    process = child(IDLE)
+    with RankReader(process.pid, 3) as reader:
+        sample = until(lambda: (one := reader.sample(1.0)).state == "S" and one)
+        assert (sample.rank, sample.pid, sample.at_s) == (3, process.pid, 1.0)
+        assert sample.wait_channel and sample.wait_channel != "0"
+        later = reader.sample(2.0, log_bytes=5, step=7)
+        assert later.main_cpu_s == sample.main_cpu_s and later.io_bytes == sample.io_bytes
+        assert (later.log_bytes, later.step) == (5, 7)
+
+
+def test_a_loop_runs_on_its_main_thread(child):
+    with RankReader(child(SPIN).pid, 0) as reader:
+        first = reader.sample(0.0)
+        sample = until(lambda: (one := reader.sample(1.0)).main_cpu_s > first.main_cpu_s + 0.05 and one)
+        assert sample.tree_cpu_s > first.tree_cpu_s
+
+
+def test_another_thread_shows_in_the_tree_only(child):
+    program = """import threading, sys
+def spin():
+    while True: pass
+threading.Thread(target=spin, daemon=True).start()
+print('ready', flush=True)
+sys.stdin.read()"""
+    with RankReader(child(program).pid, 0) as reader:
+        first = reader.sample(0.0)
+        sample = until(lambda: (one := reader.sample(1.0)).tree_cpu_s > first.tree_cpu_s + 0.2 and one)
+        assert sample.main_cpu_s < first.main_cpu_s + 0.1
+
+
+def test_stopped_and_running_again(child):
+    process = child(IDLE)
+    with RankReader(process.pid, 0) as reader:
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: reader.sample(0.0).state == "T")
+        process.send_signal(signal.SIGCONT)
+        until(lambda: reader.sample(0.0).state == "S")
+
+
+def test_an_ended_process_is_a_zombie_then_gone(child):
+    process = child(IDLE)
+    with RankReader(process.pid, 0) as reader:
+        process.kill()
+        until(lambda: reader.sample(0.0).state in "ZX")
+        process.wait()
+        sample = reader.sample(1.0)
+        assert sample.state == "X" and sample.main_cpu_s is None and sample.io_bytes is None
+    with RankReader(process.pid, 0) as reader:
+        assert reader.sample(2.0).state == "X"
+    assert reader.sample(3.0).state in "X?"  # closed: no error either
+
+
+def test_writes_and_children_are_counted_and_stay_so_when_the_child_ends(child):
+    program = """import subprocess, sys
+print('ready', flush=True)
+for line in sys.stdin:
+    code = "f = open('/dev/null', 'wb', 0); [f.write(bytes(1 << 20)) for _ in range(50)]; sum(range(8 << 20)); input()"
+    child = subprocess.Popen([sys.executable, '-c', code], stdin=subprocess.PIPE)
+    sys.stdin.readline()
+    child.communicate(b'x')
+    print('over', flush=True)"""
+    process = child(program)
+    with RankReader(process.pid, 0) as reader:
+        first = reader.sample(0.0)
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
+        during = until(lambda: (one := reader.sample(1.0)).tree_cpu_s > first.tree_cpu_s + 0.08 and one)
+        assert during.io_bytes > first.io_bytes + (50 << 20)
+        assert during.main_cpu_s < first.main_cpu_s + 0.05
+        process.stdin.write(b"end\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"over\n"
+        after = reader.sample(2.0)
+        assert during.io_bytes <= after.io_bytes < during.io_bytes + (10 << 20)
+        assert after.tree_cpu_s >= during.tree_cpu_s
+
+
+def test_children_of_other_threads_and_grandchildren_are_found(child):
+    program = """import subprocess, sys, threading
+inner = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])"
+threading.Thread(target=lambda: subprocess.run([sys.executable, '-c', inner])).start()
+print('ready', flush=True)
+sys.stdin.read()"""
+    with RankReader(child(program).pid, 0) as reader:
+        first = reader.sample(0.0)
+        until(lambda: reader.sample(1.0).tree_cpu_s > first.tree_cpu_s + 0.5)
+
+
+def test_many_children_are_read_in_turn_and_none_is_left_open(child):
+    program = """import os, sys
+for _ in range(40):
+    if not os.fork():
+        sys.stdin.buffer.raw.read(1); os._exit(0)
+print('ready', flush=True)
+sys.stdin.read()"""
+    process = child(program)
+    with RankReader(process.pid, 0) as reader:
+        open_before = len(os.listdir("/proc/self/fd"))
+        reader.sample(0.0)
+        assert len(reader._below) == 40
+        until(lambda: reader.sample(1.0) and all(one.state == "S" for one in reader._below.values()))
+        assert len(os.listdir("/proc/self/fd")) == open_before
+
+
+def test_a_pid_that_never_was_is_gone():
+    with open("/proc/sys/kernel/pid_max") as file:
+        never = int(file.read()) + 1
+    with RankReader(never, 0) as reader:
+        assert reader.sample(0.0).state == "X"
+
+
+def test_nothing_is_left_open(child):
+    process = child(IDLE)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with RankReader(process.pid, 0) as reader:
+            reader.sample(0.0)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_names_with_brackets_and_blanks():
+    text = b"8421 (a) R (b c)) S 1 2 3 4 5 6 7 8 9 10 250 50 30 20 20 0 5 0 777 1 2 3"
+    stat = procs.parse_stat(text)
+    assert stat is not None and stat.state == "S" and stat.started == 777
+    assert stat.own_cpu_s == 300 / procs.TICKS_PER_S and stat.reaped_cpu_s == 50 / procs.TICKS_PER_S
+
+
+def test_a_list_of_children_that_was_cut_loses_its_last():
+    text = (b"12345 " * 1000)[: procs.READ_BYTES_MAX]
+    assert set(procs.parse_children(text)) == {12345}
+    assert procs.parse_children(b"1 2 ") == [1, 2]
+
+
+@given(st.binary(max_size=300))
+def test_no_text_of_proc_raises(text):
+    procs.parse_stat(text)
+    procs.parse_stat(b"1 (x) " + text)
+    procs.parse_io(text)
+    procs.parse_children(text)
+    procs.parse_wait_channel(text)
