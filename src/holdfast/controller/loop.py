@@ -1,0 +1,126 @@
+"""Feeds events to the core, writes them down, and carries out what it orders. The only place the three meet.
+
+Journal first, then act: an order is in the record before anyone carries it out, so a controller that
+dies repeats an order and never loses one. Never decides anything itself.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import msgspec
+
+from holdfast.core.decision import Decision
+from holdfast.core.job import decide
+from holdfast.journal.rows import RawEntry, Row
+from holdfast.model.events import AnyEvent
+from holdfast.model.orders import AnyOrder
+from holdfast.model.policy import Policy
+from holdfast.model.state import State
+
+_encode = msgspec.json.Encoder().encode
+_EVENTS: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+NO_ORDERS = b"[]"
+
+
+class Engine(Protocol):
+    """Carries orders out. Results come back as events, later; carrying an order out twice does no harm."""
+
+    def carry_out(self, order: AnyOrder) -> None: ...
+
+
+class Record(Protocol):
+    """Keeps rows. Never raises: a record that cannot be written must not stop the training."""
+
+    def record(self, row: Row) -> None: ...
+
+    def flush(self) -> bool: ...
+
+
+class Controller:
+    """One job's loop. `handle` is not re-entrant: an engine may call it while carrying an order out, and
+    the event then waits its turn."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        record: Record,
+        engine: Engine,
+        on_decision: Callable[[AnyEvent, Decision], None] = lambda event, decision: None,
+        state: State | None = None,
+    ) -> None:
+        self.state = state if state is not None else State()
+        self._policy = policy
+        self._record = record
+        self._engine = engine
+        self._on_decision = on_decision
+        self._inbox: deque[AnyEvent] = deque()
+        self._busy = False
+
+    def handle(self, event: AnyEvent) -> None:
+        self._inbox.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._inbox:
+                self._one(self._inbox.popleft())
+        finally:
+            self._busy = False
+
+    def _one(self, event: AnyEvent) -> None:
+        decision = decide(self.state, event, self._policy)
+        if worth_keeping(self.state, event, decision):
+            self._record.record(row_of(event, decision))
+        self.state = decision.state
+        self._on_decision(event, decision)
+        if not decision.orders:
+            return
+        self._record.flush()
+        for order in decision.orders:
+            self._engine.carry_out(order)
+
+
+def worth_keeping(state: State, event: AnyEvent, decision: Decision) -> bool:
+    """A tick that changed nothing is not history: replaying without it gives the same state."""
+    return type(event).__name__ != "Tick" or decision.state is not state or bool(decision.orders)
+
+
+def row_of(event: AnyEvent, decision: Decision) -> Row:
+    orders = _encode(decision.orders) if decision.orders else NO_ORDERS
+    return Row(
+        at_s=event.at_s,
+        kind=event.__struct_config__.tag or "",  # type: ignore[arg-type]
+        event=_encode(event),
+        orders=orders,
+        why=decision.why,
+    )
+
+
+def replay(rows: Iterable[RawEntry], policy: Policy, state: State | None = None) -> State:
+    """The state after the journal's rows, by deciding all of them again.
+
+    An event of a kind that this version does not know is passed over: it was decided by a newer one.
+    """
+    state = state if state is not None else State()
+    read = _EVENTS.decode
+    for row in rows:
+        try:
+            event = read(row[2])
+        except msgspec.ValidationError:
+            continue
+        state = decide(state, event, policy).state
+    return state
+
+
+def decisions(rows: Iterable[RawEntry], policy: Policy) -> Iterable[tuple[AnyEvent, Decision]]:
+    """The same, giving each event with what was decided on it: what every view of the journal is made from."""
+    state = State()
+    for row in rows:
+        try:
+            event = _EVENTS.decode(row[2])
+        except msgspec.ValidationError:
+            continue
+        decision = decide(state, event, policy)
+        state = decision.state
+        yield event, decision

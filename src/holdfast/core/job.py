@@ -1,0 +1,546 @@
+"""Decides what happens to a job: the one pure function over all of its state.
+
+Every event has an answer in every phase. Time comes in with each event; nothing here reads a clock,
+a file or dice. What the rungs mean is in `ladder`, how they become orders in `recovery`.
+"""
+
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from holdfast.core import ladder, recovery
+from holdfast.core.decision import Decision
+from holdfast.model.events import (
+    AnyEvent,
+    AttemptStarted,
+    AttemptStartFailed,
+    AttemptStopped,
+    ControllerResumed,
+    DeviceFaulted,
+    DeviceHealed,
+    FindingNoted,
+    HangFound,
+    JobSubmitted,
+    NodeIsolated,
+    NodeLost,
+    NodeReleased,
+    NodeReturned,
+    PlacementFailed,
+    RankExited,
+    RankStarted,
+    StepReached,
+    StopRequested,
+    Tick,
+    VerdictReached,
+    WorkerExited,
+    WorkersPlaced,
+)
+from holdfast.model.policy import Policy
+from holdfast.model.state import (
+    AnyFault,
+    Device,
+    DeviceFault,
+    Diagnosing,
+    Ended,
+    ExitFault,
+    Finishing,
+    HangFault,
+    Healing,
+    Holding,
+    Incident,
+    Isolating,
+    Job,
+    New,
+    NodeFault,
+    Placing,
+    Running,
+    StartFault,
+    State,
+    Stopping,
+    Waiting,
+    Worker,
+)
+from holdfast.model.verdicts import UNKNOWN
+
+RECOVERING = Isolating | Stopping | Placing | Waiting | Healing
+
+
+def decide(state: State, event: AnyEvent, policy: Policy) -> Decision:  # noqa: C901 - one case per event
+    """The only way the state changes. Total: every event has an answer in every state."""
+    match event:
+        case StepReached():
+            return _on_step(state, event, policy)
+        case Tick():
+            return _on_tick(state, event, policy)
+        case RankStarted() | AttemptStarted():
+            return Decision(state)
+        case RankExited():
+            return _on_rank_exit(state, event, policy)
+        case WorkerExited():
+            return _on_worker_exit(state, event, policy)
+        case AttemptStartFailed():
+            fault = StartFault(worker=event.worker, code=event.code, reason=event.reason)
+            return _on_trouble(state, fault, event.attempt, event.at_s, policy)
+        case HangFound():
+            return _on_hang(state, event, policy)
+        case VerdictReached():
+            return _on_verdict(state, event, policy)
+        case AttemptStopped():
+            return _on_stopped(state, event, policy)
+        case WorkersPlaced():
+            return _on_placed(state, event)
+        case PlacementFailed():
+            return _on_no_place(state, event.attempt, event.reason, event.at_s, policy)
+        case DeviceFaulted():
+            return _on_device(state, event, policy)
+        case DeviceHealed():
+            return _on_healed(state, event, policy)
+        case NodeLost():
+            return _on_node_lost(state, event, policy)
+        case NodeReturned() | NodeReleased():
+            return _on_node_back(state, event)
+        case NodeIsolated():
+            return _on_isolated(state, event.node, event.at_s)
+        case StopRequested():
+            return _on_stop_request(state, event)
+        case JobSubmitted():
+            return _on_submitted(state, event)
+        case ControllerResumed():
+            return Decision(state, recovery.orders_again(state), "the controller goes on from its journal")
+        case FindingNoted():
+            return Decision(state, why=event.text)
+        case never:
+            assert_never(never)
+
+
+def _on_submitted(state: State, event: JobSubmitted) -> Decision:
+    if not isinstance(state.phase, New):
+        return Decision(state, why="the job was submitted a second time; it already runs")
+    job = Job(name=event.job, workers=tuple(Worker() for _ in range(event.workers)))
+    moved = recovery.advance(job, event.at_s)
+    return Decision(moved.state, moved.orders, f"job {event.job} submitted")
+
+
+# Progress ------------------------------------------------------------------------------------------------
+
+
+def _on_step(state: State, event: StepReached, policy: Policy) -> Decision:
+    job, phase = state.job, state.phase
+    if event.attempt != job.attempt or not isinstance(phase, Running | Diagnosing):
+        return Decision(state)
+    step = event.step if job.step is None else max(job.step, event.step)
+    if step != job.step:
+        job = replace(job, step=step)
+    if (job.hangs_in_a_row or job.problems_in_a_row) and step >= job.bar_step + policy.progress_steps:
+        job = _with_fresh_rows(job)
+    if job.incident is None or isinstance(phase, Diagnosing):
+        return Decision(State(job, phase))
+    return _again_in_training(job, phase, event.at_s, f"at step {event.step}")
+
+
+def _with_fresh_rows(job: Job) -> Job:
+    """Real progress: what counts "in a row" starts again."""
+    return replace(job, hangs_in_a_row=0, problems_in_a_row=0, problem="", problem_step=None)
+
+
+def _again_in_training(job: Job, phase: Running, at_s: float, where: str) -> Decision:
+    assert job.incident is not None, "only an incident can end"
+    took_s = at_s - job.incident.since_s
+    why = f"incident {job.incident.number} over: training again {where}, {took_s:.1f} s after it was found"
+    return Decision(State(replace(job, incident=None), replace(phase, handled=False)), why=why)
+
+
+# Trouble -------------------------------------------------------------------------------------------------
+
+
+def _on_rank_exit(state: State, event: RankExited, policy: Policy) -> Decision:
+    fine = not event.code and not event.reason
+    if fine or policy.launcher_restarts:
+        return Decision(state)
+    code = event.code if event.code is not None else 1
+    fault = ExitFault(worker=event.worker, rank=event.rank, code=code, reason=event.reason)
+    return _on_trouble(state, fault, event.attempt, event.at_s, policy)
+
+
+def _on_worker_exit(state: State, event: WorkerExited, policy: Policy) -> Decision:
+    job, phase = state.job, state.phase
+    if event.attempt != job.attempt:
+        return Decision(state)
+    if isinstance(phase, Finishing):
+        return _with_the_commands_own_code(state, phase, event)
+    if event.code != 0:
+        fault = ExitFault(worker=event.worker, code=event.code)
+        return _on_trouble(state, fault, event.attempt, event.at_s, policy)
+    if not isinstance(phase, Running | Diagnosing):
+        return Decision(state)
+    finished = tuple(dict.fromkeys((*phase.finished, event.worker)))
+    if isinstance(phase, Running) and len(finished) == len(job.workers):
+        ending = Ended(outcome="succeeded", code=0, reason="the command ended well in every worker")
+        return recovery.finish(job, event.at_s, ending)
+    return Decision(State(job, replace(phase, finished=finished)))
+
+
+def _with_the_commands_own_code(state: State, phase: Finishing, event: WorkerExited) -> Decision:
+    """A command that ends by itself while being ended says best what `holdfast run` should exit with."""
+    own = recovery.exit_code(event.code)
+    if phase.outcome == "succeeded" or (phase.outcome == "failed" and event.code <= 0):
+        return Decision(state)
+    return Decision(State(state.job, replace(phase, code=own)))
+
+
+def _on_hang(state: State, event: HangFound, policy: Policy) -> Decision:
+    if isinstance(state.phase, Running) and state.phase.handled:
+        return Decision(state)
+    fault = HangFault(hang=event.hang, culprits=event.culprits, reason=event.reason)
+    return _on_trouble(state, fault, event.attempt, event.at_s, policy)
+
+
+def _on_trouble(state: State, fault: AnyFault, attempt: int, at_s: float, policy: Policy) -> Decision:
+    """A fault of the attempt itself: news while it runs, noise once it is being ended."""
+    if attempt != state.job.attempt:
+        return Decision(state)
+    match state.phase:
+        case Running() as phase:
+            return _open(state.job, phase, fault, at_s)
+        case Diagnosing():
+            return Decision(State(_with_fault(state.job, fault), state.phase))
+        case New() | Placing() | Waiting() | Isolating() | Stopping() | Healing():
+            return Decision(state)
+        case Holding() | Finishing() | Ended():
+            return Decision(state)
+        case never:
+            assert_never(never)
+
+
+def _open(job: Job, phase: Running, fault: AnyFault, at_s: float) -> Decision:
+    """Opens an incident, or goes on with the one that this same attempt already has."""
+    why = _words(fault)
+    if job.incident is not None and job.incident.attempt == job.attempt:
+        job = _with_fault(replace(job, incident=replace(job.incident, rung="", verdict=None, faults=())), fault)
+    else:
+        number = job.incidents + 1
+        incident = Incident(number=number, attempt=job.attempt, since_s=at_s, faults=(fault,))
+        bar_step = max(job.bar_step, job.step or 0)
+        job = replace(job, incident=incident, incidents=number, bar_step=bar_step)
+    diagnosing = Diagnosing(since_s=at_s, finished=phase.finished)
+    return Decision(State(job, diagnosing), (recovery.diagnose_order(job),), why)
+
+
+def _with_fault(job: Job, fault: AnyFault) -> Job:
+    assert job.incident is not None, "a fault belongs to an incident"
+    faults = job.incident.faults
+    if fault in faults or len(faults) >= ladder.FAULTS_MAX:
+        return job
+    return replace(job, incident=replace(job.incident, faults=(*faults, fault)))
+
+
+def _words(fault: AnyFault) -> str:
+    match fault:
+        case ExitFault(rank=None):
+            return f"the command of worker {fault.worker} ended with {fault.code}"
+        case ExitFault():
+            return f"rank {fault.rank} on worker {fault.worker} failed: {fault.reason or _code_words(fault.code)}"
+        case HangFault():
+            return f"hang ({fault.hang}): {fault.reason}"
+        case StartFault():
+            return f"the command cannot be started in worker {fault.worker}: {fault.reason}"
+        case NodeFault():
+            return f"{fault.node} is lost: {fault.reason}"
+        case DeviceFault(device=device):
+            return f"device {device.device} of {device.node} reports {device.code}"
+        case never:
+            assert_never(never)
+
+
+def _code_words(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
+
+
+# Hardware ------------------------------------------------------------------------------------------------
+
+
+def _on_device(state: State, event: DeviceFaulted, policy: Policy) -> Decision:
+    job, phase = state.job, state.phase
+    device = Device(node=event.node, device=event.device, code=event.code)
+    if isinstance(phase, New | Ended | Finishing | Holding) or device in job.to_heal:
+        return Decision(state)
+    if all(worker.node != event.node for worker in job.workers):
+        return Decision(state, why=f"device {event.device} of {event.node} reports {event.code}; no worker runs there")
+    job, fault = ladder.note_device(job, device, event.at_s, policy)
+    match phase:
+        case Running():
+            return _open(job, phase, fault, event.at_s)
+        case Diagnosing():
+            return Decision(State(_with_fault(job, fault), phase), why=_words(fault))
+        case Placing() | Waiting() | Isolating() | Stopping() | Healing():
+            if not fault.steps_up:
+                job = replace(job, to_heal=(*job.to_heal, device))
+            return _worse(job, phase, fault, event.at_s, policy)
+        case never:
+            assert_never(never)
+
+
+def _on_node_lost(state: State, event: NodeLost, policy: Policy) -> Decision:
+    job, phase = state.job, state.phase
+    if event.node in job.lost:
+        return Decision(state)
+    job = replace(job, lost=(*job.lost, event.node))
+    fault = NodeFault(node=event.node, reason=event.reason)
+    if isinstance(phase, New | Ended | Finishing | Holding):
+        return Decision(State(job, phase))
+    if all(worker.node != event.node for worker in job.workers):
+        return Decision(State(job, phase), why=f"{event.node} is lost ({event.reason}); no worker runs there")
+    match phase:
+        case Running():
+            return _open(job, phase, fault, event.at_s)
+        case Diagnosing():
+            return Decision(State(_with_fault(job, fault), phase), why=_words(fault))
+        case Placing() | Waiting() | Isolating() | Stopping() | Healing():
+            return _worse(job, phase, fault, event.at_s, policy)
+        case never:
+            assert_never(never)
+
+
+def _worse(job: Job, phase: RECOVERING, fault: AnyFault, at_s: float, policy: Policy) -> Decision:
+    """One more fault in the middle of a recovery: the rung is chosen again, what was paid stays paid."""
+    if job.incident is None:  # the very first placement: there is no attempt to recover yet
+        return Decision(State(_forgetting(job, fault), phase), recovery.orders_again(State(job, phase)), _words(fault))
+    before = job.incident.rung
+    job = _with_fault(job, fault)
+    chosen = ladder.choose(job, policy)
+    decision = recovery.act(chosen, phase, at_s, policy)
+    if chosen.choice.rung == before and not chosen.choice.isolate:
+        return Decision(decision.state, decision.orders, _words(fault))
+    return decision
+
+
+def _forgetting(job: Job, fault: AnyFault) -> Job:
+    """A worker placed on a node that is gone before its first start has no place."""
+    if not isinstance(fault, NodeFault):
+        return job
+    workers = tuple(Worker() if worker.node == fault.node else worker for worker in job.workers)
+    return replace(job, workers=workers)
+
+
+def _on_node_back(state: State, event: NodeReturned | NodeReleased) -> Decision:
+    job = state.job
+    lost = tuple(node for node in job.lost if node != event.node)
+    isolated = job.isolated
+    if isinstance(event, NodeReleased):
+        isolated = tuple(node for node in isolated if node != event.node)
+    state = State(replace(job, lost=lost, isolated=isolated), state.phase)
+    if isinstance(state.phase, Waiting):
+        return _ask_again(state, state.phase, event.at_s, f"{event.node} is back")
+    return Decision(state)
+
+
+def _on_isolated(state: State, node: str, at_s: float) -> Decision:
+    job = state.job
+    if node not in job.to_isolate:
+        return Decision(state)
+    rest = tuple(name for name in job.to_isolate if name != node)
+    job = replace(job, to_isolate=rest, isolated=tuple(dict.fromkeys((*job.isolated, node))))
+    return recovery.advance(job, at_s) if isinstance(state.phase, Isolating) else Decision(State(job, state.phase))
+
+
+# Recovery ------------------------------------------------------------------------------------------------
+
+
+def _on_verdict(state: State, event: VerdictReached, policy: Policy) -> Decision:
+    job, phase = state.job, state.phase
+    if not isinstance(phase, Diagnosing) or job.incident is None or job.incident.number != event.incident:
+        return Decision(state)
+    incident = replace(
+        job.incident,
+        verdict=event.verdict,
+        problem=event.problem,
+        user_code=event.user_code,
+        environment=event.environment,
+    )
+    return recovery.act(ladder.choose(replace(job, incident=incident), policy), phase, event.at_s, policy)
+
+
+def _on_stopped(state: State, event: AttemptStopped, policy: Policy) -> Decision:
+    job, phase = state.job, state.phase
+    if event.attempt != job.attempt or not job.alive:
+        return Decision(state)
+    if event.left:
+        return Decision(state, why=f"processes {list(event.left)} cannot be killed yet (state D)")
+    job = replace(job, alive=False)
+    match phase:
+        case Stopping() | Isolating() | Placing() | Healing():
+            return recovery.advance(job, event.at_s)
+        case Finishing():
+            return recovery.end(job, Ended(outcome=phase.outcome, code=phase.code, reason=phase.reason))
+        case New() | Waiting() | Running() | Diagnosing() | Holding() | Ended():
+            return Decision(State(job, phase))
+        case never:
+            assert_never(never)
+
+
+def _on_placed(state: State, event: WorkersPlaced) -> Decision:
+    job, phase = state.job, state.phase
+    if not isinstance(phase, Placing | Waiting) or event.attempt != job.attempt + 1:
+        return Decision(state)
+    shunned = {*job.isolated, *job.to_isolate, *job.lost}
+    nodes = {place.worker: place.node for place in event.placed if place.node not in shunned}
+    workers = tuple(
+        replace(worker, node=nodes[index], schedule_cnt=worker.schedule_cnt + 1, fresh=True)
+        if worker.node is None and index in nodes
+        else worker
+        for index, worker in enumerate(job.workers)
+    )
+    return recovery.advance(replace(job, workers=workers), event.at_s)
+
+
+def _on_no_place(state: State, attempt: int, reason: str, at_s: float, policy: Policy) -> Decision:
+    job, phase = state.job, state.phase
+    if isinstance(phase, Waiting) or not isinstance(phase, Placing) or attempt != job.attempt + 1:
+        return Decision(state)
+    if job.incident is None:  # the first placement of all
+        waiting = State(job, Waiting(since_s=at_s, asked_s=at_s))
+        return Decision(waiting, why=f"no healthy node: {reason}; waiting for one")
+    if job.incident.rung == "replace-worker":
+        job = replace(job, incident=replace(job.incident, replacement_failed=True))
+        return recovery.act(ladder.reschedule_instead(job, policy, reason), phase, at_s, policy)
+    return recovery.act(ladder.wait_for_node(job, reason), phase, at_s, policy)
+
+
+def _on_healed(state: State, event: DeviceHealed, policy: Policy) -> Decision:
+    job, phase = state.job, state.phase
+    mine = [device for device in job.to_heal if (device.node, device.device) == (event.node, event.device)]
+    if not mine or not isinstance(phase, Healing) or job.incident is None:
+        return Decision(state)
+    rest = tuple(device for device in job.to_heal if device not in mine)
+    job = replace(job, to_heal=rest)
+    if event.healed:
+        return recovery.advance(job, event.at_s)
+    return _did_not_heal(job, phase, mine[0], event.at_s, policy)
+
+
+def _did_not_heal(job: Job, phase: Healing, device: Device, at_s: float, policy: Policy) -> Decision:
+    caused = device.code in policy.user_caused_codes
+    return _worse(job, phase, DeviceFault(device=device, steps_up=True, user_caused=caused), at_s, policy)
+
+
+# People and time -----------------------------------------------------------------------------------------
+
+
+def _on_stop_request(state: State, event: StopRequested) -> Decision:
+    match state.phase:
+        case Ended():
+            return Decision(state)
+        case Finishing() as phase:
+            if not event.force or phase.force:
+                return Decision(state)
+            state = State(state.job, replace(phase, force=True, finish_s=0.0))
+            return Decision(state, recovery.orders_again(state), event.reason)
+        case Holding() as holding:
+            ending = Ended(outcome="failed", code=holding.code, reason=holding.reason)
+            return recovery.finish(state.job, event.at_s, ending, force=event.force)
+        case New() | Placing() | Waiting() | Running() | Diagnosing() | Isolating() | Stopping() | Healing():
+            ending = Ended(outcome="stopped", code=event.code, reason=event.reason)
+            return recovery.finish(state.job, event.at_s, ending, force=event.force)
+        case never:
+            assert_never(never)
+
+
+def _on_tick(state: State, event: Tick, policy: Policy) -> Decision:
+    at_s = event.at_s
+    match state.phase:
+        case New() | Ended():
+            return Decision(state)
+        case Running() as phase:
+            return _settled(state, phase, at_s, policy)
+        case Diagnosing(since_s=since_s):
+            late = at_s - since_s > policy.verdict_wait_s
+            return _without_verdict(state, at_s, policy) if late else Decision(state)
+        case Isolating(since_s=since_s):
+            late = at_s - since_s > policy.isolate_wait_s
+            return _isolated_by_list_only(state, at_s) if late else Decision(state)
+        case Stopping() as phase:
+            return _still_stopping(state, phase, at_s, policy)
+        case Placing(since_s=since_s):
+            late = at_s - since_s > policy.place_wait_s
+            reason = f"no answer for {policy.place_wait_s:.0f} s"
+            return _on_no_place(state, state.job.attempt + 1, reason, at_s, policy) if late else Decision(state)
+        case Waiting() as phase:
+            return _still_waiting(state, phase, at_s, policy)
+        case Healing() as phase:
+            late = at_s - phase.since_s > policy.heal_wait_s
+            return _heal_is_late(state, phase, at_s, policy) if late else Decision(state)
+        case Holding(until_s=until_s) as phase:
+            ending = Ended(outcome="failed", code=phase.code, reason=phase.reason)
+            return recovery.finish(state.job, at_s, ending) if at_s >= until_s else Decision(state)
+        case Finishing() as phase:
+            return _still_finishing(state, phase, at_s, policy)
+        case never:
+            assert_never(never)
+
+
+def _settled(state: State, phase: Running, at_s: float, policy: Policy) -> Decision:
+    """A job whose log names no steps trains again when its new attempt simply lives on."""
+    job = state.job
+    if job.step is not None or (job.incident is None and not (job.hangs_in_a_row or job.problems_in_a_row)):
+        return Decision(state)
+    alive_s = at_s - phase.since_s
+    if alive_s > policy.progress_s:
+        job = _with_fresh_rows(job)
+    if job.incident is None or phase.handled or alive_s < policy.settle_s:
+        return Decision(State(job, phase))
+    return _again_in_training(job, phase, at_s, f"for {alive_s:.0f} s (its log names no steps)")
+
+
+def _without_verdict(state: State, at_s: float, policy: Policy) -> Decision:
+    assert state.job.incident is not None, "only an open incident is diagnosed"
+    number = state.job.incident.number
+    late = VerdictReached(at_s=at_s, incident=number, verdict=UNKNOWN)
+    return _on_verdict(state, late, policy)
+
+
+def _isolated_by_list_only(state: State, at_s: float) -> Decision:
+    """The engine did not answer; the node is on the list that every placement is held to all the same."""
+    job = state.job
+    isolated = tuple(dict.fromkeys((*job.isolated, *job.to_isolate)))
+    return recovery.advance(replace(job, to_isolate=(), isolated=isolated), at_s)
+
+
+def _still_stopping(state: State, phase: Stopping, at_s: float, policy: Policy) -> Decision:
+    if at_s - phase.since_s > policy.stop_wait_s:
+        why = f"processes of attempt {state.job.attempt} could not be ended in {policy.stop_wait_s:.0f} s"
+        return recovery.act(ladder.fail(state.job, why), phase, at_s, policy)
+    if at_s - phase.asked_s < policy.stop_again_s:
+        return Decision(state)
+    again = State(state.job, replace(phase, asked_s=at_s))
+    return Decision(again, recovery.orders_again(again))
+
+
+def _still_waiting(state: State, phase: Waiting, at_s: float, policy: Policy) -> Decision:
+    if at_s - phase.since_s > policy.node_wait_s:
+        why = f"no healthy node for {policy.node_wait_s:.0f} s"
+        if state.job.incident is None:
+            return recovery.finish(state.job, at_s, Ended(outcome="failed", code=1, reason=why))
+        return recovery.act(ladder.fail(state.job, why), phase, at_s, policy)
+    if at_s - phase.asked_s < policy.place_again_s:
+        return Decision(state)
+    return _ask_again(state, phase, at_s, "")
+
+
+def _ask_again(state: State, phase: Waiting, at_s: float, why: str) -> Decision:
+    again = State(state.job, replace(phase, asked_s=at_s))
+    return Decision(again, recovery.orders_again(again), why)
+
+
+def _heal_is_late(state: State, phase: Healing, at_s: float, policy: Policy) -> Decision:
+    device = state.job.to_heal[0]
+    job = replace(state.job, to_heal=state.job.to_heal[1:])
+    return _did_not_heal(job, phase, device, at_s, policy)
+
+
+def _still_finishing(state: State, phase: Finishing, at_s: float, policy: Policy) -> Decision:
+    if at_s - phase.since_s > policy.stop_wait_s:
+        return recovery.end(state.job, Ended(outcome=phase.outcome, code=phase.code, reason=phase.reason))
+    if at_s - phase.asked_s < policy.stop_again_s:
+        return Decision(state)
+    again = State(state.job, replace(phase, asked_s=at_s))
+    return Decision(again, recovery.orders_again(again))

@@ -1,0 +1,196 @@
+"""What the controller can be told. Past tense; each names the attempt or incident it belongs to."""
+
+from msgspec import Struct
+
+from holdfast.model.verdicts import Verdict
+
+
+class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """One thing that happened. `at_s`: the job's clock on arrival, seconds since the Unix epoch.
+
+    The job's clock is steered by the monotonic clock and never goes back, whatever the wall clock does.
+    """
+
+    at_s: float
+
+
+class JobSubmitted(Event, frozen=True, tag="job-submitted"):
+    job: str
+    workers: int
+    command: tuple[str, ...] = ()
+
+
+class ControllerResumed(Event, frozen=True, tag="controller-resumed"):
+    """A controller replayed the journal and goes on. Orders without a result are given again."""
+
+
+class Tick(Event, frozen=True, tag="tick"):
+    """Time passed and nothing else did."""
+
+
+class Placed(Struct, frozen=True):
+    worker: int
+    node: str
+
+
+class WorkersPlaced(Event, frozen=True, tag="workers-placed"):
+    attempt: int
+    placed: tuple[Placed, ...]
+
+
+class PlacementFailed(Event, frozen=True, tag="placement-failed"):
+    """No healthy node could be had for some of the workers asked for."""
+
+    attempt: int
+    reason: str
+
+
+class AttemptStarted(Event, frozen=True, tag="attempt-started"):
+    """The command runs in every worker."""
+
+    attempt: int
+
+
+class AttemptStartFailed(Event, frozen=True, tag="attempt-start-failed"):
+    """The command could not be started at all: it does not exist, or may not be run."""
+
+    attempt: int
+    worker: int
+    code: int  # what a shell would give: 126 not executable, 127 not found
+    reason: str
+
+
+class RankStarted(Event, frozen=True, tag="rank-started"):
+    attempt: int
+    worker: int
+    rank: int
+    pid: int
+
+
+class RankExited(Event, frozen=True, tag="rank-exited"):
+    attempt: int
+    worker: int
+    rank: int
+    code: int | None  # -N when killed by signal N; None when the exit was missed
+    reason: str = ""  # known before the process is gone: an uncaught exception
+
+
+class WorkerExited(Event, frozen=True, tag="worker-exited"):
+    """The launch command of a worker ended."""
+
+    attempt: int
+    worker: int
+    code: int  # -N when killed by signal N
+
+
+class StepReached(Event, frozen=True, tag="step-reached"):
+    """The training's log named this step. At most one a second, and the first of an attempt at once."""
+
+    attempt: int
+    step: int
+
+
+class AttemptStopped(Event, frozen=True, tag="attempt-stopped"):
+    """Nothing of the attempt is left but the processes in `left`, which cannot be killed (state D)."""
+
+    attempt: int
+    left: tuple[int, ...] = ()
+
+
+class HangFound(Event, frozen=True, tag="hang-found"):
+    attempt: int
+    hang: str  # stopped, blocked-io, quiet, spinning, start-up, exit-hang, platform
+    culprits: tuple[int, ...]
+    reason: str
+
+
+class DeviceFaulted(Event, frozen=True, tag="device-faulted"):
+    node: str
+    device: str
+    code: str
+
+
+class DeviceHealed(Event, frozen=True, tag="device-healed"):
+    """The answer to HealDevice."""
+
+    node: str
+    device: str
+    healed: bool
+
+
+class NodeLost(Event, frozen=True, tag="node-lost"):
+    node: str
+    reason: str
+
+
+class NodeReturned(Event, frozen=True, tag="node-returned"):
+    """A node that was lost, or a new one, can be used. An isolated node stays isolated."""
+
+    node: str
+
+
+class NodeIsolated(Event, frozen=True, tag="node-isolated"):
+    """The answer to IsolateNode: nothing of this job will be placed there."""
+
+    node: str
+
+
+class NodeReleased(Event, frozen=True, tag="node-released"):
+    """A person, or a passed check, gave an isolated node back."""
+
+    node: str
+
+
+class VerdictReached(Event, frozen=True, tag="verdict-reached"):
+    """The answer to Diagnose."""
+
+    incident: int
+    verdict: Verdict
+    problem: str = ""  # what makes two failures the same problem
+    user_code: bool = False  # the training code is at fault, with high confidence
+    environment: bool = False  # a restart elsewhere or later can help
+
+
+class StopRequested(Event, frozen=True, tag="stop-requested"):
+    """A person, the scheduler or a signal asks the job to end. `force`: at once, no grace.
+
+    `code`: what to exit with if the command itself leaves none, 128 + the signal's number.
+    """
+
+    reason: str
+    force: bool = False
+    code: int = 130
+
+
+class FindingNoted(Event, frozen=True, tag="finding-noted"):
+    """Something worth a line in the log that never blocks the training."""
+
+    finding: str  # its kind
+    text: str
+    attempt: int | None = None
+
+
+AnyEvent = (
+    JobSubmitted
+    | ControllerResumed
+    | Tick
+    | WorkersPlaced
+    | PlacementFailed
+    | AttemptStarted
+    | AttemptStartFailed
+    | RankStarted
+    | RankExited
+    | WorkerExited
+    | StepReached
+    | AttemptStopped
+    | HangFound
+    | DeviceFaulted
+    | DeviceHealed
+    | NodeLost
+    | NodeReturned
+    | NodeIsolated
+    | NodeReleased
+    | VerdictReached
+    | StopRequested
+    | FindingNoted
+)

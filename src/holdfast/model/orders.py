@@ -1,0 +1,88 @@
+"""What the controller can order. Imperative; carrying one out twice does no harm.
+
+Every order names its attempt or incident, so that one which arrives twice, or late, is recognised.
+"""
+
+from msgspec import Struct
+
+
+class Order(Struct, frozen=True, kw_only=True, tag_field="kind"):
+    pass
+
+
+class PlaceWorkers(Order, frozen=True, tag="place-workers"):
+    """Make these workers anew, on nodes that are free, healthy and not in `without_nodes`.
+
+    Answer: WorkersPlaced, or PlacementFailed. Never fewer workers than asked for.
+    """
+
+    attempt: int  # the attempt they are for
+    workers: tuple[int, ...]
+    keep_nodes: tuple[str, ...] = ()  # nodes of the workers that stay
+    without_nodes: tuple[str, ...] = ()
+
+
+class WorkerStart(Struct, frozen=True, kw_only=True):
+    worker: int
+    node: str
+    schedule_cnt: int  # MA_SCHEDULE_CNT
+    proc_start_cnt: int  # MA_PROC_START_CNT
+
+
+class StartAttempt(Order, frozen=True, tag="start-attempt"):
+    """Start the command in all workers, with a fresh rendezvous. Answer: AttemptStarted or AttemptStartFailed."""
+
+    attempt: int
+    workers: tuple[WorkerStart, ...]
+
+
+class StopAttempt(Order, frozen=True, tag="stop-attempt"):
+    """End every process of the attempt. Answer: AttemptStopped.
+
+    `finish_s`: first give the command this long to end by itself. `force`: no grace.
+    """
+
+    attempt: int
+    reason: str
+    finish_s: float = 0.0
+    force: bool = False
+
+
+class HealDevice(Order, frozen=True, tag="heal-device"):
+    """Give the device the chance to heal, or reset it. Answer: DeviceHealed."""
+
+    incident: int
+    node: str
+    device: str
+    code: str
+
+
+class IsolateNode(Order, frozen=True, tag="isolate-node"):
+    """Keep the node from being used again. Answer: NodeIsolated."""
+
+    incident: int
+    node: str
+    reason: str
+
+
+class Diagnose(Order, frozen=True, tag="diagnose"):
+    """Collect evidence of the attempt while it is fresh, and say why. Answer: VerdictReached."""
+
+    incident: int
+    attempt: int
+
+
+class TellPeople(Order, frozen=True, tag="tell-people"):
+    incident: int
+    text: str
+
+
+class EndJob(Order, frozen=True, tag="end-job"):
+    """Nothing is left to do. `code`: what `holdfast run` exits with."""
+
+    outcome: str
+    code: int
+    reason: str
+
+
+AnyOrder = PlaceWorkers | StartAttempt | StopAttempt | HealDevice | IsolateNode | Diagnose | TellPeople | EndJob

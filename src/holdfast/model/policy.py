@@ -1,0 +1,46 @@
+"""What recovery may do, and every limit it keeps. What is absent is off."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+MaxRestarts = Annotated[int, Meta(ge=1, le=128)]
+Seconds = Annotated[float, Meta(ge=0)]
+
+
+class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Settings of the ladder (docs/ladder.md). All times in seconds.
+
+    `max_restarts`: reschedules of the whole job, 1..128; None: none, and no restart in place either.
+    `replace_workers`: single workers made anew instead, this many times; None: never.
+    """
+
+    max_restarts: MaxRestarts | None = None
+    unconditional_restart: bool = False
+    hang_restart: bool = False
+    replace_workers: MaxRestarts | None = None
+    hang_timeout_s: Annotated[float, Meta(gt=0)] | None = None  # None: learned ("auto")
+    shadow: bool = False  # decide and write down, never act
+    keep_on_failure_s: Seconds = 0.0
+    # A launcher that restarts ranks by itself (torchrun --max-restarts) is left to do so: a dead rank is
+    # then news, and only the launcher's own end is the job's failure.
+    launcher_restarts: bool = False
+
+    hangs_in_a_row_max: int = 3
+    same_problem_in_a_row_max: int = 3
+    device_repeats_max: int = 3  # the third time within the window steps up
+    device_repeat_window_s: float = 86_400.0
+    user_caused_codes: tuple[str, ...] = ("80C98002", "80CB8002")
+    progress_steps: int = 10  # beyond the best step before: real progress
+    progress_s: float = 3_600.0  # the same for a job whose log names no steps
+    settle_s: float = 60.0  # a job without steps that lives this long after a restart trains again
+
+    verdict_wait_s: float = 30.0
+    isolate_wait_s: float = 30.0
+    heal_wait_s: float = 1_800.0
+    place_wait_s: float = 1_800.0
+    stop_again_s: float = 30.0  # an unanswered or unfinished stop is ordered again this often
+    stop_wait_s: float = 600.0  # processes that cannot be killed for this long: the job fails
+    node_wait_s: float = 7 * 86_400.0  # no healthy node for this long: the job fails
+    place_again_s: float = 60.0
+    finish_s: float = 5.0  # on final failure the launcher may end by itself, for its own exit code and report

@@ -1,0 +1,23 @@
+"""What `holdfast run` was told, after flag, environment, file and default were weighed."""
+
+from msgspec import Struct
+
+from holdfast.model.policy import Policy
+
+
+class RunSettings(Struct, frozen=True, kw_only=True):
+    """Settings of one run. `state_dir` is the root under which the job's folder is made."""
+
+    command: tuple[str, ...]
+    state_dir: str
+    job: str | None = None  # None: a name is made up
+    policy: Policy = Policy()
+    grace_s: float = 30.0  # between SIGTERM and SIGKILL
+    # After this long of a worker's ending a reschedule no longer waits for it; None: it waits
+    # (MA_FAILOVER_TERMINATION_GRACE_PERIOD_SECONDS, whose -1 is None here).
+    termination_wait_s: float | None = None
+    platform_hang_min: float = 30.0  # MA_HANG_DETECT_TIME, minutes
+    quiet: bool = False  # no echo of the training's own output
+    shim: bool = True  # reach into ranks through sitecustomize
+    standby: bool = True  # keep the next attempt's processes ready
+    detach: bool = False  # training outlives Holdfast
