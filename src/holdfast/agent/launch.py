@@ -1,0 +1,350 @@
+"""Holdfast's end of a reaper: start a command in a worker, hear what happens to it, have it ended.
+
+The facts are in `reaper.jsonl` in the worker's folder as well, so an attempt can be taken up again by
+another process, or read after everything is over. Never waits for a reaper.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+REAPER = Path(__file__).with_name("reaper.py")
+SOCKET = "reaper.sock"
+FACTS = "reaper.jsonl"
+READ_BYTES = 1 << 16
+
+
+class Fact(Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """One thing that a reaper saw. `t`: its wall clock. `n`: counts from 1, without a gap."""
+
+    t: float = 0.0
+    n: int = 0
+
+
+class Started(Fact, frozen=True, tag="started"):
+    pid: int
+    reaper: int
+
+
+class StartFailed(Fact, frozen=True, tag="start-failed"):
+    errno: int
+    error: str
+
+
+class RankFound(Fact, frozen=True, tag="rank-started"):
+    pid: int
+    rank: int
+    local_rank: int | None = None
+    world_size: int | None = None
+    master_addr: str = ""
+    master_port: int | None = None
+
+
+class RankGone(Fact, frozen=True, tag="rank-exited"):
+    pid: int
+    rank: int
+    code: int | None  # -N when killed by signal N; None when its parent was quicker than the reaper
+
+
+class CommandGone(Fact, frozen=True, tag="command-exited"):
+    pid: int
+    code: int
+
+
+class Stopping(Fact, frozen=True, tag="stopping"):
+    grace_s: float
+    why: str
+
+
+class Stopped(Fact, frozen=True, tag="stopped"):
+    killed: tuple[int, ...]
+    left: tuple[int, ...]
+
+
+class LifelineLost(Fact, frozen=True, tag="lifeline-lost"):
+    detached: bool
+
+
+class Released(Fact, frozen=True, tag="released"):
+    """The gate is open: a standby has become the attempt."""
+
+
+class NoSocket(Fact, frozen=True, tag="no-socket"):
+    error: str
+
+
+class ReaperLost(Fact, frozen=True, tag="reaper-lost"):
+    """The reaper is gone without having ended its tree. Made up on this side."""
+
+
+AnyFact = (
+    Started
+    | StartFailed
+    | RankFound
+    | RankGone
+    | CommandGone
+    | Stopping
+    | Stopped
+    | LifelineLost
+    | Released
+    | NoSocket
+    | ReaperLost
+)
+_FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
+
+
+class LaunchSpec(Struct, frozen=True, kw_only=True):
+    """What to run in a worker. `folder` is the worker's own; output goes to `stdout` and `stderr` in it.
+
+    `gate`: name of a file in the folder that ranks wait at until `Running.go`; empty: none.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str
+    env: Mapping[str, str]
+    folder: Path
+    detach: bool = False
+    gate: str = ""
+
+
+class Running:
+    """One worker's command, alive or over. `fileno` is for a selector; -1 once there is nothing to hear."""
+
+    def __init__(self, folder: Path, channel: socket.socket | None, lifeline: int | None = None) -> None:
+        self.folder = folder
+        self._channel = channel
+        self._lifeline = lifeline
+        self._unread = b""
+        self._heard = 0  # the last fact's number
+        self._ended = False  # the tree is empty, or was never there
+        self._old: list[AnyFact] = []
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def fileno(self) -> int:
+        return self._channel.fileno() if self._channel else -1
+
+    @property
+    def alive(self) -> bool:
+        """A reaper is at the other end."""
+        return self._channel is not None
+
+    def read(self) -> list[AnyFact]:
+        """The facts that came since the last call, in their order. Never waits."""
+        facts, self._old = self._old, []
+        while self._channel is not None:
+            try:
+                data = self._channel.recv(READ_BYTES)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            if not data:
+                facts += self._hung_up()
+                break
+            *lines, self._unread = (self._unread + data).split(b"\n")
+            facts += self._new(lines)
+        return facts
+
+    def stop(self, *, grace_s: float, why: str, finish_s: float = 0.0) -> None:
+        self._tell({"do": "stop", "grace_s": grace_s, "why": why, "finish_s": finish_s})
+
+    def kill(self, why: str) -> None:
+        self.stop(grace_s=0.0, why=why)
+
+    def signal(self, number: int) -> None:
+        """Passes a signal on to the command's process group, as a terminal would."""
+        self._tell({"do": "signal", "signal": number})
+
+    def go(self, env: Mapping[str, str]) -> None:
+        self._tell({"do": "go", "env": dict(env)})
+
+    def bye(self) -> None:
+        """Lets the reaper end once its tree is empty, and this end forget it."""
+        self._tell({"do": "bye"})
+        self.close()
+
+    def close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
+
+    def forget_process(self) -> None:
+        """Collects the reaper's own exit status, when it is our child and over."""
+        if self._process is not None:
+            self._process.poll()
+
+    def _tell(self, wish: dict[str, object]) -> None:
+        if self._channel is None:
+            return
+        try:
+            self._channel.sendall(json.dumps(wish).encode() + b"\n")
+        except OSError:
+            return  # read() tells of the reaper's end
+
+    def _new(self, lines: list[bytes]) -> list[AnyFact]:
+        facts: list[AnyFact] = []
+        for line in lines:
+            try:
+                fact = _FACTS.decode(line)
+            except (msgspec.ValidationError, msgspec.DecodeError):
+                continue  # of a newer reaper, or torn at the end of the file
+            if fact.n <= self._heard:
+                continue
+            self._heard = fact.n
+            self._note_end(fact)
+            facts.append(fact)
+        return facts
+
+    def _note_end(self, fact: AnyFact) -> None:
+        self._ended = isinstance(fact, StartFailed) or (isinstance(fact, Stopped) and not fact.left)
+
+    def _hung_up(self) -> list[AnyFact]:
+        """The connection ended: what the file has and the socket did not say, and whether all is well."""
+        self.close()
+        facts = self._new(_lines_of(self.folder / FACTS))
+        if not self._ended:
+            facts.append(ReaperLost(n=self._heard))
+        return facts
+
+
+def launch(spec: LaunchSpec) -> Running:
+    """Starts the reaper, which starts the command. What becomes of it comes as facts.
+
+    raises: OSError, when the reaper itself cannot be started (no memory, no processes left)
+    """
+    read_end, lifeline = os.pipe2(os.O_CLOEXEC)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        path = _write_spec(spec, read_end, theirs.fileno())
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(REAPER), str(path)],
+            pass_fds=(read_end, theirs.fileno()),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd="/",
+        )
+    except OSError:
+        ours.close()
+        os.close(lifeline)
+        raise
+    finally:
+        os.close(read_end)
+        theirs.close()
+    running = Running(spec.folder, ours, lifeline)
+    running._process = process
+    running._tell({"do": "follow", "from": 0})
+    ours.setblocking(False)
+    return running
+
+
+def attach(folder: Path) -> Running:
+    """Takes up a worker whose reaper another process started, or reads what it left.
+
+    `alive` is False when there is no reaper any more; `read` gives the facts all the same.
+    """
+    channel = _connected(folder)
+    running = Running(folder, channel)
+    if channel is None:
+        running._old = running._new(_lines_of(folder / FACTS))
+        if not running._ended:
+            running._old.append(ReaperLost(n=running._heard))
+        return running
+    running._tell({"do": "follow", "from": 0})
+    channel.setblocking(False)
+    return running
+
+
+def sweep(marks: Mapping[str, str]) -> tuple[int, ...]:
+    """Kills every process of this user whose environment holds all of `marks`. Returns their pids.
+
+    For what a reaper that was killed itself left behind. Freshly forked children are found by going
+    round until a round finds nothing.
+    """
+    wanted = {f"{key}={value}".encode() for key, value in marks.items()}
+    killed: list[int] = []
+    while found := [pid for pid in _pids() if _is_marked(pid, wanted)]:
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                continue
+        if set(found) <= set(killed):
+            break  # cannot be killed (state D): the caller is told, and does not wait
+        killed += found
+    return tuple(dict.fromkeys(killed))
+
+
+def marked(marks: Mapping[str, str]) -> tuple[int, ...]:
+    """The live processes whose environment holds all of `marks`."""
+    wanted = {f"{key}={value}".encode() for key, value in marks.items()}
+    return tuple(pid for pid in _pids() if _is_marked(pid, wanted))
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
+
+
+def _is_marked(pid: int, wanted: set[bytes]) -> bool:
+    try:
+        environ = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False  # gone, a zombie (whose environment is empty), or another user's
+    return wanted <= set(environ.split(b"\0"))
+
+
+def _write_spec(spec: LaunchSpec, lifeline_fd: int, client_fd: int) -> Path:
+    """The reaper's orders, readable by this user only: it deletes the file once read."""
+    spec.folder.mkdir(parents=True, exist_ok=True)
+    path = spec.folder / "reaper.spec"
+    content = {
+        "argv": list(spec.argv),
+        "cwd": spec.cwd,
+        "env": dict(spec.env),
+        "dir": str(spec.folder),
+        "stdout": str(spec.folder / "stdout"),
+        "stderr": str(spec.folder / "stderr"),
+        "detach": spec.detach,
+        "lifeline_fd": lifeline_fd,
+        "client_fd": client_fd,
+        "gate": str(spec.folder / spec.gate) if spec.gate else "",
+    }
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(content, file)
+    return path
+
+
+def _connected(folder: Path) -> socket.socket | None:
+    try:
+        directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:  # by way of the descriptor: the folder's own path may be too long for a socket's name
+        channel.connect(f"/proc/self/fd/{directory}/{SOCKET}")
+    except OSError:
+        channel.close()
+        return None
+    finally:
+        os.close(directory)
+    return channel
+
+
+def _lines_of(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().split(b"\n")
+    except OSError:
+        return []
