@@ -1,0 +1,510 @@
+"""The first verdict on a failed attempt: which rank broke first, of what, and what to do about it.
+
+Pure. It orders what was seen by kind and by time, because who complains loudest is mostly a follower. It reads
+no files and searches no logs: what it is given was parsed before. Whatever it is given, one verdict comes back.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.categories import ADVICE, KINDS, RULES, SIGNALS, USER_CODE
+from holdfast.model.samples import Hang
+from holdfast.model.verdicts import Culprit, Evidence, Verdict
+
+SKEW_S = 2.0  # ends are seen by polling and clocks differ: within it, kind decides before time
+# What ends this soon after the last sign of life may be why the others wait; later, the hang was ended from outside.
+HANG_SKEW_S = 5.0
+EVIDENCE_MAX = 16
+RANKS_NAMED_MAX = 8
+TEXT_MAX = 300
+KEY_MAX = 200
+
+TERM, KILL = -15, -9
+MILD = (TERM, -1, -2, -13)  # signals by which launchers, terminals and schedulers end ranks that did nothing
+CONNECTION = re.compile(
+    r"closed by (remote )?peer|Connection reset|Broken pipe|Connection refused|remote error|ncclRemoteError"
+    r"|ncclSystemError|Connection was likely closed|[Rr]emote process exited|Socket closed|recvValue failed"
+    r"|[Ff]ailed to (recv|send)|Broken connection|TCPStore.*(timed? ?out|timeout)|wait timeout after|Socket Timeout"
+    r"|Timed out (waiting|after) \d+ ?(ms|seconds)|collective operation timeout|NCCL communicator was aborted"
+    r"|Software caused connection abort|Timed out waiting for .*(peer|rank|store|recv)",
+    re.DOTALL,
+)
+CONNECTION_TYPES = ("ConnectionResetError", "BrokenPipeError", "ConnectionAbortedError", "EOFError")
+LAUNCHERS = ("ChildFailedError", "CalledProcessError", "ProcessExitedException", "ProcessRaisedException")
+FROM_OUTSIDE = ("KeyboardInterrupt", "SignalException", "SystemExit", "GracefulExit")
+
+
+class RankExit(Struct, frozen=True, kw_only=True):
+    """One rank has ended. `code`: -N when killed by signal N, 128 + N from a shell; None: ended, code not known."""
+
+    rank: int
+    worker: int = 0
+    pid: int = 0
+    code: int | None = None
+    at_s: float
+
+
+class ErrorRecord(Struct, frozen=True, kw_only=True):
+    """An uncaught exception, recorded inside a rank or found in a log. None: not known.
+
+    `frame`: the innermost line of the user's code, "path/of/train.py:88 step". `file` and `line`: where in the logs.
+    """
+
+    rank: int | None = None
+    worker: int | None = None
+    type: str
+    message: str = ""
+    frame: str = ""
+    file: str = ""
+    line: int | None = None
+    at_s: float | None = None
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """All that is known when an attempt has failed. Everything may be empty.
+
+    `elastic`: torchrun's failure table, its root cause first. `oom`: sentences that name pids and say "cgroup"
+    where the memory was a cgroup's. `lost_nodes`, `devices`: names, for people.
+    """
+
+    exits: tuple[RankExit, ...] = ()  # in order of time
+    command_code: int | None = None
+    command_error: str = ""  # why the command could not be started
+    errors: tuple[ErrorRecord, ...] = ()
+    tracebacks: tuple[ErrorRecord, ...] = ()
+    elastic: tuple[RankExit, ...] = ()
+    oom: tuple[str, ...] = ()
+    hang: Hang | None = None
+    stop_requested: bool = False
+    devices: tuple[str, ...] = ()
+    lost_nodes: tuple[str, ...] = ()
+
+
+class Trouble(Struct, frozen=True, kw_only=True):
+    """One rank's part in it: its first error, its end, or both. `weight`: 0 own fault .. 2 a follower, mostly."""
+
+    weight: int
+    rank: int | None
+    worker: int | None
+    at_s: float | None
+    error: ErrorRecord | None = None
+    exit: RankExit | None = None
+    is_root: bool = False  # the launcher saw it fail first
+
+
+def first_verdict(failure: Failure) -> Verdict:
+    """The one verdict. What is outside the ranks explains them; then a rank's own fault; then a hang; then followers."""
+    return (
+        _not_started(failure)
+        or _hardware(failure)
+        or _hang_or_what_broke_before(failure)
+        or _asked_to_stop(failure)
+        or _first_trouble(failure, troubles(failure))
+        or _by_command_code(failure)
+    )
+
+
+def problem_key(verdict: Verdict) -> str:
+    """The same for the same problem in another attempt: category and first error, without numbers, places, ranks."""
+    text = verdict.first_error.text if verdict.first_error else ""
+    text = re.sub(
+        r"\b(?:on |in |of )?\[?ranks? ?\d+(?:(?:, | and )\d+)*\]?:? ?", "", text, flags=re.IGNORECASE
+    )
+    text = re.sub(r"0x[0-9a-fA-F]+", "#", text)
+    text = re.sub(r"(?:[A-Za-z]:)?(?:[\\/][\w.@+~-]+){2,}[\\/]?", "<path>", text)
+    text = re.sub(r"\b[0-9a-f]{8,}\b|\d+(?:\.\d+)*", "#", text)
+    return f"{verdict.category}:{' '.join(text.split())}"[:KEY_MAX]
+
+
+def is_user_code(verdict: Verdict) -> bool:
+    """The training code, its data or its libraries are at fault, and surely: the same start would fail the same way."""
+    return verdict.confidence >= 0.8 and verdict.category in USER_CODE
+
+
+def is_environment(verdict: Verdict) -> bool:
+    """Something outside the training code: another start, perhaps elsewhere, can help."""
+    outside = ("hardware", "network", "host", "scheduler")
+    ends = ("process_killed", "process_stopped", "terminated", "host_oom", "cgroup_oom", "nccl_network_error")
+    return verdict.class_ in outside or verdict.category in ends
+
+
+# --- what is outside the ranks
+
+
+def _not_started(failure: Failure) -> Verdict | None:
+    if not failure.command_error:
+        return None
+    seen = Evidence(text=_cut(failure.command_error), says="the command could not be started")
+    return _verdict(
+        "launcher_config", f"the command could not be started: {seen.text}", 0.95, first_error=seen
+    )
+
+
+def _hardware(failure: Failure) -> Verdict | None:
+    if failure.lost_nodes:
+        names = ", ".join(failure.lost_nodes[:RANKS_NAMED_MAX])
+        seen = Evidence(text=_cut(f"lost: {names}"), says="the node no longer answers")
+        culprits = tuple(Culprit(host=node) for node in failure.lost_nodes)
+        return _verdict("node_down", f"node {names} is gone", 0.95, first_error=seen, culprits=culprits)
+    if failure.devices:
+        names = ", ".join(failure.devices[:RANKS_NAMED_MAX])
+        category = "npu_fault" if re.search(r"npu|ascend|davinci", names, re.IGNORECASE) else "gpu_fault"
+        seen = Evidence(text=_cut(names), says="the device reported a fault")
+        culprits = tuple(Culprit(device=device) for device in failure.devices)
+        return _verdict(category, f"device fault: {_cut(names)}", 0.9, first_error=seen, culprits=culprits)
+    return None
+
+
+def _asked_to_stop(failure: Failure) -> Verdict | None:
+    if not failure.stop_requested:
+        return None
+    seen = Evidence(
+        text="a stop was requested", says="the job was ended on request; nothing is wrong with it"
+    )
+    return _verdict("terminated", "the job was asked to stop", 0.95, first_error=seen)
+
+
+def _hang_or_what_broke_before(failure: Failure) -> Verdict | None:
+    """A hang, unless a rank's own fault at its beginning explains why the others wait."""
+    hang = failure.hang
+    if hang is None:
+        return None
+    until_s = hang.since_s + HANG_SKEW_S
+    before = [
+        trouble for trouble in troubles(failure) if trouble.at_s is not None and trouble.at_s <= until_s
+    ]
+    own = [trouble for trouble in before if trouble.weight == 0]
+    return (_first_trouble(failure, own) if own else None) or _of_hang(hang)
+
+
+def _of_hang(hang: Hang) -> Verdict:
+    category = {
+        "stopped": "process_stopped",
+        "exit-hang": "teardown_hang",
+        "blocked-io": "dataloader_stuck",
+    }.get(hang.kind, "collective_missing_rank" if hang.culprits else "collective_timeout")
+    if category == "collective_missing_rank" and re.search(r"data_?loader", hang.why.partition(";")[0]):
+        category = "dataloader_stuck"
+    if hang.kind == "silent" and not hang.culprits:
+        category = "unknown"
+    seen = Evidence(text=f"hang ({hang.kind})", says=_cut(hang.why), at_s=hang.since_s)
+    culprits = tuple(Culprit(rank=rank) for rank in hang.culprits)
+    title = hang.why or f"the job hangs ({hang.kind})"
+    confidence = min(1.0, max(0.0, hang.confidence))
+    return _verdict(category, _cut(title), confidence, first_error=seen, culprits=culprits)
+
+
+def _by_command_code(failure: Failure) -> Verdict:
+    code = as_signal(failure.command_code)
+    if code is None:
+        return _verdict("unknown", "nothing explains it", 0.0)
+    if code == 0 and failure.command_code == 0:
+        return _verdict("none", "nothing is wrong: the command ended with code 0", 0.9)
+    seen = Evidence(text=f"the command ended with {exit_words(code)}")
+    if code < 0:
+        category = _oom_category(failure, None) if code == KILL else ""
+        title = f"the command was {_ended_by(code)}"
+        return _verdict(category or _by_signal(code), title, 0.7, first_error=seen)
+    if code in (126, 127):
+        return _verdict(
+            "launcher_config", f"the command could not be run (code {code})", 0.9, first_error=seen
+        )
+    return _verdict("unknown", f"{seen.text}; nothing says why", 0.2, first_error=seen)
+
+
+# --- who was first
+
+
+def troubles(failure: Failure) -> list[Trouble]:
+    """One for each rank that ended badly or recorded an error, and one for each error of an unknown rank."""
+    exits = {exit.rank: exit for exit in reversed(failure.elastic)} | _first_by_rank(failure.exits)
+    root = failure.elastic[0].rank if failure.elastic else None
+    errors: dict[int, ErrorRecord] = {}
+    homeless: dict[tuple[str, str], ErrorRecord] = {}
+    for error in (*failure.errors, *failure.tracebacks):
+        if error.type.endswith(LAUNCHERS):
+            continue
+        if error.rank is None:
+            homeless.setdefault((error.type, error.message), error)
+        else:
+            errors[error.rank] = _earlier(errors.get(error.rank), error)
+    for error in errors.values():
+        homeless.pop((error.type, error.message), None)
+    found = [_of_rank(exits.get(rank), errors.get(rank), root) for rank in sorted({*exits, *errors})]
+    found += [_of_rank(None, error, root) for error in homeless.values()]
+    return [trouble for trouble in found if trouble is not None]
+
+
+def _first_by_rank(exits: Iterable[RankExit]) -> dict[int, RankExit]:
+    first: dict[int, RankExit] = {}
+    for exit in exits:
+        first.setdefault(exit.rank, exit)
+    return first
+
+
+def _earlier(known: ErrorRecord | None, new: ErrorRecord) -> ErrorRecord:
+    """The first of a rank, and the recorded one before the logged one: it says more."""
+    if known is None:
+        return new
+    if known.at_s is None or new.at_s is None:
+        return known
+    return new if new.at_s < known.at_s and new.type != known.type else known
+
+
+def _of_rank(exit: RankExit | None, error: ErrorRecord | None, root: int | None) -> Trouble | None:
+    weight = weight_of(error, exit)
+    if weight is None:
+        return None
+    times = [seen.at_s for seen in (exit, error) if seen is not None and seen.at_s is not None]
+    rank = exit.rank if exit else error.rank if error else None
+    worker = exit.worker if exit else error.worker if error else None
+    return Trouble(
+        weight=weight,
+        rank=rank,
+        worker=worker,
+        at_s=min(times, default=None),
+        error=error,
+        exit=exit,
+        is_root=root is not None and rank == root,
+    )
+
+
+def weight_of(error: ErrorRecord | None, exit: RankExit | None) -> int | None:
+    """0: an own fault. 1: ended with a code, no word why. 2: what followers look like. None: nothing wrong."""
+    code = as_signal(exit.code) if exit else None
+    if exit and exit.code == 0:
+        return None  # whatever it logged, it did not stop it
+    if error is not None:
+        return 2 if is_complaint(error) or error.type.endswith(FROM_OUTSIDE) else 0
+    if not code:
+        return None
+    if code < 0:
+        return 2 if code in MILD else 0
+    return 1
+
+
+def is_complaint(error: ErrorRecord) -> bool:
+    """Says only that somebody else is gone or late."""
+    return error.type.endswith(CONNECTION_TYPES) or bool(CONNECTION.search(error.message))
+
+
+def as_signal(code: int | None) -> int | None:
+    """A shell's 137 is a death by signal 9."""
+    if code is not None and 128 < code <= 128 + 64:
+        return 128 - code
+    return code
+
+
+def _first_trouble(failure: Failure, found: Sequence[Trouble]) -> Verdict | None:
+    if not found:
+        return None
+    start_s = min((trouble.at_s for trouble in found if trouble.at_s is not None), default=0.0)
+    late_s = start_s + SKEW_S
+    near = [trouble for trouble in found if trouble.at_s is None or trouble.at_s <= late_s]
+    first = min(near, key=lambda trouble: _precedence(trouble, late_s))
+    alike = [trouble for trouble in near if trouble is first or _same_fault(first, trouble)]
+    alike = _with_home(alike, near)
+    first = next((trouble for trouble in alike if trouble.error == first.error), first)
+    others = [trouble for trouble in found if all(trouble.rank != one.rank for one in alike)]
+    return (
+        _of_error(failure, first, alike, others) if first.error else _of_exit(failure, first, alike, others)
+    )
+
+
+def _precedence(trouble: Trouble, late_s: float) -> tuple[int, bool, float, bool, int]:
+    """Kind, then, among followers, what the launcher saw first, then time; a rank before none."""
+    at_s = late_s if trouble.at_s is None else trouble.at_s
+    not_root = trouble.weight == 2 and not trouble.is_root
+    return trouble.weight, not_root, at_s, trouble.rank is None, trouble.rank or 0
+
+
+def _same_fault(first: Trouble, other: Trouble) -> bool:
+    """Many ranks may break of one fault. Deaths count only at the same moment: launchers kill the rest soon after."""
+    if first.weight != other.weight or (first.error is None) != (other.error is None):
+        return False
+    if first.error and other.error:
+        return first.weight == 0 and (first.error.type, first.error.message) == (
+            other.error.type,
+            other.error.message,
+        )
+    same = first.exit and other.exit and as_signal(first.exit.code) == as_signal(other.exit.code)
+    return bool(same) and first.at_s == other.at_s and first.weight < 2
+
+
+def _with_home(alike: list[Trouble], near: Sequence[Trouble]) -> list[Trouble]:
+    """An error of an unknown rank belongs to the one rank that ended with a code and no word why."""
+    silent = [trouble for trouble in near if trouble.weight == 1]
+    if len(alike) != 1 or alike[0].rank is not None or len(silent) != 1:
+        return alike
+    home = silent[0]
+    return [replace(alike[0], rank=home.rank, worker=home.worker, exit=home.exit)]
+
+
+# --- words
+
+
+def _of_error(
+    failure: Failure, first: Trouble, alike: Sequence[Trouble], others: Sequence[Trouble]
+) -> Verdict:
+    error = first.error
+    assert error is not None
+    category, confidence = _by_error(error)
+    if category in ("host_oom", "process_killed") and failure.oom:
+        category, confidence = _oom_category(failure, first.exit) or category, 0.95
+    head = _cut(f"{error.type}: {error.message}".strip(": ").partition("\n")[0])
+    place = _place(error.frame)
+    title = f"{_who(alike)} raised {head}{f' at {place}' if place else ''}"
+    seen = Evidence(text=head, says=title, file=error.file, line=error.line, at_s=error.at_s)
+    sure = confidence if first.rank is not None else confidence * 0.9
+    return _verdict(
+        category,
+        title,
+        sure,
+        first_error=seen,
+        culprits=_culprits(alike),
+        evidence=_evidence(failure, seen, others),
+    )
+
+
+def _by_error(error: ErrorRecord) -> tuple[str, float]:
+    text = f"{error.type}: {error.message}"
+    for rule in RULES:
+        if re.search(rule.pattern, text):
+            return rule.category, rule.confidence
+    if is_complaint(error):
+        return "nccl_network_error", 0.5
+    return "python_exception", 0.9
+
+
+def _of_exit(
+    failure: Failure, first: Trouble, alike: Sequence[Trouble], others: Sequence[Trouble]
+) -> Verdict:
+    assert first.exit is not None
+    code = as_signal(first.exit.code) or 0
+    oom = _oom_category(failure, first.exit) if code == KILL else ""
+    if oom:
+        named = any(_names(sentence, first.exit.pid) for sentence in failure.oom)
+        category, confidence, says = oom, 0.97 if named else 0.8, "the kernel ran out of memory and killed it"
+    elif code < 0:
+        category, confidence, says = _by_signal(code), 0.9 if code not in MILD else 0.7, ""
+    else:
+        category, confidence, says = "unknown", 0.3, "no exception was found"
+    title = _exit_title(_who(alike), len(alike), code, oom)
+    text = f"{exit_words(code)}" + (f", pid {first.exit.pid}" if first.exit.pid else "")
+    seen = Evidence(text=text, says=says or title, at_s=first.at_s)
+    return _verdict(
+        category,
+        title,
+        confidence,
+        first_error=seen,
+        culprits=_culprits(alike),
+        evidence=_evidence(failure, seen, others),
+    )
+
+
+def _exit_title(who: str, many: int, code: int, oom: str) -> str:
+    was = "was" if many == 1 else "were"
+    if oom:
+        whose = (
+            "the memory limit of its cgroup was reached"
+            if oom == "cgroup_oom"
+            else "the host ran out of memory"
+        )
+        return f"{who} {was} killed by SIGKILL: {whose}"
+    if code >= 0:
+        return f"{who} ended with code {code}; nothing says why"
+    unsaid = "; nothing says by whom" if code in (KILL, TERM) else ""
+    return f"{who} {was} {_ended_by(code)}{unsaid}"
+
+
+def _ended_by(code: int) -> str:
+    name = SIGNALS.get(-code, (f"signal {-code}", ""))[0]
+    return f"{'ended' if code in MILD else 'killed'} by {name}"
+
+
+def _by_signal(code: int) -> str:
+    return SIGNALS.get(-code, ("", "process_killed"))[1]
+
+
+def exit_words(code: int) -> str:
+    """`code 3`, `SIGKILL`"""
+    return f"code {code}" if code >= 0 else SIGNALS.get(-code, (f"signal {-code}", ""))[0]
+
+
+def _oom_category(failure: Failure, exit: RankExit | None) -> str:
+    """Of the sentence that names the rank's pid, else of the first; empty where nothing speaks of memory."""
+    pid = exit.pid if exit else 0
+    sentence = next((one for one in failure.oom if _names(one, pid)), failure.oom[0] if failure.oom else "")
+    if not sentence:
+        return ""
+    return "cgroup_oom" if re.search(r"cgroup|memcg", sentence, re.IGNORECASE) else "host_oom"
+
+
+def _names(sentence: str, pid: int) -> bool:
+    return pid > 0 and re.search(rf"\b{pid}\b", sentence) is not None
+
+
+def _evidence(failure: Failure, seen: Evidence, others: Sequence[Trouble]) -> tuple[Evidence, ...]:
+    oom = [Evidence(text=_cut(sentence), says="the kernel killed for memory") for sentence in failure.oom]
+    after = [
+        Evidence(text=_other_words(trouble), says="followed", at_s=trouble.at_s)
+        for trouble in sorted(others, key=lambda trouble: (trouble.at_s is None, trouble.at_s or 0.0))
+    ]
+    return (seen, *oom, *after)[:EVIDENCE_MAX]
+
+
+def _other_words(trouble: Trouble) -> str:
+    who = _who([trouble])
+    if trouble.error:
+        return _cut(f"{who} raised {trouble.error.type}: {trouble.error.message}".partition("\n")[0])
+    code = as_signal(trouble.exit.code) if trouble.exit else None
+    return f"{who} ended with {exit_words(code or 0)}"
+
+
+def _culprits(alike: Sequence[Trouble]) -> tuple[Culprit, ...]:
+    named = {trouble.rank: trouble.worker for trouble in alike if trouble.rank is not None}
+    return tuple(Culprit(rank=rank, worker=worker) for rank, worker in sorted(named.items()))
+
+
+def _who(alike: Sequence[Trouble]) -> str:
+    ranks = sorted({trouble.rank for trouble in alike if trouble.rank is not None})
+    if not ranks:
+        return "a process"
+    names = ", ".join(str(rank) for rank in ranks[:RANKS_NAMED_MAX])
+    return f"rank{'s' if len(ranks) > 1 else ''} {names}{', ...' if len(ranks) > RANKS_NAMED_MAX else ''}"
+
+
+def _place(frame: str) -> str:
+    """`/data/train.py:88 step` -> `train.py:88`"""
+    where = re.match(r"(?P<place>.*:\d+)(?: |$)", frame)
+    return where["place"].replace("\\", "/").rpartition("/")[2] if where else ""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 3] + "..."
+
+
+def _verdict(
+    category: str,
+    title: str,
+    confidence: float,
+    *,
+    first_error: Evidence | None = None,
+    culprits: tuple[Culprit, ...] = (),
+    evidence: tuple[Evidence, ...] = (),
+) -> Verdict:
+    class_, action = KINDS[category]
+    return Verdict(
+        category=category,
+        class_=class_,
+        title=title,
+        confidence=confidence,
+        action=action,
+        advice=ADVICE.get(category) or ADVICE.get(action, ""),
+        culprits=culprits,
+        first_error=first_error,
+        evidence=evidence or ((first_error,) if first_error else ()),
+    )

@@ -1,0 +1,301 @@
+"""The first verdict: who broke first, of what; and never more or less than one verdict."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.categories import KINDS, RULES, SIGNALS, USER_CODE
+from holdfast.core.verdict import (
+    ErrorRecord,
+    Failure,
+    RankExit,
+    first_verdict,
+    is_environment,
+    is_user_code,
+    problem_key,
+)
+from holdfast.model.samples import Hang
+
+CLOSED = "[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:29579."
+
+
+def ended(rank: int, code: int | None, at_s: float = 10.0, pid: int = 0) -> RankExit:
+    return RankExit(rank=rank, code=code, at_s=at_s, pid=pid or 1000 + rank)
+
+
+def raised(
+    rank: int | None, type: str, message: str = "", at_s: float | None = 9.9, frame: str = ""
+) -> ErrorRecord:
+    return ErrorRecord(rank=rank, worker=0, type=type, message=message, at_s=at_s, frame=frame)
+
+
+def culprits(verdict) -> list[int | None]:
+    return [culprit.rank for culprit in verdict.culprits]
+
+
+def hang(kind="quiet", ranks=(2,), why="rank 2 sleeps at train.py:88 in load; 3 ranks wait for it") -> Hang:
+    return Hang(kind=kind, culprits=ranks, since_s=100.0, why=why, confidence=0.95)
+
+
+def test_the_one_that_raised_is_the_culprit_though_another_complained_earlier():
+    verdict = first_verdict(
+        Failure(
+            exits=(ended(0, 1, 10.0), ended(1, 1, 10.5), ended(2, -15, 10.9)),
+            errors=(
+                raised(0, "RuntimeError", CLOSED, 9.0),
+                raised(1, "RuntimeError", "bad batch", 9.9, "/data/train.py:88 step"),
+            ),
+            command_code=1,
+        )
+    )
+    assert verdict.title == "rank 1 raised RuntimeError: bad batch at train.py:88"
+    assert (verdict.category, verdict.class_, verdict.action) == ("python_exception", "training", "fix_code")
+    assert culprits(verdict) == [1]
+    assert [seen.says for seen in verdict.evidence] == [verdict.title, "followed", "followed"]
+    assert is_user_code(verdict) and not is_environment(verdict)
+
+
+def test_a_complaint_long_before_any_other_trouble_is_first():
+    errors = (raised(0, "RuntimeError", CLOSED, 1.0), raised(1, "ValueError", "late", 60.0))
+    verdict = first_verdict(Failure(errors=errors))
+    assert (verdict.category, culprits(verdict)) == ("nccl_network_error", [0])
+    assert is_environment(verdict)
+
+
+def test_a_killed_rank_is_the_culprit_and_the_others_follow():
+    verdict = first_verdict(
+        Failure(
+            exits=(ended(2, -9, 10.0), ended(0, 1, 10.1), ended(1, -15, 10.2)),
+            errors=(raised(0, "RuntimeError", "Connection reset by peer", 9.8),),
+        )
+    )
+    assert verdict.title == "rank 2 was killed by SIGKILL; nothing says by whom"
+    assert (verdict.category, culprits(verdict)) == ("process_killed", [2])
+    assert is_environment(verdict) and not is_user_code(verdict)
+
+
+def test_ranks_killed_after_a_launchers_grace_are_followers():
+    verdict = first_verdict(Failure(exits=(ended(1, 1, 10.0), ended(0, -9, 40.0))))
+    assert culprits(verdict) == [1]
+    assert verdict.title == "rank 1 ended with code 1; nothing says why"
+
+
+@pytest.mark.parametrize("code", [-9, 137])
+@pytest.mark.parametrize(
+    ("sentence", "category"),
+    [
+        ("the kernel killed pid 1002 (python), out of memory", "host_oom"),
+        ("cgroup memory: pid 1002", "cgroup_oom"),
+    ],
+)
+def test_a_kill_with_evidence_of_memory(code, sentence, category):
+    verdict = first_verdict(Failure(exits=(ended(2, code),), oom=(sentence,)))
+    assert (verdict.category, culprits(verdict)) == (category, [2])
+    assert verdict.confidence > 0.9
+
+
+def test_the_memory_of_another_pid_is_less_sure():
+    verdict = first_verdict(Failure(exits=(ended(2, -9),), oom=("pid 77 (loader) killed, out of memory",)))
+    assert verdict.category == "host_oom"
+    assert verdict.confidence == 0.8
+
+
+@pytest.mark.parametrize(("code", "category"), [(-11, "segfault"), (134, "segfault"), (-7, "shm_oom")])
+def test_deaths_by_other_signals(code, category):
+    assert first_verdict(Failure(exits=(ended(1, code), ended(0, -15)))).category == category
+
+
+def test_sigterm_to_all_came_from_outside():
+    verdict = first_verdict(Failure(exits=(ended(0, -15), ended(1, 143)), command_code=-15))
+    assert verdict.category == "terminated"
+    assert verdict.title == "rank 0 was ended by SIGTERM; nothing says by whom"
+    assert is_environment(verdict)
+
+
+def test_the_launchers_root_cause_tells_one_sigterm_from_the_others():
+    verdict = first_verdict(
+        Failure(
+            exits=(ended(0, -15, 10.0), ended(1, -15, 10.5)),
+            elastic=(ended(1, -15, 10.0), ended(0, -15, 10.0)),
+        )
+    )
+    assert culprits(verdict) == [1]
+
+
+def test_many_ranks_with_the_same_error_are_all_named():
+    errors = tuple(
+        raised(rank, "ModuleNotFoundError", "No module named 'apex'", 9 + rank / 10) for rank in (1, 0)
+    )
+    verdict = first_verdict(Failure(errors=errors, exits=(ended(0, 1), ended(1, 1))))
+    assert verdict.title == "ranks 0, 1 raised ModuleNotFoundError: No module named 'apex'"
+    assert (verdict.category, culprits(verdict)) == ("import_error", [0, 1])
+    assert is_user_code(verdict)
+
+
+def test_a_traceback_of_no_known_rank_belongs_to_the_one_that_ended_without_a_word():
+    failure = Failure(
+        exits=(ended(1, 1), ended(0, -15, 10.4)),
+        tracebacks=(raised(None, "ValueError", "bad", None), raised(None, "x.ChildFailedError", "", None)),
+    )
+    verdict = first_verdict(failure)
+    assert verdict.title == "rank 1 raised ValueError: bad"
+    assert culprits(verdict) == [1]
+
+
+def test_a_traceback_of_a_rank_that_ended_well_is_no_failure():
+    failure = Failure(exits=(ended(1, 0), ended(0, -11)), tracebacks=(raised(1, "ValueError", "retried"),))
+    assert culprits(first_verdict(failure)) == [0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "ranks", "category"),
+    [
+        ("stopped", (2,), "process_stopped"),
+        ("quiet", (2,), "collective_missing_rank"),
+        ("quiet", (), "collective_timeout"),
+        ("spinning", (1, 2), "collective_missing_rank"),
+        ("blocked-io", (0,), "dataloader_stuck"),
+        ("exit-hang", (0,), "teardown_hang"),
+        ("silent", (), "unknown"),
+    ],
+)
+def test_hangs(kind, ranks, category):
+    found = hang(kind, ranks, "rank 2 is stopped (SIGSTOP)")
+    ends = tuple(ended(rank, -9, 300.0) for rank in range(4))  # how the hang was ended says nothing
+    verdict = first_verdict(Failure(hang=found, exits=ends))
+    assert (verdict.category, culprits(verdict)) == (category, list(ranks))
+    assert verdict.title == found.why
+
+
+def test_a_loader_in_the_culprits_stack():
+    why = "rank 2 waits at dataloader.py:1284 in _try_get_data; 3 ranks wait for it"
+    assert first_verdict(Failure(hang=hang(why=why))).category == "dataloader_stuck"
+
+
+def test_a_rank_that_died_when_the_hang_began_is_why_the_others_wait():
+    verdict = first_verdict(
+        Failure(hang=hang("exit-hang", (0, 1)), exits=(ended(2, -9, 101.0), ended(0, -9, 400.0)))
+    )
+    assert (verdict.category, culprits(verdict)) == ("process_killed", [2])
+
+
+def test_what_is_outside_the_ranks_comes_first():
+    ends = (ended(1, -9),)
+    assert first_verdict(Failure(exits=ends, lost_nodes=("gpu-03",))).category == "node_down"
+    assert first_verdict(Failure(exits=ends, devices=("0000:5d:00.0 xid 79",))).category == "gpu_fault"
+    assert first_verdict(Failure(exits=ends, devices=("npu 3: 80E01801",))).category == "npu_fault"
+    assert first_verdict(Failure(exits=ends, stop_requested=True)).title == "the job was asked to stop"
+    assert first_verdict(Failure(command_error="no such file: trian.py")).category == "launcher_config"
+
+
+@pytest.mark.parametrize(
+    ("code", "category"),
+    [
+        (None, "unknown"),
+        (0, "none"),
+        (1, "unknown"),
+        (127, "launcher_config"),
+        (137, "process_killed"),
+        (-11, "segfault"),
+    ],
+)
+def test_only_the_commands_code_is_known(code, category):
+    assert first_verdict(Failure(command_code=code)).category == category
+
+
+@pytest.mark.parametrize(
+    ("type", "message", "category"),
+    [
+        ("torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 2 GiB.", "gpu_oom"),
+        ("OSError", "[Errno 28] No space left on device: '/ckpt/1'", "disk_full"),
+        ("OSError", "[Errno 98] Address already in use", "port_in_use"),
+        ("FileNotFoundError", "[Errno 2] No such file or directory: 'a'", "missing_file"),
+        ("RuntimeError", "Error(s) in loading state_dict for Net", "checkpoint_load_error"),
+        ("RuntimeError", "DataLoader worker (pid 7) is killed by signal: Killed. ", "host_oom"),
+        ("KeyboardInterrupt", "", "user_interrupt"),
+        ("ValueError", "loss is nan at step 7", "nan_loss"),
+        ("ValueError", "anything else", "python_exception"),
+    ],
+)
+def test_categories_of_exceptions(type, message, category):
+    verdict = first_verdict(Failure(errors=(raised(1, type, message),)))
+    assert (verdict.category, culprits(verdict)) == (category, [1])
+
+
+def test_the_same_problem_has_the_same_key_whatever_rank_number_place_or_address():
+    def of(rank: int, message: str) -> str:
+        return problem_key(first_verdict(Failure(errors=(raised(rank, "RuntimeError", message),))))
+
+    one = of(1, "[Rank 1] cannot read /data/a/part-1.bin at 0x7f12ab of 300 MiB")
+    assert one == of(3, "[Rank 3] cannot read /data/b/part-9.bin at 0x9912cd of 712 MiB")
+    assert one != of(3, "cannot write /data/b/part-9.bin")
+    killed = [problem_key(first_verdict(Failure(exits=(ended(rank, -9),)))) for rank in (1, 2)]
+    assert killed[0] == killed[1] != problem_key(first_verdict(Failure(exits=(ended(1, -11),))))
+
+
+def test_the_data_is_whole():
+    named = {rule.category for rule in RULES} | {category for _, category in SIGNALS.values()} | USER_CODE
+    assert named <= KINDS.keys()
+
+
+TIMES = st.one_of(st.floats(0, 100), st.floats(allow_nan=False))
+CODES = st.one_of(st.none(), st.integers(-70, 300), st.sampled_from([-9, -15, 0, 1, 137]))
+RANKS = st.integers(0, 4)
+MESSAGES = st.one_of(st.text(max_size=40), st.sampled_from([CLOSED, "bad batch", "CUDA out of memory"]))
+EXITS = st.lists(st.builds(RankExit, rank=RANKS, code=CODES, at_s=TIMES, pid=st.integers(0, 9)), max_size=6)
+ERRORS = st.lists(
+    st.builds(
+        ErrorRecord,
+        rank=st.one_of(st.none(), RANKS),
+        type=st.sampled_from(["RuntimeError", "KeyboardInterrupt", "ChildFailedError", ""]),
+        message=MESSAGES,
+        frame=st.text(max_size=20),
+        at_s=st.one_of(st.none(), TIMES),
+    ),
+    max_size=5,
+)
+HANGS = st.builds(
+    Hang,
+    kind=st.sampled_from(["stopped", "blocked-io", "quiet", "spinning", "silent", "exit-hang"]),
+    culprits=st.lists(RANKS, max_size=2).map(tuple),
+    since_s=TIMES,
+    why=st.text(max_size=30),
+    confidence=st.floats(0, 1),
+)
+FAILURES = st.builds(
+    Failure,
+    exits=EXITS.map(tuple),
+    command_code=CODES,
+    command_error=st.sampled_from(["", "", "", "not found"]),
+    errors=ERRORS.map(tuple),
+    tracebacks=ERRORS.map(tuple),
+    elastic=EXITS.map(tuple),
+    oom=st.lists(st.text(max_size=20), max_size=2).map(tuple),
+    hang=st.one_of(st.none(), HANGS),
+    stop_requested=st.booleans(),
+    devices=st.lists(st.text(max_size=5), max_size=1).map(tuple),
+    lost_nodes=st.lists(st.text(max_size=5), max_size=1).map(tuple),
+)
+
+
+@given(FAILURES)
+def test_whatever_happened_there_is_one_verdict_on_known_ranks(failure):
+    verdict = first_verdict(failure)
+    known = {seen.rank for seen in (*failure.exits, *failure.elastic, *failure.errors, *failure.tracebacks)}
+    known |= set(failure.hang.culprits) if failure.hang else set()
+    assert KINDS[verdict.category] == (verdict.class_, verdict.action)
+    assert {culprit.rank for culprit in verdict.culprits} <= known | {None}
+    assert 0 <= verdict.confidence <= 1
+    assert verdict.title
+    assert problem_key(verdict).startswith(verdict.category)
+    assert not (is_user_code(verdict) and is_environment(verdict))
+
+
+@given(st.permutations(range(5)), st.integers(0, 4), st.sampled_from([-9, -11, -6]))
+def test_a_single_death_among_followers_is_always_named(order, dead, code):
+    exits = tuple(
+        ended(rank, code if rank == dead else -15 if rank % 2 else 1, 10 + 0.3 * place)
+        for place, rank in enumerate(order)
+    )
+    errors = tuple(raised(rank, "RuntimeError", CLOSED, 9.9) for rank in range(0, 5, 2) if rank != dead)
+    assert culprits(first_verdict(Failure(exits=exits, errors=errors))) == [dead]
