@@ -1,0 +1,227 @@
+"""Reads how far a training has come: the last step number its own log names. Pure; knows nothing of step times.
+
+Each form below is one common way to print a step, for instance
+
+     iteration       10/     500 | consumed samples:         40 | elapsed time per iteration (ms): 1382.2 | ...
+      2%|2         | 10/500 [00:10<08:10,  1.02s/it]
+    step 10 | loss: 0.7128 | dt: 19673.48ms
+    Epoch [1][10/930]    lr: 2.000e-04, eta: 0:00:32, time: 0.257
+
+A number that only looks like a step (a date, a setting, "3/8 GPUs", evaluation, loading bars) is better missed
+than believed: what is missed costs patience, what is believed hides a hang.
+"""
+
+import re
+
+from msgspec import Struct
+
+LINE_BYTES_MAX = 4096  # looked at; a step stands near the beginning of its line
+RESTART_SIGHTINGS = 3  # growing numbers in a row, all under half of the best, before a counter has begun anew
+UNMISTAKABLE = 4  # trust in forms that nothing but a trainer prints
+
+PREFILTER = re.compile(rb"[sS]tep|STEP|[iI]ter|ITER|[eE]poch|it/s|s/it|samples_count")
+COLOUR = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
+NOT_TRAINING = re.compile(
+    rb"(?i)(?<![a-z])(?:test|val|valid|validat\w*|eval\w*|infer\w*|predict\w*|warm-?up|profil\w*|sampling)(?![a-z])"
+)
+LINE_PREFIX = re.compile(rb"\s*(?:\[\w+\]:|[\w.-]{0,60}\d:)?\s*")  # of torchrun, srun and pdsh
+TRAINING_BAR = re.compile(rb"(?i)train|epoch|step|iter")
+PREPARING_BAR = re.compile(rb"(?i)load|tokeniz|data|shard|fetch|sav|pack|generat|file")
+EPOCH = re.compile(rb"(?i)(?<![\w/])epochs?[\"']?\s{0,4}[:=]?\s{0,4}\[?\s{0,4}(\d{1,9})(?![\w%]|\.\d)")
+METRIC = re.compile(
+    rb"(?i)loss|lr\b|learning|time|sec|\dm?s\b|tok|grad|it/s|s/it|speed|throughput|acc|mfu|sampl|eta"
+)
+
+NUMBER = rb"(?P<step>\d{1,12}+)"
+# No decimals, units, dates, times of day, thousands; "10/all" is fine.
+END = rb"(?![\w%]|[.:,/-]\d|e[+-])"
+OF_TOTAL = rb"(?:\s{0,8}/\s{0,12}(?P<total>\d{1,12}+))?"
+WORD = (
+    rb"(?i)(?:(?<![\w.-])(?:train(?:er|ing)?/)?(?:global|train(?:ing)?|current|optimizer)[_ ]|(?<![\w./-]))"
+    rb"(?:step|iteration|iter|it)(?!\d)(?:\(train\))?[\"']?\s{0,8}[:=#]?\s{0,12}\[?\s{0,8}"
+)
+
+
+class Form(Struct, frozen=True):
+    """One way to print a step: `step` is its number, `total` the last one. A trusted form takes over from others."""
+
+    name: str
+    pattern: re.Pattern[bytes]
+    trust: int
+    per_epoch: bool = False  # `step` starts anew with each epoch, of `total` steps
+    needs_metric: bool = False
+
+
+FORMS = (
+    Form(
+        "megatron",
+        re.compile(rb"(?i)\biteration\s+" + NUMBER + rb"/\s*(?P<total>\d+) \|"),
+        trust=UNMISTAKABLE,
+    ),
+    Form(
+        "dict-of-total",
+        re.compile(rb"'global_step/max_steps': '" + NUMBER + rb"/(?P<total>\d+)'"),
+        trust=UNMISTAKABLE,
+    ),
+    Form("current-steps", re.compile(rb'"current_steps": ' + NUMBER + rb"\b"), trust=UNMISTAKABLE),
+    Form("pipeline", re.compile(rb"\bsteps: " + NUMBER + rb" loss: "), trust=UNMISTAKABLE),
+    Form(
+        "epoch-of-total",
+        re.compile(
+            rb"(?:Epoch|TRAIN|Train)(?:\(train\))?:?\s{1,4}\[?\s{0,4}(?P<epoch>\d{1,9})\]?\s{0,4}\[\s{0,8}"
+            + NUMBER
+            + rb"\s?/\s{0,8}(?P<total>\d{1,12}+)"
+        ),
+        trust=3,
+        per_epoch=True,
+    ),
+    Form("word", re.compile(WORD + NUMBER + OF_TOTAL + END), trust=3, needs_metric=True),
+    Form(
+        "bar",
+        re.compile(rb"(?<![\d/.])" + NUMBER + rb"/(?P<total>\d+) \[[\d:]+<[^\]]{0,200}?(?:it/s|s/it)"),
+        trust=2,
+    ),
+    Form(
+        "bar-without-total",
+        re.compile(rb"(?<![\d/.])" + NUMBER + rb"it \[[\d:]+, [^\]]{0,200}?(?:it/s|s/it)"),
+        2,
+    ),
+    Form("bare-word", re.compile(WORD + NUMBER + OF_TOTAL + END), trust=1),
+    Form("mllog", re.compile(rb':::MLLOG .*"(?:step|samples_count)": ' + NUMBER + rb"\b"), trust=0),
+)
+BARS = ("bar", "bar-without-total")
+
+
+class Sighting(Struct, frozen=True):
+    """A step as one line names it. Two bars are told apart by their totals."""
+
+    form: Form
+    number: int
+    epoch: int | None
+    total: int | None
+
+
+class StepReader:
+    """Follows the steps of one attempt in one log, or in several that print the same steps."""
+
+    def __init__(self) -> None:
+        self._now: Sighting | None = None  # the best so far, of the form this log uses
+        self._base = 0  # steps of the epochs before, where the counter starts anew in each
+        self._restart: list[int] = []
+        self._growths = 0  # since this form was taken; a setting names its number once
+        self._other: Sighting | None = None  # of another form or bar
+        self.step: int | None = None
+
+    @property
+    def form(self) -> str | None:
+        """The name of the form this log uses; None before its first step."""
+        return self._now.form.name if self._now else None
+
+    def feed(self, line: bytes) -> int | None:
+        """The step this line names, if it is progress; None for every other line.
+
+        It falls only where a more trusted form or another bar takes over, or the counter starts anew.
+        """
+        if PREFILTER.search(line) is None:
+            return None
+        seen = sighting(line[:LINE_BYTES_MAX])
+        if seen is None or not self._is_progress(seen):
+            return None
+        self._now = seen
+        self.step = self._base + seen.number
+        return self.step
+
+    def _is_progress(self, seen: Sighting) -> bool:
+        now = self._now
+        if now is None:
+            return True
+        if seen.form is not now.form or (
+            now.form.name in BARS and seen.total != now.total and not _is_epoch(now)
+        ):
+            return self._takes_over(seen, now)
+        if seen.number > now.number:
+            self._restart.clear()
+            self._growths += 1
+            return True
+        if seen.epoch is not None and now.epoch is not None and seen.epoch > now.epoch:
+            self._base += now.number
+            return True
+        return self._starts_anew(seen.number, now.number)
+
+    def _takes_over(self, seen: Sighting, now: Sighting) -> bool:
+        if seen.form.trust < now.form.trust and (self._growths or now.form.trust >= UNMISTAKABLE):
+            return False
+        before, self._other = self._other, seen
+        is_growing = (
+            before is not None
+            and (before.form, before.total) == (seen.form, seen.total)
+            and seen.number > before.number
+        )
+        is_over = self._growths == 0 or (now.total is not None and now.number >= now.total)
+        if seen.form.trust > now.form.trust or (is_growing and is_over):
+            self._base = self._growths = 0
+            self._restart.clear()
+            return True
+        return False
+
+    def _starts_anew(self, number: int, best: int) -> bool:
+        """Whether the counter has begun again at a low number, not just one rank printing late."""
+        if number >= best / 2:
+            self._restart.clear()
+            return False
+        if self._restart and number <= self._restart[-1]:
+            return False
+        self._restart.append(number)
+        if len(self._restart) < RESTART_SIGHTINGS:
+            return False
+        self._restart.clear()
+        self._base = 0
+        return True
+
+
+def sighting(line: bytes) -> Sighting | None:
+    """The step a line names, in the most trusted form that fits; the last one where a line has several bars."""
+    if b"\x1b" in line:
+        line = COLOUR.sub(b"", line)
+    if b":::MLLOG" in line:
+        return _seen(FORMS[-1], FORMS[-1].pattern.search(line), line)
+    for form in FORMS:
+        seen = _seen(form, form.pattern.search(line), line)
+        if seen is not None:
+            return seen
+    return None
+
+
+def _seen(form: Form, match: re.Match[bytes] | None, line: bytes) -> Sighting | None:
+    if match is None:
+        return None
+    head = line[: match.start("step")]
+    groups = match.groupdict()
+    if NOT_TRAINING.search(head) or (form.needs_metric and not METRIC.search(line, match.end())):
+        return None
+    if form.name in BARS and not _is_training_bar(head):
+        return None
+    epoch_match = None if groups.get("epoch") else EPOCH.search(line)
+    epoch = groups.get("epoch") or (epoch_match[1] if epoch_match else None)
+    total = groups.get("total")
+    return _counted(form, int(groups["step"]), int(epoch) if epoch else None, int(total) if total else None)
+
+
+def _counted(form: Form, number: int, epoch: int | None, total: int | None) -> Sighting | None:
+    if total is not None and number > total:
+        return None  # a ratio or a date, no step of so many
+    if epoch is not None and total is not None and (form.per_epoch or form.name == "bar"):
+        number += epoch * total
+    return Sighting(form, number, epoch, total)
+
+
+def _is_training_bar(head: bytes) -> bool:
+    """Bars without a label are the trainer's own; "Map:", "Loading checkpoint shards:" and such are not."""
+    label = LINE_PREFIX.sub(b"", head, count=1).split(b"|")[0]
+    if re.search(rb"[A-Za-z]", label) is None:
+        return True
+    return TRAINING_BAR.search(label) is not None and PREPARING_BAR.search(label) is None
+
+
+def _is_epoch(seen: Sighting) -> bool:
+    return seen.epoch is not None
