@@ -1,0 +1,140 @@
+"""Asks the kernel whether it killed for memory: a cgroup's counters, and the kernel's own log.
+
+Reads only. It never waits for a line to come, and a file that is missing or may not be read is an answer, not an error.
+"""
+
+import os
+import re
+from pathlib import Path
+
+from msgspec import Struct
+
+PROC = Path("/proc")
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+KMSG = Path("/dev/kmsg")
+RECORD_MAX_BYTES = 8192  # the kernel refuses a smaller buffer than its record with EINVAL
+LINES_MAX = 20_000
+# "6,339,5140900,-;NET: Registered PF_INET6" ; lines beginning with a space repeat it for machines
+RECORD = re.compile(rb"(?P<level>\d+),(?P<sequence>\d+),(?P<at_us>\d+),[^;]*;(?P<text>[^\n]*)")
+PRINTED_ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
+
+
+class KernelLog(Struct, frozen=True, kw_only=True):
+    """Lines of the kernel's log, oldest first. `why_not`: why there are none, in words; empty when it was read."""
+
+    lines: tuple[bytes, ...] = ()
+    why_not: str = ""
+    next_sequence: int = 0  # give it to the next call, to see only what is new
+
+
+class OomWatch:
+    """Counts the kills for memory in the cgroup of a process, from now on.
+
+    The cgroup is found once, while the process lives: after its end, nothing tells where it was.
+    A cgroup counts the kills among all its processes, so a kill is somebody's there, not surely this process's.
+    """
+
+    def __init__(self, pid: int, *, proc: Path = PROC, cgroup_root: Path = CGROUP_ROOT) -> None:
+        self.counter = _counter_file(pid, proc, cgroup_root)
+        self._seen = self._count()
+
+    def new_kills(self) -> int | None:
+        """Kills since the last call; None where the counter cannot be read."""
+        count = self._count()
+        if count is None:
+            return None
+        before, self._seen = self._seen or 0, count
+        return max(0, count - before)
+
+    def _count(self) -> int | None:
+        if self.counter is None:
+            return None
+        try:
+            text = self.counter.read_text(encoding="ascii", errors="replace")
+        except OSError:
+            return None
+        found = re.search(r"^oom_kill (\d+)$", text, re.MULTILINE)
+        return int(found[1]) if found else None
+
+
+def _counter_file(pid: int, proc: Path, cgroup_root: Path) -> Path | None:
+    """memory.events of cgroup v2, else memory.oom_control of v1; None where there is neither (the root has none)."""
+    try:
+        lines = (proc / str(pid) / "cgroup").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    tries = [one for line in lines for one in _candidates(line, cgroup_root)]
+    return next((path for path in tries if _is_file(path)), None)
+
+
+def _candidates(line: str, cgroup_root: Path) -> list[Path]:
+    """`0::/job/a` (v2) or `4:memory:/job/a` (v1). In a container the path shown may be that of the host: try the root."""
+    number, _, rest = line.partition(":")
+    controllers, _, path = rest.partition(":")
+    below = path.strip("/")
+    if "memory" in controllers.split(","):
+        root = cgroup_root / "memory"
+        return [root / below / "memory.oom_control", root / "memory.oom_control"]
+    if number == "0" and not controllers:
+        roots = [cgroup_root, cgroup_root / "unified"]
+        return [root / place / "memory.events" for root in roots for place in (below, "")]
+    return []
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def read_kernel_log(path: Path = KMSG, *, since_sequence: int = 0, lines_max: int = LINES_MAX) -> KernelLog:
+    """What the kernel's log holds now, from record `since_sequence` on; at most the last `lines_max` lines.
+
+    source: Linux, Documentation/ABI/testing/dev-kmsg
+    """
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        return KernelLog(
+            why_not=f"{path} could not be opened: {error.strerror}", next_sequence=since_sequence
+        )
+    try:
+        records, why_not = _records(file)
+    finally:
+        os.close(file)
+    lines: list[bytes] = []
+    next_sequence = since_sequence
+    for match in RECORD.finditer(b"\n".join(records)):
+        sequence = int(match["sequence"])
+        if sequence >= since_sequence:
+            lines.append(_unescaped(match["text"]))
+            next_sequence = max(next_sequence, sequence + 1)
+    kept = tuple(lines[-lines_max:])
+    return KernelLog(
+        lines=kept,
+        why_not=f"{path} could not be read: {why_not}" if why_not and not kept else "",
+        next_sequence=next_sequence,
+    )
+
+
+def _records(file: int) -> tuple[list[bytes], str]:
+    """Every record there is now, and why it ended early, if it did. One read of /dev/kmsg gives one record."""
+    records: list[bytes] = []
+    for _ in range(LINES_MAX * 10):  # a log written faster than it is read has no end
+        try:
+            record = os.read(file, RECORD_MAX_BYTES)
+        except BlockingIOError:
+            break  # no more for now
+        except BrokenPipeError:
+            continue  # records were overwritten before they were read: go on with the oldest there is
+        except OSError as error:
+            return records, error.strerror or str(error)
+        if not record:
+            break
+        records.append(record)
+    return records, ""
+
+
+def _unescaped(text: bytes) -> bytes:
+    return PRINTED_ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), text)

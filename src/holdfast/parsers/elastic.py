@@ -1,0 +1,191 @@
+"""Reads what torchrun says of the ranks that failed: its table, its log line, its error files. Pure.
+
+Never raises for what it reads. At the end of its output, in this order, the root cause last:
+
+    train.py FAILED
+    ------------------------------------------------------------
+    Failures:
+    [1]:
+      time      : 2026-11-20_21:45:36
+      host      : gpu-03
+      rank      : 0 (local_rank: 0)
+      exitcode  : -15 (pid: 13724)  (SIGTERM)
+      error_file: <N/A>
+      traceback : Signal 15 (SIGTERM) received by PID 13724
+    ------------------------------------------------------------
+    Root Cause (first observed failure):
+    [0]:
+      time      : 2026-11-20_21:45:36
+      ...
+
+source: torch, distributed/elastic/multiprocessing/errors/__init__.py (the table) and error_handler.py (the file)
+"""
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.parsers.tracebacks import tracebacks
+
+ROWS_MAX = 4096
+FILE_MAX_BYTES = 1 << 20
+HEAD = re.compile(r"(?P<root>Root Cause \(first observed failure\):)|(?P<rest>(?:Other )?Failures:\s*$)")
+FIELD = re.compile(r"\b(?P<name>time|host|rank|exitcode|error_file|traceback) *: (?P<value>.*)")
+RANK = re.compile(r"(?P<rank>\d{1,9}) \(local_rank: (?P<local>\d{1,9})\)")
+CODE = re.compile(r"(?P<code>-?\d{1,9}) +\(pid: (?P<pid>\d{1,9})\)")
+FAILED = re.compile(
+    r"failed \(exitcode: (?P<code>-?\d{1,9})\) local_rank: (?P<local>\d{1,9}) \(pid: (?P<pid>\d{1,9})\)"
+)
+TABLE_END = re.compile(r"={10,}")
+
+
+class RankFailure(Struct, frozen=True, kw_only=True):
+    """One rank of the table. `time`: as written, in the local time of the host. `line`: of its rank, from 0."""
+
+    rank: int
+    local_rank: int
+    code: int
+    pid: int
+    is_root: bool
+    host: str = ""
+    time: str = ""
+    error_file: str = ""
+    line: int
+
+
+class FailedLine(Struct, frozen=True, kw_only=True):
+    """`failed (exitcode: -9) local_rank: 2 (pid: 123) of binary: python`: what the launcher saw first."""
+
+    local_rank: int
+    pid: int
+    code: int
+    line: int
+
+
+class RecordedError(Struct, frozen=True, kw_only=True):
+    """What one rank wrote into its TORCHELASTIC_ERROR_FILE. `frame`: of the user's code where there is one."""
+
+    type: str
+    message: str
+    frame: str = ""
+    at_s: float | None = None  # the rank's own clock, whole seconds since the epoch
+
+
+class ExtraInfo(Struct):
+    py_callstack: str = ""
+    timestamp: str | float = ""
+
+
+class Message(Struct):
+    message: str = ""
+    extraInfo: ExtraInfo = msgspec.field(default_factory=ExtraInfo)  # torch's name
+
+
+class ErrorFile(Struct):
+    message: Message | str = ""
+
+
+class Row(Struct):
+    """A row being read: its fields as they are written."""
+
+    is_root: bool
+    fields: dict[str, str]
+    line: int = 0
+
+
+def failure_table(lines: Iterable[bytes]) -> tuple[RankFailure, ...]:
+    """The ranks of the last table, its root cause first. Empty where there is none."""
+    rows: list[Row] = []
+    is_root: bool | None = None  # None: outside of a table
+    for number, raw in enumerate(lines):
+        if is_root is None and b"Failures:" not in raw and b"Root Cause" not in raw:
+            continue
+        text = raw.decode("utf-8", "replace").rstrip()
+        if head := HEAD.search(text):
+            rows = rows if head["root"] else []  # another table: that of the last attempt counts
+            is_root = bool(head["root"])
+        elif is_root and TABLE_END.search(text):
+            is_root = None
+        elif is_root is not None and (field := FIELD.search(text)):
+            _take(rows, field, is_root=is_root, number=number)
+    failures = [failure for row in rows if (failure := _failure(row)) is not None]
+    return tuple(sorted(failures, key=lambda failure: not failure.is_root))
+
+
+def failed_lines(lines: Iterable[bytes]) -> tuple[FailedLine, ...]:
+    """Every such line: one for each node of each attempt."""
+    found = [
+        (number, match)
+        for number, raw in enumerate(lines)
+        if b"failed (exitcode" in raw and (match := FAILED.search(raw.decode("utf-8", "replace")))
+    ]
+    return tuple(
+        FailedLine(
+            local_rank=int(match["local"]), pid=int(match["pid"]), code=int(match["code"]), line=number
+        )
+        for number, match in found[:ROWS_MAX]
+    )
+
+
+def recorded_error(data: bytes) -> RecordedError | None:
+    """The error in a TORCHELASTIC_ERROR_FILE; None where the file is broken, too long or says nothing.
+
+    {"message": {"message": "RuntimeError: bad batch", "extraInfo": {"py_callstack": "Traceback ...", "timestamp": "1795211141"}}}
+    """
+    if len(data) > FILE_MAX_BYTES:
+        return None
+    try:
+        message = msgspec.json.decode(data, type=ErrorFile).message
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if isinstance(message, str):
+        return _plain(message, None) if message else None
+    at_s = _seconds(message.extraInfo.timestamp)
+    found = tracebacks(line.encode("utf-8", "replace") for line in message.extraInfo.py_callstack.split("\n"))
+    if not found:
+        return _plain(message.message, at_s) if message.message else None
+    last = found[-1]
+    return RecordedError(type=last.type, message=last.message, frame=last.user_frame or last.frame, at_s=at_s)
+
+
+def _plain(text: str, at_s: float | None) -> RecordedError:
+    kind, colon, message = text.partition(": ")
+    if colon and re.fullmatch(r"[\w.]+", kind):
+        return RecordedError(type=kind, message=message, at_s=at_s)
+    return RecordedError(type="", message=text, at_s=at_s)
+
+
+def _seconds(timestamp: str | float) -> float | None:
+    return float(timestamp) if re.fullmatch(r"\d{1,12}(\.\d{1,9})?", str(timestamp)) else None
+
+
+def _take(rows: list[Row], field: re.Match[str], *, is_root: bool, number: int) -> None:
+    """A row begins with its time; what its traceback quotes is not taken for a field twice."""
+    if field["name"] == "time" and len(rows) < ROWS_MAX:
+        rows.append(Row(is_root=is_root, fields={}))
+    if not rows or field["name"] in rows[-1].fields:
+        return
+    rows[-1].fields[field["name"]] = field["value"].strip()
+    if field["name"] == "rank":
+        rows[-1].line = number
+
+
+def _failure(row: Row) -> RankFailure | None:
+    rank = RANK.match(row.fields.get("rank", ""))
+    code = CODE.match(row.fields.get("exitcode", ""))
+    if not rank or not code:
+        return None
+    file = row.fields.get("error_file", "")
+    return RankFailure(
+        rank=int(rank["rank"]),
+        local_rank=int(rank["local"]),
+        code=int(code["code"]),
+        pid=int(code["pid"]),
+        is_root=row.is_root,
+        host=row.fields.get("host", ""),
+        time=row.fields.get("time", ""),
+        error_file="" if file == "<N/A>" else file,
+        line=row.line,
+    )
