@@ -16,10 +16,12 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-REAPER = Path(__file__).with_name("reaper.py")
+AGENT = Path(__file__).absolute().parent
+BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from reaper.loop import main; main()"
 SOCKET = "reaper.sock"
 FACTS = "reaper.jsonl"
 READ_BYTES = 1 << 16
+SWEEP_ROUNDS_MAX = 100
 
 
 class Fact(Struct, frozen=True, kw_only=True, tag_field="kind"):
@@ -65,6 +67,8 @@ class Stopping(Fact, frozen=True, tag="stopping"):
 
 
 class Stopped(Fact, frozen=True, tag="stopped"):
+    """Nothing of the tree is left, save `left`: state D. Also the last word of a reaper never told to stop."""
+
     killed: tuple[int, ...]
     left: tuple[int, ...]
 
@@ -78,6 +82,12 @@ class Released(Fact, frozen=True, tag="released"):
 
 
 class NoSocket(Fact, frozen=True, tag="no-socket"):
+    error: str
+
+
+class ReaperFault(Fact, frozen=True, tag="reaper-fault"):
+    """The reaper met something it was not made for, and went on."""
+
     error: str
 
 
@@ -96,8 +106,10 @@ AnyFact = (
     | LifelineLost
     | Released
     | NoSocket
+    | ReaperFault
     | ReaperLost
 )
+_REAPERS: list[subprocess.Popen[bytes]] = []  # our children, until each has ended and is collected
 _FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
 
 
@@ -126,7 +138,6 @@ class Running:
         self._heard = 0  # the last fact's number
         self._ended = False  # the tree is empty, or was never there
         self._old: list[AnyFact] = []
-        self._process: subprocess.Popen[bytes] | None = None
 
     def fileno(self) -> int:
         return self._channel.fileno() if self._channel else -1
@@ -166,6 +177,10 @@ class Running:
     def go(self, env: Mapping[str, str]) -> None:
         self._tell({"do": "go", "env": dict(env)})
 
+    def detach(self) -> None:
+        """From now on the command goes on when this process ends."""
+        self._tell({"do": "detach"})
+
     def bye(self) -> None:
         """Lets the reaper end once its tree is empty, and this end forget it."""
         self._tell({"do": "bye"})
@@ -180,9 +195,8 @@ class Running:
             self._lifeline = None
 
     def forget_process(self) -> None:
-        """Collects the reaper's own exit status, when it is our child and over."""
-        if self._process is not None:
-            self._process.poll()
+        """Collects the exit status of reapers that are our children and over."""
+        _collect_reapers()
 
     def _tell(self, wish: dict[str, object]) -> None:
         if self._channel is None:
@@ -207,7 +221,8 @@ class Running:
         return facts
 
     def _note_end(self, fact: AnyFact) -> None:
-        self._ended = isinstance(fact, StartFailed) or (isinstance(fact, Stopped) and not fact.left)
+        ended = isinstance(fact, StartFailed) or (isinstance(fact, Stopped) and not fact.left)
+        self._ended = self._ended or ended
 
     def _hung_up(self) -> list[AnyFact]:
         """The connection ended: what the file has and the socket did not say, and whether all is well."""
@@ -223,12 +238,13 @@ def launch(spec: LaunchSpec) -> Running:
 
     raises: OSError, when the reaper itself cannot be started (no memory, no processes left)
     """
+    _collect_reapers()
     read_end, lifeline = os.pipe2(os.O_CLOEXEC)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         path = _write_spec(spec, read_end, theirs.fileno())
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(REAPER), str(path)],
+            [sys.executable, "-I", "-S", "-c", BOOT, str(AGENT), str(path)],
             pass_fds=(read_end, theirs.fileno()),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -244,10 +260,15 @@ def launch(spec: LaunchSpec) -> Running:
         os.close(read_end)
         theirs.close()
     running = Running(spec.folder, ours, lifeline)
-    running._process = process
+    _REAPERS.append(process)
     running._tell({"do": "follow", "from": 0})
     ours.setblocking(False)
     return running
+
+
+def _collect_reapers() -> None:
+    """A reaper outlives its `Running`; nobody else would collect it."""
+    _REAPERS[:] = [process for process in _REAPERS if process.poll() is None]
 
 
 def attach(folder: Path) -> Running:
@@ -273,24 +294,32 @@ def sweep(marks: Mapping[str, str]) -> tuple[int, ...]:
     For what a reaper that was killed itself left behind. Freshly forked children are found by going
     round until a round finds nothing.
     """
-    wanted = {f"{key}={value}".encode() for key, value in marks.items()}
+    wanted = _wanted(marks)
     killed: list[int] = []
-    while found := [pid for pid in _pids() if _is_marked(pid, wanted)]:
+    for _ in range(SWEEP_ROUNDS_MAX):
+        found = [pid for pid in _pids() if _is_marked(pid, wanted)]
         for pid in found:
             try:
                 os.kill(pid, signal.SIGKILL)
             except OSError:
                 continue
         if set(found) <= set(killed):
-            break  # cannot be killed (state D): the caller is told, and does not wait
+            break  # nothing new: gone, or about to be, or in state D; the caller does not wait for that
         killed += found
     return tuple(dict.fromkeys(killed))
 
 
 def marked(marks: Mapping[str, str]) -> tuple[int, ...]:
     """The live processes whose environment holds all of `marks`."""
-    wanted = {f"{key}={value}".encode() for key, value in marks.items()}
+    wanted = _wanted(marks)
     return tuple(pid for pid in _pids() if _is_marked(pid, wanted))
+
+
+def _wanted(marks: Mapping[str, str]) -> set[bytes]:
+    """raises: ValueError, for no mark or an empty one: it would be on every process of the machine"""
+    if not marks or not all(key and value for key, value in marks.items()):
+        raise ValueError(f"marks that name no process in particular: {dict(marks)}")
+    return {f"{key}={value}".encode() for key, value in marks.items()}
 
 
 def _pids() -> list[int]:
@@ -308,18 +337,19 @@ def _is_marked(pid: int, wanted: set[bytes]) -> bool:
 def _write_spec(spec: LaunchSpec, lifeline_fd: int, client_fd: int) -> Path:
     """The reaper's orders, readable by this user only: it deletes the file once read."""
     spec.folder.mkdir(parents=True, exist_ok=True)
-    path = spec.folder / "reaper.spec"
+    folder = spec.folder.absolute()
+    path = folder / "reaper.spec"
     content = {
         "argv": list(spec.argv),
-        "cwd": spec.cwd,
+        "cwd": str(Path(spec.cwd).absolute()),
         "env": dict(spec.env),
-        "dir": str(spec.folder),
-        "stdout": str(spec.folder / "stdout"),
-        "stderr": str(spec.folder / "stderr"),
+        "dir": str(folder),
+        "stdout": str(folder / "stdout"),
+        "stderr": str(folder / "stderr"),
         "detach": spec.detach,
         "lifeline_fd": lifeline_fd,
         "client_fd": client_fd,
-        "gate": str(spec.folder / spec.gate) if spec.gate else "",
+        "gate": str(folder / spec.gate) if spec.gate else "",
     }
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:

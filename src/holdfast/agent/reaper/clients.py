@@ -1,0 +1,143 @@
+"""The processes that follow the facts and give orders, over `reaper.sock`. Never waits for one."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from .facts import Facts
+
+NAME = "reaper.sock"
+CLIENTS_MAX = 32
+OUT_BYTES_MAX = 4 << 20
+IN_BYTES_MAX = 4 << 20
+CREDENTIALS = struct.Struct("3i")
+
+
+class _Client:
+    def __init__(self, channel: socket.socket) -> None:
+        self.channel = channel
+        self.unread = b""
+        self.unsent = b""
+        self.follows = False
+
+
+class Clients:
+    """`obey` is given each order, a JSON object; "follow" is answered here."""
+
+    def __init__(self, poll: select.poll, facts: Facts, obey: Callable[[dict[str, Any]], None]) -> None:
+        self._poll = poll
+        self._facts = facts
+        self._obey = obey
+        self._all: dict[int, _Client] = {}
+        self._listener: socket.socket | None = None
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __contains__(self, fd: int) -> bool:
+        return fd in self._all or (self._listener is not None and fd == self._listener.fileno())
+
+    def listen(self, dir_fd: int) -> None:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            os.unlink(NAME, dir_fd=dir_fd)
+        except OSError:
+            pass
+        try:  # by way of the folder's descriptor: its path may be longer than a socket's name can be
+            listener.bind(f"/proc/self/fd/{dir_fd}/{NAME}")
+            listener.listen(8)
+        except OSError as error:
+            listener.close()
+            self._facts.add("no-socket", error=str(error))
+            return
+        listener.setblocking(False)
+        self._listener = listener
+        self._poll.register(listener, select.POLLIN)
+
+    def add(self, channel: socket.socket) -> None:
+        channel.setblocking(False)
+        self._all[channel.fileno()] = _Client(channel)
+        self._poll.register(channel, select.POLLIN)
+
+    def tell(self, line: bytes) -> None:
+        for fd, client in list(self._all.items()):
+            if client.follows:
+                self._give(fd, line)
+
+    def ready(self, fd: int) -> None:
+        if fd in self._all:
+            self._serve(fd)
+        else:
+            self._accept()
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        try:
+            channel, _ = self._listener.accept()
+        except OSError:
+            return
+        packed = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+        if CREDENTIALS.unpack(packed)[1] not in (os.getuid(), 0) or len(self._all) >= CLIENTS_MAX:
+            channel.close()
+        else:
+            self.add(channel)
+
+    def _drop(self, fd: int) -> None:
+        client = self._all.pop(fd)
+        self._poll.unregister(fd)
+        client.channel.close()
+
+    def _give(self, fd: int, data: bytes) -> None:
+        """A client that does not read loses its connection, not the reaper its time."""
+        self._all[fd].unsent += data
+        self._flush(fd)
+
+    def _flush(self, fd: int) -> None:
+        client = self._all[fd]
+        try:
+            client.unsent = client.unsent[client.channel.send(client.unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            return self._drop(fd)
+        if len(client.unsent) > OUT_BYTES_MAX:
+            return self._drop(fd)
+        self._poll.modify(fd, select.POLLIN | (select.POLLOUT if client.unsent else 0))
+
+    def _serve(self, fd: int) -> None:
+        client = self._all[fd]
+        if client.unsent:
+            self._flush(fd)
+        if fd not in self._all:
+            return
+        try:
+            data = client.channel.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        *lines, client.unread = (client.unread + data).split(b"\n")
+        for line in lines:
+            self._take(fd, line)
+        if (not data or len(client.unread) > IN_BYTES_MAX) and fd in self._all:
+            self._drop(fd)
+
+    def _take(self, fd: int, line: bytes) -> None:
+        try:
+            wish = json.loads(line)
+            if wish["do"] != "follow":
+                self._obey(wish)
+            elif fd in self._all:
+                self._all[fd].follows = True
+                self._give(fd, b"".join(self._facts.lines[int(wish.get("from", 0)) :]))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            return  # nonsense from a client is nobody's trouble

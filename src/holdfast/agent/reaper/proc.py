@@ -1,0 +1,147 @@
+"""Reads what /proc tells of processes. Never changes one, save `send_signal`."""
+
+from __future__ import annotations
+
+import os
+import struct
+from fcntl import ioctl
+from itertools import pairwise
+
+# The exit of a process that another one has collected: PIDFD_GET_INFO, Linux 6.15 and later.
+PIDFD_GET_INFO = 3 << 30 | 64 << 16 | 0xFF << 8 | 11
+PIDFD_INFO_EXIT = 1 << 3
+PIDFD_INFO = struct.Struct("QQ11Ii")
+
+WRAPPERS = frozenset(
+    ("sh", "ash", "bash", "dash", "ksh", "zsh", "tini", "dumb-init", "timeout", "time", "sudo", "srun")
+)
+LAUNCHERS = frozenset(("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec"))
+LAUNCHER_MODULES = frozenset(
+    (
+        "torch.distributed.run",
+        "torch.distributed.launch",
+        "torch.distributed.launcher",
+        "accelerate.commands.launch",
+        "deepspeed.launcher.launch",
+        "deepspeed.launcher.runner",
+    )
+)
+
+
+def read(path: str, size_bytes: int = 1 << 16) -> bytes:
+    """The file's first bytes; empty when it is gone or may not be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, size_bytes)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def stat_fields(pid: int) -> list[bytes]:
+    """The fields of /proc/PID/stat from the third on: state, ppid, ...; empty when it is gone."""
+    data = read(f"/proc/{pid}/stat", 4096)
+    return data[data.rfind(b")") + 2 :].split() if data else []
+
+
+def state(pid: int) -> bytes:
+    """R, S, D, Z, T, ...; empty when it is gone."""
+    return b"".join(stat_fields(pid)[:1])
+
+
+def signature(pid: int) -> tuple[bytes, bytes]:
+    """(start time, where the environment lies): another after an exec, or when the number is reused."""
+    fields = stat_fields(pid)
+    return (fields[19], fields[47]) if len(fields) > 47 else (b"", b"")
+
+
+def progress(pid: int) -> tuple[bytes, ...]:
+    """State and processor time: the same twice means that it got nowhere in between."""
+    fields = stat_fields(pid)
+    return (fields[0], fields[11], fields[12]) if len(fields) > 12 else ()
+
+
+def children_by_parent() -> dict[int, list[int]]:
+    """{ppid: [pid, ...]} of the whole machine: exact, and too dear for every second."""
+    found: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            fields = stat_fields(int(name))
+            if len(fields) > 1:
+                found.setdefault(int(fields[1]), []).append(int(name))
+    return found
+
+
+def descendants(root: int, below: dict[int, list[int]] | None = None) -> list[int]:
+    below = children_by_parent() if below is None else below
+    found, todo = [], [root]
+    while todo:
+        for pid in below.get(todo.pop(), ()):
+            found.append(pid)
+            todo.append(pid)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """Children forked by the main thread: one small read, empty on kernels without the file."""
+    return [int(word) for word in read(f"/proc/{pid}/task/{pid}/children").split()]
+
+
+def environment(pid: int) -> dict[bytes, bytes]:
+    data = read(f"/proc/{pid}/environ", 1 << 20)
+    return dict(item.split(b"=", 1) for item in reversed(data.split(b"\0")) if b"=" in item)
+
+
+def is_launcher(pid: int) -> bool:
+    """torchrun and its like: a RANK in their environment is not theirs to be."""
+    words = [word.decode("utf-8", "replace") for word in read(f"/proc/{pid}/cmdline", 4096).split(b"\0")[:6]]
+    names = {word.rpartition("/")[2] for word in words[:3]}
+    return bool(names & LAUNCHERS) or any(
+        flag == "-m" and module in LAUNCHER_MODULES for flag, module in pairwise(words)
+    )
+
+
+def is_wrapper(pid: int) -> bool:
+    """A shell or the like, which starts the training and is not it."""
+    word = read(f"/proc/{pid}/cmdline", 4096).partition(b"\0")[0].decode("utf-8", "replace")
+    return word.rpartition("/")[2].lstrip("-") in WRAPPERS
+
+
+def code_of(status: int) -> int:
+    """0..255, or -N when killed by signal N; from a wait status."""
+    return -(status & 0x7F) if status & 0x7F else (status >> 8) & 0xFF
+
+
+def code_of_zombie(pid: int, started: bytes) -> int | None:
+    """How a process ended that is not our child, read before its parent collects it. None: too late."""
+    fields = stat_fields(pid)
+    if len(fields) < 50 or fields[0] not in (b"Z", b"X") or fields[19] != started:
+        return None
+    return code_of(int(fields[49]))
+
+
+def code_of_collected(pidfd: int) -> int | None:
+    """How a process ended that its parent has collected. None: this kernel does not say."""
+    info = bytearray(PIDFD_INFO.size)
+    PIDFD_INFO.pack_into(info, 0, PIDFD_INFO_EXIT, *(0,) * 13)
+    try:
+        ioctl(pidfd, PIDFD_GET_INFO, info)
+    except OSError:
+        return None
+    mask, *_, status = PIDFD_INFO.unpack(info)
+    return code_of(status) if mask & PIDFD_INFO_EXIT else None
+
+
+def is_there(pid: int) -> bool:
+    return os.path.exists(f"/proc/{pid}")
+
+
+def send_signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError:
+        pass  # gone, or become another user's

@@ -1,0 +1,121 @@
+"""A stop under way: the command may finish by itself, then SIGTERM, grace, SIGKILL, to the whole tree."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from . import proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from .ranks import Ranks
+
+DOOMED_GRACE_S = 0.3  # for a launcher and helpers whose ranks are all gone
+STUCK_S = 1.5  # in state D or traced, and no processor time used: it will not act on a SIGTERM
+UNKILLABLE_S = 10.0  # after SIGKILL: what still lives then is in state D
+POLL_WAITING_S = 0.1
+POLL_KILLING_S = 0.02
+ORPHAN_ROUNDS = 50
+
+
+class Stop:
+    def __init__(self, now_s: float, finish_s: float, grace_s: float) -> None:
+        self.finish_until_s = now_s + finish_s
+        self.grace_s = grace_s
+        self.term_at_s: float | None = None
+        self.killing_since_s: float | None = None
+        self.killed: set[int] = set()
+        self._had_ranks = False
+        self._doomed_at_s: float | None = None
+        self._stuck: dict[int, tuple[tuple[bytes, ...], float]] = {}
+
+    def harden(self, now_s: float, finish_s: float, grace_s: float) -> None:
+        """A later wish never softens an earlier one."""
+        self.finish_until_s = min(self.finish_until_s, now_s + finish_s)
+        self.grace_s = min(self.grace_s, grace_s)
+
+    def wait_s(self) -> float:
+        return POLL_KILLING_S if self.killing_since_s is not None else POLL_WAITING_S
+
+    def may_finish(self, now_s: float, command_runs: bool) -> bool:
+        return self.term_at_s is None and now_s < self.finish_until_s and command_runs
+
+    def go_on(self, now_s: float, tree: list[int], ranks: Ranks, collect: Callable[[], None]) -> bool:
+        """One step on a tree that is not empty. False: some of it cannot be killed."""
+        if self.term_at_s is None:
+            self._terminate(now_s, tree, ranks)
+        if self._had_ranks or ranks.failed:
+            self._note_doom(now_s, ranks)
+        if now_s < self._kill_at_s():
+            self._kill(pid for pid in tree if self._is_stuck(pid, now_s))
+            return True
+        if self.killing_since_s is None:
+            self.killing_since_s = now_s
+        self._kill(tree)
+        self._kill_orphans(collect)
+        return now_s - self.killing_since_s <= UNKILLABLE_S
+
+    def _terminate(self, now_s: float, tree: list[int], ranks: Ranks) -> None:
+        self.term_at_s = now_s
+        self._had_ranks = bool(ranks.living)
+        if self.grace_s > 0:
+            for pid in tree:
+                proc.send_signal(pid, signal.SIGTERM)
+
+    def _note_doom(self, now_s: float, ranks: Ranks) -> None:
+        if self._doomed_at_s is None and ranks.any_yet and not ranks.living:
+            self._doomed_at_s = now_s
+
+    def _kill_at_s(self) -> float:
+        assert self.term_at_s is not None
+        at_s = self.term_at_s + self.grace_s
+        return at_s if self._doomed_at_s is None else min(at_s, self._doomed_at_s + DOOMED_GRACE_S)
+
+    def _is_stuck(self, pid: int, now_s: float) -> bool:
+        """A stopped process cannot act on SIGTERM. State D counts when it lasts: a save to disk is D too."""
+        progress = proc.progress(pid)
+        if not progress or progress[0] not in (b"T", b"t", b"D"):
+            self._stuck.pop(pid, None)
+            return False
+        before, since_s = self._stuck.setdefault(pid, (progress, now_s))
+        if before != progress:
+            self._stuck[pid] = (progress, now_s)
+            return False
+        return progress[0] == b"T" or now_s - since_s >= STUCK_S
+
+    def _kill(self, pids: Iterable[int]) -> None:
+        for pid in pids:
+            proc.send_signal(pid, signal.SIGKILL)
+            self.killed.add(pid)
+
+    def _kill_orphans(self, collect: Callable[[], None]) -> None:
+        """A chain of processes that each fork and end is quicker than a look at the whole machine.
+
+        Its next link is always a child of this process once the one before is dead.
+        """
+        for _ in range(ORPHAN_ROUNDS):
+            collect()
+            living = [pid for pid in proc.children(os.getpid()) if proc.state(pid) not in (b"", b"Z", b"X")]
+            if not living:
+                return
+            self._kill(living)
+
+
+def sweep_shared_memory(pids: set[int]) -> None:
+    """PyTorch names its segments torch_<pid>_...; a killed process leaves them behind."""
+    try:
+        names = os.listdir("/dev/shm")
+    except OSError:
+        return
+    for name in names:
+        parts = name.split("_")
+        if parts[0] != "torch" or len(parts) < 3 or not parts[1].isdigit():
+            continue
+        if int(parts[1]) in pids and not proc.is_there(int(parts[1])):
+            try:
+                os.unlink("/dev/shm/" + name)
+            except OSError:
+                pass
