@@ -1,0 +1,137 @@
+"""`holdfast run` and `holdfast attach`: reads their flags, settles the settings, and hands over."""
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli.record import say
+from holdfast.cli.run import attach_job, run_job
+from holdfast.cli.setting_table import BY_KEY, Setting, allowed, spelled
+from holdfast.cli.settings import SettingsRefused, settle, state_root
+from holdfast.model.settings import RunSettings
+
+REFUSED = 2
+_COUNT = re.compile(r"[1-9]\d*|auto|gpu|cpu")
+_DEFAULTS = RunSettings(command=(), state_dir="")
+
+run_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+attach_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+def _flag(key: str) -> Any:
+    """The flag of a setting, named and described by the table of settings."""
+    setting = BY_KEY[key]
+    help_ = f"{setting.help} [{_range(setting)}{setting.env_name}]"
+    if setting.kind == "yes":
+        return typer.Option(f"{setting.flag_name}/--no-{key}", help=help_, show_default=False)
+    metavar = {"whole": "N", "length": "TIME", "path": "DIR"}.get(setting.kind, "TEXT")
+    return typer.Option(setting.flag_name, help=help_, metavar=metavar, show_default=False)
+
+
+def _range(setting: Setting) -> str:
+    if setting.kind not in ("whole", "length"):
+        return ""
+    holder: object = _DEFAULTS.policy if setting.field.startswith("policy.") else _DEFAULTS
+    default = spelled(setting, getattr(holder, setting.field.rpartition(".")[2]))
+    return f"{allowed(setting)}; default {default}; "
+
+
+@run_app.command(context_settings={"allow_interspersed_args": False})
+def run(
+    command: Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND...", show_default=False)] = None,
+    job: Annotated[str | None, _flag("job")] = None,
+    state_dir: Annotated[str | None, _flag("state-dir")] = None,
+    config: Annotated[
+        str | None, typer.Option("--config", metavar="FILE", help="Settings file (TOML). [HOLDFAST_CONFIG]")
+    ] = None,
+    policy: Annotated[str | None, _flag("policy")] = None,
+    max_restarts: Annotated[str | None, _flag("max-restarts")] = None,
+    unconditional_restart: Annotated[bool | None, _flag("unconditional-restart")] = None,
+    hang_restart: Annotated[bool | None, _flag("hang-restart")] = None,
+    replace_workers: Annotated[str | None, _flag("replace-workers")] = None,
+    hang_timeout: Annotated[str | None, _flag("hang-timeout")] = None,
+    grace: Annotated[str | None, _flag("grace")] = None,
+    keep_on_failure: Annotated[str | None, _flag("keep-on-failure")] = None,
+    shadow: Annotated[bool | None, _flag("shadow")] = None,
+    quiet: Annotated[bool | None, _flag("quiet")] = None,
+    detach: Annotated[bool | None, _flag("detach")] = None,
+    shim: Annotated[bool | None, _flag("shim")] = None,
+    standby: Annotated[bool | None, _flag("standby")] = None,
+    nproc_per_node: Annotated[
+        str | None,
+        typer.Option(
+            "--nproc-per-node",
+            metavar="N",
+            help="Short form: run the script that follows with torchrun, N ranks.",
+        ),
+    ] = None,
+) -> None:
+    """Runs a training command and keeps it going. Exits with the training's own exit code."""
+    flags = {
+        "job": job,
+        "state-dir": state_dir,
+        "policy": policy,
+        "max-restarts": max_restarts,
+        "unconditional-restart": unconditional_restart,
+        "hang-restart": hang_restart,
+        "replace-workers": replace_workers,
+        "hang-timeout": hang_timeout,
+        "grace": grace,
+        "keep-on-failure": keep_on_failure,
+        "shadow": shadow,
+        "quiet": quiet,
+        "detach": detach,
+        "shim": shim,
+        "standby": standby,
+    }
+    words = full_command(command or (), nproc_per_node)
+    try:
+        settled = settle(flags, os.environ, config=config, command=words)
+    except SettingsRefused as error:
+        say(str(error))
+        raise typer.Exit(REFUSED) from error
+    for note in settled.notes:
+        say(note)
+    raise typer.Exit(run_job(settled.run))
+
+
+@attach_app.command()
+def attach(
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="The newest when absent.")] = None,
+    state_dir: Annotated[str | None, _flag("state-dir")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help=BY_KEY["quiet"].help)] = False,
+) -> None:
+    """Takes up a job whose Holdfast is gone: the training was never touched."""
+    try:
+        root = state_root(state_dir, os.environ)
+    except SettingsRefused as error:
+        say(str(error))
+        raise typer.Exit(REFUSED) from error
+    raise typer.Exit(attach_job(str(root), job, quiet=quiet))
+
+
+def full_command(words: Sequence[str], ranks: str | None) -> tuple[str, ...]:
+    """What is run: the words as they are, or the script they name under torchrun. raises: typer.BadParameter"""
+    if not words:
+        raise typer.BadParameter(
+            "holdfast run [FLAGS] -- torchrun … train.py …", param_hint="COMMAND (there is none)"
+        )
+    if ranks is None:
+        return tuple(words)
+    if not _COUNT.fullmatch(ranks):
+        raise typer.BadParameter(f"{ranks!r} is neither a number from 1 on nor auto, gpu or cpu")
+    return (*_launcher(), "--standalone", "--nproc-per-node", ranks, *words)
+
+
+def _launcher() -> tuple[str, ...]:
+    """torchrun as the user's shell would find it; never the one of Holdfast's own installation."""
+    if shutil.which("torchrun"):
+        return ("torchrun",)
+    python = next((name for name in ("python", "python3") if shutil.which(name)), None)
+    if python is None:
+        raise typer.BadParameter("neither torchrun nor python is on PATH; give the whole command after --")
+    return (python, "-m", "torch.distributed.run")

@@ -1,0 +1,76 @@
+"""Times as people write and read them: lengths with their unit, moments, stamps to the second.
+
+Never asks the clock itself: what counts as now is given.
+"""
+
+import re
+from datetime import datetime
+
+_UNITS_S = {"ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
+_WHOLE = re.compile(rf"(?:{_PART.pattern})+")
+_NUMBER = re.compile(r"-?\d+(?:\.\d*)?")
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?")
+MOMENTS = "2026-01-01 15:19:58, 15:19:58 (today), 10min ago, or seconds since the epoch"
+
+
+class NotATime(ValueError):
+    """The text is neither a length nor a moment as asked for; the error's text says what would do."""
+
+
+def seconds(text: str) -> float:
+    """The length of `90s`, `10min`, `1h30min`, `1.5h`, `250ms` or `2d`. raises: NotATime"""
+    plain = text.strip().lower()
+    if _NUMBER.fullmatch(plain):
+        number = plain.removesuffix(".").lstrip("-")
+        raise NotATime(f"{text.strip()!r} has no unit: write {number}s or {number}min")
+    parts = _PART.findall(plain) if _WHOLE.fullmatch(plain) else []
+    if not parts or any(unit not in _UNITS_S for _, unit in parts):
+        raise NotATime(f"{text.strip()!r} is not a length of time: write it like 90s, 10min or 1h30min")
+    return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
+
+
+def length(value_s: float) -> str:
+    """The length in its own units, the shortest way: 90s is `1min30s`, 86400s is `1d`."""
+    if value_s != int(value_s):
+        return f"{value_s:g}s"
+    rest, parts = int(value_s), list[str]()
+    for unit, unit_s in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, rest = divmod(rest, unit_s)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+def moment(text: str, now_s: float) -> float:
+    """The moment a person means, in seconds since the epoch; local time unless a zone is given. raises: NotATime
+
+    `2026-01-01 15:19:58`, ISO 8601 with a zone, `15:19:58` (today), `10min ago` or `-10min`, epoch seconds.
+    """
+    plain = text.strip()
+    if _NUMBER.fullmatch(plain):
+        return float(plain)
+    ago = (
+        plain.removesuffix("ago")
+        if plain.endswith("ago")
+        else plain.removeprefix("-")
+        if plain[:1] == "-"
+        else ""
+    )
+    if ago:
+        return now_s - seconds(ago)
+    clock = _CLOCK.fullmatch(plain)
+    try:
+        if clock:
+            day = datetime.fromtimestamp(now_s).astimezone().date()
+            hours, minutes, rest = clock.groups()
+            plain = f"{day}T{int(hours):02}:{minutes}:{rest or '00'}"
+        found = datetime.fromisoformat(plain)
+    except ValueError as error:
+        raise NotATime(f"{text.strip()!r} is not a time: write it like {MOMENTS}") from error
+    return (found if found.tzinfo else found.astimezone()).timestamp()
+
+
+def stamp(at_s: float) -> str:
+    """Local time, to the second: `2026-01-01 15:19:58`."""
+    return f"{datetime.fromtimestamp(int(at_s)).astimezone():%Y-%m-%d %H:%M:%S}"

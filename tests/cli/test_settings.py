@@ -1,0 +1,233 @@
+"""Settings: which layer wins, where it came from, and what is refused with what would do."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.cli.setting_table import BY_KEY, SETTINGS, BadValue, allowed, read, spelled
+from holdfast.cli.settings import SettingsRefused, settle, state_root
+from holdfast.model.policy import Policy
+from holdfast.model.settings import RunSettings
+
+PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
+NOWHERE = {"HOME": "/home/ada"}
+
+
+def test_without_any_setting_everything_is_the_default():
+    settled = settle({}, NOWHERE, command=["train"])
+    assert settled.run == RunSettings(command=("train",), state_dir="/home/ada/.local/state/holdfast")
+    assert set(settled.sources.values()) == {"default"}
+
+
+def test_each_layer_gives_way_to_the_one_above(place):
+    file = place / "holdfast.toml"
+    policy = {"policy": "aimaster:enable-job-restart,max-num-of-job-restart=3"}
+
+    def found(flags, environ):
+        settled = settle(flags, {**NOWHERE, **environ})
+        return settled.run.policy.max_restarts, settled.sources["max-restarts"]
+
+    assert found({}, {}) == (None, "default")
+    assert found(policy, {}) == (3, f"policy {policy['policy']}")
+    file.write_text("max-restarts = 4\n")
+    assert found(policy, {}) == (4, "file holdfast.toml")
+    assert found(policy, {"HOLDFAST_MAX_RESTARTS": "5"}) == (5, "environment HOLDFAST_MAX_RESTARTS")
+    assert found({**policy, "max-restarts": "6"}, {"HOLDFAST_MAX_RESTARTS": "5"}) == (
+        6,
+        "flag --max-restarts",
+    )
+    assert found({**policy, "max-restarts": "none"}, {}) == (None, "flag --max-restarts")
+
+
+def test_the_file_named_then_the_one_here_then_the_one_at_home(place):
+    home = place / "home" / ".config" / "holdfast"
+    home.mkdir(parents=True)
+    environ = {"HOME": str(place / "home")}
+    (home / "config.toml").write_text('grace = "3s"')
+    assert settle({}, environ).run.grace_s == 3
+    (place / "holdfast.toml").write_text('grace = "2s"')
+    assert settle({}, environ).run.grace_s == 2
+    (place / "other.toml").write_text('grace = "1s"\nhang_timeout = "1h30min"')
+    settled = settle({}, environ, config="other.toml")
+    assert (settled.run.grace_s, settled.run.policy.hang_timeout_s) == (1, 5_400)
+    assert settle({}, {**environ, "HOLDFAST_CONFIG": "other.toml"}).run.grace_s == 1
+
+
+def test_what_platforms_set_in_the_environment():
+    theirs = {"MA_HANG_DETECT_TIME": "15", "MA_FAILOVER_TERMINATION_GRACE_PERIOD_SECONDS": "20"}
+    settled = settle({}, {**NOWHERE, **theirs})
+    assert (settled.run.platform_hang_min, settled.run.termination_wait_s) == (15, 20)
+    assert settled.sources["platform-hang"] == "environment MA_HANG_DETECT_TIME"
+    settled = settle({}, {**NOWHERE, **theirs, "HOLDFAST_PLATFORM_HANG": "10min"})
+    assert settled.run.platform_hang_min == 10
+    settled = settle({}, {**NOWHERE, "MA_FAILOVER_TERMINATION_GRACE_PERIOD_SECONDS": "-1"})
+    assert settled.run.termination_wait_s is None
+    assert settled.sources["termination-wait"].startswith("environment MA_")
+
+
+def test_a_policy_also_sets_what_stands_beside_the_ladder():
+    settled = settle(
+        {"policy": "modelarts:job-retry-num=3,MA_HANG_DETECT_TIME=7,PERF_BASELINE_STEPS=5"}, NOWHERE
+    )
+    assert settled.run.platform_hang_min == 7
+    assert settled.run.policy == Policy(max_restarts=3)
+    assert len(settled.notes) == 1
+    assert "PERF_BASELINE_STEPS: has no counterpart" in settled.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "says"),
+    [
+        ({"max-restarts": "0"}, {}, "--max-restarts cannot be '0': 1 to 128"),
+        ({"max-restarts": "129"}, {}, "1 to 128"),
+        ({"max-restarts": "three"}, {}, "1 to 128"),
+        ({"grace": "90"}, {}, "'90' has no unit: write 90s or 90min"),
+        ({"hang-timeout": "soon"}, {}, "--hang-timeout"),
+        ({"hang-timeout": "0s"}, {}, "1s to 366d, or auto"),
+        ({"policy": "modelart"}, {}, "did you mean modelarts?"),
+        ({}, {"HOLDFAST_SHADOW": "perhaps"}, "HOLDFAST_SHADOW cannot be 'perhaps': true or false"),
+        ({}, {"HOLDFAST_MAX_RESTART": "3"}, "did you mean HOLDFAST_MAX_RESTARTS?"),
+        ({}, {"HOLDFAST_CONFG": "x"}, "did you mean HOLDFAST_CONFIG?"),
+        ({}, {"MA_HANG_DETECT_TIME": "0"}, "MA_HANG_DETECT_TIME cannot be '0': 1 to 10080"),
+        ({}, {"MA_FAILOVER_TERMINATION_GRACE_PERIOD_SECONDS": "-2"}, "0 to 86400, or -1"),
+        ({}, {"HOLDFAST_CONFIG": "gone.toml"}, "gone.toml cannot be read"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_can(flags, environ, says):
+    with pytest.raises(SettingsRefused, match=re.escape(says)) as refused:
+        settle(flags, {**NOWHERE, **environ})
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("max-restart = 3", "there is no setting max-restart (in holdfast.toml): did you mean max-restarts?"),
+        ("max-restarts = 0", "max-restarts in holdfast.toml cannot be 0: 1 to 128"),
+        ("max-restarts = true", "cannot be True: 1 to 128"),
+        ("grace = 90", "'90' has no unit: write 90s"),
+        ("shadow = 3", "true or false"),
+        ("user-caused-codes = [1]", "texts with commas between"),
+        ("[policy]\nx = 1", "policy in holdfast.toml cannot be {'x': 1}: a text"),
+        ("grace = ", "holdfast.toml is not valid TOML"),
+    ],
+)
+def test_a_file_is_refused_with_its_name_and_the_key(place, text, says):
+    (place / "holdfast.toml").write_text(text)
+    with pytest.raises(SettingsRefused, match=re.escape(says)):
+        settle({}, NOWHERE)
+
+
+def test_names_that_are_nobodys_misspelling_are_left_alone():
+    settle({}, {**NOWHERE, "HOLDFAST_TEAM_COLOUR": "blue"})
+
+
+def test_inside_a_job_its_own_names_are_no_settings():
+    inside = {"HOLDFAST_JOB": "llama", "HOLDFAST_ATTEMPT": "2", "HOLDFAST_STANDBYS": "1"}
+    assert settle({}, {**NOWHERE, **inside}).run.job is None
+    assert settle({}, {**NOWHERE, "HOLDFAST_JOB": "llama"}).run.job == "llama"
+
+
+def test_the_state_folder_is_absolute_and_found_whatever_else_is_wrong(place, monkeypatch):
+    monkeypatch.setenv("HOME", str(place))
+    assert settle({"state-dir": "here"}, NOWHERE).run.state_dir == str(place / "here")
+    assert settle({"state-dir": "~/here"}, NOWHERE).run.state_dir == str(place / "here")
+    assert str(state_root(None, {"XDG_STATE_HOME": "/var/state"})) == "/var/state/holdfast"
+    assert str(state_root(None, {**NOWHERE, "HOLDFAST_STATE_DIR": "/a", "HOLDFAST_GRACE": "x"})) == "/a"
+    assert str(state_root("/b", {**NOWHERE, "HOLDFAST_STATE_DIR": "/a"})) == "/b"
+
+
+def test_every_field_of_the_policy_and_the_run_has_its_setting():
+    of_policy = {s.field.removeprefix("policy.") for s in SETTINGS if s.field.startswith("policy.")}
+    of_run = {s.field for s in SETTINGS if s.field and "." not in s.field}
+    # launcher_restarts is read off the command itself.
+    assert of_policy == set(Policy.__struct_fields__) - {"launcher_restarts"}
+    assert of_run == set(RunSettings.__struct_fields__) - {"policy", "command"}
+
+
+def test_a_value_as_it_is_shown_is_read_back_the_same():
+    settled = settle({}, NOWHERE)
+    for setting in SETTINGS:
+        value = settled.values[setting.key]
+        if value is not None or setting.word:
+            assert read(setting, spelled(setting, value)) == value, setting.key
+
+
+@given(
+    st.sampled_from(SETTINGS),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.lists(st.text(max_size=3)),
+)
+def test_anything_is_read_or_refused(setting, raw):
+    try:
+        value = read(setting, raw)
+    except BadValue as error:
+        assert str(error)
+    else:
+        assert value is not None or setting.word
+
+
+def test_config_prints_each_value_and_its_source(holdfast, golden, place, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ada")
+    monkeypatch.setenv("MA_HANG_DETECT_TIME", "15")
+    (place / "holdfast.toml").write_text("shadow = true\n")
+    code, out, err = holdfast("config", "--policy", "hyperpod")
+    golden("config.txt", out)
+    assert code == 0
+    assert (
+        err
+        == "holdfast: policy hyperpod: jobMaxRetryCount: the documents show 50 as a sample; it is taken as the default\n"
+    )
+    code, out, _ = holdfast("config", "--json")
+    assert json.loads(out)["shadow"] == {"value": "true", "source": "file holdfast.toml"}
+
+
+def test_a_refused_setting_is_a_usage_error(holdfast, place):
+    (place / "holdfast.toml").write_text("max-restart = 3\n")
+    assert holdfast("config") == (
+        2,
+        "",
+        "holdfast: there is no setting max-restart (in holdfast.toml): did you mean max-restarts?\n",
+    )
+
+
+def test_every_setting_is_in_the_docs(request):
+    """Written by pytest --golden; read the diff."""
+    table = "\n".join(map(_row, SETTINGS))
+    head, _, rest = PAGE.read_text().partition("<!-- table -->\n")
+    _, _, tail = rest.partition("<!-- end -->\n")
+    page = f"{head}<!-- table -->\n| key | flag | environment | allowed | default | meaning |\n|---|---|---|---|---|---|\n{table}\n<!-- end -->\n{tail}"
+    if request.config.getoption("--golden"):
+        PAGE.write_text(page)
+    assert page == PAGE.read_text(), (
+        "docs/settings.md differs from the table: pytest --golden, and read the diff"
+    )
+
+
+def _row(setting):
+    names = [setting.env_name] + ([setting.foreign.name] if setting.foreign else [])
+    flag = f"`{setting.flag_name}`" if setting.flag else "–"
+    if setting.flag and setting.kind == "yes":
+        flag += f", `--no-{setting.key}`"
+    default = spelled(setting, settle({}, {"XDG_STATE_HOME": "~/.local/state"}).values[setting.key])
+    cells = (
+        f"`{setting.key}`",
+        flag,
+        ", ".join(f"`{name}`" for name in names),
+        allowed(setting),
+        default,
+        setting.help,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def test_every_key_can_be_found_by_its_name():
+    assert len(BY_KEY) == len(SETTINGS)

@@ -1,0 +1,63 @@
+"""For all tests: golden files, and a check that no child process is left behind."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+CHILD_ENDS_S = 5.0
+# Python's own: multiprocessing starts it once and keeps it until the end.
+HOUSEKEEPERS = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--golden", action="store_true", help="rewrite golden files; then read the diff")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str | Path, str], None]:
+    """golden("name.txt", text): `text` is what the file in tests/golden says."""
+
+    def check(name: str | Path, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert path.exists(), f"{path} is missing; write it with pytest --golden"
+        assert text == path.read_text(), (
+            f"{path} differs; if you meant it: pytest --golden, and read the diff"
+        )
+
+    return check
+
+
+@pytest.fixture(autouse=True)
+def no_child_left() -> Iterator[None]:
+    """Fails a test that leaves a process running which it started itself."""
+    before = _children()
+    yield
+    until_s = time.monotonic() + CHILD_ENDS_S
+    while (left := _children() - before) and time.monotonic() < until_s:
+        time.sleep(0.02)
+    assert not left, f"the test left processes behind: {[_command(pid) for pid in left]}"
+
+
+def _children() -> set[int]:
+    """The direct children of this process; a zombie does not count, and neither do Python's housekeepers."""
+    found: set[int] = set()
+    for listing in Path("/proc/self/task").glob("*/children"):
+        try:
+            found.update(map(int, listing.read_text().split()))
+        except OSError:
+            continue  # the thread has just ended
+    return {pid for pid in found if _command(pid) and not any(name in _command(pid) for name in HOUSEKEEPERS)}
+
+
+def _command(pid: int) -> bytes:
+    """Its command line; empty for a zombie, and for a process that is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").strip()
+    except OSError:
+        return b""
