@@ -59,6 +59,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     exit_busy_factor: float = 10.0  # where a rank that lives on still runs: it may finish its work
     marks_min: int = 20
     calls_min: int = 5  # calls with a mark, so that one burst of lines is not taken for training
+    calls_min_with_steps: int = 1  # a counter that has risen by marks_min is no burst of lines
     marks_min_again: int = 2  # in a later attempt, what the one before taught holds from here on
     watch_gap_s_max: float = 15.0  # longer between two calls: nobody watched, nothing is concluded from it
 
@@ -192,7 +193,8 @@ def _has_begun(learned: Learned, settings: Settings) -> bool:
     """Training is under way and its usual lengths are known."""
     if learned.from_before:
         return learned.marks >= settings.marks_min_again
-    return learned.marks >= settings.marks_min and learned.calls >= settings.calls_min
+    calls_min = settings.calls_min_with_steps if learned.has_steps else settings.calls_min
+    return learned.marks >= settings.marks_min and learned.calls >= calls_min
 
 
 # --- following the ranks

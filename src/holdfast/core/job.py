@@ -174,10 +174,16 @@ def _on_worker_exit(state: State, event: WorkerExited, policy: Policy) -> Decisi
     if not isinstance(phase, Running | Diagnosing):
         return Decision(state)
     finished = tuple(dict.fromkeys((*phase.finished, event.worker)))
-    if isinstance(phase, Running) and len(finished) == len(job.workers):
+    if len(finished) == len(job.workers) and not _has_failed_rank(state):
         ending = Ended(outcome="succeeded", code=0, reason="the command ended well in every worker")
         return recovery.finish(job, event.at_s, ending)
     return Decision(State(job, replace(phase, finished=finished)))
+
+
+def _has_failed_rank(state: State) -> bool:
+    """A failure is being diagnosed, and not only a hang or device that did not keep the job from its end."""
+    faults = state.job.incident.faults if state.job.incident else ()
+    return isinstance(state.phase, Diagnosing) and any(isinstance(fault, ExitFault) for fault in faults)
 
 
 def _with_the_commands_own_code(state: State, phase: Finishing, event: WorkerExited) -> Decision:
@@ -218,12 +224,15 @@ def _open(job: Job, phase: Running, fault: AnyFault, at_s: float) -> Decision:
     if job.incident is not None and job.incident.attempt == job.attempt:
         job = _with_fault(replace(job, incident=replace(job.incident, rung="", verdict=None, faults=())), fault)
     else:
-        number = job.incidents + 1
-        incident = Incident(number=number, attempt=job.attempt, since_s=at_s, faults=(fault,))
-        bar_step = max(job.bar_step, job.step or 0)
-        job = replace(job, incident=incident, incidents=number, bar_step=bar_step)
+        job = _with_new_incident(job, fault, at_s)
     diagnosing = Diagnosing(since_s=at_s, finished=phase.finished)
     return Decision(State(job, diagnosing), (recovery.diagnose_order(job),), why)
+
+
+def _with_new_incident(job: Job, fault: AnyFault, at_s: float) -> Job:
+    number = job.incidents + 1
+    incident = Incident(number=number, attempt=job.attempt, since_s=at_s, faults=(fault,))
+    return replace(job, incident=incident, incidents=number, bar_step=max(job.bar_step, job.step or 0))
 
 
 def _with_fault(job: Job, fault: AnyFault) -> Job:
@@ -266,6 +275,8 @@ def _on_device(state: State, event: DeviceFaulted, policy: Policy) -> Decision:
         return Decision(state)
     if all(worker.node != event.node for worker in job.workers):
         return Decision(state, why=f"device {event.device} of {event.node} reports {event.code}; no worker runs there")
+    if isinstance(phase, Diagnosing) and _is_known(job, device):
+        return Decision(state)  # one fault, reported more than once
     job, fault = ladder.note_device(job, device, event.at_s, policy)
     match phase:
         case Running():
@@ -273,11 +284,20 @@ def _on_device(state: State, event: DeviceFaulted, policy: Policy) -> Decision:
         case Diagnosing():
             return Decision(State(_with_fault(job, fault), phase), why=_words(fault))
         case Placing() | Waiting() | Isolating() | Stopping() | Healing():
+            if policy.shadow:  # it recovers nothing, so this is before the first start
+                return Decision(State(job, phase), why=_words(fault))
             if not fault.steps_up:
                 job = replace(job, to_heal=(*job.to_heal, device))
+            if job.incident is None:  # before the first start of all
+                job = _with_new_incident(job, fault, event.at_s)
             return _worse(job, phase, fault, event.at_s, policy)
         case never:
             assert_never(never)
+
+
+def _is_known(job: Job, device: Device) -> bool:
+    faults = job.incident.faults if job.incident else ()
+    return any(isinstance(fault, DeviceFault) and fault.device == device for fault in faults)
 
 
 def _on_node_lost(state: State, event: NodeLost, policy: Policy) -> Decision:
@@ -304,7 +324,8 @@ def _on_node_lost(state: State, event: NodeLost, policy: Policy) -> Decision:
 def _worse(job: Job, phase: RECOVERING, fault: AnyFault, at_s: float, policy: Policy) -> Decision:
     """One more fault in the middle of a recovery: the rung is chosen again, what was paid stays paid."""
     if job.incident is None:  # the very first placement: there is no attempt to recover yet
-        return Decision(State(_forgetting(job, fault), phase), recovery.orders_again(State(job, phase)), _words(fault))
+        state = State(_forgetting(job, fault), phase)
+        return Decision(state, recovery.orders_again(state), _words(fault))
     before = job.incident.rung
     job = _with_fault(job, fault)
     chosen = ladder.choose(job, policy)
@@ -318,7 +339,10 @@ def _forgetting(job: Job, fault: AnyFault) -> Job:
     """A worker placed on a node that is gone before its first start has no place."""
     if not isinstance(fault, NodeFault):
         return job
-    workers = tuple(Worker() if worker.node == fault.node else worker for worker in job.workers)
+    workers = tuple(
+        Worker(schedule_cnt=worker.schedule_cnt) if worker.node == fault.node else worker
+        for worker in job.workers
+    )
     return replace(job, workers=workers)
 
 
@@ -440,7 +464,8 @@ def _on_stop_request(state: State, event: StopRequested) -> Decision:
             return recovery.finish(state.job, event.at_s, ending, force=event.force)
         case New() | Placing() | Waiting() | Running() | Diagnosing() | Isolating() | Stopping() | Healing():
             ending = Ended(outcome="stopped", code=event.code, reason=event.reason)
-            return recovery.finish(state.job, event.at_s, ending, force=event.force)
+            finish_s = 0.0 if event.force else event.finish_s
+            return recovery.finish(state.job, event.at_s, ending, finish_s=finish_s, force=event.force)
         case never:
             assert_never(never)
 
@@ -484,10 +509,10 @@ def _settled(state: State, phase: Running, at_s: float, policy: Policy) -> Decis
     if job.step is not None or (job.incident is None and not (job.hangs_in_a_row or job.problems_in_a_row)):
         return Decision(state)
     alive_s = at_s - phase.since_s
-    if alive_s > policy.progress_s:
+    if alive_s > policy.progress_s and (job.hangs_in_a_row or job.problems_in_a_row):
         job = _with_fresh_rows(job)
     if job.incident is None or phase.handled or alive_s < policy.settle_s:
-        return Decision(State(job, phase))
+        return Decision(state if job is state.job else State(job, phase))
     return _again_in_training(job, phase, at_s, f"for {alive_s:.0f} s (its log names no steps)")
 
 

@@ -36,14 +36,21 @@ def choose(job: Job, policy: Policy) -> Chosen:
     """The rung for the job's open incident, from all its faults and its verdict.
 
     Called again when a fault arrives while recovering: what was paid is not paid twice, and the rung
-    only ever goes up.
+    only ever goes up. In shadow nothing moves: the workers stay where they are.
     """
+    chosen = _choose(job, policy)
+    if not policy.shadow:
+        return chosen
+    return Chosen(chosen.choice, replace(chosen.job, workers=job.workers, to_heal=(), to_isolate=()))
+
+
+def _choose(job: Job, policy: Policy) -> Chosen:
     incident = _incident(job)
     bad = _nodes_to_isolate(job, incident)
     if bad:
         return _away_from(job, policy, bad)
     devices = [fault for fault in incident.faults if isinstance(fault, DeviceFault)]
-    if any(fault.steps_up for fault in devices) and incident.rung not in RESCHEDULES:
+    if any(fault.steps_up and fault.user_caused for fault in devices) and not _is_rescheduling(incident):
         why = "the device's code is caused by what the user runs: reschedule without isolation"
         return _reschedule(job, policy, why)
     if devices and incident.rung in ("", "notify"):
@@ -80,6 +87,11 @@ def note_device(job: Job, device: Device, at_s: float, policy: Policy) -> tuple[
 def _incident(job: Job) -> Incident:
     assert job.incident is not None, "a rung is chosen only for an open incident"
     return job.incident
+
+
+def _is_rescheduling(incident: Incident) -> bool:
+    """Every worker is being made anew; also while that waits for a node."""
+    return incident.rung in RESCHEDULES or incident.counted
 
 
 def _chosen(job: Job, rung: str, why: str, *, isolate: tuple[str, ...] = (), counted: bool = False) -> Chosen:
@@ -127,7 +139,7 @@ def _away_from(job: Job, policy: Policy, bad: tuple[str, ...]) -> Chosen:
     job = _without_hardware_excuses(job, bad)
     reason = _what_is_wrong_with(_incident(job), bad)
     moved = [index for index, worker in enumerate(job.workers) if worker.node in bad]
-    rescheduling = _incident(job).rung in RESCHEDULES
+    rescheduling = _is_rescheduling(_incident(job))
     if policy.replace_workers is not None and not rescheduling and not _incident(job).replacement_failed:
         if job.replacements + len(moved) <= policy.replace_workers:
             job = replace(job, replacements=job.replacements + len(moved), to_isolate=_joined(job.to_isolate, bad))
@@ -175,7 +187,11 @@ def _in_place(job: Job, policy: Policy, device: Device) -> Chosen:
 
 
 def _for_a_software_fault(job: Job, policy: Policy) -> Chosen:
-    match _incident(job).faults[0]:
+    faults = _incident(job).faults
+    first = faults[0]
+    if isinstance(first, HangFault) and not policy.hang_restart:  # who hung has died since: that can be acted on
+        first = next((fault for fault in faults if isinstance(fault, ExitFault)), first)
+    match first:
         case StartFault(reason=reason):
             return fail(job, f"the command cannot be started: {reason}")
         case HangFault(reason=reason):

@@ -163,7 +163,7 @@ def _fail(chosen: Chosen, at_s: float, policy: Policy) -> Decision:
 def _only_say(chosen: Chosen, phase: AnyPhase, at_s: float) -> Decision:
     """Shadow: the incident is marked as handled and the training left alone, to its own end if it has one."""
     assert chosen.job.incident is not None, "a choice belongs to an incident"
-    job = replace(chosen.job, to_isolate=(), to_heal=())
+    job = chosen.job
     choice = replace(chosen.choice, shadow=True)
     why = f"shadow: would {choice.rung}: {choice.why}"
     for fault in chosen.job.incident.faults:

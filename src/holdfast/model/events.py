@@ -155,11 +155,13 @@ class StopRequested(Event, frozen=True, tag="stop-requested"):
     """A person, the scheduler or a signal asks the job to end. `force`: at once, no grace.
 
     `code`: what to exit with if the command itself leaves none, 128 + the signal's number.
+    `finish_s`: the signal was passed on, and the command may take this long to end by itself.
     """
 
     reason: str
     force: bool = False
     code: int = 130
+    finish_s: float = 0.0
 
 
 class FindingNoted(Event, frozen=True, tag="finding-noted"):

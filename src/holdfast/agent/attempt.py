@@ -1,0 +1,287 @@
+"""One attempt on this worker, as seen from here: its processes, its output, its samples.
+
+Turns what the reaper tells, what the logs say and what /proc shows into events. Decides nothing but
+whether something hangs, by the pure detectors.
+"""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.agent.launch import (
+    AnyFact,
+    CommandGone,
+    LifelineLost,
+    NoSocket,
+    RankFound,
+    RankGone,
+    ReaperFault,
+    ReaperLost,
+    Released,
+    Running,
+    Started,
+    StartFailed,
+    Stopped,
+    Stopping,
+    marked,
+    sweep,
+)
+from holdfast.core import hang, platform_rule
+from holdfast.core.verdict import ErrorRecord, RankExit
+from holdfast.model.events import (
+    AnyEvent,
+    AttemptStarted,
+    AttemptStartFailed,
+    AttemptStopped,
+    FindingNoted,
+    RankExited,
+    RankStarted,
+    StepReached,
+    WorkerExited,
+)
+from holdfast.model.samples import Hang, RankSample
+from holdfast.observe.clock import JobClock
+from holdfast.observe.follow import Chunk, Follower
+from holdfast.observe.procs import RankReader
+from holdfast.parsers.steps import StepReader
+
+WORKER = 0  # one machine: the only worker
+SAMPLE_S = 1.0
+STEP_EVENT_S = 1.0
+NOT_FOUND, NOT_RUNNABLE = 127, 126
+
+
+class Rank(Struct):
+    pid: int
+    reader: RankReader
+    code: int | None = None
+    gone: bool = False
+
+
+class ErrorFile(Struct, frozen=True):
+    """What the shim writes of an uncaught exception (rank-N.error.json)."""
+
+    rank: int
+    pid: int
+    type: str
+    message: str
+    frame: str = ""
+    traceback: str = ""
+    time: float = 0.0
+
+
+class Attempt:
+    def __init__(
+        self,
+        number: int,
+        running: Running,
+        clock: JobClock,
+        emit: Callable[[AnyEvent], None],
+        echo: Callable[[Chunk], None],
+        learned: hang.Learned | None,
+        *,
+        from_end: bool = False,
+    ) -> None:
+        self.number = number
+        self.folder: Path = running.folder
+        self.running = running
+        self.ranks: dict[int, Rank] = {}
+        self.world_size: int | None = None
+        self.exits: list[RankExit] = []
+        self.errors: dict[int, ErrorRecord] = {}
+        self.command_code: int | None = None
+        self.hang: Hang | None = None
+        self.start_error = ""
+        self.step: int | None = None
+        self.started_s = clock()
+        self.stopping = False
+        self.over = False  # nothing of it is left
+        self.watch = hang.start(learned)
+        self.platform = platform_rule.Watch()
+        self._clock = clock
+        self._emit = emit
+        self._echo = echo
+        self._follower = Follower(self.folder, write_index=True, from_end=from_end)
+        self._steps: dict[str, StepReader] = {}
+        self._step_told: int | None = None
+        self._step_told_s = 0.0
+        self._sampled_s = 0.0
+        self._folder_changed_ns = 0
+
+    # What the reaper tells --------------------------------------------------------------------------------
+
+    def hear(self, facts: list[AnyFact]) -> None:
+        for fact in facts:
+            self._one(fact)
+
+    def _one(self, fact: AnyFact) -> None:
+        at_s = self._clock()
+        match fact:
+            case Started() | Released():
+                self._emit(AttemptStarted(at_s=at_s, attempt=self.number))
+            case StartFailed():
+                self._not_started(fact, at_s)
+            case RankFound():
+                self._rank_found(fact, at_s)
+            case RankGone():
+                self._rank_gone(fact, at_s)
+            case CommandGone():
+                self.command_code = fact.code
+                self.read_output(finish=True)
+                self.read_errors()
+                self._command_gone(fact.code, at_s)
+            case Stopped():
+                self._all_stopped(fact.left, at_s)
+            case ReaperLost():
+                self._reaper_lost(at_s)
+            case NoSocket():
+                text = f"the reaper has no socket ({fact.error}): this job cannot be attached to later"
+                self._emit(FindingNoted(at_s=at_s, finding="no-socket", text=text, attempt=self.number))
+            case ReaperFault():
+                self._emit(FindingNoted(at_s=at_s, finding="reaper", text=fact.error, attempt=self.number))
+            case Stopping() | LifelineLost():
+                pass
+
+    def _not_started(self, fact: StartFailed, at_s: float) -> None:
+        self.over = True
+        self.start_error = f"{os.strerror(fact.errno)} ({fact.error})"
+        code = NOT_FOUND if fact.errno == errno.ENOENT else NOT_RUNNABLE
+        failed = AttemptStartFailed(
+            at_s=at_s, attempt=self.number, worker=WORKER, code=code, reason=self.start_error
+        )
+        self._emit(failed)
+
+    def _rank_found(self, fact: RankFound, at_s: float) -> None:
+        self.ranks[fact.rank] = Rank(pid=fact.pid, reader=RankReader(fact.pid, fact.rank))
+        self.world_size = fact.world_size
+        self.errors.pop(fact.rank, None)  # a launcher may start the same rank again
+        started = RankStarted(at_s=at_s, attempt=self.number, worker=WORKER, rank=fact.rank, pid=fact.pid)
+        self._emit(started)
+
+    def _rank_gone(self, fact: RankGone, at_s: float) -> None:
+        rank = self.ranks.get(fact.rank)
+        if rank is not None and rank.pid == fact.pid:
+            rank.gone, rank.code = True, fact.code
+        if self.stopping:
+            return
+        self.exits.append(RankExit(rank=fact.rank, worker=WORKER, pid=fact.pid, code=fact.code, at_s=at_s))
+        self.read_errors()
+        self._emit(RankExited(at_s=at_s, attempt=self.number, worker=WORKER, rank=fact.rank, code=fact.code))
+
+    def _command_gone(self, code: int, at_s: float) -> None:
+        living = [rank for rank, seen in self.ranks.items() if not seen.gone]
+        if code == 0 and living and not self.stopping:
+            text = f"the command has ended with 0 and left ranks {living} running: they are waited for"
+            self._emit(FindingNoted(at_s=at_s, finding="daemonised", text=text, attempt=self.number))
+            return
+        self._emit(WorkerExited(at_s=at_s, attempt=self.number, worker=WORKER, code=code))
+
+    def _all_stopped(self, left: tuple[int, ...], at_s: float) -> None:
+        self.read_output(finish=True)
+        self.over = not left
+        self._emit(AttemptStopped(at_s=at_s, attempt=self.number, left=left))
+
+    def _reaper_lost(self, at_s: float) -> None:
+        """Somebody killed the reaper: its command died with it, the rest is found by its environment."""
+        marks = {"HOLDFAST_WORKER_DIR": str(self.folder)}
+        killed = sweep(marks)
+        left = marked(marks)
+        text = f"the reaper was killed from outside; ended what it watched over ({len(killed)} processes)"
+        self._emit(FindingNoted(at_s=at_s, finding="reaper-lost", text=text, attempt=self.number))
+        self._emit(WorkerExited(at_s=at_s, attempt=self.number, worker=WORKER, code=-9))
+        self.over = not left
+        self.stopping = True
+
+    # What it writes ---------------------------------------------------------------------------------------
+
+    def read_output(self, *, finish: bool = False) -> None:
+        at_s = self._clock()
+        chunks = self._follower.poll(at_s)
+        if finish:
+            chunks += self._follower.finish(at_s)
+        for chunk in chunks:
+            self._echo(chunk)
+            reader = self._steps.setdefault(chunk.source, StepReader())
+            for line in chunk.lines:
+                step = reader.feed(line)
+                if step is not None:
+                    self.step = step
+        self._tell_step(at_s)
+
+    def _tell_step(self, at_s: float) -> None:
+        if self.step in (None, self._step_told) or self.stopping or at_s - self._step_told_s < STEP_EVENT_S:
+            return
+        self._step_told, self._step_told_s = self.step, at_s
+        self._emit(StepReached(at_s=at_s, attempt=self.number, step=self.step))
+
+    def read_errors(self) -> None:
+        """Uncaught exceptions, known from inside the rank well before its process is gone."""
+        try:
+            changed_ns = os.stat(self.folder).st_mtime_ns
+        except OSError:
+            return
+        if changed_ns == self._folder_changed_ns:
+            return
+        self._folder_changed_ns = changed_ns
+        for rank in self.ranks:
+            if rank not in self.errors:
+                self._read_error(rank)
+
+    def _read_error(self, rank: int) -> None:
+        try:
+            error = msgspec.json.decode(
+                (self.folder / f"rank-{rank}.error.json").read_bytes(), type=ErrorFile
+            )
+        except (OSError, msgspec.MsgspecError):
+            return
+        if error.pid != self.ranks[rank].pid:
+            return
+        at_s = self._clock.of_wall(error.time)
+        self.errors[rank] = ErrorRecord(
+            rank=rank, worker=WORKER, type=error.type, message=error.message, frame=error.frame, at_s=at_s
+        )
+        if self.stopping:
+            return
+        reason = f"{error.type}: {error.message}".splitlines()[0][:200]
+        event = RankExited(
+            at_s=self._clock(), attempt=self.number, worker=WORKER, rank=rank, code=None, reason=reason
+        )
+        self._emit(event)
+
+    # What it does -----------------------------------------------------------------------------------------
+
+    def look(self, hang_settings: hang.Settings, platform_settings: platform_rule.Settings) -> Hang | None:
+        """Once a second: samples of all ranks, and what the detectors say of them."""
+        at_s = self._clock()
+        if self.stopping or self.hang or at_s - self._sampled_s < SAMPLE_S:
+            return None
+        self._sampled_s = at_s
+        samples = tuple(self._sample(rank, seen, at_s) for rank, seen in sorted(self.ranks.items()))
+        log_bytes = sum(self._follower.sizes().values())
+        self.platform, finding = platform_rule.observe(self.platform, samples, at_s, platform_settings)
+        if finding is not None:
+            text = f"platform rule: {finding.says}"
+            self._emit(FindingNoted(at_s=at_s, finding="platform-hang", text=text, attempt=self.number))
+        settings = msgspec.structs.replace(hang_settings, world_size=self.world_size)
+        self.watch, found = hang.observe(
+            self.watch, samples, at_s, settings, log_bytes=log_bytes, step=self.step
+        )
+        return found
+
+    def _sample(self, rank: int, seen: Rank, at_s: float) -> RankSample:
+        sample = seen.reader.sample(at_s, step=self.step)
+        return msgspec.structs.replace(sample, exit_code=seen.code) if seen.gone else sample
+
+    def note_notes(self) -> None:
+        for text in self._follower.notes:
+            self._emit(FindingNoted(at_s=self._clock(), finding="output", text=text, attempt=self.number))
+        self._follower.notes.clear()
+
+    def close(self) -> None:
+        for seen in self.ranks.values():
+            seen.reader.close()
+        self._follower.close()

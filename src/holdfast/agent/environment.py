@@ -1,0 +1,127 @@
+"""The environment that an attempt's command is given: names, counters, a fresh address, diagnostics.
+
+What the user set is never overridden, save the names that are Holdfast's own. Never starts anything.
+"""
+
+import re
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from holdfast.parsers.commands import Launcher
+
+SHIM = Path(__file__).parent.parent / "shim"
+OWN = (
+    "HOLDFAST_JOB",
+    "HOLDFAST_ATTEMPT",
+    "HOLDFAST_STATE_DIR",
+    "HOLDFAST_WORKER_DIR",
+    "HOLDFAST_SHIM",
+    "HOLDFAST_RANK_OWNER",
+    "HOLDFAST_GATE",
+    "HOLDFAST_PRELOAD",
+)
+
+
+class Given(Struct, frozen=True, kw_only=True):
+    """The whole environment, what Holdfast put into it, and what it left as the user had set it."""
+
+    env: Mapping[str, str]
+    added: Mapping[str, str]
+    kept: tuple[str, ...]
+
+
+class Names(Struct, frozen=True, kw_only=True):
+    job: str
+    attempt: int
+    worker: int
+    workers: int
+    state_dir: Path
+    worker_dir: Path
+
+
+def environment(
+    base: Mapping[str, str],
+    names: Names,
+    launcher: Launcher,
+    *,
+    counters: Mapping[str, str],
+    port: int,
+    shim: bool,
+    old_torch: bool = False,
+) -> Given:
+    """`base` with what this attempt needs. `counters`: MA_SCHEDULE_CNT and MA_PROC_START_CNT."""
+    ours = _names(names) | dict(counters)
+    if shim:
+        ours |= {"HOLDFAST_SHIM": "1", "PYTHONPATH": _first(str(SHIM), base.get("PYTHONPATH", ""))}
+    wishes = _address(names, port) | _diagnostics(names.worker_dir, old_torch=old_torch)
+    if launcher.is_torchrun:
+        wishes |= {"PET_MASTER_PORT": str(port), "PET_RDZV_ID": f"{names.job}-{names.attempt}"}
+        if launcher.restarts:
+            wishes["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    kept = tuple(sorted(key for key in wishes if key in base))
+    added = {key: value for key, value in wishes.items() if key not in base} | ours
+    env = {key: value for key, value in base.items() if key not in OWN} | added
+    return Given(env=env, added=added, kept=kept)
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on now, from the range that the kernel gives out."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _names(names: Names) -> dict[str, str]:
+    return {
+        "HOLDFAST_JOB": names.job,
+        "HOLDFAST_ATTEMPT": str(names.attempt),
+        "HOLDFAST_STATE_DIR": str(names.state_dir),
+        "HOLDFAST_WORKER_DIR": str(names.worker_dir),
+    }
+
+
+def _address(names: Names, port: int) -> dict[str, str]:
+    return {
+        "NNODES": str(names.workers),
+        "NODE_RANK": str(names.worker),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+
+
+def is_old_torch(python: str) -> bool:
+    """Whether the PyTorch beside that interpreter is older than 2.8, by its own version.py; unknown is not old.
+
+    From 2.8 on the old name of the ring's size draws a warning from every rank.
+    """
+    for path in Path(python).resolve().parent.parent.glob("lib/python3*/site-packages/torch/version.py"):
+        found = re.search(r"__version__ = ['\"](\d+)\.(\d+)", path.read_text(errors="replace"))
+        return found is not None and (int(found[1]), int(found[2])) < (2, 8)
+    return False
+
+
+def _diagnostics(folder: Path, *, old_torch: bool) -> dict[str, str]:
+    """Switches of PyTorch, NCCL and Python that cost nothing until something is wrong.
+
+    source: PyTorch 2.13 ProcessGroupNCCL.hpp and FlightRecorder.hpp, NCCL's environment variables
+    """
+    ring = {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"} if old_torch else {}
+    return ring | {
+        "TORCH_FR_BUFFER_SIZE": "2000",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(folder / "flight_"),
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(folder / "flight_pipe_"),
+        "NCCL_DEBUG": "WARN",
+        "NCCL_DEBUG_FILE": str(folder / "nccl.%h.%p.log"),
+        "PYTHONFAULTHANDLER": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _first(path: str, others: str) -> str:
+    rest = [other for other in others.split(":") if other and other != path]
+    return ":".join((path, *rest))

@@ -1,0 +1,130 @@
+"""Gathers what tells why an attempt is in trouble, and has the pure verdict made of it.
+
+Reads logs' ends, asks for stacks; never waits longer than a named limit, never touches a rank in a way
+that could stop it.
+"""
+
+import time
+from pathlib import Path
+
+from holdfast.agent.attempt import Attempt
+from holdfast.core.culprits import refine
+from holdfast.core.verdict import (
+    ErrorRecord,
+    Failure,
+    RankExit,
+    first_verdict,
+    is_complaint,
+    is_environment,
+    is_user_code,
+    problem_key,
+)
+from holdfast.model.events import VerdictReached
+from holdfast.model.samples import Hang
+from holdfast.model.verdicts import Verdict
+from holdfast.observe import stacks
+from holdfast.parsers.elastic import failed_lines, failure_table
+from holdfast.parsers.tracebacks import Traceback, tracebacks
+
+STACKS_S = 0.5
+TAIL_BYTES = 256 * 1024
+NETWORK = ("nccl_network_error", "collective_timeout", "rendezvous_timeout")
+
+
+def collect_stacks(attempt: Attempt, found: Hang) -> Hang:
+    """The hang, with its culprit told from the stacks of all ranks that can still give one."""
+    asked = []
+    for number, rank in attempt.ranks.items():
+        if not rank.gone:
+            one = stacks.ask(attempt.folder, number, rank.pid)
+            if one is not None:
+                asked.append(one)
+    deadline_s = time.monotonic() + STACKS_S
+    seen = stacks.collect(asked, deadline_s, time.monotonic, time.sleep)
+    return refine(found, seen) if seen else found
+
+
+def diagnosis(
+    attempt: Attempt, incident: int, at_s: float, oom: tuple[str, ...] = ()
+) -> tuple[VerdictReached, bool]:
+    """The verdict on what is known now, and whether more could still come that changes it."""
+    errors = tuple(attempt.errors.values())
+    needs_logs = attempt.hang is None and not errors
+    found, elastic = _from_logs(attempt) if needs_logs else ((), ())
+    failure = Failure(
+        exits=tuple(attempt.exits),
+        command_code=attempt.command_code,
+        errors=errors,
+        tracebacks=found,
+        elastic=elastic,
+        oom=oom,
+        command_error=attempt.start_error,
+        hang=attempt.hang,
+    )
+    verdict = first_verdict(failure)
+    answer = VerdictReached(
+        at_s=at_s,
+        incident=incident,
+        verdict=verdict,
+        problem=problem_key(verdict),
+        user_code=is_user_code(verdict),
+        environment=is_environment(verdict),
+    )
+    return answer, attempt.command_code is not None or _is_certain(failure, verdict)
+
+
+def _is_certain(failure: Failure, verdict: Verdict) -> bool:
+    """A complaint about somebody else's end is not the first error as long as others may still tell theirs."""
+    if failure.hang is not None or failure.command_error:
+        return True
+    if any(not is_complaint(error) for error in (*failure.errors, *failure.tracebacks)):
+        return True
+    killed = any(done.code is not None and done.code < 0 and done.code != -15 for done in failure.exits)
+    return killed and verdict.category not in NETWORK
+
+
+def _from_logs(attempt: Attempt) -> tuple[tuple[ErrorRecord, ...], tuple[RankExit, ...]]:
+    found: list[ErrorRecord] = []
+    elastic: tuple[RankExit, ...] = ()
+    for path in [
+        *sorted(attempt.folder.glob("rank-*.log")),
+        attempt.folder / "stderr",
+        attempt.folder / "stdout",
+    ]:
+        lines = _tail(path)
+        found += [_record(path, one) for one in tracebacks(lines)]
+        elastic = elastic or _elastic(lines, attempt.started_s)
+    return tuple(found), elastic
+
+
+def _elastic(lines: list[bytes], at_s: float) -> tuple[RankExit, ...]:
+    """What torchrun says of its ranks' ends: its table, or the line it writes as soon as one fails."""
+    table = failure_table(lines)
+    if table:
+        return tuple(RankExit(rank=row.rank, pid=row.pid, code=row.code, at_s=at_s) for row in table)
+    return tuple(
+        RankExit(rank=row.local_rank, pid=row.pid, code=row.code, at_s=at_s)
+        for row in failed_lines(lines)[:1]
+    )
+
+
+def _record(path: Path, found: Traceback) -> ErrorRecord:
+    name = path.name
+    rank = int(name[5:-4]) if name.startswith("rank-") and name[5:-4].isdigit() else found.rank
+    return ErrorRecord(
+        rank=rank,
+        type=found.type,
+        message=found.message,
+        frame=found.user_frame or found.frame,
+        file=f"{path.parent.parent.name}/{path.parent.name}/{name}",
+    )
+
+
+def _tail(path: Path) -> list[bytes]:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - TAIL_BYTES))
+            return file.read(TAIL_BYTES).split(b"\n")
+    except OSError:
+        return []

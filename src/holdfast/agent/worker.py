@@ -1,0 +1,319 @@
+"""The agent of one worker: carries out what concerns its processes, and tells what becomes of them.
+
+Orders in, events out; the controller may be in the same process or another. Never decides what to do
+about a failure, and never waits for the training.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from holdfast.agent.attempt import WORKER, Attempt
+from holdfast.agent.environment import Given, Names, environment, free_port, is_old_torch
+from holdfast.agent.evidence import collect_stacks, diagnosis
+from holdfast.agent.launch import LaunchSpec, attach, launch
+from holdfast.agent.standby import GATE, Standby, gated, imports_to_repeat
+from holdfast.core import hang, platform_rule
+from holdfast.model.events import (
+    AnyEvent,
+    AttemptStarted,
+    AttemptStartFailed,
+    AttemptStopped,
+    FindingNoted,
+    HangFound,
+)
+from holdfast.model.orders import Diagnose, StartAttempt, StopAttempt
+from holdfast.model.samples import Hang
+from holdfast.model.settings import RunSettings
+from holdfast.observe.clock import JobClock
+from holdfast.observe.follow import Chunk
+from holdfast.parsers.commands import recognise
+
+SETTLE_S = 1.5  # how long a complaint about a lost peer waits for the peer's own error
+STANDBY_AFTER_S = 3.0  # of training, before the next attempt is prepared beside it
+
+
+class WorkerAgent:
+    """`job_folder`: where attempts have their folders. `emit`: the controller's inbox."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        job: str,
+        job_folder: Path,
+        clock: JobClock,
+        emit: Callable[[AnyEvent], None],
+        echo: Callable[[Chunk], None],
+        base_env: Mapping[str, str],
+        cwd: str,
+    ) -> None:
+        self.attempt: Attempt | None = None
+        self.standby: Standby | None = None
+        self._settings = settings
+        self._job = job
+        self._folder = job_folder
+        self._clock = clock
+        self._emit = emit
+        self._echo = echo
+        self._base_env = base_env
+        self._cwd = cwd
+        self._launcher = recognise(settings.command, base_env)
+        program = shutil.which(settings.command[0], path=base_env.get("PATH")) if settings.command else None
+        self._old_torch = is_old_torch(program) if program else False
+        self._imports: Path | None = None
+        self._learned: hang.Learned | None = None
+        self._diagnose: tuple[Diagnose, float] | None = None
+        self._stopped_asked_s: float | None = None
+        self._standby_failed = False
+        self._hang_settings = hang.Settings(hang_timeout_s=settings.policy.hang_timeout_s)
+        self._platform_settings = platform_rule.Settings(detect_min=settings.platform_hang_min)
+
+    # Orders -----------------------------------------------------------------------------------------------
+
+    def carry_out(self, order: StartAttempt | StopAttempt | Diagnose) -> None:
+        match order:
+            case StartAttempt():
+                self._start(order)
+            case StopAttempt():
+                self._stop(order)
+            case Diagnose():
+                self._diagnose = (order, self._clock())
+                self._answer_diagnosis()
+
+    def resume(self, number: int) -> None:
+        """Takes up an attempt that another process started: its facts are told again from the first."""
+        folder = self._worker_dir(number)
+        self.attempt = Attempt(
+            number, attach(folder), self._clock, self._emit, self._echo, self._learned, from_end=True
+        )
+
+    def _start(self, order: StartAttempt) -> None:
+        if self.attempt is not None and self.attempt.number >= order.attempt:
+            if self.attempt.number == order.attempt and self.attempt.ranks:
+                self._emit(AttemptStarted(at_s=self._clock(), attempt=order.attempt))
+            return
+        if self.attempt is not None:
+            self._learned = hang.learned(self.attempt.watch)
+            self._imports = self._imports or imports_to_repeat(self.attempt.folder)
+            self.attempt.running.bye()
+            self.attempt.close()
+        start = order.workers[WORKER]
+        counters = {
+            "MA_SCHEDULE_CNT": str(start.schedule_cnt),
+            "MA_PROC_START_CNT": str(start.proc_start_cnt),
+        }
+        if not self._release_standby(order.attempt, counters):
+            self._launch(order.attempt, counters)
+
+    def _launch(self, number: int, counters: Mapping[str, str]) -> None:
+        folder = self._worker_dir(number)
+        given = self._environment(number, folder, counters)
+        try:
+            running = launch(self._spec(folder, given.env))
+        except OSError as error:
+            reason = f"the command's supervisor could not be started: {error}"
+            failed = AttemptStartFailed(
+                at_s=self._clock(), attempt=number, worker=WORKER, code=126, reason=reason
+            )
+            self._emit(failed)
+            return
+        if number == 1:
+            self._note_environment(given)
+        self._take_up(number, Attempt(number, running, self._clock, self._emit, self._echo, self._learned))
+
+    def _take_up(self, number: int, attempt: Attempt) -> None:
+        self.attempt = attempt
+        self._diagnose = None
+        self._stopped_asked_s = None
+
+    def _spec(self, folder: Path, env: Mapping[str, str], gate: str = "") -> LaunchSpec:
+        return LaunchSpec(
+            argv=self._settings.command,
+            cwd=self._cwd,
+            env=env,
+            folder=folder,
+            detach=self._settings.detach and not gate,
+            gate=gate,
+        )
+
+    def _environment(self, number: int, folder: Path, counters: Mapping[str, str]) -> Given:
+        names = Names(
+            job=self._job,
+            attempt=number,
+            worker=WORKER,
+            workers=1,
+            state_dir=Path(self._settings.state_dir),
+            worker_dir=folder,
+        )
+        return environment(
+            self._base_env,
+            names,
+            self._launcher,
+            counters=counters,
+            port=free_port(),
+            shim=self._settings.shim,
+            old_torch=self._old_torch,
+        )
+
+    def _note_environment(self, given: Given) -> None:
+        text = "environment given: " + " ".join(
+            f"{key}={value}" for key, value in sorted(given.added.items())
+        )
+        if given.kept:
+            text += "; left as you set them: " + " ".join(given.kept)
+        self._emit(FindingNoted(at_s=self._clock(), finding="environment", text=text, attempt=1))
+
+    def _worker_dir(self, number: int) -> Path:
+        return self._folder / f"attempt-{number:03d}" / f"worker-{WORKER}"
+
+    def _stop(self, order: StopAttempt) -> None:
+        attempt = self.attempt
+        if order.attempt and (attempt is None or attempt.number != order.attempt or attempt.over):
+            self._emit(AttemptStopped(at_s=self._clock(), attempt=order.attempt))
+            return
+        if attempt is None:
+            return
+        attempt.read_output()
+        attempt.stopping = order.finish_s == 0.0
+        self._stopped_asked_s = self._stopped_asked_s or self._clock()
+        if not attempt.running.alive:
+            self._emit(AttemptStopped(at_s=self._clock(), attempt=order.attempt))
+            return
+        grace_s = 0.0 if order.force else self._settings.grace_s
+        attempt.running.stop(grace_s=grace_s, why=order.reason, finish_s=order.finish_s)
+
+    def signal(self, number: int) -> None:
+        if self.attempt is not None:
+            self.attempt.running.signal(number)
+
+    # The world --------------------------------------------------------------------------------------------
+
+    def hear(self) -> None:
+        """What reapers say: cheap, called as soon as one of them speaks."""
+        if self.attempt is not None:
+            self.attempt.hear(self.attempt.running.read())
+        if self.standby is not None:
+            self.standby.read()
+
+    def look(self) -> None:
+        """Output, errors, samples, standby: called ten times a second."""
+        self.hear()
+        attempt = self.attempt
+        if attempt is None:
+            return
+        attempt.read_output()
+        attempt.read_errors()
+        attempt.note_notes()
+        found = attempt.look(self._hang_settings, self._platform_settings)
+        if found is not None:
+            self._confirm(attempt, found)
+        self._answer_diagnosis()
+        self._tend_standby(attempt)
+
+    def channels(self) -> list[int]:
+        running = [self.attempt.running] if self.attempt else []
+        running += [self.standby.running] if self.standby else []
+        return [one.fileno() for one in running if one.alive]
+
+    def _confirm(self, attempt: Attempt, found: Hang) -> None:
+        attempt.hang = collect_stacks(attempt, found)
+        event = HangFound(
+            at_s=self._clock(),
+            attempt=attempt.number,
+            hang=attempt.hang.kind,
+            culprits=attempt.hang.culprits,
+            reason=attempt.hang.why,
+        )
+        self._emit(event)
+
+    def _answer_diagnosis(self) -> None:
+        if self._diagnose is None or self.attempt is None:
+            return
+        order, asked_s = self._diagnose
+        at_s = self._clock()
+        answer, certain = diagnosis(self.attempt, order.incident, at_s)
+        if certain or at_s - asked_s > SETTLE_S:
+            self._diagnose = None
+            self._emit(answer)
+
+    # The standby ------------------------------------------------------------------------------------------
+
+    def _wants_standby(self) -> bool:
+        policy = self._settings.policy
+        restarts = (
+            policy.max_restarts is not None or policy.hang_restart or policy.replace_workers is not None
+        )
+        possible = (
+            self._launcher.is_torchrun and not self._launcher.fixed_address and not self._launcher.restarts
+        )
+        return self._settings.standby and self._settings.shim and restarts and possible and not policy.shadow
+
+    def _tend_standby(self, attempt: Attempt) -> None:
+        if self.standby is not None:
+            if self.standby.broken:
+                self._standby_failed = True  # what broke once would break at every attempt
+                self.drop_standby()
+                self.standby_gone()
+            return
+        trained = attempt.step is not None and self._clock() - attempt.started_s > STANDBY_AFTER_S
+        if trained and not attempt.stopping and not self._standby_failed and self._wants_standby():
+            self._prepare_standby(attempt)
+
+    def _prepare_standby(self, attempt: Attempt) -> None:
+        number = attempt.number + 1
+        folder = self._worker_dir(number)
+        self._imports = self._imports or imports_to_repeat(attempt.folder)
+        env = gated(self._environment(number, folder, {}).env, folder, self._imports)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.standby = Standby(number, self._spec(folder, env, GATE))
+        except OSError:
+            self._standby_failed = True
+
+    def _release_standby(self, number: int, counters: Mapping[str, str]) -> bool:
+        standby, self.standby = self.standby, None
+        if standby is None:
+            return False
+        standby.read()
+        if standby.broken or standby.number != number or not standby.ranks:
+            standby.throw_away()
+            standby.running.bye()
+            if standby.number == number:
+                self._move_aside(standby.folder)
+            return False
+        running, facts = standby.take(counters)
+        attempt = Attempt(number, running, self._clock, self._emit, self._echo, self._learned)
+        self._take_up(number, attempt)
+        attempt.hear(facts[1:])  # its first fact, Started, was the standby's; Released is the attempt's
+        return True
+
+    def _move_aside(self, folder: Path) -> None:
+        """A standby that is not used leaves its folder to the attempt of that number."""
+        aside = folder.parent.with_name(f".standby-{os.getpid()}-{folder.parent.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        try:
+            folder.parent.rename(aside)
+        except OSError:
+            return
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def drop_standby(self) -> None:
+        """Ends the standby; to be asked again until `standby_gone`."""
+        if self.standby is not None:
+            self.standby.throw_away()
+
+    def standby_gone(self) -> bool:
+        if self.standby is None:
+            return True
+        self.standby.read()
+        if not self.standby.over:
+            return False
+        self.standby.clear()
+        self.standby = None
+        return True
+
+    def close(self) -> None:
+        if self.attempt is not None:
+            self.attempt.running.bye()
+            self.attempt.close()

@@ -1,0 +1,118 @@
+"""What a person sees of a run: the training's own output with rank prefixes, and Holdfast's few lines.
+
+The training's output goes to stdout, Holdfast's words to stderr. A console that nobody reads, a closed
+pipe, no terminal at all: lines are dropped here (the files have them), and nothing ever waits.
+"""
+
+import os
+import select
+import time
+from collections import deque
+
+from holdfast.core.decision import Decision
+from holdfast.model.events import AnyEvent, FindingNoted, VerdictReached
+from holdfast.observe.follow import Chunk
+
+PIECE_BYTES = 4096  # what a pipe that poll() calls writable takes without waiting (PIPE_BUF)
+BACKLOG_BYTES_MAX = 4 << 20
+QUIET_FINDINGS = ("environment",)  # in the record, too long for the eye
+
+
+class Console:
+    def __init__(self, *, quiet: bool = False, output_fd: int = 1, words_fd: int = 2) -> None:
+        self._quiet = quiet
+        self._output = _Sink(output_fd)
+        self._words = _Sink(words_fd)
+        self._rank_seen: dict[int, str] = {}
+
+    def echo(self, chunk: Chunk) -> None:
+        """Lines of the training, as they came, each with its rank where that is known."""
+        if self._quiet:
+            return
+        prefix = _prefix(chunk.source)
+        for line in chunk.lines:
+            self._output.write(prefix + line + b"\n")
+
+    def tell(self, text: str) -> None:
+        stamp = time.strftime("%H:%M:%S")
+        for line in text.splitlines() or [""]:
+            self._words.write(f"holdfast {stamp} {line}\n".encode("utf-8", "replace"))
+
+    def decided(self, event: AnyEvent, decision: Decision) -> None:
+        """News of a decision; most events have none."""
+        if isinstance(event, FindingNoted) and event.finding in QUIET_FINDINGS:
+            return
+        if isinstance(event, VerdictReached) and event.verdict.confidence > 0:
+            verdict = event.verdict
+            self.tell(f"verdict: {verdict.title} [{verdict.category}, {verdict.confidence:.0%}]")
+            if verdict.advice:
+                self.tell(f"advice: {verdict.advice}")
+        if decision.choice is not None:
+            self.tell(f"rung: {decision.choice.rung}: {decision.why}")
+        elif decision.why:
+            self.tell(decision.why)
+
+    def flush(self) -> None:
+        self._output.flush()
+        self._words.flush()
+
+
+def _prefix(source: str) -> bytes:
+    if source.startswith("rank-"):
+        return b"[rank" + source[5:].partition(".")[0].encode() + b"] "
+    return b""
+
+
+class _Sink:
+    """A file descriptor that is written to only when that does not wait."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._dropped = 0
+        self._closed = False
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLOUT)
+
+    def write(self, line: bytes) -> None:
+        if self._closed:
+            return
+        self._waiting.append(line)
+        self._waiting_bytes += len(line)
+        while self._waiting_bytes > BACKLOG_BYTES_MAX and len(self._waiting) > 1:
+            self._waiting_bytes -= len(self._waiting.popleft())
+            self._dropped += 1
+        self.flush()
+
+    def flush(self) -> None:
+        try:
+            while self._waiting and self._is_ready():
+                if self._dropped:
+                    note = f"holdfast: {self._dropped} lines are left out here; `holdfast logs` has them\n"
+                    self._dropped = 0
+                    os.write(self._fd, note.encode())
+                    continue
+                piece = self._waiting[0][:PIECE_BYTES]
+                written = os.write(self._fd, piece)
+                self._advance(written)
+        except OSError:  # nobody reads any more: the training goes on without an audience
+            self._closed = True
+            self._waiting.clear()
+
+    def _is_ready(self) -> bool:
+        return any(flags & select.POLLOUT for _, flags in self._poll.poll(0)) or self._closed_now()
+
+    def _closed_now(self) -> bool:
+        if any(
+            flags & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, flags in self._poll.poll(0)
+        ):
+            self._closed = True
+            self._waiting.clear()
+        return False
+
+    def _advance(self, written: int) -> None:
+        line = self._waiting.popleft()
+        self._waiting_bytes -= written
+        if written < len(line):
+            self._waiting.appendleft(line[written:])
