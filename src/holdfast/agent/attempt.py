@@ -111,6 +111,8 @@ class Attempt:
         self._step_told_s = 0.0
         self._sampled_s = 0.0
         self._folder_changed_ns = 0
+        self._started = False
+        self._signals: list[int] = []  # for a command that does not run yet
 
     # What the reaper tells --------------------------------------------------------------------------------
 
@@ -122,6 +124,7 @@ class Attempt:
         at_s = self._clock()
         match fact:
             case Started() | Released():
+                self._pass_held_signals()
                 self._emit(AttemptStarted(at_s=at_s, attempt=self.number))
             case StartFailed():
                 self._not_started(fact, at_s)
@@ -145,6 +148,18 @@ class Attempt:
                 self._emit(FindingNoted(at_s=at_s, finding="reaper", text=fact.error, attempt=self.number))
             case Stopping() | LifelineLost():
                 pass
+
+    def signal(self, number: int) -> None:
+        """Passes it on, once the command runs: a process on its way there would miss it."""
+        self._signals.append(number)
+        if self._started:
+            self._pass_held_signals()
+
+    def _pass_held_signals(self) -> None:
+        self._started = True
+        for number in self._signals:
+            self.running.signal(number)
+        self._signals.clear()
 
     def _not_started(self, fact: StartFailed, at_s: float) -> None:
         self.over = True

@@ -31,7 +31,7 @@ from holdfast.observe.follow import Chunk
 from holdfast.parsers.commands import recognise
 
 SETTLE_S = 1.5  # how long a complaint about a lost peer waits for the peer's own error
-STANDBY_AFTER_S = 3.0  # of training, before the next attempt is prepared beside it
+STANDBY_UNSEEN_S = 60.0  # a job whose log names no steps is taken to train after this long
 
 
 class WorkerAgent:
@@ -185,7 +185,7 @@ class WorkerAgent:
 
     def signal(self, number: int) -> None:
         if self.attempt is not None:
-            self.attempt.running.signal(number)
+            self.attempt.signal(number)
 
     # The world --------------------------------------------------------------------------------------------
 
@@ -256,8 +256,9 @@ class WorkerAgent:
                 self.drop_standby()
                 self.standby_gone()
             return
-        trained = attempt.step is not None and self._clock() - attempt.started_s > STANDBY_AFTER_S
-        if trained and not attempt.stopping and not self._standby_failed and self._wants_standby():
+        # From the first step on: what a job is most likely to die of, it dies of early.
+        trains = attempt.step is not None or self._clock() - attempt.started_s > STANDBY_UNSEEN_S
+        if trains and not attempt.stopping and not self._standby_failed and self._wants_standby():
             self._prepare_standby(attempt)
 
     def _prepare_standby(self, attempt: Attempt) -> None:

@@ -116,7 +116,7 @@ def attach(
 
 def full_command(words: Sequence[str], ranks: str | None) -> tuple[str, ...]:
     """What is run: the words as they are, or the script they name under torchrun. raises: typer.BadParameter"""
-    if not words:
+    if not words or not words[0]:
         raise typer.BadParameter(
             "holdfast run [FLAGS] -- torchrun … train.py …", param_hint="COMMAND (there is none)"
         )

@@ -1,0 +1,179 @@
+"""The real command line on real processes: started as a person would, watched from outside."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+from holdfast.agent import launch
+from holdfast.journal.store import open_reader
+
+HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
+WAIT_S = 15.0  # only a hung test waits so long
+
+
+def wait_for(what, is_true, wait_s=WAIT_S):
+    """The first truthy answer of `is_true`."""
+    until_s = time.monotonic() + wait_s
+    while not (answer := is_true()):
+        assert time.monotonic() < until_s, f"waited {wait_s:g} s for {what() if callable(what) else what}"
+        time.sleep(0.01)
+    return answer
+
+
+def state(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+
+
+def is_over(pid):
+    return state(pid) in ("", "Z", "X")
+
+
+class Run:
+    """One `holdfast` process. Its output goes to files, unless `stdout` says otherwise."""
+
+    def __init__(self, place, words, stdout=None, prefix=(), **env):
+        self.place = place
+        self.number = len(place.runs)
+        self._out = place.path / f"out-{self.number}"
+        self._err = place.path / f"err-{self.number}"
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [*prefix, HOLDFAST, *map(str, words)],
+                stdin=subprocess.DEVNULL,
+                stdout=out if stdout is None else stdout,
+                stderr=err,
+                env=place.env | {key: str(value) for key, value in env.items()},
+                cwd=place.path,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    @property
+    def out(self):
+        return self._out.read_text(errors="replace")
+
+    @property
+    def err(self):
+        return self._err.read_text(errors="replace")
+
+    def says(self, words, wait_s=WAIT_S):
+        """Waits until its stderr has these words."""
+        wait_for(lambda: f"{words!r} in:\n{self.err}\n{self.out}", lambda: words in self.err, wait_s)
+        return self
+
+    def prints(self, words, wait_s=WAIT_S):
+        """Waits until its stdout has these words."""
+        wait_for(lambda: f"{words!r} in:\n{self.out}\n{self.err}", lambda: words in self.out, wait_s)
+        return self
+
+    def code(self, wait_s=WAIT_S):
+        """Its exit code, once it has ended."""
+        try:
+            return self.process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"not over after {wait_s:g} s:\n{self.err}\n{self.out}") from None
+
+    def signal(self, number):
+        assert self.process.poll() is None, f"it is over:\n{self.err}"
+        os.kill(self.pid, number)
+
+    def kill(self):
+        """As the kernel's out-of-memory killer would."""
+        self.signal(signal.SIGKILL)
+        self.process.wait(WAIT_S)
+
+
+class Place:
+    """A state folder and a folder for notes. Every process started here carries `marks`."""
+
+    def __init__(self, path):
+        self.path = path
+        self.state = path / "state"
+        self.marks = {"HOLDFAST_TEST_MARK": uuid.uuid4().hex}
+        self.runs = []
+        self.env = {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(path),
+            "HOLDFAST_STATE_DIR": str(self.state),
+            "NOTES": str(path),
+            **self.marks,
+        }
+
+    def start(self, *words, **more):
+        run = Run(self, words, **more)
+        self.runs.append(run)
+        return run
+
+    def run(self, *words, **more):
+        """`holdfast run --job t …`, under way."""
+        return self.start("run", "--job", "t", *words, **more)
+
+    def shell(self, script, *flags, **more):
+        return self.run(*flags, "--", "sh", "-c", script, **more)
+
+    def python(self, script, *flags, **more):
+        return self.run(*flags, "--", sys.executable, "-S", "-c", script, **more)
+
+    def job(self, name="t"):
+        return self.state / "jobs" / name
+
+    def worker(self, attempt=1, name="t"):
+        return self.job(name) / f"attempt-{attempt:03d}" / "worker-0"
+
+    def note(self, name):
+        """What the command wrote into the file `name` here, once it ends in a newline."""
+        path = self.path / name
+        wait_for(
+            lambda: f"the note {name}:\n{self.runs[-1].err}",
+            lambda: path.exists() and path.read_text().endswith("\n"),
+        )
+        return path.read_text().strip()
+
+    def notes(self, name):
+        path = self.path / name
+        return path.read_text().splitlines() if path.exists() else []
+
+    def events(self, kind=None, name="t"):
+        """The journal, as dicts; its numbers have no gap."""
+        reader = open_reader(self.job(name) / "journal.db")
+        try:
+            entries = list(reader.read())
+        finally:
+            reader.close()
+        assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
+        found = [json.loads(entry.event) | {"why": entry.why} for entry in entries]
+        return [event for event in found if kind is None or event["kind"] == kind]
+
+    def findings(self):
+        return [event["finding"] for event in self.events("finding-noted")]
+
+    def left(self):
+        """The processes that still live, of all that were started here."""
+        return [pid for pid in launch.marked(self.marks) if not is_over(pid)]
+
+    def nothing_left(self, wait_s=WAIT_S):
+        wait_for(lambda: f"the end of {[_command(pid) for pid in self.left()]}", lambda: not self.left(), wait_s)
+
+    def end(self):
+        launch.sweep(self.marks)
+        for run in self.runs:
+            run.process.wait(WAIT_S)
+        self.nothing_left()
+
+
+def _command(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+    except OSError:
+        return b""

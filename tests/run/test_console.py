@@ -1,0 +1,87 @@
+"""The console: whoever reads it, or does not, the training goes on."""
+
+import os
+import subprocess
+
+from run.place import wait_for
+
+CHATTY = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); echo line $i of many that nobody may ever read; done; echo end >$NOTES/end"
+
+
+def test_a_reader_that_has_enough_after_one_line(place):
+    """`holdfast run … | head -1`"""
+    read_end, write_end = os.pipe()
+    with open(read_end, "rb") as pipe, subprocess.Popen(["head", "-1"], stdin=pipe, stdout=subprocess.PIPE) as head:
+        run = place.shell(CHATTY, stdout=write_end)
+        os.close(write_end)
+        pipe.close()
+        assert head.stdout.read() == b"line 1 of many that nobody may ever read\n"
+    assert run.code() == 0
+    assert place.note("end") == "end"
+    assert (place.worker() / "stdout").read_bytes().count(b"\n") == 30000
+
+
+def test_a_pipe_that_nobody_reads(place):
+    read_end, write_end = os.pipe()
+    try:
+        run = place.shell(CHATTY, stdout=write_end)
+        os.close(write_end)
+        assert run.code() == 0
+        assert place.note("end") == "end"
+    finally:
+        os.close(read_end)
+
+
+def test_closed_output_and_error(place):
+    run = place.start(
+        "run", "--job", "t", "--", "sh", "-c", "echo hello; exit 5",
+        prefix=("sh", "-c", 'exec "$@" >&- 2>&- <&-', "sh"),
+    )  # fmt: skip
+    assert run.code() == 5
+    assert (place.worker() / "stdout").read_text() == "hello\n"
+
+
+def test_a_full_disk_under_the_console(place):
+    with open("/dev/full", "wb") as full:
+        run = place.shell("echo hello; exit 5", stdout=full)
+        assert run.code() == 5
+
+
+def test_a_slow_reader_gets_every_line(place):
+    """What is read in the end is complete: nothing of it is dropped because the pipe was full for a while."""
+    read_end, write_end = os.pipe()
+    run = place.shell(CHATTY, stdout=write_end)
+    os.close(write_end)
+    place.note("end")
+    with open(read_end, "rb") as pipe:
+        assert pipe.read().count(b"\n") == 30000
+    assert run.code() == 0
+
+
+def test_binary_output_and_invalid_text(place):
+    body = bytes(range(256)) * 200 + "\xff\xfe naïve\n".encode("latin-1") + b"\xf0\x28\x8c\x28\n"
+    (place.path / "body").write_bytes(body)
+    run = place.shell('cat "$NOTES/body"; cat "$NOTES/body" >&2; exit 4')
+    assert run.code() == 4
+    assert (place.worker() / "stdout").read_bytes() == body
+    assert (place.worker() / "stderr").read_bytes() == body
+
+
+def test_a_line_of_10_megabytes(place):
+    run = place.python("import sys; sys.stdout.write('x' * 10_000_000 + '\\nafter\\n')")
+    assert run.code() == 0
+    assert (place.worker() / "stdout").stat().st_size == 10_000_007
+    assert "after\n" in run.out
+
+
+def test_a_script_that_never_logs(place):
+    run = place.shell("exec sleep 0.3")
+    assert run.code() == 0
+    assert run.out == ""
+
+
+def test_a_line_without_an_end_is_shown_at_the_end(place):
+    run = place.shell("printf 'the last words'; exit 1")
+    assert run.code() == 1
+    assert "the last words" in run.out
+    wait_for("the index", lambda: (place.worker() / "stdout").read_text() == "the last words")

@@ -1,0 +1,66 @@
+"""What `holdfast run` exits with is what the command would have."""
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137), ("kill -15 $$", 143), ("kill -11 $$", 139)],
+)
+def test_the_commands_own_code(place, script, code):
+    assert place.shell(script).code() == code
+    place.nothing_left()
+    assert place.events()[-1]["kind"] == "attempt-stopped"
+
+
+def test_a_command_that_is_not_there(place):
+    run = place.run("--", "no-such-command-here")
+    assert run.code() == 127
+    assert "no-such-command-here" in run.err
+    assert "Traceback" not in run.err
+
+
+def test_a_command_that_may_not_be_run(place):
+    script = place.path / "script"
+    script.write_text("#!/bin/sh\n")
+    run = place.run("--", script)
+    assert run.code() == 126
+    assert "Permission denied" in run.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--",),
+        ("--no-such-flag", "--", "true"),
+        ("--max-restarts", "0", "--", "true"),
+        ("--job", "a/b", "--", "true"),
+        ("--nproc-per-node", "zero", "x.py"),
+    ],
+)
+def test_what_cannot_be_understood(place, words):
+    run = place.start("run", *words)
+    assert run.code() == 2
+    assert run.err.count("\n") == 1
+    assert not place.state.exists() or not list(place.state.glob("jobs/*"))
+
+
+def test_an_empty_command(place):
+    run = place.run("--", "")
+    assert run.code() == 2
+    assert "COMMAND" in run.err
+
+
+def test_a_folder_of_the_commands_own(place):
+    """It runs where `holdfast run` was called, with its arguments as they were given."""
+    run = place.run("--", "sh", "-c", 'pwd; printf "%s|" "$@"', "sh", "a b", "", "--job", "ü")
+    assert run.code() == 0
+    assert run.out.splitlines() == [str(place.path), "a b||--job|ü|"]
+
+
+def test_quiet_keeps_the_output_in_the_file(place):
+    run = place.shell("echo hello", "--quiet")
+    assert run.code() == 0
+    assert run.out == ""
+    assert (place.worker() / "stdout").read_text() == "hello\n"
