@@ -11,6 +11,7 @@ from collections import deque
 
 from holdfast.core.decision import Decision
 from holdfast.model.events import AnyEvent, FindingNoted, VerdictReached
+from holdfast.model.verdicts import Verdict
 from holdfast.observe.follow import Chunk
 
 PIECE_BYTES = 4096  # what a pipe that poll() calls writable takes without waiting (PIPE_BUF)
@@ -23,7 +24,7 @@ class Console:
         self._quiet = quiet
         self._output = _Sink(output_fd)
         self._words = _Sink(words_fd)
-        self._rank_seen: dict[int, str] = {}
+        self._said = ""  # last: what stands above need not be said again
 
     def echo(self, chunk: Chunk) -> None:
         """Lines of the training, as they came, each with its rank where that is known."""
@@ -34,6 +35,7 @@ class Console:
             self._output.write(prefix + line + b"\n")
 
     def tell(self, text: str) -> None:
+        self._said = text
         stamp = time.strftime("%H:%M:%S")
         for line in text.splitlines() or [""]:
             self._words.write(f"holdfast {stamp} {line}\n".encode("utf-8", "replace"))
@@ -42,15 +44,22 @@ class Console:
         """News of a decision; most events have none."""
         if isinstance(event, FindingNoted) and event.finding in QUIET_FINDINGS:
             return
-        if isinstance(event, VerdictReached) and event.verdict.confidence > 0:
-            verdict = event.verdict
-            self.tell(f"verdict: {verdict.title} [{verdict.category}, {verdict.confidence:.0%}]")
-            if verdict.advice:
-                self.tell(f"advice: {verdict.advice}")
+        if isinstance(event, VerdictReached):
+            self._verdict(event.verdict)
         if decision.choice is not None:
-            self.tell(f"rung: {decision.choice.rung}: {decision.why}")
+            title = event.verdict.title if isinstance(event, VerdictReached) else ""
+            why = decision.why.replace(title, "the above") if title else decision.why
+            self.tell(f"rung: {decision.choice.rung}: {why}")
         elif decision.why:
             self.tell(decision.why)
+
+    def _verdict(self, verdict: Verdict) -> None:
+        if verdict.confidence <= 0:
+            return
+        title = "the above" if verdict.title in self._said else verdict.title
+        self.tell(f"verdict: {verdict.category} ({verdict.confidence:.0%}): {title}")
+        if verdict.advice:
+            self.tell(f"advice: {verdict.advice}")
 
     def flush(self) -> None:
         self._output.flush()

@@ -116,7 +116,8 @@ def _why(hang: Hang, frames: Mapping[int, tuple[str, ...]], culprits: Sequence[i
         place = inner.rpartition(" ")[2]
         for_it = " for it" if len(culprits) == 1 else ""
         parts.append(f"{wait}{for_it} in {place} ({_place(users)})" if place else wait)
-    return "; ".join([*parts, hang.why])
+    named = any(rank in frames for rank in culprits)
+    return "; ".join([*parts, hang.why] if named else [hang.why, *parts])  # who is at fault comes first
 
 
 def _place(frame: str) -> str:

@@ -192,7 +192,9 @@ def _of_hang(hang: Hang) -> Verdict:
         category = "unknown"
     seen = Evidence(text=f"hang ({hang.kind})", says=_cut(hang.why), at_s=hang.since_s)
     culprits = tuple(Culprit(rank=rank) for rank in hang.culprits)
-    title = hang.why or f"the job hangs ({hang.kind})"
+    title = (
+        "; ".join(hang.why.split("; ")[:2]) or f"the job hangs ({hang.kind})"
+    )  # the rest is in the evidence
     confidence = min(1.0, max(0.0, hang.confidence))
     return _verdict(category, _cut(title), confidence, first_error=seen, culprits=culprits)
 
