@@ -30,6 +30,7 @@ from holdfast.agent.launch import (
     marked,
     sweep,
 )
+from holdfast.agent.memory import MemoryWatch
 from holdfast.core import hang, platform_rule
 from holdfast.core.verdict import ErrorRecord, RankExit
 from holdfast.model.events import (
@@ -85,6 +86,7 @@ class Attempt:
         learned: hang.Learned | None,
         *,
         from_end: bool = False,
+        ranks_return: bool = False,
     ) -> None:
         self.number = number
         self.folder: Path = running.folder
@@ -96,6 +98,8 @@ class Attempt:
         self.command_code: int | None = None
         self.hang: Hang | None = None
         self.start_error = ""
+        self.memory = MemoryWatch()
+        self._ranks_return = ranks_return  # the launcher starts ranks again by itself
         self.step: int | None = None
         self.started_s = clock()
         self.stopping = False
@@ -171,6 +175,9 @@ class Attempt:
         self._emit(failed)
 
     def _rank_found(self, fact: RankFound, at_s: float) -> None:
+        if fact.rank in self.ranks and not self._ranks_return:
+            return  # a helper that has outlived its rank carries the same RANK
+        self.memory.rank_found(fact.pid)
         self.ranks[fact.rank] = Rank(pid=fact.pid, reader=RankReader(fact.pid, fact.rank))
         self.world_size = fact.world_size
         self.errors.pop(fact.rank, None)  # a launcher may start the same rank again

@@ -44,9 +44,7 @@ def collect_stacks(attempt: Attempt, found: Hang) -> Hang:
     return refine(found, seen) if seen else found
 
 
-def diagnosis(
-    attempt: Attempt, incident: int, at_s: float, oom: tuple[str, ...] = ()
-) -> tuple[VerdictReached, bool]:
+def diagnosis(attempt: Attempt, incident: int, at_s: float) -> tuple[VerdictReached, bool]:
     """The verdict on what is known now, and whether more could still come that changes it."""
     errors = tuple(attempt.errors.values())
     needs_logs = attempt.hang is None and not errors
@@ -57,7 +55,7 @@ def diagnosis(
         errors=errors,
         tracebacks=found,
         elastic=elastic,
-        oom=oom,
+        oom=_kills(attempt),
         command_error=attempt.start_error,
         hang=attempt.hang,
     )
@@ -71,6 +69,12 @@ def diagnosis(
         environment=is_environment(verdict),
     )
     return answer, attempt.command_code is not None or _is_certain(failure, verdict)
+
+
+def _kills(attempt: Attempt) -> tuple[str, ...]:
+    """Only a rank that ended by SIGKILL can have been killed for want of memory: else nothing is asked."""
+    killed = any(done.code in (-9, 137) for done in attempt.exits) or attempt.command_code in (-9, 137)
+    return attempt.memory.kills(rank.pid for rank in attempt.ranks.values()) if killed else ()
 
 
 def _is_certain(failure: Failure, verdict: Verdict) -> bool:

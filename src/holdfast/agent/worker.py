@@ -61,6 +61,7 @@ class WorkerAgent:
         self._launcher = recognise(settings.command, base_env)
         program = shutil.which(settings.command[0], path=base_env.get("PATH")) if settings.command else None
         self._old_torch = is_old_torch(program) if program else False
+        self._ranks_return = self._launcher.restarts > 0
         self._imports: Path | None = None
         self._learned: hang.Learned | None = None
         self._diagnose: tuple[Diagnose, float] | None = None
@@ -85,7 +86,14 @@ class WorkerAgent:
         """Takes up an attempt that another process started: its facts are told again from the first."""
         folder = self._worker_dir(number)
         self.attempt = Attempt(
-            number, attach(folder), self._clock, self._emit, self._echo, self._learned, from_end=True
+            number,
+            attach(folder),
+            self._clock,
+            self._emit,
+            self._echo,
+            self._learned,
+            from_end=True,
+            ranks_return=self._ranks_return,
         )
 
     def _start(self, order: StartAttempt) -> None:
@@ -120,7 +128,18 @@ class WorkerAgent:
             return
         if number == 1:
             self._note_environment(given)
-        self._take_up(number, Attempt(number, running, self._clock, self._emit, self._echo, self._learned))
+        self._take_up(
+            number,
+            Attempt(
+                number,
+                running,
+                self._clock,
+                self._emit,
+                self._echo,
+                self._learned,
+                ranks_return=self._ranks_return,
+            ),
+        )
 
     def _take_up(self, number: int, attempt: Attempt) -> None:
         self.attempt = attempt
@@ -284,7 +303,15 @@ class WorkerAgent:
                 self._move_aside(standby.folder)
             return False
         running, facts = standby.take(counters)
-        attempt = Attempt(number, running, self._clock, self._emit, self._echo, self._learned)
+        attempt = Attempt(
+            number,
+            running,
+            self._clock,
+            self._emit,
+            self._echo,
+            self._learned,
+            ranks_return=self._ranks_return,
+        )
         self._take_up(number, attempt)
         attempt.hear(facts[1:])  # its first fact, Started, was the standby's; Released is the attempt's
         return True

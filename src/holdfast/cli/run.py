@@ -40,6 +40,7 @@ from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import Ended, Running, State
 from holdfast.observe.clock import JobClock
+from holdfast.parsers.commands import recognise
 
 LOOK_S = 0.1
 TICK_S = 1.0
@@ -226,6 +227,7 @@ def run_job(settings: RunSettings) -> int:
     except JobInUse as error:
         console.tell(str(error))
         return USAGE
+    settings = _with_launcher(settings)
     with lock:
         supervisor = Supervisor(settings, job, console, os.environ, os.getcwd())
         console.tell(f"job {job.name}; its record: {job.path}")
@@ -255,6 +257,14 @@ def attach_job(state_dir: str, name: str | None, *, quiet: bool = False) -> int:
         supervisor = Supervisor(settings, job, console, os.environ, facts)
         supervisor.clock.not_before(last_s)
         return supervisor.resume(state, last_s)
+
+
+def _with_launcher(settings: RunSettings) -> RunSettings:
+    """A launcher told to restart its ranks by itself is left to do so; Holdfast acts when it gives up."""
+    if not recognise(settings.command, os.environ).restarts:
+        return settings
+    policy = msgspec.structs.replace(settings.policy, launcher_restarts=True)
+    return msgspec.structs.replace(settings, policy=policy)
 
 
 def _replayed(job: JobDir) -> tuple[State, RunSettings, float, str]:
