@@ -238,6 +238,28 @@ def test_the_data_is_whole():
     assert named <= KINDS.keys()
 
 
+MISSED = (ended(2, None, 9.0), ended(0, 1, 9.5), ended(1, 1, 9.6))
+COMPLAINTS = (raised(0, "RuntimeError", CLOSED, 8.9), raised(1, "RuntimeError", CLOSED, 9.1))
+
+
+def test_a_code_that_was_missed_is_taken_from_the_launcher():
+    table = (ended(2, -9, 0.0), ended(0, -15, 0.0), ended(1, -15, 0.0))
+    verdict = first_verdict(Failure(exits=MISSED, errors=COMPLAINTS, elastic=table, command_code=1))
+    assert (verdict.category, culprits(verdict)) == ("process_killed", [2])
+
+
+def test_who_is_gone_without_a_word_comes_before_those_who_complain_of_it():
+    verdict = first_verdict(Failure(exits=MISSED, errors=COMPLAINTS, command_code=1))
+    assert (verdict.category, culprits(verdict)) == ("unknown", [2])
+    assert verdict.title == "rank 2 ended with an unknown code; nothing says why"
+    killed = first_verdict(Failure(exits=MISSED, errors=COMPLAINTS, oom=("the kernel killed pid 1002 (python)",)))
+    assert (killed.category, culprits(killed)) == ("host_oom", [2])
+
+
+def test_a_missed_code_is_no_fault_where_the_command_ended_well():
+    assert first_verdict(Failure(exits=(ended(0, None),), command_code=0)).category == "none"
+
+
 TIMES = st.one_of(st.floats(0, 100), st.floats(allow_nan=False))
 CODES = st.one_of(st.none(), st.integers(-70, 300), st.sampled_from([-9, -15, 0, 1, 137]))
 RANKS = st.integers(0, 4)

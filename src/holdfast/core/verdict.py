@@ -222,7 +222,7 @@ def _by_command_code(failure: Failure) -> Verdict:
 
 def troubles(failure: Failure) -> list[Trouble]:
     """One for each rank that ended badly or recorded an error, and one for each error of an unknown rank."""
-    exits = {exit.rank: exit for exit in reversed(failure.elastic)} | _first_by_rank(failure.exits)
+    exits = _exits(failure)
     root = failure.elastic[0].rank if failure.elastic else None
     errors: dict[int, ErrorRecord] = {}
     homeless: dict[tuple[str, str], ErrorRecord] = {}
@@ -238,6 +238,18 @@ def troubles(failure: Failure) -> list[Trouble]:
     found = [_of_rank(exits.get(rank), errors.get(rank), root) for rank in sorted({*exits, *errors})]
     found += [_of_rank(None, error, root) for error in homeless.values()]
     return [trouble for trouble in found if trouble is not None]
+
+
+def _exits(failure: Failure) -> dict[int, RankExit]:
+    """The first end of each rank. A code that was missed is taken from the launcher, which waited for it."""
+    told = _first_by_rank(failure.elastic)
+    seen = _first_by_rank(failure.exits)
+    for rank, exit in seen.items():
+        if exit.code is None and rank in told:
+            seen[rank] = replace(exit, code=told[rank].code)
+        elif exit.code is None and failure.command_code == 0:
+            seen[rank] = replace(exit, code=0)  # a launcher that ends well has seen its ranks end well
+    return told | seen
 
 
 def _first_by_rank(exits: Iterable[RankExit]) -> dict[int, RankExit]:
@@ -275,17 +287,17 @@ def _of_rank(exit: RankExit | None, error: ErrorRecord | None, root: int | None)
 
 
 def weight_of(error: ErrorRecord | None, exit: RankExit | None) -> int | None:
-    """0: an own fault. 1: ended with a code, no word why. 2: what followers look like. None: nothing wrong."""
+    """0: an own fault. 1: ended, no word why. 2: what followers look like. None: nothing wrong."""
     code = as_signal(exit.code) if exit else None
     if exit and exit.code == 0:
         return None  # whatever it logged, it did not stop it
     if error is not None:
         return 2 if is_complaint(error) or error.type.endswith(FROM_OUTSIDE) else 0
-    if not code:
+    if exit is None:
         return None
-    if code < 0:
+    if code is not None and code < 0:
         return 2 if code in MILD else 0
-    return 1
+    return 1  # a code that was missed too: who is gone without a word comes before those who complain of it
 
 
 def is_complaint(error: ErrorRecord) -> bool:
@@ -385,12 +397,12 @@ def _of_exit(
     failure: Failure, first: Trouble, alike: Sequence[Trouble], others: Sequence[Trouble]
 ) -> Verdict:
     assert first.exit is not None
-    code = as_signal(first.exit.code) or 0
-    oom = _oom_category(failure, first.exit) if code == KILL else ""
+    code = as_signal(first.exit.code)
+    named = any(_names(sentence, first.exit.pid) for sentence in failure.oom)
+    oom = _oom_category(failure, first.exit) if code == KILL or (code is None and named) else ""
     if oom:
-        named = any(_names(sentence, first.exit.pid) for sentence in failure.oom)
         category, confidence, says = oom, 0.97 if named else 0.8, "the kernel ran out of memory and killed it"
-    elif code < 0:
+    elif code is not None and code < 0:
         category, confidence, says = _by_signal(code), 0.9 if code not in MILD else 0.7, ""
     else:
         category, confidence, says = "unknown", 0.3, "no exception was found"
@@ -407,7 +419,7 @@ def _of_exit(
     )
 
 
-def _exit_title(who: str, many: int, code: int, oom: str) -> str:
+def _exit_title(who: str, many: int, code: int | None, oom: str) -> str:
     was = "was" if many == 1 else "were"
     if oom:
         whose = (
@@ -416,8 +428,8 @@ def _exit_title(who: str, many: int, code: int, oom: str) -> str:
             else "the host ran out of memory"
         )
         return f"{who} {was} killed by SIGKILL: {whose}"
-    if code >= 0:
-        return f"{who} ended with code {code}; nothing says why"
+    if code is None or code >= 0:
+        return f"{who} ended with {exit_words(code)}; nothing says why"
     unsaid = "; nothing says by whom" if code in (KILL, TERM) else ""
     return f"{who} {was} {_ended_by(code)}{unsaid}"
 
@@ -431,8 +443,10 @@ def _by_signal(code: int) -> str:
     return SIGNALS.get(-code, ("", "process_killed"))[1]
 
 
-def exit_words(code: int) -> str:
-    """`code 3`, `SIGKILL`"""
+def exit_words(code: int | None) -> str:
+    """`code 3`, `SIGKILL`; `an unknown code` where the end was missed"""
+    if code is None:
+        return "an unknown code"
     return f"code {code}" if code >= 0 else SIGNALS.get(-code, (f"signal {-code}", ""))[0]
 
 
@@ -463,7 +477,7 @@ def _other_words(trouble: Trouble) -> str:
     if trouble.error:
         return _cut(f"{who} raised {trouble.error.type}: {trouble.error.message}".partition("\n")[0])
     code = as_signal(trouble.exit.code) if trouble.exit else None
-    return f"{who} ended with {exit_words(code or 0)}"
+    return f"{who} ended with {exit_words(code)}"
 
 
 def _culprits(alike: Sequence[Trouble]) -> tuple[Culprit, ...]:
