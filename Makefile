@@ -1,0 +1,48 @@
+# Everything a person or CI runs. Each target sets up what it needs by itself; the first time that takes
+# minutes (PyTorch), later nothing.
+
+PYTHON ?= python3
+# How many tests run at once. Tests that start real processes wait for them: more is not faster.
+JOBS ?= 2
+BIN := .venv/bin
+READY := .venv/ready
+# Asked for first and exactly: what comes along with it is then settled before anything else asks for it.
+TORCH := torch==2.13.0
+
+.PHONY: setup check test demo bench golden
+
+setup: $(READY)
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check
+	$(BIN)/pytest -n $(JOBS) --dist loadfile
+
+demo: $(READY)
+	$(BIN)/holdfast demo
+
+bench: $(READY)
+	for file in bench/*.py; do echo "$$file:"; $(BIN)/python "$$file" || exit 1; done
+
+# Writes the golden files anew. Read the diff before you commit it.
+golden: $(READY)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --golden
+	git --no-pager diff --stat -- tests/golden
+
+$(READY): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet $(TORCH)
+	$(BIN)/python -m pip install --quiet --editable '.[demo,sim,dev]'
+	touch $@
+
+# Debian keeps a part of venv, ensurepip, in a package of its own.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo 'Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ...' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+			apt-get update && apt-get install --yes --no-install-recommends python3-venv; } || \
+		{ echo 'Python cannot make environments here. As root: apt-get install python3-venv' >&2; exit 1; }
+	$(PYTHON) -m venv --clear .venv
