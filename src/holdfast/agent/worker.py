@@ -296,7 +296,7 @@ class WorkerAgent:
         if standby is None:
             return False
         standby.read()
-        if standby.broken or standby.number != number or not standby.ranks:
+        if standby.broken or standby.number != number or not standby.facts:
             standby.throw_away()
             standby.running.bye()
             if standby.number == number:

@@ -90,13 +90,13 @@ def _demo(console: Console, folder: Path, state_dir: Path) -> int:
     result = _result(work)
     summary = _summary(state_dir)
     console.rule("3. what happened")
-    console.print(_table(summary, _struck(work)))
+    lost = _steps_lost(work)
+    console.print(_table(summary, _struck(work), lost))
     same = result is not None and abs(result.loss - plain.loss) <= LOSS_TOLERANCE
     console.print(_verdict(code, result, plain, same))
-    lost = sum(incident.steps_lost or 0 for incident in summary.incidents)
     console.print(
         f"{took_s:.1f} s with {len(FAULTS)} faults, {plain_s:.1f} s without any: "
-        f"goodput {plain_s / took_s:.0%}; {lost} of {STEPS} steps were made twice"
+        f"goodput {plain_s / took_s:.0%}; {sum(lost)} of {STEPS} steps were made twice"
     )
     return 0 if code == 0 and same else 1
 
@@ -133,6 +133,15 @@ def _struck(folder: Path) -> dict[str, float]:
     return {one.fault: one.time for one in files}
 
 
+def _steps_lost(folder: Path) -> list[int]:
+    """For each fault in its turn: the step it struck at less the step the training went on from."""
+    try:
+        resumed = [int(line) for line in (folder / "resumed").read_text().split()]
+    except OSError:
+        return []
+    return [int(fault.split(":")[0]) - step for fault, step in zip(FAULTS, resumed, strict=False)]
+
+
 def _summary(state_dir: Path) -> Summary:
     job = StateDir(state_dir).jobs()[0]
     reader = open_reader(job.journal_path)
@@ -146,17 +155,18 @@ def _summary(state_dir: Path) -> Summary:
         reader.close()
 
 
-def _table(summary: Summary, struck: dict[str, float]) -> Table:
+def _table(summary: Summary, struck: dict[str, float], lost: list[int]) -> Table:
     table = Table(show_lines=True)
     for heading in ("fault", "found\nafter", "training\nagain after", "steps\nlost", "rung"):
         table.add_column(heading, no_wrap=True)
     table.add_column("verdict", ratio=1)
-    for fault in FAULTS:
+    for index, fault in enumerate(FAULTS):
         _, rank, kind = fault.split(":")
         name = NAMES[kind].format(rank=rank)
         at_s = struck.get(fault)
         incident = _incident_of(summary, at_s)
-        table.add_row(name, *_cells(incident, at_s))
+        steps = str(lost[index]) if index < len(lost) else ""
+        table.add_row(name, *_cells(incident, at_s, steps))
     return table
 
 
@@ -166,7 +176,7 @@ def _incident_of(summary: Summary, struck_s: float | None) -> IncidentStory | No
     return min(later, key=lambda one: one.found_at_s, default=None)
 
 
-def _cells(incident: IncidentStory | None, struck_s: float | None) -> tuple[str, ...]:
+def _cells(incident: IncidentStory | None, struck_s: float | None, steps_lost: str) -> tuple[str, ...]:
     if incident is None or struck_s is None:
         return ("not found" if struck_s else "did not happen", "", "", "", "")
     verdict = incident.verdict
@@ -174,7 +184,7 @@ def _cells(incident: IncidentStory | None, struck_s: float | None) -> tuple[str,
     found_s = incident.found_at_s - struck_s
     again = f"{found_s + incident.took_s:.1f} s" if incident.took_s is not None else "never"
     title = f"{verdict.category}: {verdict.title}" if verdict else "none"
-    return (f"{found_s:.2f} s", again, str(incident.steps_lost), rungs, title)
+    return (f"{found_s:.2f} s", again, steps_lost, rungs, title)
 
 
 def _verdict(code: int, result: Result | None, plain: Result, same: bool) -> str:

@@ -80,6 +80,8 @@ def resume(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer) -> 
     step: int = saved["step"]
     if dist.get_rank() == 0:
         print(f"resumed at step {step}", flush=True)
+        with (path.parent / "resumed").open("a") as file:
+            file.write(f"{step}\n")
     return step
 
 

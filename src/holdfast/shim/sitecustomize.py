@@ -267,6 +267,7 @@ def _stand_by(rank: Rank, gate: str) -> None:
     try:
         fd = os.open(gate, os.O_RDONLY)
     except OSError:
+        _leave_unless_released(gate)
         return
     handles_interrupt = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if handles_interrupt:  # there is no script yet that could
@@ -274,15 +275,19 @@ def _stand_by(rank: Rank, gate: str) -> None:
     try:
         _attempt(_preload, gate, os.environ.get("HOLDFAST_PRELOAD", ""))
         _attempt(_touch, rank.path("ready"))
-        if _attempt(_wait, fd) is None:
-            return
+        _attempt(_wait, fd)
     finally:
         os.close(fd)
         if handles_interrupt:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-    if not _is_open(gate):
-        os._exit(0)  # who held the gate is gone, and nobody wants this rank
+    _leave_unless_released(gate)
     _attempt(_take_environment, gate)
+
+
+def _leave_unless_released(gate: str) -> None:
+    """A standby that nobody released must never run the script: it would be a second copy of the training."""
+    if not _is_open(gate):
+        os._exit(0)
 
 
 def _is_open(gate: str) -> bool:
