@@ -47,7 +47,7 @@ def collect_stacks(attempt: Attempt, found: Hang) -> Hang:
 def diagnosis(attempt: Attempt, incident: int, at_s: float) -> tuple[VerdictReached, bool]:
     """The verdict on what is known now, and whether more could still come that changes it."""
     errors = tuple(attempt.errors.values())
-    needs_logs = attempt.hang is None and not errors
+    needs_logs = attempt.hang is None and all(is_complaint(error) for error in errors)
     found, elastic = _from_logs(attempt) if needs_logs else ((), ())
     failure = Failure(
         exits=tuple(attempt.exits),
