@@ -12,6 +12,7 @@ from pathlib import Path
 from holdfast.agent import launch
 from holdfast.journal.store import open_reader
 
+HERE = Path(__file__).parent
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 WAIT_S = 15.0  # only a hung test waits so long
 
@@ -124,6 +125,29 @@ class Place:
 
     def python(self, script, *flags, **more):
         return self.run(*flags, "--", sys.executable, "-S", "-c", script, **more)
+
+    def ranks(self, count, *flags, lame=False, **more):
+        """A training of so many ranks under a small launcher (training.py, launcher.py)."""
+        words = [sys.executable, "-S", HERE / "launcher.py", count, HERE / "training.py"]
+        return self.run(*flags, "--", *words, *(["--lame"] if lame else []), **more)
+
+    def do(self, rank, code):
+        """Has a rank of the training carry out this Python."""
+        part = self.path / f"part-{rank}"
+        part.write_text(code)
+        part.rename(self.path / f"do-{rank}")
+
+    def go(self):
+        """Lets the training end well."""
+        (self.path / "go").touch()
+
+    def given(self, rank, attempt):
+        """What a rank of an attempt found in its environment, and its pid; attempts counted from 1."""
+        line = wait_for(
+            lambda: f"rank {rank} of attempt {attempt}:\n{self.runs[-1].err}",
+            lambda: self.notes(f"given-{rank}")[attempt - 1 : attempt],
+        )
+        return json.loads(line[0])
 
     def job(self, name="t"):
         return self.state / "jobs" / name

@@ -62,6 +62,7 @@ from holdfast.model.state import (
 )
 from holdfast.model.verdicts import UNKNOWN
 
+SIGTERM = 15  # an end by the stop's own signal says nothing
 RECOVERING = Isolating | Stopping | Placing | Waiting | Healing
 
 
@@ -189,7 +190,7 @@ def _has_failed_rank(state: State) -> bool:
 def _with_the_commands_own_code(state: State, phase: Finishing, event: WorkerExited) -> Decision:
     """A command that ends by itself while being ended says best what `holdfast run` should exit with."""
     own = recovery.exit_code(event.code)
-    if phase.outcome == "succeeded" or (phase.outcome == "failed" and event.code <= 0):
+    if phase.outcome == "succeeded" or (phase.outcome == "failed" and (event.code <= 0 or event.code == 128 + SIGTERM)):
         return Decision(state)
     return Decision(State(state.job, replace(phase, code=own)))
 

@@ -1,0 +1,179 @@
+"""Real ranks that break: found at once, told why, started again with the right counters."""
+
+import os
+import signal
+
+import pytest
+
+from run.place import wait_for
+
+
+def test_a_killed_rank_is_started_again_with_right_counters_and_a_fresh_port(place):
+    run = place.ranks(3, "--max-restarts", "2", "--unconditional-restart").prints("step 3 ")
+    for attempt in (1, 2):
+        os.kill(place.given(1, attempt)["pid"], signal.SIGKILL)
+        place.given(1, attempt + 1)
+        wait_for("steps again", lambda n=attempt: run.out.count("step 3 ") > n)
+    place.go()
+    assert run.code() == 0, run.err
+
+    given = [place.given(0, attempt) for attempt in (1, 2, 3)]
+    assert [one["HOLDFAST_ATTEMPT"] for one in given] == ["1", "2", "3"]
+    assert [one["MA_SCHEDULE_CNT"] for one in given] == ["1", "2", "3"]
+    assert [one["MA_PROC_START_CNT"] for one in given] == ["1", "1", "1"]
+    assert len({one["MASTER_PORT"] for one in given}) == 3
+    assert (given[0]["NNODES"], given[0]["NODE_RANK"]) == ("1", "0")
+    assert given[0]["HOLDFAST_STATE_DIR"] == str(place.state)
+    first = place.events("verdict-reached")[0]["verdict"]
+    assert [culprit["rank"] for culprit in first["culprits"]] == [1]
+    exits = place.events("rank-exited")
+    assert (exits[0]["rank"], exits[0]["code"]) == (1, -9)
+    assert "training again" in run.err
+
+
+def test_without_restarts_the_commands_own_code_comes_back(place):
+    run = place.ranks(2).prints("step 3 ")
+    os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
+    assert run.code() == 1  # the launcher's
+    place.nothing_left()
+    assert place.events("verdict-reached")
+
+
+def test_a_failed_rank_is_a_failure_at_once_though_its_launcher_waits_on(place):
+    run = place.ranks(3, lame=True).prints("step 3 ")
+    place.do(2, "raise SystemExit(7)")
+    assert run.code() in (1, 7), run.err
+    place.nothing_left()
+    exit_, verdict = place.events("rank-exited")[0], place.events("verdict-reached")[0]
+    assert (exit_["rank"], exit_["code"]) == (2, 7)
+    assert verdict["at_s"] - exit_["at_s"] < 3
+    assert [culprit["rank"] for culprit in verdict["verdict"]["culprits"]] == [2]
+
+
+def test_the_first_to_break_is_named_not_who_complains(place):
+    """Rank 1 ends with an error; rank 0 finds out half a second later and complains at length."""
+    run = place.ranks(2, lame=True).prints("step 3 ")
+    complaint = "RuntimeError('Connection closed by peer [127.0.0.1]:29500')"
+    place.do(0, f"time.sleep(0.5); raise {complaint}")
+    place.do(1, "raise ValueError('bad sample 17')")
+    run.code()
+    verdict = place.events("verdict-reached")[0]["verdict"]
+    assert [culprit["rank"] for culprit in verdict["culprits"]] == [1]
+    assert "bad sample 17" in verdict["title"] + str(verdict)
+
+
+def test_code_at_fault_fails_fast_though_restarts_are_left(place):
+    run = place.shell(
+        "python3 -S -c 'import no_such_module_here'", "--max-restarts", "20", "--unconditional-restart"
+    )
+    assert run.code() == 1
+    assert 2 <= len(place.events("attempt-started")) <= 5, run.err
+
+
+def test_a_stopped_rank_is_found_and_the_hang_restarted(place):
+    run = place.ranks(2, "--hang-restart").prints("step 20 ")
+    pid = place.given(1, 1)["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    run.says("hang (stopped)", wait_s=6)
+    assert place.given(1, 2)["MA_PROC_START_CNT"] == "2"
+    assert place.given(1, 2)["MA_SCHEDULE_CNT"] == "1"
+    place.go()
+    assert run.code() == 0
+    assert place.events("hang-found")[0]["culprits"] == [1]
+
+
+@pytest.mark.timeout(40)
+def test_a_rank_asleep_is_found(place):
+    run = place.ranks(3, "--hang-restart").prints("step 60 ")
+    place.do(1, "time.sleep(10_000)")
+    run.says("hang (", wait_s=15)
+    place.given(1, 2)
+    place.go()
+    assert run.code() == 0
+    assert place.events("hang-found")[0]["culprits"] == [1]
+
+
+def test_a_hang_without_hang_restart_is_told_and_the_training_left_alone(place):
+    run = place.ranks(2).prints("step 20 ")
+    pid = place.given(1, 1)["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    run.says("hang (stopped)", wait_s=6).says("rung:")
+    if run.process.poll() is None:
+        os.kill(pid, signal.SIGCONT)
+    place.go()
+    assert run.code() == 0, run.err
+    assert len(place.events("attempt-started")) == 1
+
+
+def test_shadow_decides_and_does_not_act(place):
+    run = place.ranks(2, "--shadow", "--max-restarts", "3", "--unconditional-restart").prints("step 3 ")
+    os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
+    assert run.code() == 1
+    assert "shadow: would" in run.err
+    assert len(place.events("attempt-started")) == 1
+    place.nothing_left()
+
+
+def test_shadow_leaves_a_hang_alone(place):
+    run = place.ranks(2, "--shadow", "--hang-restart").prints("step 20 ")
+    pid = place.given(1, 1)["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    run.says("shadow: would", wait_s=6)
+    os.kill(pid, signal.SIGCONT)
+    place.go()
+    assert run.code() == 0
+
+
+def test_keep_on_failure_holds_what_is_left_and_then_ends_it(place):
+    run = place.ranks(2, "--keep-on-failure", "2s", lame=True).prints("step 3 ")
+    place.do(1, "raise SystemExit(7)")
+    run.says("verdict")
+    other = place.given(0, 1)["pid"]
+    run.says("rung: fail")
+    assert other in place.left()
+    assert run.code() in (1, 7)
+    place.nothing_left()
+    ended = place.events()[-1]
+    assert ended["kind"] == "attempt-stopped"
+
+
+def test_many_quick_restarts_leave_no_descriptor_and_no_zombie(place):
+    """Twenty attempts by one Holdfast: it holds no more of anything at the last than at the third."""
+    script = """
+        echo start >>$NOTES/starts; n=$(wc -l <$NOTES/starts)
+        echo "step $((n * 100)) loss 1"; sleep 0.1; [ $n -lt 20 ] && kill -9 $$; read x <$NOTES/hold
+    """
+    os.mkfifo(place.path / "hold")
+    run = place.shell(script, "--max-restarts", "64", "--unconditional-restart")
+    seen = {}
+
+    def twenty():
+        n = len(place.notes("starts"))
+        if run.process.poll() is not None:
+            return True
+        seen.setdefault(n, len(os.listdir(f"/proc/{run.pid}/fd")))
+        return n >= 20
+
+    wait_for(lambda: f"20 starts: {seen}\n{run.err}", twenty, wait_s=18)
+    children = _children(run.pid)
+    with open(place.path / "hold", "w") as hold:
+        hold.write("go\n")
+    assert run.code() == 0, run.err
+    assert seen[20] <= seen[3] + 1, seen
+    assert len(children) <= 2, children
+
+
+def _children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return file.read().split()
+
+
+def test_a_rank_that_lives_on_when_another_has_ended_well_is_an_exit_hang(place):
+    """One rank ends with 0 and its launcher waits for the other, which waits for nobody."""
+    run = place.ranks(2, "--hang-timeout", "2s", "--hang-restart", lame=True).prints("step 20 ")
+    place.do(0, "raise SystemExit(0)")
+    run.says("hang (exit-hang)", wait_s=10)
+    place.given(1, 2)
+    place.go()
+    assert run.code() == 0, run.err
+    assert place.events("hang-found")[0]["culprits"] == [1]
