@@ -367,3 +367,41 @@ def test_whatever_happens(name, moves):
             case _:
                 story.tell(trouble(story, which, luck), min(after_s, 5.0))
     assert replay(story.rows, story.policy) == story.controller.state
+
+
+# --- time passing, and nodes that come back
+
+
+def test_an_unanswered_stop_is_ordered_again_and_then_given_up():
+    state = ms.State(HURT, ms.Stopping(since_s=90.0, asked_s=90.0))
+    policy = POLICIES["restarts"]
+    assert decide(state, ev.Tick(at_s=100.0), policy).orders == ()
+    again = decide(state, ev.Tick(at_s=121.0), policy)
+    assert again.orders == (od.StopAttempt(attempt=1, reason="recovery"),)
+    assert decide(again.state, ev.Tick(at_s=122.0), policy).orders == ()
+    given_up = decide(state, ev.Tick(at_s=700.0), policy)
+    assert given_up.choice is not None
+    assert given_up.choice.rung == "fail"
+
+
+def test_a_lost_node_that_returns_may_be_used_again_and_an_isolated_one_only_when_released():
+    job = replace(UNPLACED, lost=("n2",), isolated=("n3",))
+    state = ms.State(job, ms.Waiting(since_s=90.0, asked_s=95.0))
+    for event, without in (
+        (ev.NodeReturned(at_s=100.0, node="n2"), ("n3",)),
+        (ev.NodeReturned(at_s=100.0, node="n3"), ("n3", "n2")),
+        (ev.NodeReleased(at_s=100.0, node="n3"), ("n2",)),
+    ):
+        [order] = decide(state, event, POLICIES["restarts"]).orders
+        assert isinstance(order, od.PlaceWorkers)
+        assert order.without_nodes == without
+
+
+def test_while_waiting_the_engine_is_asked_again_each_minute_and_at_last_the_job_fails():
+    state = ms.State(UNPLACED, ms.Waiting(since_s=90.0, asked_s=95.0))
+    policy = POLICIES["restarts"]
+    assert decide(state, ev.Tick(at_s=150.0), policy).orders == ()
+    assert isinstance(decide(state, ev.Tick(at_s=156.0), policy).orders[0], od.PlaceWorkers)
+    late = decide(state, ev.Tick(at_s=91.0 + policy.node_wait_s), policy)
+    assert isinstance(late.state.phase, ms.Ended)
+    assert late.state.phase.outcome == "failed"
