@@ -1,0 +1,275 @@
+"""The rules of the house that no linter knows: sizes, docstrings, dead modules, and pages that tell the truth."""
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from holdfast.cli.main import COMMANDS
+from holdfast.core import categories
+from holdfast.model.events import AnyEvent
+from holdfast.model.orders import AnyOrder
+from holdfast.model.policy import Policy
+from holdfast.model.state import AnyPhase
+
+ROOT = Path(__file__).parents[1]
+SRC = ROOT / "src" / "holdfast"
+FUNCTION_LINES_MAX = 70
+FILE_LINES_MAX = 600
+BROAD_EXCEPTS_PER_1000_LINES_MAX = 0.3
+NOT_ROOMS = {"utils", "util", "common", "helpers", "helper", "base", "manager", "managers", "misc", "lib"}
+
+# Runs inside other people's Python, at its start: each import there costs every process of the job, and
+# nothing may be raised. The rules on imports and broad excepts are not for it.
+SHIM = SRC / "shim" / "sitecustomize.py"
+# Imported by nobody, and why they are there all the same. Commands are found by their names in COMMANDS.
+STARTED_FROM_OUTSIDE = {
+    "holdfast.__main__": "python -m holdfast",
+    "holdfast.cli.main": "the holdfast command (pyproject.toml)",
+    "holdfast.shim.sitecustomize": "Python itself, in the ranks, by way of PYTHONPATH",
+    "holdfast.agent.reaper.loop": "BOOT in holdfast.agent.launch: a process of its own",
+    "holdfast.demo.train": "the demo's training, a script under torchrun",
+}
+OF_ONE_MACHINE = re.compile(
+    r"/work/|/root/|/opt/(?:pypi|wheels)|--(?:extra-)?index-url|--find-links|PIP_[A-Z]+"
+)
+
+
+def _python(*places: str) -> list[Path]:
+    return sorted(path for place in places for path in (ROOT / place).rglob("*.py") if path.stat().st_size)
+
+
+def _written() -> list[Path]:
+    """Every file that people write: sources, tests, pages and what stands in the root."""
+    found = [
+        path
+        for place in ("src", "tests", "bench", "docs", ".ci")
+        for path in (ROOT / place).rglob("*")
+        if path.is_file() and not {"__pycache__"} & set(path.parts) and ".egg-info" not in str(path)
+    ]
+    roots = [path for path in ROOT.iterdir() if path.suffix in (".md", ".toml") or path.name == "Makefile"]
+    return sorted(found + roots)
+
+
+PYTHON = _python("src", "tests", "bench")
+PAGES = [path for path in _written() if path.suffix == ".md"]
+
+
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+def _functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    yield from (
+        node for node in ast.walk(_tree(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+
+
+def _at(path: Path, node: ast.stmt | ast.ExceptHandler) -> str:
+    return f"{path.relative_to(ROOT)}:{node.lineno}"
+
+
+def _lines(path: Path) -> int:
+    return len(path.read_text().splitlines())
+
+
+# Sizes and docstrings
+
+
+def test_functions_are_short():
+    long = [
+        f"{_at(path, node)} {node.name}"
+        for path in PYTHON
+        for node in _functions(path)
+        if (node.end_lineno or 0) - node.lineno + 1 > FUNCTION_LINES_MAX
+    ]
+    assert not long, f"functions of more than {FUNCTION_LINES_MAX} lines: {long}"
+
+
+def test_files_are_not_long():
+    long = [str(path.relative_to(ROOT)) for path in PYTHON if _lines(path) > FILE_LINES_MAX]
+    assert not long, f"files of more than {FILE_LINES_MAX} lines: {long}"
+
+
+def test_modules_say_what_they_are_for():
+    mute = [
+        str(path.relative_to(ROOT)) for path in _python("src", "bench") if not ast.get_docstring(_tree(path))
+    ]
+    assert not mute, f"without a docstring: {mute}"
+
+
+def test_no_room_or_module_is_a_drawer_for_everything():
+    drawers = [str(path.relative_to(ROOT)) for path in SRC.rglob("*") if path.stem in NOT_ROOMS]
+    assert not drawers, f"say in the name what it is about: {drawers}"
+
+
+# Imports
+
+
+def _module(path: Path) -> str:
+    parts = path.relative_to(ROOT / "src").with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """Every name that may be a module: `from holdfast.core import hang` asks for both of them."""
+    package = _module(path) if path.name == "__init__.py" else _module(path).rpartition(".")[0]
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.rsplit(".", node.level - 1)[0] if node.level else ""
+            start = ".".join(part for part in (above, node.module or "") if part)
+            yield start
+            yield from (f"{start}.{alias.name}" for alias in node.names)
+
+
+def test_every_module_is_used():
+    imported = {name for path in _python("src") for name in _imported(path)}
+    known = imported | set(STARTED_FROM_OUTSIDE) | {place.module for place in COMMANDS.values()}
+    unused = [
+        _module(path) for path in _python("src") if path.name != "__init__.py" and _module(path) not in known
+    ]
+    assert not unused, f"nobody imports {unused}"
+
+
+def test_the_list_of_modules_started_from_outside_is_true():
+    missing = [
+        name for name in STARTED_FROM_OUTSIDE if name not in {_module(path) for path in _python("src")}
+    ]
+    assert not missing, f"not there any more: {missing}"
+
+
+def test_no_import_stands_in_a_function():
+    hidden = [
+        _at(path, inner)
+        for path in PYTHON
+        if path != SHIM
+        for node in _functions(path)
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Import | ast.ImportFrom)
+    ]
+    assert not hidden, f"imports in functions: {hidden}"
+
+
+# Fences, mocks, promises
+
+
+def _is_broad(handler: ast.ExceptHandler) -> bool:
+    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(
+        one is None or (isinstance(one, ast.Name) and one.id in ("Exception", "BaseException"))
+        for one in caught
+    )
+
+
+def test_broad_excepts_are_rare():
+    paths = [path for path in _python("src") if path != SHIM]
+    broad = [
+        _at(path, node)
+        for path in paths
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.ExceptHandler) and _is_broad(node)
+    ]
+    allowed = BROAD_EXCEPTS_PER_1000_LINES_MAX * sum(map(_lines, paths)) / 1000
+    assert len(broad) <= allowed, f"more than {allowed:.1f} broad excepts: {broad}"
+
+
+def test_nothing_is_mocked():
+    """Fakes are small classes. monkeypatch is for the environment and the working folder only."""
+    mocking = [
+        str(path.relative_to(ROOT))
+        for path in _python("tests")
+        if path != Path(__file__)
+        and re.search(
+            r"\bmock\b|Mock\(|\bpatch\(|monkeypatch\.(?!setenv|delenv|chdir|syspath_prepend|undo)",
+            path.read_text(),
+        )
+    ]
+    assert not mocking, f"mocks or patches in {mocking}"
+
+
+def test_no_promise_is_left_in_the_code():
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in PYTHON
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.search(r"\b(?:TODO|FIXME|XXX|HACK)\b", line)
+    ]
+    assert not found, f"do it or say it in docs/limits.md: {found}"
+
+
+def test_nothing_speaks_of_one_machine():
+    found = []
+    for path in _written():
+        if path != Path(__file__):
+            text = path.read_bytes().decode("utf-8", "replace")
+            found += [f"{path.relative_to(ROOT)}: {match}" for match in OF_ONE_MACHINE.findall(text)]
+    assert not found, f"paths or package indexes of one machine: {found}"
+
+
+# Pages
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_in_the_pages(name):
+    text = "".join(page.read_text() for page in PAGES)
+    assert re.search(rf"holdfast {name}\b", text), f"holdfast {name} is in no page"
+
+
+def test_every_room_is_in_the_architecture():
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    rooms = [path.name for path in SRC.iterdir() if (path / "__init__.py").exists() or path == SHIM.parent]
+    missing = [room for room in rooms if f"`{room}`" not in page]
+    assert not missing, f"ARCHITECTURE.md does not say what these are: {missing}"
+
+
+def test_every_limit_of_the_ladder_is_in_its_page():
+    page = (ROOT / "docs" / "ladder.md").read_text()
+    missing = [name for name in Policy.__struct_fields__ if f"`{name}`" not in page]
+    assert not missing, f"docs/ladder.md does not explain {missing}"
+
+
+def test_every_word_of_the_journal_is_in_the_list_of_words():
+    page = (ROOT / "docs" / "words.md").read_text()
+    kinds = [
+        str(kind.__struct_config__.tag)
+        for union in (AnyEvent, AnyOrder, AnyPhase)
+        for kind in get_args(union)
+    ]
+    missing = [word for word in (*kinds, *categories.KINDS) if f"`{word}`" not in page]
+    assert not missing, f"docs/words.md does not explain {missing}"
+
+
+def test_links_between_pages_lead_somewhere():
+    broken = [
+        f"{page.relative_to(ROOT)} -> {link}"
+        for page in PAGES
+        for link in re.findall(r"(?<!!)\[[^]]*\]\(([^)#]+)[^)]*\)", page.read_text())
+        if "://" not in link and not (page.parent / link).exists()
+    ]
+    assert not broken, f"broken links: {broken}"
+
+
+def test_the_changelog_has_a_place_for_what_is_new():
+    assert "\n## Unreleased\n" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs" / "decisions").glob("*.md")), ids=lambda page: page.stem
+)
+def test_a_decision_says_what_why_and_what_else(page):
+    assert re.fullmatch(r"\d{4}-[a-z0-9-]+", page.stem), "named like 0001-what-was-decided.md"
+    headings = re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE)
+    assert headings == ["What", "Why", "What else was weighed"]
+
+
+def test_make_asks_for_tools_that_the_extra_names():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {re.split(r"[^A-Za-z0-9-]", word)[0] for word in extras["dev"]}
+    assert {"ruff", "mypy", "import-linter", "pytest", "pytest-xdist"} <= named
