@@ -53,6 +53,7 @@ from holdfast.parsers.steps import StepReader
 WORKER = 0  # one machine: the only worker
 SAMPLE_S = 1.0
 STEP_EVENT_S = 1.0
+LEFTOVERS_NAMED_MAX = 5
 NOT_FOUND, NOT_RUNNABLE = 127, 126
 
 
@@ -116,6 +117,7 @@ class Attempt:
         self._sampled_s = 0.0
         self._folder_changed_ns = 0
         self._started = False
+        self._left_ranks = False  # the command has ended well before its ranks
         self._signals: list[int] = []  # for a command that does not run yet
 
     # What the reaper tells --------------------------------------------------------------------------------
@@ -193,14 +195,34 @@ class Attempt:
         self.exits.append(RankExit(rank=fact.rank, worker=WORKER, pid=fact.pid, code=fact.code, at_s=at_s))
         self.read_errors()
         self._emit(RankExited(at_s=at_s, attempt=self.number, worker=WORKER, rank=fact.rank, code=fact.code))
+        if self._left_ranks and not self._living():
+            self._emit(WorkerExited(at_s=at_s, attempt=self.number, worker=WORKER, code=0))
 
     def _command_gone(self, code: int, at_s: float) -> None:
-        living = [rank for rank, seen in self.ranks.items() if not seen.gone]
+        living = self._living()
         if code == 0 and living and not self.stopping:
             text = f"the command has ended with 0 and left ranks {living} running: they are waited for"
             self._emit(FindingNoted(at_s=at_s, finding="daemonised", text=text, attempt=self.number))
+            self._left_ranks = True
             return
+        if code == 0 and not self.stopping:
+            self._note_leftovers(at_s)
         self._emit(WorkerExited(at_s=at_s, attempt=self.number, worker=WORKER, code=code))
+
+    def _living(self) -> list[int]:
+        return sorted(rank for rank, seen in self.ranks.items() if not seen.gone)
+
+    def _note_leftovers(self, at_s: float) -> None:
+        left = marked({"HOLDFAST_WORKER_DIR": str(self.folder)})
+        if not left:
+            return
+        names = ", ".join(f"{pid} ({_command_name(pid)})" for pid in left[:LEFTOVERS_NAMED_MAX])
+        more = f" and {len(left) - LEFTOVERS_NAMED_MAX} more" if len(left) > LEFTOVERS_NAMED_MAX else ""
+        text = (
+            f"the command has ended and left processes running: {names}{more}; they are ended now. "
+            "A training is supervised as long as its command runs: keep it in the foreground"
+        )
+        self._emit(FindingNoted(at_s=at_s, finding="leftovers", text=text, attempt=self.number))
 
     def _all_stopped(self, left: tuple[int, ...], at_s: float) -> None:
         self.read_output(finish=True)
@@ -307,3 +329,10 @@ class Attempt:
         for seen in self.ranks.values():
             seen.reader.close()
         self._follower.close()
+
+
+def _command_name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    except OSError:
+        return "gone"

@@ -219,7 +219,7 @@ def run_job(settings: RunSettings) -> int:
     clock = JobClock()
     try:
         job, settings = _job_folder(settings, clock(), console)
-    except (JobExists, ValueError) as error:
+    except (JobExists, JobInUse, ValueError) as error:
         console.tell(str(error))
         return USAGE
     try:

@@ -210,6 +210,7 @@ class Reaper:
             self.ranks.ended(pid, code)
         if pid == self.command and self.command_code is None:
             self.command_code = code
+            self.look_exactly_now()  # a launcher that leaves its ranks: they are told before its own end
             self.facts.add("command-exited", pid=pid, code=code)
 
     def look(self, now_s: float) -> None:
@@ -224,6 +225,11 @@ class Reaper:
         below = proc.children_by_parent()
         self.ranks.saw(proc.descendants(os.getpid(), below))
         self.ranks.look(now_s, lambda pid: below.get(pid, []))
+
+    def look_exactly_now(self) -> None:
+        if self.exec_fd is None and self.stop is None:
+            self.looked_s = self.looked_exactly_s = -math.inf
+            self.look(time.monotonic())
 
     # Ending
 
