@@ -4,6 +4,8 @@
 PYTHON ?= python3
 # How many tests run at once. Tests that start real processes wait for them: more is not faster.
 JOBS ?= 2
+# The quick ones; the others by name: make bench BENCH=NAME
+BENCH ?= journal sampling simulator
 BIN := .venv/bin
 READY := .venv/ready
 # Asked for first and exactly: what comes along with it is then settled before anything else asks for it.
@@ -25,7 +27,7 @@ demo: $(READY)
 	$(BIN)/holdfast demo
 
 bench: $(READY)
-	for file in bench/*.py; do echo "$$file:"; $(BIN)/python "$$file" || exit 1; done
+	for name in $(BENCH); do echo "$$name:"; $(BIN)/python bench/$$name.py || exit 1; done
 
 # Writes the golden files anew. Read the diff before you commit it.
 golden: $(READY)
