@@ -153,7 +153,6 @@ def test_bye_lets_the_reaper_end(job):
     job.until(CommandGone)
     job.running.bye()
     wait_for("the reaper's end", lambda: is_over(reaper))
-    assert not (job.folder / "reaper.spec").exists()
 
 
 def test_long_paths(job):

@@ -47,7 +47,9 @@ from holdfast.model.events import (
 from holdfast.model.samples import Hang, RankSample
 from holdfast.observe.clock import JobClock
 from holdfast.observe.follow import Chunk, Follower
+from holdfast.observe.logindex import SOURCE
 from holdfast.observe.procs import RankReader
+from holdfast.observe.space import SpaceGuard
 from holdfast.parsers.steps import StepReader
 
 WORKER = 0  # one machine: the only worker
@@ -115,6 +117,8 @@ class Attempt:
         self._step_told: int | None = None
         self._step_told_s = 0.0
         self._sampled_s = 0.0
+        self._guarded_s = 0.0
+        self._space = SpaceGuard(self.folder, self._outputs)
         self._folder_changed_ns = 0
         self._started = False
         self._left_ranks = False  # the command has ended well before its ranks
@@ -299,8 +303,9 @@ class Attempt:
     # What it does -----------------------------------------------------------------------------------------
 
     def look(self, hang_settings: hang.Settings, platform_settings: platform_rule.Settings) -> Hang | None:
-        """Once a second: samples of all ranks, and what the detectors say of them."""
+        """Once a second: the disk, samples of all ranks, and what the detectors say of them."""
         at_s = self._clock()
+        self._guard_disk(at_s)
         if self.stopping or self.hang or at_s - self._sampled_s < SAMPLE_S:
             return None
         self._sampled_s = at_s
@@ -315,6 +320,19 @@ class Attempt:
             self.watch, samples, at_s, settings, log_bytes=log_bytes, step=self.step
         )
         return found
+
+    def _guard_disk(self, at_s: float) -> None:
+        if self.over or at_s - self._guarded_s < SAMPLE_S:
+            return
+        self._guarded_s = at_s
+        text = self._space.look()
+        if text:
+            self._emit(FindingNoted(at_s=at_s, finding="disk-full", text=text, attempt=self.number))
+
+    def _outputs(self) -> list[Path]:
+        """All output of the job so far, the oldest attempt first."""
+        folders = sorted(self.folder.parent.parent.glob(f"attempt-*/{self.folder.name}"))
+        return [path for folder in folders for path in sorted(folder.iterdir()) if SOURCE.fullmatch(path.name)]
 
     def _sample(self, rank: int, seen: Rank, at_s: float) -> RankSample:
         sample = seen.reader.sample(at_s, step=self.step)

@@ -60,7 +60,17 @@ def diagnosis(attempt: Attempt, incident: int, at_s: float) -> tuple[VerdictReac
         hang=attempt.hang,
     )
     verdict = first_verdict(failure)
-    answer = VerdictReached(
+    certain = attempt.command_code is not None or _is_certain(failure, verdict)
+    return _answer(verdict, incident, at_s), certain
+
+
+def diagnosis_of_no_start(reason: str, incident: int, at_s: float) -> VerdictReached:
+    """The verdict on an attempt of which there is nothing but the reason why it could not begin."""
+    return _answer(first_verdict(Failure(command_error=reason)), incident, at_s)
+
+
+def _answer(verdict: Verdict, incident: int, at_s: float) -> VerdictReached:
+    return VerdictReached(
         at_s=at_s,
         incident=incident,
         verdict=verdict,
@@ -68,7 +78,6 @@ def diagnosis(attempt: Attempt, incident: int, at_s: float) -> tuple[VerdictReac
         user_code=is_user_code(verdict),
         environment=is_environment(verdict),
     )
-    return answer, attempt.command_code is not None or _is_certain(failure, verdict)
 
 
 def _kills(attempt: Attempt) -> tuple[str, ...]:

@@ -241,11 +241,12 @@ def launch(spec: LaunchSpec) -> Running:
     _collect_reapers()
     read_end, lifeline = os.pipe2(os.O_CLOEXEC)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    orders = os.memfd_create("orders", os.MFD_CLOEXEC)
     try:
-        path = _write_spec(spec, read_end, theirs.fileno())
+        _write_spec(orders, spec, read_end, theirs.fileno())
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", BOOT, str(AGENT), str(path)],
-            pass_fds=(read_end, theirs.fileno()),
+            [sys.executable, "-I", "-S", "-c", BOOT, str(AGENT), str(orders)],
+            pass_fds=(orders, read_end, theirs.fileno()),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -257,6 +258,7 @@ def launch(spec: LaunchSpec) -> Running:
         os.close(lifeline)
         raise
     finally:
+        os.close(orders)
         os.close(read_end)
         theirs.close()
     running = Running(spec.folder, ours, lifeline)
@@ -334,11 +336,10 @@ def _is_marked(pid: int, wanted: set[bytes]) -> bool:
     return wanted <= set(environ.split(b"\0"))
 
 
-def _write_spec(spec: LaunchSpec, lifeline_fd: int, client_fd: int) -> Path:
-    """The reaper's orders, readable by this user only: it deletes the file once read."""
+def _write_spec(orders: int, spec: LaunchSpec, lifeline_fd: int, client_fd: int) -> None:
+    """The reaper's orders, in memory: they hold the whole environment, and a disk may be full."""
     spec.folder.mkdir(parents=True, exist_ok=True)
     folder = spec.folder.absolute()
-    path = folder / "reaper.spec"
     content = {
         "argv": list(spec.argv),
         "cwd": str(Path(spec.cwd).absolute()),
@@ -351,10 +352,7 @@ def _write_spec(spec: LaunchSpec, lifeline_fd: int, client_fd: int) -> Path:
         "client_fd": client_fd,
         "gate": str(folder / spec.gate) if spec.gate else "",
     }
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(content, file)
-    return path
+    os.pwrite(orders, json.dumps(content).encode(), 0)
 
 
 def _connected(folder: Path) -> socket.socket | None:

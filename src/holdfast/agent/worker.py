@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast.agent.attempt import WORKER, Attempt
 from holdfast.agent.environment import Given, Names, environment, free_port, is_old_torch
-from holdfast.agent.evidence import collect_stacks, diagnosis
+from holdfast.agent.evidence import collect_stacks, diagnosis, diagnosis_of_no_start
 from holdfast.agent.launch import LaunchSpec, attach, launch
 from holdfast.agent.standby import GATE, Standby, gated, imports_to_repeat
 from holdfast.core import hang, platform_rule
@@ -67,6 +67,7 @@ class WorkerAgent:
         self._diagnose: tuple[Diagnose, float] | None = None
         self._stopped_asked_s: float | None = None
         self._standby_failed = False
+        self._no_start: dict[int, str] = {}  # attempts that could not begin, and why
         self._hang_settings = hang.Settings(hang_timeout_s=settings.policy.hang_timeout_s)
         self._platform_settings = platform_rule.Settings(detect_min=settings.platform_hang_min)
 
@@ -121,6 +122,7 @@ class WorkerAgent:
             running = launch(self._spec(folder, given.env))
         except OSError as error:
             reason = f"the command's supervisor could not be started: {error}"
+            self._no_start[number] = reason
             failed = AttemptStartFailed(
                 at_s=self._clock(), attempt=number, worker=WORKER, code=126, reason=reason
             )
@@ -247,10 +249,16 @@ class WorkerAgent:
         self._emit(event)
 
     def _answer_diagnosis(self) -> None:
-        if self._diagnose is None or self.attempt is None:
+        if self._diagnose is None:
             return
         order, asked_s = self._diagnose
         at_s = self._clock()
+        if order.attempt in self._no_start:
+            self._diagnose = None
+            self._emit(diagnosis_of_no_start(self._no_start[order.attempt], order.incident, at_s))
+            return
+        if self.attempt is None:
+            return
         answer, certain = diagnosis(self.attempt, order.incident, at_s)
         if certain or at_s - asked_s > SETTLE_S:
             self._diagnose = None

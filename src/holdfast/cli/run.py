@@ -21,7 +21,7 @@ from holdfast.cli.console import Console
 from holdfast.controller.loop import Controller, replay
 from holdfast.core.decision import Decision
 from holdfast.engines.local import LocalEngine
-from holdfast.journal.jobdir import JobDir, JobExists, JobInUse, StateDir, StateUnwritable
+from holdfast.journal.jobdir import JobDir, JobExists, JobInUse, JobLock, StateDir, StateUnwritable
 from holdfast.journal.recorder import Recorder
 from holdfast.journal.store import JournalUnusable, NewerJournal, open_reader
 from holdfast.model.events import AnyEvent, ControllerResumed, JobSubmitted, StopRequested, Tick
@@ -218,13 +218,8 @@ def run_job(settings: RunSettings) -> int:
     console = Console(quiet=settings.quiet)
     clock = JobClock()
     try:
-        job, settings = _job_folder(settings, clock(), console)
+        job, lock, settings = _job_folder(settings, clock(), console)
     except (JobExists, JobInUse, ValueError) as error:
-        console.tell(str(error))
-        return USAGE
-    try:
-        lock = job.lock()
-    except JobInUse as error:
         console.tell(str(error))
         return USAGE
     settings = _with_launcher(settings)
@@ -279,8 +274,8 @@ def _replayed(job: JobDir) -> tuple[State, RunSettings, float, str]:
         reader.close()
 
 
-def _job_folder(settings: RunSettings, at_s: float, console: Console) -> tuple[JobDir, RunSettings]:
-    """The job's folder; somewhere else, said loudly, where the state folder cannot be written."""
+def _job_folder(settings: RunSettings, at_s: float, console: Console) -> tuple[JobDir, JobLock, RunSettings]:
+    """The job's folder, held for this process; somewhere else, said loudly, where the state folder cannot be written."""
     places = [
         Path(settings.state_dir),
         Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}",
@@ -289,7 +284,7 @@ def _job_folder(settings: RunSettings, at_s: float, console: Console) -> tuple[J
     for place in places:
         try:
             job = StateDir(place).create(settings.job, at_s)
-            return job, msgspec.structs.replace(settings, state_dir=str(place))
+            return job, job.lock(), msgspec.structs.replace(settings, state_dir=str(place))
         except StateUnwritable as error:
             console.tell(f"{error}; trying another place for the record, the training starts all the same")
     raise ValueError(f"no folder can be written for the job's output: tried {', '.join(map(str, places))}")

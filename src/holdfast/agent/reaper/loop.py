@@ -312,10 +312,10 @@ def _seconds(value: object) -> float:
     return min(max(seconds, 0.0), WISH_S_MAX)
 
 
-def _read_spec(path: str) -> command.Spec:
-    with open(path) as file:
+def _read_spec(orders: int) -> command.Spec:
+    with open(orders, "rb") as file:  # read from its start, wherever the writer left off
+        file.seek(0)
         spec = command.Spec(json.load(file))
-    os.unlink(path)  # it holds the whole environment, secrets too
     for fd in (spec.lifeline_fd, spec.client_fd):
         if fd is not None:
             os.set_inheritable(fd, False)  # the command would keep them open
@@ -328,7 +328,7 @@ def main() -> None:
             signal.signal(number, signal.SIG_IGN)
         except (OSError, ValueError):
             pass  # the C library's own
-    spec = _read_spec(sys.argv[1])
+    spec = _read_spec(int(sys.argv[1]))
     if os.getpid() != os.getsid(0):
         os.setsid()
     command.become_subreaper()

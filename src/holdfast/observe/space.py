@@ -1,0 +1,102 @@
+"""Keeps room on the disk that the training prints to: a full disk would end it at its next line.
+
+When little is left it gives back the space of the oldest output, by punching holes: sizes and offsets stay,
+what was there reads as zeros. It touches only the output files it is given, keeps the newest part of each,
+and says what it gave up. Never waits for space and never raises.
+"""
+
+import ctypes
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+FREE_BYTES_MIN = 64 << 20  # less than this is too little; of a small disk a quarter
+KEPT_BYTES = 8 << 20  # of each file, the newest; of a small disk no more than an eighth of it
+GIVEN_UP_BYTES_MAX = 1 << 30  # in one look: punching takes its time too
+BLOCK_BYTES = 4096
+STAT_BLOCK_BYTES = 512  # the unit of st_blocks
+PUNCH_HOLE, KEEP_SIZE = 0x02, 0x01  # linux/falloc.h
+MIB = 1 << 20
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+
+
+class SpaceGuard:
+    """For one folder. `files`: the output files that may be shortened, the oldest first."""
+
+    def __init__(self, folder: Path, files: Callable[[], Iterable[Path]]) -> None:
+        self._folder = folder
+        self._files = files
+        self.given_up_bytes = 0
+        self._said_bytes = 0  # of what was given up
+        self._is_low = False
+        self._refused = ""  # why the last file could not be shortened
+
+    def look(self) -> str:
+        """To be called every second. A sentence for people when there is news, else nothing."""
+        try:
+            disk = os.statvfs(self._folder)
+        except OSError:
+            return ""  # the folder is gone: there is nothing to guard
+        size_bytes, free_bytes = disk.f_frsize * disk.f_blocks, disk.f_frsize * disk.f_bavail
+        if os.geteuid() == 0:
+            free_bytes = disk.f_frsize * disk.f_bfree
+        wanted_bytes = min(FREE_BYTES_MIN, size_bytes // 4)
+        if not size_bytes or free_bytes >= wanted_bytes:
+            self._is_low = False
+            return ""
+        kept_bytes = min(KEPT_BYTES, size_bytes // 8)
+        given_up = self._give_up(min(2 * wanted_bytes - free_bytes, GIVEN_UP_BYTES_MAX), kept_bytes)
+        self.given_up_bytes += given_up
+        return self._news(free_bytes, given_up)
+
+    def _give_up(self, wanted_bytes: int, kept_bytes: int) -> int:
+        given_up = 0
+        for path in self._files():
+            if given_up >= wanted_bytes:
+                break
+            given_up += self._shorten(path, wanted_bytes - given_up, kept_bytes)
+        return given_up
+
+    def _shorten(self, path: Path, wanted_bytes: int, kept_bytes: int) -> int:
+        """Frees up to so much of the oldest part of a file. Returns what that gave."""
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return 0
+        try:
+            before = os.fstat(fd)
+            begin = os.lseek(fd, 0, os.SEEK_DATA) // BLOCK_BYTES * BLOCK_BYTES
+            end = min(begin + wanted_bytes, before.st_size - kept_bytes) // BLOCK_BYTES * BLOCK_BYTES
+            if end <= begin:
+                return 0
+            _punch(fd, begin, end)
+            return max(0, (before.st_blocks - os.fstat(fd).st_blocks) * STAT_BLOCK_BYTES)
+        except OSError as error:
+            self._refused = f"{path}: {error.strerror}"
+            return 0
+        finally:
+            os.close(fd)
+
+    def _news(self, free_bytes: int, given_up: int) -> str:
+        """At the first sign, and each time that twice as much as was said has been given up."""
+        first = not self._is_low and not self._said_bytes
+        self._is_low = True
+        if not first and self.given_up_bytes < 2 * max(self._said_bytes, MIB):
+            return ""
+        self._said_bytes = self.given_up_bytes
+        text = f"the disk under {self._folder} is nearly full ({free_bytes // MIB} MiB left)"
+        if self.given_up_bytes:
+            return (
+                f"{text}: {self.given_up_bytes / MIB:.0f} MiB of this job's oldest output have been given up "
+                "so that the training can go on printing; make room there"
+            )
+        why = f" ({self._refused})" if self._refused else ""
+        return f"{text} and this job's output has nothing to give up{why}: make room there, or the training ends"
+
+
+def _punch(fd: int, begin: int, end: int) -> None:
+    if _LIBC.fallocate(fd, PUNCH_HOLE | KEEP_SIZE, begin, end - begin) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
