@@ -131,10 +131,10 @@ class Place:
         words = [sys.executable, "-S", HERE / "launcher.py", count, HERE / "training.py"]
         return self.run(*flags, "--", *words, *(["--lame"] if lame else []), **more)
 
-    def do(self, rank, code):
-        """Has a rank of the training carry out this Python."""
+    def do(self, rank, lines):
+        """Has a rank of the training do this: "sleep S", "raise MESSAGE", "exit CODE"."""
         part = self.path / f"part-{rank}"
-        part.write_text(code)
+        part.write_text(lines)
         part.rename(self.path / f"do-{rank}")
 
     def go(self):
@@ -187,7 +187,9 @@ class Place:
         return [pid for pid in launch.marked(self.marks) if not is_over(pid)]
 
     def nothing_left(self, wait_s=WAIT_S):
-        wait_for(lambda: f"the end of {[_command(pid) for pid in self.left()]}", lambda: not self.left(), wait_s)
+        wait_for(
+            lambda: f"the end of {[_command(pid) for pid in self.left()]}", lambda: not self.left(), wait_s
+        )
 
     def end(self):
         launch.sweep(self.marks)

@@ -11,7 +11,10 @@ CHATTY = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); echo line $i of many that 
 def test_a_reader_that_has_enough_after_one_line(place):
     """`holdfast run … | head -1`"""
     read_end, write_end = os.pipe()
-    with open(read_end, "rb") as pipe, subprocess.Popen(["head", "-1"], stdin=pipe, stdout=subprocess.PIPE) as head:
+    with (
+        open(read_end, "rb") as pipe,
+        subprocess.Popen(["head", "-1"], stdin=pipe, stdout=subprocess.PIPE) as head,
+    ):
         run = place.shell(CHATTY, stdout=write_end)
         os.close(write_end)
         pipe.close()

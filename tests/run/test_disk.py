@@ -72,7 +72,9 @@ def test_output_that_fills_the_disk_gives_up_its_oldest_part(place, small_disk):
 def test_a_disk_filled_by_somebody_else(place, small_disk):
     """There is nothing of ours to give up: that is said, and the run goes on."""
     place.state = small_disk("8m")
-    run = place.shell("echo ready; while [ ! -e $NOTES/go ]; do sleep 0.05; done; exit 5", "--state-dir", place.state)
+    run = place.shell(
+        "echo ready; while [ ! -e $NOTES/go ]; do sleep 0.05; done; exit 5", "--state-dir", place.state
+    )
     run.prints("ready")
     fill(place.state)
     run.says("nothing to give up")

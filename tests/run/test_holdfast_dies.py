@@ -78,7 +78,9 @@ def test_a_rank_that_died_while_nobody_watched(place):
     run = place.ranks(2, "--detach", "--max-restarts", "3", "--unconditional-restart").prints("step 3 ")
     run.kill()
     os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
-    wait_for("the end of attempt 1", lambda: '"command-exited"' in (place.worker() / "reaper.jsonl").read_text())
+    wait_for(
+        "the end of attempt 1", lambda: '"command-exited"' in (place.worker() / "reaper.jsonl").read_text()
+    )
     again = place.start("attach", "t").says("took up")
     assert place.given(0, 2)["HOLDFAST_ATTEMPT"] == "2"
     place.go()
@@ -113,7 +115,9 @@ def test_failure_while_nobody_watched(place):
 
 def test_a_reaper_killed_too_is_told(place):
     """Both are gone: what is known is said, and a restart is possible."""
-    run = place.python(COUNTING, "--detach", "--max-restarts", "3", "--unconditional-restart").prints("line 5\n")
+    run = place.python(COUNTING, "--detach", "--max-restarts", "3", "--unconditional-restart").prints(
+        "line 5\n"
+    )
     reaper = json.loads((place.worker() / "reaper.jsonl").read_text().splitlines()[0])["reaper"]
     assert reaper in place.left()
     run.kill()

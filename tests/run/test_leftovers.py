@@ -85,7 +85,14 @@ def test_a_background_child_of_a_shell_does_not_outlive_the_run(place):
 def test_as_process_1_it_gives_back_the_code_and_collects_orphans(place):
     """Orphans of processes outside the command's own tree come to process 1, here by way of `docker exec`'s like."""
     run = place.start(
-        "run", "--job", "t", "--", "sh", "-c", "(sleep 0.1 & sleep 0.2 &) ; sleep 0.5; exit 6", prefix=AS_PROCESS_1
+        "run",
+        "--job",
+        "t",
+        "--",
+        "sh",
+        "-c",
+        "(sleep 0.1 & sleep 0.2 &) ; sleep 0.5; exit 6",
+        prefix=AS_PROCESS_1,
     )
     assert run.code() == 6, run.err
     place.nothing_left()

@@ -1,11 +1,13 @@
 """A training without arithmetic: steps in lockstep over files, and troubles that come when a file asks.
 
 Each rank notes what it was given, then prints a step every 50 ms. `$NOTES/go` ends it well. `$NOTES/do-RANK`
-holds Python to carry out; it is taken away first, so the next attempt is not hit by it.
+holds what to do then, a line each: "sleep S", "raise MESSAGE", "exit CODE"; it is taken away first, so the next
+attempt is not hit by it.
 """
 
 import json
 import os
+import sys
 import threading
 import time
 
@@ -24,9 +26,16 @@ def trouble():
     if not os.path.exists(path):
         return
     with open(path) as file:
-        code = file.read()
+        lines = file.read().splitlines()
     os.unlink(path)
-    exec(code)
+    for line in lines:
+        what, _, rest = line.partition(" ")
+        if what == "sleep":
+            time.sleep(float(rest))
+        elif what == "raise":
+            raise RuntimeError(rest)
+        else:
+            raise SystemExit(int(rest))
 
 
 def wait_for_others(step):
@@ -56,7 +65,7 @@ while not os.path.exists(f"{notes}/go"):
     trouble()
     wait_for_others(step)
     if rank == "0":
-        print(f"step {step} loss 0.5", flush=True)
+        sys.stdout.write(f"step {step} loss 0.5\n")
     time.sleep(0.05)
 with open(f"{notes}/at-{attempt}-{rank}", "w") as file:
     file.write(str(10**9))

@@ -5,6 +5,7 @@ that takes a job up again goes on no earlier than where the journal stopped.
 """
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -13,12 +14,20 @@ class Clock(Protocol):
 
 
 class JobClock:
-    def __init__(self, not_before_s: float = 0.0) -> None:
-        self._start_s = max(time.time(), not_before_s)
-        self._base_s = time.monotonic()
+    """`wall`, `monotonic`: where time comes from, in seconds."""
+
+    def __init__(
+        self,
+        not_before_s: float = 0.0,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._wall, self._monotonic = wall, monotonic
+        self._start_s = max(wall(), not_before_s)
+        self._base_s = monotonic()
 
     def __call__(self) -> float:
-        return self._start_s + (time.monotonic() - self._base_s)
+        return self._start_s + (self._monotonic() - self._base_s)
 
     def not_before(self, at_s: float) -> None:
         """Goes on from `at_s` where the wall clock says that it is earlier."""
@@ -26,4 +35,4 @@ class JobClock:
 
     def of_wall(self, wall_s: float) -> float:
         """The job's time of a moment that another process stamped with the wall clock just now."""
-        return min(self(), self() - max(0.0, time.time() - wall_s))
+        return min(self(), self() - max(0.0, self._wall() - wall_s))
