@@ -310,6 +310,8 @@ class WorkerAgent:
             if standby.number == number:
                 self._move_aside(standby.folder)
             return False
+        if self._settings.detach:
+            standby.running.detach()  # as a standby it would not have outlived Holdfast
         running, facts = standby.take(counters)
         attempt = Attempt(
             number,
