@@ -92,7 +92,8 @@ def report_steps(options: argparse.Namespace) -> None:
                 wait_quiet(options.wait_quiet)
             both[watched] = steps_of_a_run(watched, options.steps)
         pairs.append((*both[True], both[False][0]))
-        print(f"pair {number + 1} of {options.pairs} is done", file=sys.stderr, flush=True)
+        note = "" if both[True][1] else "; no standby was seen in it"
+        print(f"pair {number + 1} of {options.pairs} is done{note}", file=sys.stderr, flush=True)
     print("| what of a step | with | without | ratio | 95 % | steps |\n|---|---|---|---|---|---|")
     for words, take in (("as trained, padded to 20 ms", took), ("its work alone", worked)):
         for when, cut in (("", False), (", no standby being prepared", True)):
