@@ -86,7 +86,9 @@ def test_the_command_has_three_files_open_and_default_signals(job):
     said = (job.folder / "stdout").read_text()
     assert sorted(line.split()[8] for line in said.splitlines() if "->" in line) == ["0", "1", "2", "3"]
     assert f"-> {job.folder}/stderr" in said
-    assert [line.split()[1] for line in said.splitlines() if line.startswith("Sig")] == ["0" * 16] * 2
+    masks = [int(line.split()[1], 16) for line in said.splitlines() if line.startswith("Sig")]
+    # 32 and 33 are the C library's own. posix_spawn (make uses it) leaves them ignored, and nobody may reset them.
+    assert [mask & ~(0b11 << 31) for mask in masks] == [0, 0]
 
 
 def test_output_that_cannot_be_written_does_not_keep_the_command_from_running(job):
