@@ -25,7 +25,7 @@ import psutil
 from msgspec import Struct
 
 from holdfast.agent.launch import RankFound, Started
-from trial import Moment, Trial, holdfast_run, torchrun, training, wait_quiet
+from trial import Moment, Trial, end_on_sigterm, holdfast_run, torchrun, training, wait_quiet
 
 RANKS = 4
 WARM_STEPS = 50
@@ -55,6 +55,7 @@ sys.exit(max(one.wait() for one in ranks))
 
 def main() -> None:
     options = read_options()
+    end_on_sigterm()
     if options.part in ("steps", "all"):
         report_steps(options)
     if options.part in ("agent", "all"):

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from systems import NotHere, System, system
-from trial import Moment, Trial, training, wait_quiet
+from trial import Moment, Trial, end_on_sigterm, training, wait_quiet
 
 RANKS, FAULTY_RANK = 4, 2
 FAULTS = ("kill9", "exception", "sigstop", "deadlock")
@@ -29,6 +29,7 @@ Row = dict[str, object]
 
 def main() -> int:
     options = read_options()
+    end_on_sigterm()
     systems = []
     for name in options.systems:
         try:

@@ -25,7 +25,7 @@ from holdfast.journal.store import open_reader
 from holdfast.model.policy import Policy
 from holdfast.model.state import Ended
 from systems import summary_of
-from trial import HOLDFAST, Moment, Result, Trial, holdfast_run, torchrun, training
+from trial import HOLDFAST, Moment, Result, Trial, end_on_sigterm, holdfast_run, torchrun, training
 
 STEPS, FIRST_STEP, LAST_STEP = 150, 5, 140
 # The hang detector waits ten minutes for a training of which it has not yet seen 20 steps go by in the log
@@ -70,6 +70,7 @@ def kind_of(fault: str) -> str:
 
 def main() -> int:
     options = read_options()
+    end_on_sigterm()
     root = Path(tempfile.mkdtemp(prefix="soak-"))
     expected: dict[int, Result] = {}
     took_s, failed = [], []

@@ -5,6 +5,7 @@ mark are ever looked at or signalled.
 """
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -148,6 +149,11 @@ def torchrun(ranks: int) -> list[str]:
 
 def holdfast_run(state: Path, *flags: str) -> list[str]:
     return [*HOLDFAST, "run", "--policy", "holdfast", "--state-dir", str(state), *flags, "--"]
+
+
+def end_on_sigterm() -> None:
+    """A bench that is asked to end clears away its trial, as it does on Ctrl-C."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 def wait_quiet(limit_s: float) -> bool:
