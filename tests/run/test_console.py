@@ -2,7 +2,12 @@
 
 import os
 import subprocess
+import time
 
+from holdfast.cli.console import Console
+from holdfast.cli.run import Supervisor
+from holdfast.journal.jobdir import StateDir
+from holdfast.model.settings import RunSettings
 from run.place import wait_for
 
 CHATTY = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); echo line $i of many that nobody may ever read; done; echo end >$NOTES/end"
@@ -88,3 +93,38 @@ def test_a_line_without_an_end_is_shown_at_the_end(place):
     assert run.code() == 1
     assert "the last words" in run.out
     wait_for("the index", lambda: (place.worker() / "stdout").read_text() == "the last words")
+
+
+def test_a_reader_too_slow_for_what_was_printed_at_the_end(place):
+    """The last lines are still waiting when the command ends: who reads on gets them all."""
+    read_end, write_end = os.pipe()
+    run = place.python("import sys; sys.stdout.write(('x' * 99 + '\\n') * 20_000)", stdout=write_end)
+    os.close(write_end)
+    got = 0
+    with open(read_end, "rb", buffering=0) as pipe:
+        while block := pipe.read(8192):
+            got += len(block)
+            if got < 1 << 18:
+                time.sleep(0.01)
+    assert got == 2_000_000
+    assert run.code() == 0
+
+
+class Broken(Console):
+    """A fault of our own, at every line of the training."""
+
+    def echo(self, chunk):
+        raise ZeroDivisionError("of our own")
+
+
+def test_a_fault_of_holdfast_does_not_end_the_training(place, tmp_path):
+    job = StateDir(place.state).create("t", 0.0)
+    words = tmp_path / "words"
+    with words.open("wb") as file:
+        console = Broken(quiet=False, words_fd=file.fileno())
+        settings = RunSettings(
+            command=("sh", "-c", "echo one; sleep 0.3; echo two; exit 3"), state_dir=str(place.state)
+        )
+        assert Supervisor(settings, job, console, place.env, str(tmp_path)).submit() == 3
+    assert (place.worker() / "stdout").read_text() == "one\ntwo\n"
+    assert "a fault in Holdfast itself, which goes on: ZeroDivisionError('of our own')" in words.read_text()

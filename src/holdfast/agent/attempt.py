@@ -6,6 +6,7 @@ whether something hangs, by the pure detectors.
 
 import errno
 import os
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,6 +121,7 @@ class Attempt:
         self._guarded_s = 0.0
         self._space = SpaceGuard(self.folder, self._outputs)
         self._folder_changed_ns = 0
+        self._unheard: deque[AnyFact] = deque()
         self._started = False
         self._left_ranks = False  # the command has ended well before its ranks
         self._signals: list[int] = []  # for a command that does not run yet
@@ -127,8 +129,10 @@ class Attempt:
     # What the reaper tells --------------------------------------------------------------------------------
 
     def hear(self, facts: list[AnyFact]) -> None:
-        for fact in facts:
-            self._one(fact)
+        """Takes in what is new, and what a fault of ours kept from being taken in the last time."""
+        self._unheard += facts
+        while self._unheard:
+            self._one(self._unheard.popleft())
 
     def _one(self, fact: AnyFact) -> None:
         at_s = self._clock()
@@ -144,9 +148,11 @@ class Attempt:
                 self._rank_gone(fact, at_s)
             case CommandGone():
                 self.command_code = fact.code
-                self.read_output(finish=True)
-                self.read_errors()
-                self._command_gone(fact.code, at_s)
+                try:
+                    self.read_output(finish=True)
+                    self.read_errors()
+                finally:
+                    self._command_gone(fact.code, at_s)
             case Stopped():
                 self._all_stopped(fact.left, at_s)
             case ReaperLost():
@@ -229,9 +235,11 @@ class Attempt:
         self._emit(FindingNoted(at_s=at_s, finding="leftovers", text=text, attempt=self.number))
 
     def _all_stopped(self, left: tuple[int, ...], at_s: float) -> None:
-        self.read_output(finish=True)
-        self.over = not left
-        self._emit(AttemptStopped(at_s=at_s, attempt=self.number, left=left))
+        try:
+            self.read_output(finish=True)
+        finally:
+            self.over = not left
+            self._emit(AttemptStopped(at_s=at_s, attempt=self.number, left=left))
 
     def _reaper_lost(self, at_s: float) -> None:
         """Somebody killed the reaper: its command died with it, the rest is found by its environment."""

@@ -16,6 +16,9 @@ from holdfast.observe.follow import Chunk
 
 PIECE_BYTES = 4096  # what a pipe that poll() calls writable takes without waiting (PIPE_BUF)
 BACKLOG_BYTES_MAX = 4 << 20
+STALLED_S = 1.0
+CLOSE_S_MAX = 20.0
+CLOSE_LOOK_S = 0.01
 QUIET_FINDINGS = ("environment",)  # in the record, too long for the eye
 
 
@@ -65,6 +68,18 @@ class Console:
         self._output.flush()
         self._words.flush()
 
+    def close(self) -> None:
+        """Gives a slow reader what waits, as long as it reads on; one that does not costs `STALLED_S`."""
+        until_s = time.monotonic() + CLOSE_S_MAX
+        stalled_s, waiting_bytes = time.monotonic(), -1
+        while (left := self._output.waiting_bytes + self._words.waiting_bytes) and time.monotonic() < until_s:
+            if left != waiting_bytes:
+                stalled_s, waiting_bytes = time.monotonic(), left
+            elif time.monotonic() - stalled_s > STALLED_S:
+                return
+            time.sleep(CLOSE_LOOK_S)
+            self.flush()
+
 
 def _prefix(source: str) -> bytes:
     if source.startswith("rank-"):
@@ -78,7 +93,7 @@ class _Sink:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._waiting: deque[bytes] = deque()
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
         self._dropped = 0
         self._closed = False
         self._poll = select.poll()
@@ -88,9 +103,9 @@ class _Sink:
         if self._closed:
             return
         self._waiting.append(line)
-        self._waiting_bytes += len(line)
-        while self._waiting_bytes > BACKLOG_BYTES_MAX and len(self._waiting) > 1:
-            self._waiting_bytes -= len(self._waiting.popleft())
+        self.waiting_bytes += len(line)
+        while self.waiting_bytes > BACKLOG_BYTES_MAX and len(self._waiting) > 1:
+            self.waiting_bytes -= len(self._waiting.popleft())
             self._dropped += 1
         self.flush()
 
@@ -106,8 +121,7 @@ class _Sink:
                 written = os.write(self._fd, piece)
                 self._advance(written)
         except OSError:  # nobody reads any more: the training goes on without an audience
-            self._closed = True
-            self._waiting.clear()
+            self._give_up()
 
     def _is_ready(self) -> bool:
         return any(flags & select.POLLOUT for _, flags in self._poll.poll(0)) or self._closed_now()
@@ -116,12 +130,16 @@ class _Sink:
         if any(
             flags & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, flags in self._poll.poll(0)
         ):
-            self._closed = True
-            self._waiting.clear()
+            self._give_up()
         return False
+
+    def _give_up(self) -> None:
+        self._closed = True
+        self._waiting.clear()
+        self.waiting_bytes = 0
 
     def _advance(self, written: int) -> None:
         line = self._waiting.popleft()
-        self._waiting_bytes -= written
+        self.waiting_bytes -= written
         if written < len(line):
             self._waiting.appendleft(line[written:])

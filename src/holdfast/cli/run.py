@@ -9,6 +9,8 @@ import selectors
 import signal
 import socket
 import tempfile
+import time
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
@@ -43,6 +45,7 @@ from holdfast.observe.clock import JobClock
 from holdfast.parsers.commands import recognise
 
 LOOK_S = 0.1
+FAULTS_TOLD_MAX = 20
 TICK_S = 1.0
 LEFTOVER_WAIT_S = 15.0  # for the standby to be gone at the end
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
@@ -94,6 +97,7 @@ class Supervisor:
         self._looked_s = 0.0
         self._signals: list[int] = []
         self._stop_signals = 0
+        self._faults = 0
 
     def submit(self) -> int:
         self.record.set_meta("policy", msgspec.json.encode(self._settings.policy))
@@ -143,18 +147,32 @@ class Supervisor:
         self._watch(agent.channels())
         self._selector.select(LOOK_S)
         _drain(woken)
-        self._take_signals()
-        agent.hear()
+        self._fenced(self._take_signals)
+        self._fenced(agent.hear)
         at_s = self.clock()
         if at_s - self._looked_s >= LOOK_S:
             self._looked_s = at_s
-            agent.look()
-            self.record.flush()
-            self._console.flush()
+            self._fenced(agent.look)
+            self._fenced(self._flush)
         if at_s - self._ticked_s >= TICK_S:
             self._ticked_s = at_s
-            self.controller.handle(Tick(at_s=at_s))
+            self._fenced(lambda: self.controller.handle(Tick(at_s=at_s)))
             _collect_orphans()
+
+    def _flush(self) -> None:
+        self.record.flush()
+        self._console.flush()
+
+    def _fenced(self, part: Callable[[], None]) -> None:
+        try:
+            part()
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not cost the training its life
+            self._faults += 1
+            if self._faults <= FAULTS_TOLD_MAX:
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                place = f"{Path(where.filename).name}, line {where.lineno}"
+                self._console.tell(f"a fault in Holdfast itself, which goes on: {error!r} ({place}); please report it")
+            time.sleep(LOOK_S)  # not a loop that turns on the spot
 
     def _watch(self, channels: list[int]) -> None:
         wanted = set(channels)
@@ -174,7 +192,7 @@ class Supervisor:
             self._selector.select(LOOK_S)
         agent.close()
         self.record.close()
-        self._console.flush()
+        self._console.close()
         return ended.code
 
     # Signals ----------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ BLOCK_BYTES = 64 << 10  # read at once of a log or an index; one of each is held
 SOURCE = re.compile(r"stdout|stderr|rank-(?P<rank>\d{1,9})\.log")
 RANK_PREFIX = re.compile(rb"\s*\[(?:rank|default)(\d{1,9})\]:")  # PyTorch's; torchrun's is the local rank
 LINE_ENDS = (b"\n", b"\r")
+GIVEN_UP = b"[output given up when the disk was full] "  # space.py: what was there reads as zeros
 
 
 class LogLine(Struct, frozen=True):
@@ -229,7 +230,7 @@ class _Log:
                 continue
             whose = self._rank if self._rank is not None else _rank_named(text)
             if rank is None or whose == rank:
-                yield LogLine(segment.at_s, *self._origin, whose, text, segment.exact)
+                yield LogLine(segment.at_s, *self._origin, whose, _without_hole(text), segment.exact)
 
     def _timed(self, since_s: float, until_s: float) -> Iterator[tuple[Segment, bytes]]:
         try:
@@ -290,6 +291,10 @@ def _segments(
         if offset >= stat.st_size:
             return
     yield Segment(stat.st_size, max(stat.st_mtime, before_s), before_s, exact=False)
+
+
+def _without_hole(text: bytes) -> bytes:
+    return GIVEN_UP + text.lstrip(b"\0") if text.startswith(b"\0\0\0\0") else text
 
 
 def _rank_named(text: bytes) -> int | None:

@@ -93,7 +93,9 @@ class SpaceGuard:
                 "so that the training can go on printing; make room there"
             )
         why = f" ({self._refused})" if self._refused else ""
-        return f"{text} and this job's output has nothing to give up{why}: make room there, or the training ends"
+        return (
+            f"{text} and this job's output has nothing to give up{why}: make room there, or the training ends"
+        )
 
 
 def _punch(fd: int, begin: int, end: int) -> None:
