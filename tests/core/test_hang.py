@@ -304,6 +304,25 @@ def test_what_an_attempt_learned_holds_in_the_next_once_it_trains():
     assert again.stay({2: SLEEPS}, 30)
 
 
+def test_steps_before_the_first_look_count():
+    """A fast job may have made all its steps between two looks: the output names the first and the last."""
+    job = Job()
+    job.second(job.all(TRAINS))
+    job.at_s += 1.0
+    job.step = 60
+    samples = tuple(job._sample(rank, TRAINS) for rank in range(job.ranks))
+    job.state, _ = hang.observe(job.state, samples, job.at_s, job.limits, step=60, first_step=10)
+    assert job.stay({2: SLEEPS}, 8)
+
+
+def test_a_few_steps_shorten_the_wait_though_nothing_is_learned_yet():
+    job = Job()
+    job.second(job.all(TRAINS))
+    job.train(1, steps=3)
+    assert job.stay({2: SLEEPS}, 55) is None
+    assert job.stay({2: SLEEPS}, 10)
+
+
 def test_a_monitor_that_trickles_does_not_hide_a_hang():
     job = Job().train()
     monitor = {0: Doing(tree_s=0.02, io=3_000), 2: SLEEPS}

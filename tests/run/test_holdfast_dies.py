@@ -64,13 +64,17 @@ def test_what_was_printed_while_nobody_watched_is_in_the_index(place):
 
 
 def test_a_failure_after_taking_it_up_is_recovered_from(place):
-    run = place.ranks(2, "--detach", "--max-restarts", "3", "--unconditional-restart").prints("step 3 ")
+    flags = ("--detach", "--max-restarts", "3", "--unconditional-restart")
+    run = place.ranks(2, *flags, WHO="first").prints("step 3 ")
     run.kill()
-    again = place.start("attach", "t").says("took up")
+    assert (place.job() / "environment").stat().st_mode & 0o777 == 0o600
+    again = place.start("attach", "t", WHO="second").says("took up")
     os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
     assert place.given(0, 2)["HOLDFAST_ATTEMPT"] == "2"
+    assert place.given(0, 2)["WHO"] == "first"  # not that of the shell it was taken up from
     place.go()
     assert again.code() == 0, again.err
+    assert not (place.job() / "environment").exists()
     place.nothing_left()
 
 

@@ -15,7 +15,7 @@ notes, rank, world = os.environ["NOTES"], os.environ["RANK"], int(os.environ["WO
 attempt = os.environ["HOLDFAST_ATTEMPT"]
 names = (
     "HOLDFAST_JOB HOLDFAST_ATTEMPT MA_SCHEDULE_CNT MA_PROC_START_CNT MASTER_PORT MASTER_ADDR NNODES NODE_RANK "
-    "HOLDFAST_STATE_DIR"
+    "HOLDFAST_STATE_DIR WHO"
 ).split()
 with open(f"{notes}/given-{rank}", "a") as file:
     file.write(json.dumps({name: os.environ.get(name) for name in names} | {"pid": os.getpid()}) + "\n")

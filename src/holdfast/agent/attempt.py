@@ -115,6 +115,7 @@ class Attempt:
         self._echo = echo
         self._follower = Follower(self.folder, write_index=True, from_end=from_end)
         self._steps: dict[str, StepReader] = {}
+        self._first_step: int | None = None
         self._step_told: int | None = None
         self._step_told_s = 0.0
         self._sampled_s = 0.0
@@ -266,6 +267,7 @@ class Attempt:
                 step = reader.feed(line)
                 if step is not None:
                     self.step = step
+                    self._first_step = step if self._first_step is None else self._first_step
         self._tell_step(at_s)
 
     def _tell_step(self, at_s: float) -> None:
@@ -325,7 +327,13 @@ class Attempt:
             self._emit(FindingNoted(at_s=at_s, finding="platform-hang", text=text, attempt=self.number))
         settings = msgspec.structs.replace(hang_settings, world_size=self.world_size)
         self.watch, found = hang.observe(
-            self.watch, samples, at_s, settings, log_bytes=log_bytes, step=self.step
+            self.watch,
+            samples,
+            at_s,
+            settings,
+            log_bytes=log_bytes,
+            step=self.step,
+            first_step=self._first_step,
         )
         return found
 
@@ -340,7 +348,9 @@ class Attempt:
     def _outputs(self) -> list[Path]:
         """All output of the job so far, the oldest attempt first."""
         folders = sorted(self.folder.parent.parent.glob(f"attempt-*/{self.folder.name}"))
-        return [path for folder in folders for path in sorted(folder.iterdir()) if SOURCE.fullmatch(path.name)]
+        return [
+            path for folder in folders for path in sorted(folder.iterdir()) if SOURCE.fullmatch(path.name)
+        ]
 
     def _sample(self, rank: int, seen: Rank, at_s: float) -> RankSample:
         sample = seen.reader.sample(at_s, step=self.step)

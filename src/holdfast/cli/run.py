@@ -12,6 +12,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -44,6 +45,7 @@ from holdfast.model.state import Ended, Running, State
 from holdfast.observe.clock import JobClock
 from holdfast.parsers.commands import recognise
 
+ENVIRONMENT = "environment"  # beside the journal, while a detached job lives
 LOOK_S = 0.1
 FAULTS_TOLD_MAX = 20
 TICK_S = 1.0
@@ -82,6 +84,7 @@ class Supervisor:
         self.clock = JobClock()
         self._settings = settings
         self._console = console
+        self._env = env
         self._job = job
         self._machine = OneMachine()
         self.record = Recorder(job.journal_path, self.clock, console.tell)
@@ -112,10 +115,21 @@ class Supervisor:
             "settings": self._settings,
         }
         self.record.set_meta("job", msgspec.json.encode(facts))
+        if self._settings.detach:
+            self._keep_environment()
         submitted = JobSubmitted(
             at_s=self.clock(), job=self._job.name, workers=1, command=self._settings.command
         )
         return self._turn(lambda: self.controller.handle(submitted))
+
+    def _keep_environment(self) -> None:
+        """For restarts after an attach from another shell. It can hold secrets: for this user, while the job lives."""
+        try:
+            fd = os.open(self._job.path / ENVIRONMENT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "wb") as file:
+                file.write(b"\0".join(os.fsencode(f"{key}={value}") for key, value in self._env.items()))
+        except OSError as error:
+            self._console.tell(f"the environment cannot be kept for a later attach: {error}")
 
     def resume(self, state: State, not_before_s: float) -> int:
         self.controller.state = state
@@ -191,6 +205,8 @@ class Supervisor:
             self._watch(agent.channels())
             self._selector.select(LOOK_S)
         agent.close()
+        with suppress(OSError):
+            os.unlink(self._job.path / ENVIRONMENT)
         self.record.close()
         self._console.close()
         return ended.code
@@ -267,7 +283,7 @@ def attach_job(state_dir: str, name: str | None, *, quiet: bool = False) -> int:
             console.tell(f"{job.name} has ended: {state.phase.outcome}: {state.phase.reason}")
             return state.phase.code
         settings = msgspec.structs.replace(settings, quiet=quiet)
-        supervisor = Supervisor(settings, job, console, os.environ, facts)
+        supervisor = Supervisor(settings, job, console, _kept_environment(job, console), facts)
         supervisor.clock.not_before(last_s)
         return supervisor.resume(state, last_s)
 
@@ -290,6 +306,16 @@ def _replayed(job: JobDir) -> tuple[State, RunSettings, float, str]:
         return replay(rows, policy), settings, rows[-1][0] if rows else 0.0, str(facts["cwd"])
     finally:
         reader.close()
+
+
+def _kept_environment(job: JobDir, console: Console) -> Mapping[str, str]:
+    """That of the `holdfast run` which began the job."""
+    try:
+        pairs = (job.path / ENVIRONMENT).read_bytes().split(b"\0")
+    except OSError:
+        console.tell("the environment of the first start is not known: restarts are given this shell's")
+        return os.environ
+    return dict(os.fsdecode(pair).split("=", 1) for pair in pairs if b"=" in pair)
 
 
 def _job_folder(settings: RunSettings, at_s: float, console: Console) -> tuple[JobDir, JobLock, RunSettings]:

@@ -54,6 +54,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     blocked_s: float = 120.0  # an fsync of a large checkpoint stays in D with no counter moving
     running_s: float = 90.0  # a quiet evaluation on one rank looks the same
     start_s: float = 600.0  # before training has been learned
+    first_steps_s: float = (
+        60.0  # a step was made, too few to learn from, and nobody runs or waits on the outside
+    )
     silent_s: float = 1800.0  # the platforms' default
     exit_hang_s: float = 60.0
     exit_busy_factor: float = 10.0  # where a rank that lives on still runs: it may finish its work
@@ -131,11 +134,13 @@ def observe(
     *,
     log_bytes: int = 0,
     step: int | None = None,
+    first_step: int | None = None,
 ) -> tuple[Watch, Hang | None]:
     """One look, once a second. A hang is told once, and again only after the job has shown life.
 
     `samples`: one for each rank of the whole job (every worker), ended ones with state X or Z.
     `log_bytes`, `step`: of the job's own output, where ranks have none of their own or none were found.
+    `first_step`: the one that the output named first, so that fast steps before the first look count too.
     A call that does not go forward in time changes nothing.
     """
     if state.at_s is not None and at_s <= state.at_s:
@@ -143,7 +148,7 @@ def observe(
     if state.at_s is None or at_s - state.at_s > settings.watch_gap_s_max:
         return _watch_anew(state, samples, at_s, log_bytes, step), None
     tracks = {sample.rank: _follow(state.tracks.get(sample.rank), sample) for sample in samples}
-    steps = _new_steps(state, tracks, step)
+    steps = _new_steps(state, tracks, step, first_step)
     grew = _has_log_grown(state, tracks, log_bytes)
     marked_s = at_s if steps or grew else state.marked_s
     view = _look(tracks, at_s, marked_s, settings)
@@ -172,6 +177,8 @@ def quiet_limit_s(learned: Learned, settings: Settings, stretch: Stretch = "wait
     if stretch == "busy" or stretch == "unseen":
         return max(settings.silent_s, settings.quiet_factor * learned.still_s)
     if not _has_begun(learned, settings):
+        if stretch == "waiting" and learned.has_steps and learned.marks:
+            return settings.first_steps_s
         return settings.silent_s if stretch == "running" else settings.start_s
     floor_s = settings.floor_s if learned.has_steps else settings.floor_without_steps_s
     usual_s = learned.waiting_s
@@ -250,9 +257,9 @@ def _grew(before: float | None, now: float | None) -> float:
     return 0.0 if before is None or now is None else now - before
 
 
-def _new_steps(state: Watch, tracks: dict[int, RankTrack], step: int | None) -> int:
+def _new_steps(state: Watch, tracks: dict[int, RankTrack], step: int | None, first_step: int | None) -> int:
     """Steps made since the call before. A counter that falls (resumed, a new epoch) has moved too."""
-    pairs = [(state.step, step)]
+    pairs = [(state.step if state.step is not None or first_step == step else first_step, step)]
     pairs += [(before.last.step, track.last.step) for before, track in _pairs(state, tracks)]
     return min(max(_steps_between(*pair) for pair in pairs), MARKS_PER_CALL_MAX)
 

@@ -99,7 +99,7 @@ class AttemptStopped(Event, frozen=True, tag="attempt-stopped"):
 
 class HangFound(Event, frozen=True, tag="hang-found"):
     attempt: int
-    hang: str  # stopped, blocked-io, quiet, spinning, start-up, exit-hang, platform
+    hang: str  # a HangKind of model.samples: stopped, blocked-io, quiet, spinning, silent, exit-hang
     culprits: tuple[int, ...]
     reason: str
 
