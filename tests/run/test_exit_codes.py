@@ -16,7 +16,7 @@ def test_the_commands_own_code(place, script, code):
 def test_a_command_that_is_not_there(place):
     run = place.run("--", "no-such-command-here")
     assert run.code() == 127
-    assert "no-such-command-here" in run.err
+    assert "No such file or directory: no-such-command-here\n" in run.err
     assert "Traceback" not in run.err
 
 
@@ -25,7 +25,7 @@ def test_a_command_that_may_not_be_run(place):
     script.write_text("#!/bin/sh\n")
     run = place.run("--", script)
     assert run.code() == 126
-    assert "Permission denied" in run.err
+    assert f"Permission denied: {script}\n" in run.err
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,27 @@ def test_quiet_keeps_the_output_in_the_file(place):
     assert run.code() == 0
     assert run.out == ""
     assert (place.worker() / "stdout").read_text() == "hello\n"
+
+
+def test_a_working_folder_that_is_gone(place):
+    gone = place.path / "gone"
+    gone.mkdir()
+    run = place.run("--", "true", prefix=("sh", "-c", 'cd gone && rmdir ../gone && exec "$@"', "sh"))
+    assert run.code() == 2
+    assert "the working folder is gone" in run.err
+    assert "Traceback" not in run.err
+
+
+def test_what_is_no_program(place):
+    script = place.path / "script"
+    script.write_text("no interpreter named\n")
+    script.chmod(0o755)
+    run = place.run("--", script)
+    assert run.code() == 126
+    assert f"Exec format error: {script}\n" in run.err
+
+
+def test_a_command_that_is_not_there_is_not_tried_again(place):
+    run = place.run("--max-restarts", "5", "--unconditional-restart", "--", "no-such-command-here")
+    assert run.code() == 127
+    assert len(place.events("attempt-start-failed")) == 1

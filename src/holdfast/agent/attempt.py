@@ -180,7 +180,7 @@ class Attempt:
 
     def _not_started(self, fact: StartFailed, at_s: float) -> None:
         self.over = True
-        self.start_error = f"{os.strerror(fact.errno)} ({fact.error})"
+        self.start_error = fact.error
         code = NOT_FOUND if fact.errno == errno.ENOENT else NOT_RUNNABLE
         failed = AttemptStartFailed(
             at_s=at_s, attempt=self.number, worker=WORKER, code=code, reason=self.start_error

@@ -84,7 +84,7 @@ class Supervisor:
         self.clock = JobClock()
         self._settings = settings
         self._console = console
-        self._env = env
+        self._env, self._cwd = env, cwd
         self._job = job
         self._machine = OneMachine()
         self.record = Recorder(job.journal_path, self.clock, console.tell)
@@ -107,7 +107,7 @@ class Supervisor:
         facts = {
             "name": self._job.name,
             "command": self._settings.command,
-            "cwd": os.getcwd(),
+            "cwd": self._cwd,
             "host": socket.gethostname(),
             "version": __version__,
             "pid": os.getpid(),
@@ -252,13 +252,18 @@ def run_job(settings: RunSettings) -> int:
     console = Console(quiet=settings.quiet)
     clock = JobClock()
     try:
+        cwd = os.getcwd()
+    except OSError as error:
+        console.tell(f"the working folder is gone ({error.strerror}): go to one that exists")
+        return USAGE
+    try:
         job, lock, settings = _job_folder(settings, clock(), console)
     except (JobExists, JobInUse, ValueError) as error:
         console.tell(str(error))
         return USAGE
     settings = _with_launcher(settings)
     with lock:
-        supervisor = Supervisor(settings, job, console, os.environ, os.getcwd())
+        supervisor = Supervisor(settings, job, console, os.environ, cwd)
         console.tell(f"job {job.name}; its record: {job.path}")
         return supervisor.submit()
 

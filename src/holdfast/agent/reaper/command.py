@@ -53,6 +53,7 @@ def start(spec: Spec) -> tuple[int, int]:
 
 def _become_command(spec: Spec, error_fd: int, reaper: int) -> NoReturn:
     """In the child."""
+    what = spec.stdout
     try:
         os.setsid()
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -62,10 +63,13 @@ def _become_command(spec: Spec, error_fd: int, reaper: int) -> NoReturn:
             _reset(number)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _place_output(spec)
+        what = spec.cwd
         os.chdir(spec.cwd)
+        what = spec.argv[0]  # not the last place on PATH where it was looked for
         os.execvpe(spec.argv[0], spec.argv, spec.env)
     except OSError as error:
-        os.write(error_fd, f"{error.errno or errno.EIO} {error}".encode("utf-8", "replace"))
+        text = f"{error.errno or errno.EIO} {error.strerror}: {what}"
+        os.write(error_fd, text.encode("utf-8", "replace"))
     except BaseException as error:  # noqa: BLE001 - a forked child must end here, whatever happened
         os.write(error_fd, f"{errno.EINVAL} {error!r}".encode("utf-8", "replace"))
     os._exit(127)
