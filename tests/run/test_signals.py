@@ -97,3 +97,24 @@ def test_a_hangup_means_nothing_to_a_detached_run(place):
     run.signal(signal.SIGTERM)
     assert run.code() == 40 + signal.SIGTERM
     assert "SIGHUP" not in run.err
+
+
+def test_a_job_that_is_held_for_people_is_let_go(place):
+    run = place.shell("exit 3", "--keep-on-failure", "1000s").says("rung: fail")
+    assert run.process.poll() is None
+    run.signal(signal.SIGINT)
+    assert run.code() == 3
+    place.nothing_left()
+
+
+def test_a_stop_in_the_middle_of_a_recovery(place):
+    """The failed attempt is being ended, slowly: no new one is started."""
+    flags = ("--grace", "1s", "--max-restarts", "9", "--unconditional-restart")
+    script = STUBBORN.replace("os.fork()", 'print("step 1 loss 1", flush=True)').replace(
+        "while True: signal.pause()", "if os.fork(): os.kill(os.getpid(), 9)\nwhile True: signal.pause()"
+    )
+    run = place.python(script, *flags).says("rung: ")
+    run.signal(signal.SIGTERM)
+    assert run.code() in (143, 137)
+    assert len(place.events("attempt-started")) == 1
+    place.nothing_left()
