@@ -107,6 +107,7 @@ class Attempt:
         self.step: int | None = None
         self.started_s = clock()
         self.stopping = False
+        self.leave_behind = False  # what cannot be killed no longer holds up the next attempt
         self.over = False  # nothing of it is left
         self.watch = hang.start(learned)
         self.platform = platform_rule.Watch()
@@ -239,6 +240,10 @@ class Attempt:
         try:
             self.read_output(finish=True)
         finally:
+            if left and self.leave_behind:
+                text = f"processes {list(left)} cannot be killed and are left to end in the background"
+                self._emit(FindingNoted(at_s=at_s, finding="left-behind", text=text, attempt=self.number))
+                left = ()
             self.over = not left
             self._emit(AttemptStopped(at_s=at_s, attempt=self.number, left=left))
 

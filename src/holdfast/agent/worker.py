@@ -230,7 +230,18 @@ class WorkerAgent:
         if found is not None:
             self._confirm(attempt, found)
         self._answer_diagnosis()
+        self._stop_waiting(attempt)
         self._tend_standby(attempt)
+
+    def _stop_waiting(self, attempt: Attempt) -> None:
+        """An ending that lasts longer than a reschedule is to wait for is cut short, and what cannot even be
+        killed (state D) goes on in the background: it no longer counts as the attempt."""
+        wait_s, asked_s = self._settings.termination_wait_s, self._stopped_asked_s
+        if not wait_s or asked_s is None or attempt.over or self._clock() - asked_s < wait_s:
+            return
+        self._stopped_asked_s = None
+        attempt.running.kill(f"its ending took longer than {wait_s:.0f} s")
+        attempt.leave_behind = True
 
     def channels(self) -> list[int]:
         running = [self.attempt.running] if self.attempt else []
