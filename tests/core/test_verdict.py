@@ -252,7 +252,9 @@ def test_who_is_gone_without_a_word_comes_before_those_who_complain_of_it():
     verdict = first_verdict(Failure(exits=MISSED, errors=COMPLAINTS, command_code=1))
     assert (verdict.category, culprits(verdict)) == ("unknown", [2])
     assert verdict.title == "rank 2 ended with an unknown code; nothing says why"
-    killed = first_verdict(Failure(exits=MISSED, errors=COMPLAINTS, oom=("the kernel killed pid 1002 (python)",)))
+    killed = first_verdict(
+        Failure(exits=MISSED, errors=COMPLAINTS, oom=("the kernel killed pid 1002 (python)",))
+    )
     assert (killed.category, culprits(killed)) == ("host_oom", [2])
 
 

@@ -125,7 +125,9 @@ class Supervisor:
     def _keep_environment(self) -> None:
         """For restarts after an attach from another shell. It can hold secrets: for this user, while the job lives."""
         try:
-            fd = os.open(self._job.path / ENVIRONMENT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            fd = os.open(
+                self._job.path / ENVIRONMENT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+            )
             with os.fdopen(fd, "wb") as file:
                 file.write(b"\0".join(os.fsencode(f"{key}={value}") for key, value in self._env.items()))
         except OSError as error:
@@ -185,7 +187,9 @@ class Supervisor:
             if self._faults <= FAULTS_TOLD_MAX:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 place = f"{Path(where.filename).name}, line {where.lineno}"
-                self._console.tell(f"a fault in Holdfast itself, which goes on: {error!r} ({place}); please report it")
+                self._console.tell(
+                    f"a fault in Holdfast itself, which goes on: {error!r} ({place}); please report it"
+                )
             time.sleep(LOOK_S)  # not a loop that turns on the spot
 
     def _watch(self, channels: list[int]) -> None:

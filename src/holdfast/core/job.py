@@ -190,7 +190,9 @@ def _has_failed_rank(state: State) -> bool:
 def _with_the_commands_own_code(state: State, phase: Finishing, event: WorkerExited) -> Decision:
     """A command that ends by itself while being ended says best what `holdfast run` should exit with."""
     own = recovery.exit_code(event.code)
-    if phase.outcome == "succeeded" or (phase.outcome == "failed" and (event.code <= 0 or event.code == 128 + SIGTERM)):
+    if phase.outcome == "succeeded" or (
+        phase.outcome == "failed" and (event.code <= 0 or event.code == 128 + SIGTERM)
+    ):
         return Decision(state)
     return Decision(State(state.job, replace(phase, code=own)))
 
@@ -223,7 +225,9 @@ def _open(job: Job, phase: Running, fault: AnyFault, at_s: float) -> Decision:
     """Opens an incident, or goes on with the one that this same attempt already has."""
     why = _words(fault)
     if job.incident is not None and job.incident.attempt == job.attempt:
-        job = _with_fault(replace(job, incident=replace(job.incident, rung="", verdict=None, faults=())), fault)
+        job = _with_fault(
+            replace(job, incident=replace(job.incident, rung="", verdict=None, faults=())), fault
+        )
     else:
         job = _with_new_incident(job, fault, at_s)
     diagnosing = Diagnosing(since_s=at_s, finished=phase.finished)
@@ -275,7 +279,9 @@ def _on_device(state: State, event: DeviceFaulted, policy: Policy) -> Decision:
     if isinstance(phase, New | Ended | Finishing | Holding) or device in job.to_heal:
         return Decision(state)
     if all(worker.node != event.node for worker in job.workers):
-        return Decision(state, why=f"device {event.device} of {event.node} reports {event.code}; no worker runs there")
+        return Decision(
+            state, why=f"device {event.device} of {event.node} reports {event.code}; no worker runs there"
+        )
     if isinstance(phase, Diagnosing) and _is_known(job, device):
         return Decision(state)  # one fault, reported more than once
     job, fault = ladder.note_device(job, device, event.at_s, policy)
@@ -365,7 +371,11 @@ def _on_isolated(state: State, node: str, at_s: float) -> Decision:
         return Decision(state)
     rest = tuple(name for name in job.to_isolate if name != node)
     job = replace(job, to_isolate=rest, isolated=tuple(dict.fromkeys((*job.isolated, node))))
-    return recovery.advance(job, at_s) if isinstance(state.phase, Isolating) else Decision(State(job, state.phase))
+    return (
+        recovery.advance(job, at_s)
+        if isinstance(state.phase, Isolating)
+        else Decision(State(job, state.phase))
+    )
 
 
 # Recovery ------------------------------------------------------------------------------------------------
@@ -489,7 +499,9 @@ def _on_tick(state: State, event: Tick, policy: Policy) -> Decision:
         case Placing(since_s=since_s):
             late = at_s - since_s > policy.place_wait_s
             reason = f"no answer for {policy.place_wait_s:.0f} s"
-            return _on_no_place(state, state.job.attempt + 1, reason, at_s, policy) if late else Decision(state)
+            return (
+                _on_no_place(state, state.job.attempt + 1, reason, at_s, policy) if late else Decision(state)
+            )
         case Waiting() as phase:
             return _still_waiting(state, phase, at_s, policy)
         case Healing() as phase:

@@ -142,7 +142,9 @@ def _away_from(job: Job, policy: Policy, bad: tuple[str, ...]) -> Chosen:
     rescheduling = _is_rescheduling(_incident(job))
     if policy.replace_workers is not None and not rescheduling and not _incident(job).replacement_failed:
         if job.replacements + len(moved) <= policy.replace_workers:
-            job = replace(job, replacements=job.replacements + len(moved), to_isolate=_joined(job.to_isolate, bad))
+            job = replace(
+                job, replacements=job.replacements + len(moved), to_isolate=_joined(job.to_isolate, bad)
+            )
             why = f"{reason}: isolate {_names(bad)}, replace worker {_names(moved)}, keep the others"
             return _chosen(_unplaced(job, moved), "replace-worker", why, isolate=bad)
         reason += f"; all {policy.replace_workers} replacements are spent"
@@ -169,7 +171,9 @@ def _what_is_wrong_with(incident: Incident, bad: tuple[str, ...]) -> str:
             return f"{fault.node} is lost ({fault.reason})"
         if isinstance(fault, DeviceFault) and fault.device.node in bad and _is_bad(fault):
             where = fault.device
-            return f"device {where.device} of {where.node} ({where.code}) did not heal, or came back too often"
+            return (
+                f"device {where.device} of {where.node} ({where.code}) did not heal, or came back too often"
+            )
     return f"{_names(bad)} cannot be used"
 
 
@@ -189,7 +193,9 @@ def _in_place(job: Job, policy: Policy, device: Device) -> Chosen:
 def _for_a_software_fault(job: Job, policy: Policy) -> Chosen:
     faults = _incident(job).faults
     first = faults[0]
-    if isinstance(first, HangFault) and not policy.hang_restart:  # who hung has died since: that can be acted on
+    if (
+        isinstance(first, HangFault) and not policy.hang_restart
+    ):  # who hung has died since: that can be acted on
         first = next((fault for fault in faults if isinstance(fault, ExitFault)), first)
     match first:
         case StartFault(reason=reason):
@@ -206,7 +212,9 @@ def _after_a_hang(job: Job, policy: Policy, reason: str) -> Chosen:
     if not policy.hang_restart:
         return _chosen(job, "notify", f"hung ({reason}); hang restart is off (--hang-restart)")
     if job.hangs_in_a_row >= policy.hangs_in_a_row_max:
-        return fail(job, f"hung again ({reason}) after {job.hangs_in_a_row} hang restarts in a row without progress")
+        return fail(
+            job, f"hung again ({reason}) after {job.hangs_in_a_row} hang restarts in a row without progress"
+        )
     job = replace(job, hangs_in_a_row=job.hangs_in_a_row + 1)
     return _chosen(job, "hang-restart", f"hung ({reason}): start again in the same workers")
 
@@ -219,7 +227,9 @@ def _after_an_exit(job: Job, policy: Policy, fault: ExitFault) -> Chosen:
     same = bool(incident.problem) and incident.problem == job.problem
     if same and job.problems_in_a_row >= policy.same_problem_in_a_row_max:
         times = job.problems_in_a_row + 1
-        return fail(job, f"{what}: the same problem {times} times in a row without progress: the code is at fault")
+        return fail(
+            job, f"{what}: the same problem {times} times in a row without progress: the code is at fault"
+        )
     if same and incident.user_code and job.problem_step == job.step and not policy.unconditional_restart:
         return fail(job, f"{what}: the same error in the training code twice at step {job.step}")
     row = job.problems_in_a_row + 1 if same else 1

@@ -212,7 +212,9 @@ def _stop_order(job: Job, reason: str) -> StopAttempt:
 
 def _isolate_orders(job: Job) -> tuple[AnyOrder, ...]:
     number = job.incident.number if job.incident else 0
-    return tuple(IsolateNode(incident=number, node=node, reason=f"incident {number}") for node in job.to_isolate)
+    return tuple(
+        IsolateNode(incident=number, node=node, reason=f"incident {number}") for node in job.to_isolate
+    )
 
 
 def _heal_orders(job: Job) -> tuple[AnyOrder, ...]:

@@ -85,4 +85,6 @@ class EndJob(Order, frozen=True, tag="end-job"):
     reason: str
 
 
-AnyOrder = PlaceWorkers | StartAttempt | StopAttempt | HealDevice | IsolateNode | Diagnose | TellPeople | EndJob
+AnyOrder = (
+    PlaceWorkers | StartAttempt | StopAttempt | HealDevice | IsolateNode | Diagnose | TellPeople | EndJob
+)

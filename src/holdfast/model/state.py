@@ -168,7 +168,17 @@ class Ended(Struct, frozen=True, tag="ended"):
 
 
 AnyPhase = (
-    New | Placing | Waiting | Running | Diagnosing | Isolating | Stopping | Healing | Holding | Finishing | Ended
+    New
+    | Placing
+    | Waiting
+    | Running
+    | Diagnosing
+    | Isolating
+    | Stopping
+    | Healing
+    | Holding
+    | Finishing
+    | Ended
 )
 
 
