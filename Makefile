@@ -17,6 +17,7 @@ setup: $(READY)
 
 check: $(READY)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
