@@ -1,5 +1,6 @@
 """For all tests: golden files, and a check that no child process is left behind."""
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,16 @@ GOLDEN = Path(__file__).parent / "golden"
 CHILD_ENDS_S = 5.0
 # Python's own: multiprocessing starts it once and keeps it until the end.
 HOUSEKEEPERS = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
+
+
+def pytest_configure() -> None:
+    """A shell's background jobs begin with SIGINT and SIGQUIT ignored, under nohup SIGHUP too, and children
+    inherit that: the tests' processes are to begin as they would at a prompt."""
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -99,6 +99,14 @@ def test_a_hangup_means_nothing_to_a_detached_run(place):
     assert "SIGHUP" not in run.err
 
 
+def test_a_hangup_means_nothing_under_nohup(place):
+    run = place.python(POLITE, prefix=("nohup",)).prints("ready")
+    run.signal(signal.SIGHUP)
+    run.signal(signal.SIGTERM)
+    assert run.code() == 40 + signal.SIGTERM
+    assert "SIGHUP" not in run.err
+
+
 def test_a_job_that_is_held_for_people_is_let_go(place):
     run = place.shell("exit 3", "--keep-on-failure", "1000s").says("rung: fail")
     assert run.process.poll() is None

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from holdfast import __version__
+from holdfast.cli.plain_log import printed
 from holdfast.cli.record import (
     Record,
     RecordUnreadable,
@@ -20,7 +21,7 @@ from holdfast.cli.record import (
     supervisor,
 )
 from holdfast.cli.times import length, stamp
-from holdfast.core.story import IncidentStory, Line, Summary, verdict_words
+from holdfast.core.story import IncidentStory, Summary, verdict_words
 
 RANKS_SHOWN_MAX = 16
 FAILED = 1
@@ -99,11 +100,6 @@ def header(summary: Summary) -> list[str]:
         f"reschedules caused by hardware: {summary.hardware_reschedules}",
         "",
     ]
-
-
-def printed(line: Line) -> str:
-    """One line, whatever a log's text may carry."""
-    return f"{stamp(line.at_s)} {' '.join(line.text.split())}"
 
 
 def unsupervised(record: Record) -> str:

@@ -21,11 +21,13 @@ import msgspec
 from holdfast import __version__
 from holdfast.agent.worker import WorkerAgent
 from holdfast.cli.console import Console
-from holdfast.controller.loop import Controller, replay
+from holdfast.cli.plain_log import PlainLog
+from holdfast.controller.loop import Controller, decisions, replay
 from holdfast.core.decision import Decision
 from holdfast.engines.local import LocalEngine
 from holdfast.journal.jobdir import JobDir, JobExists, JobInUse, JobLock, StateDir, StateUnwritable
 from holdfast.journal.recorder import Recorder
+from holdfast.journal.rows import RawEntry
 from holdfast.journal.store import JournalUnusable, NewerJournal, open_reader
 from holdfast.model.events import AnyEvent, ControllerResumed, JobSubmitted, StopRequested, Tick
 from holdfast.model.orders import (
@@ -39,7 +41,6 @@ from holdfast.model.orders import (
     StopAttempt,
     TellPeople,
 )
-from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import Ended, Running, State
 from holdfast.observe.clock import JobClock
@@ -88,6 +89,7 @@ class Supervisor:
         self._job = job
         self._machine = OneMachine()
         self.record = Recorder(job.journal_path, self.clock, console.tell)
+        self.plain_log = PlainLog(job.path, settings.policy)
         self.controller = Controller(settings.policy, self.record, self._machine, self._on_decision)
         emit = self.controller.handle
         self._machine.engine = LocalEngine(socket.gethostname(), self.clock, emit)
@@ -133,7 +135,11 @@ class Supervisor:
         except OSError as error:
             self._console.tell(f"the environment cannot be kept for a later attach: {error}")
 
-    def resume(self, state: State, not_before_s: float) -> int:
+    def resume(self, state: State, rows: list[RawEntry]) -> int:
+        """Goes on from `state`, which is what `rows` come to."""
+        self.clock.not_before(rows[-1][0] if rows else 0.0)
+        for event, decision in decisions(rows, self._settings.policy):
+            self.plain_log.remember(event, decision)
         self.controller.state = state
         if state.job.attempt:
             self._machine.agent.resume(state.job.attempt)
@@ -142,7 +148,7 @@ class Supervisor:
 
     def _turn(self, begin: Callable[[], None]) -> int:
         woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        before = {number: signal.signal(number, self._on_signal) for number in (*STOP_SIGNALS, *PASSED_ON)}
+        before = {number: signal.signal(number, self._on_signal) for number in _signals_to_heed()}
         old_wake = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         self._selector.register(woken, selectors.EVENT_READ)
         try:
@@ -249,6 +255,7 @@ class Supervisor:
 
     def _on_decision(self, event: AnyEvent, decision: Decision) -> None:
         self._console.decided(event, decision)
+        self.plain_log.decided(event, decision)
 
 
 def run_job(settings: RunSettings) -> int:
@@ -276,25 +283,28 @@ def attach_job(state_dir: str, name: str | None, *, quiet: bool = False) -> int:
     """Takes up a job whose Holdfast is gone, by its journal. Returns what `run` would have."""
     console = Console(quiet=quiet)
     jobs = StateDir(Path(state_dir))
+    if name is None and not jobs.jobs():
+        console.tell(f"there is no job in {state_dir}")
+        return USAGE
     try:
         job = jobs.job(name) if name else jobs.jobs()[0]
         lock = job.lock()
     except (LookupError, JobInUse, OSError) as error:
-        console.tell(str(error) or f"no job in {state_dir}")
+        console.tell(str(error))
         return USAGE
     with lock:
         try:
-            state, settings, last_s, facts = _replayed(job)
-        except (NewerJournal, JournalUnusable, msgspec.MsgspecError) as error:
+            settings, cwd, rows = _recorded(job)
+        except (NewerJournal, JournalUnusable, msgspec.MsgspecError, KeyError) as error:
             console.tell(f"the journal of {job.name} cannot be read: {error}")
             return USAGE
+        state = replay(rows, settings.policy)
         if isinstance(state.phase, Ended):
             console.tell(f"{job.name} has ended: {state.phase.outcome}: {state.phase.reason}")
             return state.phase.code
         settings = msgspec.structs.replace(settings, quiet=quiet)
-        supervisor = Supervisor(settings, job, console, _kept_environment(job, console), facts)
-        supervisor.clock.not_before(last_s)
-        return supervisor.resume(state, last_s)
+        supervisor = Supervisor(settings, job, console, _kept_environment(job, console), cwd)
+        return supervisor.resume(state, rows)
 
 
 def _with_launcher(settings: RunSettings) -> RunSettings:
@@ -305,14 +315,13 @@ def _with_launcher(settings: RunSettings) -> RunSettings:
     return msgspec.structs.replace(settings, policy=policy)
 
 
-def _replayed(job: JobDir) -> tuple[State, RunSettings, float, str]:
+def _recorded(job: JobDir) -> tuple[RunSettings, str, list[RawEntry]]:
+    """How the job was started, in which folder, and all that has been written down since."""
     reader = open_reader(job.journal_path)
     try:
-        policy = msgspec.json.decode(reader.meta("policy") or b"{}", type=Policy)
         facts = msgspec.json.decode(reader.meta("job") or b"{}")
         settings = msgspec.convert(facts["settings"], RunSettings)
-        rows = list(reader.read_raw())
-        return replay(rows, policy), settings, rows[-1][0] if rows else 0.0, str(facts["cwd"])
+        return settings, str(facts["cwd"]), list(reader.read_raw())
     finally:
         reader.close()
 
@@ -341,6 +350,12 @@ def _job_folder(settings: RunSettings, at_s: float, console: Console) -> tuple[J
         except StateUnwritable as error:
             console.tell(f"{error}; trying another place for the record, the training starts all the same")
     raise ValueError(f"no folder can be written for the job's output: tried {', '.join(map(str, places))}")
+
+
+def _signals_to_heed() -> tuple[signal.Signals, ...]:
+    """All that end a job or are passed on; not SIGHUP where it is ignored from the start, as under nohup."""
+    heeded = (*STOP_SIGNALS, *PASSED_ON)
+    return tuple(one for one in heeded if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN)
 
 
 def _drain(woken: int) -> None:
