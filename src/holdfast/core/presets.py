@@ -271,7 +271,7 @@ def _modelarts(told: _Told) -> Preset:
         "replace_workers": told.whole("fault-tolerance/pod-retry-num"),
     }
     wait_s = told.number("MA_FAILOVER_TERMINATION_GRACE_PERIOD_SECONDS")
-    only_alarms = "has no counterpart: Holdfast learns the length of a step by itself"
+    only_alarms = "not translated: slow steps are not watched yet"
     notes = _notes(told, {"PERF_BASELINE_SKIP_STEPS": only_alarms, "PERF_BASELINE_STEPS": only_alarms})
     if fields["unconditional_restart"] and fields["max_restarts"] is None:
         notes.append("job-unconditional-retry restarts nothing unless job-retry-num is given too")
@@ -316,8 +316,8 @@ def _aistudio(told: _Told) -> Preset:
     notes = _notes(
         told,
         {
-            "slowdown-detection": "a slow step is a line in the log here as there, and needs no switch",
-            "slowdown-threshold": "not translated: the platform's rule is kept at its ratio of 0.8",
+            "slowdown-detection": "not translated: slow steps are not watched yet",
+            "slowdown-threshold": "not translated: slow steps are not watched yet",
         },
     )
     if on and restarts is None:
