@@ -76,7 +76,7 @@ def test_a_policy_also_sets_what_stands_beside_the_ladder():
     assert settled.run.platform_hang_min == 7
     assert settled.run.policy == Policy(max_restarts=3)
     assert len(settled.notes) == 1
-    assert "PERF_BASELINE_STEPS: has no counterpart" in settled.notes[0]
+    assert "PERF_BASELINE_STEPS: not translated" in settled.notes[0]
 
 
 @pytest.mark.parametrize(
