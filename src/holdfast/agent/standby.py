@@ -14,7 +14,6 @@ from holdfast.agent.launch import (
     AnyFact,
     CommandGone,
     LaunchSpec,
-    RankFound,
     ReaperLost,
     Running,
     StartFailed,
@@ -47,10 +46,6 @@ class Standby:
             isinstance(fact, CommandGone | StartFailed | ReaperLost) for fact in new
         )
         self.over = self.over or any(isinstance(fact, StartFailed | ReaperLost | Stopped) for fact in new)
-
-    @property
-    def ranks(self) -> int:
-        return sum(isinstance(fact, RankFound) for fact in self.facts)
 
     def take(self, env: Mapping[str, str]) -> tuple[Running, list[AnyFact]]:
         """Opens the gate. `env`: what is known only now, the counters."""

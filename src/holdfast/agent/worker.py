@@ -12,7 +12,7 @@ from pathlib import Path
 from holdfast.agent.attempt import WORKER, Attempt
 from holdfast.agent.environment import Given, Names, environment, free_port, is_old_torch
 from holdfast.agent.evidence import collect_stacks, diagnosis, diagnosis_of_no_start
-from holdfast.agent.launch import LaunchSpec, attach, launch
+from holdfast.agent.launch import LaunchSpec, Running, attach, launch
 from holdfast.agent.standby import GATE, Standby, gated, imports_to_repeat
 from holdfast.core import hang, platform_rule
 from holdfast.model.events import (
@@ -86,16 +86,7 @@ class WorkerAgent:
     def resume(self, number: int) -> None:
         """Takes up an attempt that another process started: its facts are told again from the first."""
         folder = self._worker_dir(number)
-        self.attempt = Attempt(
-            number,
-            attach(folder),
-            self._clock,
-            self._emit,
-            self._echo,
-            self._learned,
-            from_end=True,
-            ranks_return=self._ranks_return,
-        )
+        self._take_up(number, attach(folder), from_end=True)
 
     def _start(self, order: StartAttempt) -> None:
         if self.attempt is not None and self.attempt.number >= order.attempt:
@@ -130,23 +121,23 @@ class WorkerAgent:
             return
         if number == 1:
             self._note_environment(given)
-        self._take_up(
-            number,
-            Attempt(
-                number,
-                running,
-                self._clock,
-                self._emit,
-                self._echo,
-                self._learned,
-                ranks_return=self._ranks_return,
-            ),
-        )
+        self._take_up(number, running)
 
-    def _take_up(self, number: int, attempt: Attempt) -> None:
-        self.attempt = attempt
+    def _take_up(self, number: int, running: Running, *, from_end: bool = False) -> Attempt:
+        """What runs there is the attempt from now on. `from_end`: its output so far was followed before."""
+        self.attempt = Attempt(
+            number,
+            running,
+            self._clock,
+            self._emit,
+            self._echo,
+            self._learned,
+            from_end=from_end,
+            ranks_return=self._ranks_return,
+        )
         self._diagnose = None
         self._stopped_asked_s = None
+        return self.attempt
 
     def _spec(self, folder: Path, env: Mapping[str, str], gate: str = "") -> LaunchSpec:
         return LaunchSpec(
@@ -324,16 +315,7 @@ class WorkerAgent:
         if self._settings.detach:
             standby.running.detach()  # as a standby it would not have outlived Holdfast
         running, facts = standby.take(counters)
-        attempt = Attempt(
-            number,
-            running,
-            self._clock,
-            self._emit,
-            self._echo,
-            self._learned,
-            ranks_return=self._ranks_return,
-        )
-        self._take_up(number, attempt)
+        attempt = self._take_up(number, running)
         attempt.hear(facts[1:])  # its first fact, Started, was the standby's; Released is the attempt's
         return True
 
