@@ -1,0 +1,80 @@
+"""What a search of logs gives: where which signature was seen, by whom, when; and what else a log tells."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+
+class Writer(Struct, frozen=True, kw_only=True):
+    """Who wrote a line, as far as the line and its file's name tell. None: not known.
+
+    `local_rank`: a rank within its worker, where only that is known ("[default3]:"). `device`: a GPU's index as
+    NCCL prints it, or a PCI address. `stamp_s`: when, in seconds since the epoch by the writer's own clock; a
+    stamp without date or zone is taken as UTC, one since boot (`[ 12.3]`) is `uptime_s`.
+    """
+
+    rank: int | None = None
+    local_rank: int | None = None
+    worker: int | None = None
+    host: str | None = None
+    device: str | None = None
+    pid: int | None = None
+    stamp_s: float | None = None
+    uptime_s: float | None = None
+
+
+NOBODY = Writer()
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """One log that was read. `name`: as people know it, relative to what they named; a member of an archive is
+    "logs.tar.gz/worker-0/rank-1.log". `writer`: what the file's name tells. Offsets are bytes of the text.
+
+    `last_step_offset`: where the last line of training progress begins; None: none in the part that was looked at.
+    `tail`: its last lines, without prefixes' colours, at most 40.
+    """
+
+    name: str
+    size_bytes: int = 0
+    writer: Writer = NOBODY
+    last_step_offset: int | None = None
+    tail: tuple[str, ...] = ()
+
+
+class Sighting(Struct, frozen=True, kw_only=True):
+    """A signature seen on one line. `source`: index of the Source. `line` counts from 1.
+
+    `count`: how often the same text (numbers aside) stood in this source; this is the first. `last_offset`: of
+    the last of them. `frame`: the user's own line in the traceback that this line ends ("train.py:88 main"),
+    `error_type`: its exception. `record`: further lines that belong to it.
+    """
+
+    signature: str
+    category: str
+    source: int
+    offset: int
+    line: int
+    text: str
+    captures: Mapping[str, str] = {}
+    writer: Writer = NOBODY
+    count: int = 1
+    last_offset: int = 0
+    frame: str = ""
+    error_type: str = ""
+    record: tuple[str, ...] = ()
+
+
+class Skipped(Struct, frozen=True, kw_only=True):
+    """Something that was not read, or not to its end, and why, in words for people."""
+
+    name: str
+    why: str
+
+
+class Search(Struct, frozen=True, kw_only=True):
+    """Everything found in one go. `sightings`: by source and offset."""
+
+    sources: tuple[Source, ...] = ()
+    sightings: tuple[Sighting, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    bytes_read: int = 0

@@ -1,0 +1,61 @@
+"""What a signature is: one known line of a log, what it means, and how it relates to others. No behaviour."""
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+Role: TypeAlias = Literal["cause", "symptom", "context", "end-ok"]
+Severity: TypeAlias = Literal["fatal", "error", "warning", "info"]
+Area: TypeAlias = Literal["worker", "kernel", "scheduler", "npu", "fabric", "tool"]
+
+
+class Words(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same text in both languages. `{name}` stands for what the pattern captured under that name."""
+
+    en: str
+    zh: str
+
+
+class Signature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    r"""One known line.
+
+    `category`: of the taxonomy; `{name}` in it is filled from a capture: "xid_{xid}".
+    `pattern`: a Python regular expression, searched in one line without its line end and colours; the subset
+        that both engines know, so `(?i)`, `(?:...)`, `(?P<name>...)`, `\b`, `^` and `$`; lookarounds too, but they
+        make the fast engine report more lines than match. Names with a meaning: rank, ranks, host, peer, device
+        (PCI address or index), pid, seq, op, bytes, ms, code, file, module, port, name.
+    `role`: cause, can be the first error; symptom, is the first error only when nothing explains it; context, never
+        is (it serves reasoning and exoneration); end-ok, the work was done.
+    `severity`: fatal and error end a job; a warning does only where nothing worse is seen and the job died.
+    `explained_by`, `explains`: edges. "#id" of a signature, a category, a class of the taxonomy ("hardware"), or
+        "*" (any cause). A sighting that another, not later one explains is not the first error.
+    `rank_from`: whose rank the culprit is: "line" (who wrote it), "capture" (the pattern's rank: somebody else's),
+        "none".
+    `weight`: 0..1, how sure the category is when only this is seen.
+    `action`: of the taxonomy; empty: the category's usual one.
+    `matches`, `misses`: whole lines that it must, and must not, match.
+    """
+
+    id: str
+    category: str
+    pattern: str
+    role: Role = "cause"
+    severity: Severity = "error"
+    area: Area = "worker"
+    weight: float = 0.9
+    explained_by: tuple[str, ...] = ()
+    explains: tuple[str, ...] = ()
+    rank_from: Literal["line", "capture", "none"] = "line"
+    action: str = ""
+    title: Words
+    explanation: Words
+    advice: Words
+    source: str
+    matches: tuple[str, ...]
+    misses: tuple[str, ...] = ()
+
+
+class SignatureFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One TOML file: [[signature]] tables."""
+
+    signature: tuple[Signature, ...] = ()
