@@ -1,0 +1,73 @@
+"""What a diagnosis of logs comes to, in both languages: the JSON answer and the report are made from it. No behaviour."""
+
+from msgspec import Struct
+
+from holdfast.model.signatures import Words
+from holdfast.model.verdicts import Culprit
+
+
+class FirstError(Struct, frozen=True, kw_only=True):
+    """The line that everything else follows from. `file`: the name of its Source; `line` counts from 1.
+
+    `at_s`: when, in seconds since the epoch; None where nothing tells. `before`, `after`: the lines around it, in
+    their order, at most three each. `frame`: the user's own line of code behind it. `source`, `offset`: where it
+    stands among the sources of the Search, for whoever reads the lines around it.
+    """
+
+    file: str
+    line: int | None
+    text: str
+    at_s: float | None = None
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    frame: str = ""
+    source: int | None = None
+    offset: int = 0
+
+
+class Fact(Struct, frozen=True, kw_only=True):
+    """One thing seen and what it means. `count`: how often it stood there; `ranks`: who saw it, where known."""
+
+    file: str
+    line: int | None
+    text: str
+    says: Words
+    signature: str = ""
+    at_s: float | None = None
+    count: int = 1
+    ranks: tuple[int, ...] = ()
+
+
+class Other(Struct, frozen=True, kw_only=True):
+    """What else it may have been. `title` empty: the category alone is shown."""
+
+    category: str
+    confidence: float
+    title: Words | None = None
+
+
+class Diagnosis(Struct, frozen=True, kw_only=True):
+    """Why a job stopped, or that nothing was wrong ("none"), or that nothing tells ("unknown").
+
+    `confidence`: 0..1, how often a verdict said with it is right. `action`: of the taxonomy. `culprits`: the
+    likeliest first; `culprits_left_out`: further ones that are not listed. `evidence`: the most telling first.
+    `decided_by`: which source decided about a device fault; `disagree`: what speaks against the verdict.
+    `not_found`: what one would have wished to read and was not given.
+    """
+
+    category: str
+    class_: str
+    confidence: float
+    title: Words
+    explanation: Words
+    advice: Words
+    action: str = "unknown"
+    culprits: tuple[Culprit, ...] = ()
+    culprits_left_out: int = 0
+    first_error: FirstError | None = None
+    evidence: tuple[Fact, ...] = ()
+    also: tuple[Other, ...] = ()
+    decided_by: Words | None = None
+    disagree: tuple[Words, ...] = ()
+    notes: tuple[Words, ...] = ()
+    not_found: tuple[Words, ...] = ()
