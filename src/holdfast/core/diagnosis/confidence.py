@@ -1,0 +1,49 @@
+"""How sure a diagnosis is, as a probability that its category is right. Pure."""
+
+from holdfast.core.diagnosis.choose import Choice
+from holdfast.core.diagnosis.clues import Clue
+from holdfast.model.diagnoses import Other
+
+FOLLOWERS = 0.7  # doubt that is left when other lines follow from the cause, as they should
+RIVAL = 0.85  # for each other cause that nothing explains
+WITHOUT_DEATH = 0.9
+WEAK = 0.7  # a complaint or a warning taken for want of a cause; a fault that training outlived
+RIVALS_MAX = 3
+CONFIDENCE_MAX = 0.98
+
+
+def confidence(choice: Choice) -> float:
+    """0 where there is no root."""
+    root = choice.root
+    if root is None:
+        return 0.0
+    sure = root.signature.weight
+    if choice.followers:
+        sure = 1.0 - (1.0 - sure) * FOLLOWERS
+    sure *= RIVAL ** min(RIVALS_MAX, len({rival.category for rival in choice.rivals}))
+    if is_weak(root):
+        sure *= WEAK
+    return round(min(sure, CONFIDENCE_MAX), 2)
+
+
+def is_weak(root: Clue) -> bool:
+    return (
+        root.signature.role != "cause"
+        and not root.is_traceback
+        or root.survived
+        or (root.signature.severity == "warning")
+    )
+
+
+def others(choice: Choice) -> tuple[Other, ...]:
+    """The other categories that nothing explains, the surest first; what is left to them is shared by weight."""
+    root = choice.root
+    weights: dict[str, float] = {}
+    for rival in choice.rivals:
+        weights[rival.category] = max(weights.get(rival.category, 0.0), rival.signature.weight)
+    if root is None or not weights:
+        return ()
+    left = 1.0 - confidence(choice)
+    whole = sum(weights.values())
+    shares = sorted(((weight / whole * left, name) for name, weight in weights.items()), reverse=True)
+    return tuple(Other(category=name, confidence=round(share, 2)) for share, name in shares[:4])

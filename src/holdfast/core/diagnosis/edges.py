@@ -1,0 +1,44 @@
+"""Which sighting explains which: the edges that signatures declare, laid over what was seen."""
+
+from collections.abc import Sequence
+
+from holdfast.core.diagnosis.clues import Clue, is_before, is_much_later
+
+ANY_CAUSE = "*"
+
+
+def names(edge: str, clue: Clue) -> bool:
+    """Whether the edge speaks of this clue: "#id", a category, a class, or "*" for any cause."""
+    if edge == ANY_CAUSE:
+        return clue.signature.role == "cause" and ANY_CAUSE not in clue.signature.explained_by
+    if edge.startswith("#"):
+        return clue.signature.id == edge[1:]
+    return edge in (clue.category, clue.class_) or (edge == "xid_N" and clue.category.startswith("xid_"))
+
+
+def explains(cause: Clue, effect: Clue) -> bool:
+    """Whether cause accounts for effect.
+
+    The order of lines counts only where both could explain each other: what a process writes to its output
+    arrives later than what it writes as an error, however early it was written.
+    """
+    if cause is effect or cause.signature.id == effect.signature.id or is_much_later(cause, effect):
+        return False
+    if not _declared(cause, effect):
+        return False
+    if _declared(effect, cause):
+        return is_before(cause, effect) is True
+    return True
+
+
+def explainers(effect: Clue, among: Sequence[Clue]) -> list[Clue]:
+    return [cause for cause in among if explains(cause, effect)]
+
+
+def _declared(cause: Clue, effect: Clue) -> bool:
+    by = effect.signature.explained_by
+    if not by and effect.signature.role == "symptom":
+        by = (ANY_CAUSE,)
+    return any(names(edge, cause) for edge in by) or any(
+        names(edge, effect) for edge in cause.signature.explains
+    )

@@ -1,0 +1,153 @@
+"""The diagnosis of a job from what was found in its logs. Pure; whatever it is given, one diagnosis comes back."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from holdfast.core.categories import KINDS
+from holdfast.core.diagnosis.blame import culprits
+from holdfast.core.diagnosis.choose import Choice, choose
+from holdfast.core.diagnosis.clues import Clue, class_of, clues
+from holdfast.core.diagnosis.confidence import confidence, others
+from holdfast.core.diagnosis.telling import telling_lines
+from holdfast.model.diagnoses import Diagnosis, Line, Proof
+from holdfast.model.sightings import Search, Sighting
+from holdfast.model.signatures import Signature, Words
+
+EVIDENCE_MAX = 16
+FIELD = re.compile(r"\{(\w+)\}")
+
+UNKNOWN_TITLE = Words(en="the job failed, and nothing known explains it", zh="作业失败,现有知识无法解释原因")
+UNKNOWN_EXPLANATION = Words(
+    en="No known error was found. The most telling lines are given as evidence.",
+    zh="未发现已知的错误。最有提示作用的日志行已列为证据。",
+)
+UNKNOWN_ADVICE = Words(
+    en="Read the lines given. Add what is missing: the logs of all ranks, the kernel log, the scheduler's events.",
+    zh="请查看所列日志行,并补充缺失的信息:所有 rank 的日志、内核日志、调度器事件。",
+)
+NONE_TITLE = Words(en="nothing wrong was found", zh="未发现问题")
+NONE_EXPLANATION = Words(
+    en="No line tells of a failure that the job did not survive.", zh="没有任何日志行表明作业因故障而中止。"
+)
+NONE_ADVICE = Words(en="Nothing to do.", zh="无需处理。")
+
+
+def diagnose(
+    search: Search, signatures: Mapping[str, Signature], clock_offsets_s: Mapping[int, float] | None = None
+) -> Diagnosis:
+    """clock_offsets_s: by source, seconds its clock is ahead of the first one's."""
+    known = clues(search, signatures, clock_offsets_s)
+    choice = choose(known)
+    if choice.root is None:
+        return _unknown(search, known) if choice.died else _none(search)
+    return _explained(choice.root, choice, known, search)
+
+
+def filled(text: str, captures: Mapping[str, str]) -> str:
+    """The text with what was captured; what was not, is left out with its braces."""
+    return " ".join(FIELD.sub(lambda field: captures.get(field[1]) or "?", text).split())
+
+
+def _explained(root: Clue, choice: Choice, known: Sequence[Clue], search: Search) -> Diagnosis:
+    signature, captures = root.signature, {**_about(root), **root.sighting.captures}
+    return Diagnosis(
+        category=root.category,
+        class_=class_of(root.category),
+        confidence=confidence(choice),
+        title=_words(signature.title, captures),
+        explanation=_words(signature.explanation, captures),
+        advice=_words(signature.advice, captures),
+        action=signature.action or _usual_action(root.category),
+        culprits=culprits(choice, known, search),
+        first_error=_line(root.sighting, search, root.at_s),
+        evidence=_evidence(choice, search),
+        also=others(choice),
+        files=len(search.sources),
+        bytes_read=search.bytes_read,
+    )
+
+
+def _about(root: Clue) -> dict[str, str]:
+    sighting = root.sighting
+    known = {
+        "type": sighting.error_type,
+        "frame": sighting.frame,
+        "message": sighting.text.partition(": ")[2],
+    }
+    return {key: text for key, text in known.items() if text}
+
+
+def _usual_action(category: str) -> str:
+    action = KINDS.get(category, KINDS["unknown"])[1]
+    return "unknown" if action.startswith("by ") else action
+
+
+def _unknown(search: Search, known: Sequence[Clue]) -> Diagnosis:
+    lines = telling_lines(search.sources)
+    proofs = [
+        Proof(line=Line(file=search.sources[one.source].name, text=one.text), says=UNKNOWN_TITLE)
+        for one in lines
+    ]
+    return Diagnosis(
+        category="unknown",
+        class_="unknown",
+        confidence=0.3,
+        title=UNKNOWN_TITLE,
+        explanation=UNKNOWN_EXPLANATION,
+        advice=UNKNOWN_ADVICE,
+        first_error=proofs[0].line if proofs else None,
+        evidence=tuple(proofs),
+        files=len(search.sources),
+        bytes_read=search.bytes_read,
+    )
+
+
+def _none(search: Search) -> Diagnosis:
+    return Diagnosis(
+        category="none",
+        class_="healthy",
+        confidence=0.9,
+        title=NONE_TITLE,
+        explanation=NONE_EXPLANATION,
+        advice=NONE_ADVICE,
+        action="none",
+        files=len(search.sources),
+        bytes_read=search.bytes_read,
+    )
+
+
+def _evidence(choice: Choice, search: Search) -> tuple[Proof, ...]:
+    """The first error, others who saw the same, what followed from it: each text once, with how often."""
+    shown: dict[str, Proof] = {}
+    root = [choice.root] if choice.root else []
+    for clue in (*root, *choice.witnesses, *choice.rivals, *choice.followers):
+        known = shown.get(clue.signature.id)
+        if known is None:
+            shown[clue.signature.id] = Proof(
+                line=_line(clue.sighting, search, clue.at_s),
+                says=_words(clue.signature.title, {**_about(clue), **clue.sighting.captures}),
+                signature=clue.signature.id,
+                count=clue.sighting.count,
+            )
+        elif clue is not choice.root:
+            shown[clue.signature.id] = Proof(
+                line=known.line,
+                says=known.says,
+                signature=known.signature,
+                count=known.count + clue.sighting.count,
+            )
+    return tuple(shown.values())[:EVIDENCE_MAX]
+
+
+def _line(sighting: Sighting, search: Search, at_s: float | None) -> Line:
+    return Line(
+        file=search.sources[sighting.source].name,
+        line=sighting.line,
+        text=sighting.text,
+        at_s=at_s,
+        after=sighting.record[:3],
+    )
+
+
+def _words(words: Words, captures: Mapping[str, str]) -> Words:
+    return Words(en=filled(words.en, captures), zh=filled(words.zh, captures))

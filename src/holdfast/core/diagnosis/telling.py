@@ -1,0 +1,45 @@
+"""The most telling lines of a job whose end nothing explains: rare ones, near the end, that speak of trouble. Pure.
+
+A line that most ranks print says little; one that a single rank prints, shortly before its log ends, says much.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from holdfast.model.sightings import Source
+
+LINES_MAX = 5
+TROUBLE = re.compile(
+    r"(?i)\b(?:error|errors|fatal|fail(?:ed|ure|s)?|abort\w*|panic|exception|traceback|critical|killed|cannot|can't"
+    r"|unable|refused|denied|invalid|timed? ?out|lost|corrupt\w*|crash\w*|unexpected\w*|exit(?:ed|ing)?|core dumped)\b"
+)
+HARMLESS = re.compile(r"(?i)warning|deprecat|\b(?:0|no) errors?\b|error[_ ]?(?:rate|norm)|_errors?\b")
+CHANGING = re.compile(r"0x[0-9a-fA-F]+|\d+")
+
+
+class Telling(Struct, frozen=True):
+    source: int
+    text: str
+
+
+def telling_lines(sources: Sequence[Source]) -> tuple[Telling, ...]:
+    """At most five; first those that speak of trouble and that few logs have, else the last line there is."""
+    times = Counter(shape for source in sources for shape in {_shape(line) for line in source.tail})
+    found: list[tuple[tuple[int, int, int], Telling]] = []
+    for number, source in enumerate(sources):
+        for from_end, line in enumerate(reversed(source.tail)):
+            if TROUBLE.search(line):
+                rank = (bool(HARMLESS.search(line)), times[_shape(line)], from_end)
+                found.append(((int(rank[0]), rank[1], rank[2]), Telling(number, line.strip())))
+    if not found:
+        last = [(number, source.tail[-1]) for number, source in enumerate(sources) if source.tail]
+        return tuple(Telling(number, line.strip()) for number, line in last[:1])
+    found.sort(key=lambda one: one[0])
+    return tuple(one for _, one in found[:LINES_MAX])
+
+
+def _shape(line: str) -> str:
+    return CHANGING.sub("#", line).strip()
