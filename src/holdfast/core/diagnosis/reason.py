@@ -9,8 +9,8 @@ from holdfast.core.diagnosis.choose import Choice, choose
 from holdfast.core.diagnosis.clues import Clue, class_of, clues
 from holdfast.core.diagnosis.confidence import confidence, others
 from holdfast.core.diagnosis.telling import telling_lines
-from holdfast.model.diagnoses import Diagnosis, Line, Proof
-from holdfast.model.sightings import Search, Sighting
+from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
+from holdfast.model.sightings import Search
 from holdfast.model.signatures import Signature, Words
 
 EVIDENCE_MAX = 16
@@ -25,6 +25,7 @@ UNKNOWN_ADVICE = Words(
     en="Read the lines given. Add what is missing: the logs of all ranks, the kernel log, the scheduler's events.",
     zh="请查看所列日志行,并补充缺失的信息:所有 rank 的日志、内核日志、调度器事件。",
 )
+TELLING = Words(en="one of the most telling lines", zh="最有提示作用的日志行之一")
 NONE_TITLE = Words(en="nothing wrong was found", zh="未发现问题")
 NONE_EXPLANATION = Words(
     en="No line tells of a failure that the job did not survive.", zh="没有任何日志行表明作业因故障而中止。"
@@ -39,7 +40,7 @@ def diagnose(
     known = clues(search, signatures, clock_offsets_s)
     choice = choose(known)
     if choice.root is None:
-        return _unknown(search, known) if choice.died else _none(search)
+        return _unknown(search) if choice.died else _none()
     return _explained(choice.root, choice, known, search)
 
 
@@ -59,11 +60,9 @@ def _explained(root: Clue, choice: Choice, known: Sequence[Clue], search: Search
         advice=_words(signature.advice, captures),
         action=signature.action or _usual_action(root.category),
         culprits=culprits(choice, known, search),
-        first_error=_line(root.sighting, search, root.at_s),
+        first_error=_first_error(root, search),
         evidence=_evidence(choice, search),
         also=others(choice),
-        files=len(search.sources),
-        bytes_read=search.bytes_read,
     )
 
 
@@ -82,12 +81,12 @@ def _usual_action(category: str) -> str:
     return "unknown" if action.startswith("by ") else action
 
 
-def _unknown(search: Search, known: Sequence[Clue]) -> Diagnosis:
-    lines = telling_lines(search.sources)
-    proofs = [
-        Proof(line=Line(file=search.sources[one.source].name, text=one.text), says=UNKNOWN_TITLE)
-        for one in lines
+def _unknown(search: Search) -> Diagnosis:
+    facts = [
+        Fact(file=search.sources[one.source].name, line=None, text=one.text, says=TELLING)
+        for one in telling_lines(search.sources)
     ]
+    first = facts[0] if facts else None
     return Diagnosis(
         category="unknown",
         class_="unknown",
@@ -95,14 +94,12 @@ def _unknown(search: Search, known: Sequence[Clue]) -> Diagnosis:
         title=UNKNOWN_TITLE,
         explanation=UNKNOWN_EXPLANATION,
         advice=UNKNOWN_ADVICE,
-        first_error=proofs[0].line if proofs else None,
-        evidence=tuple(proofs),
-        files=len(search.sources),
-        bytes_read=search.bytes_read,
+        first_error=FirstError(file=first.file, line=None, text=first.text) if first else None,
+        evidence=tuple(facts),
     )
 
 
-def _none(search: Search) -> Diagnosis:
+def _none() -> Diagnosis:
     return Diagnosis(
         category="none",
         class_="healthy",
@@ -111,41 +108,44 @@ def _none(search: Search) -> Diagnosis:
         explanation=NONE_EXPLANATION,
         advice=NONE_ADVICE,
         action="none",
-        files=len(search.sources),
-        bytes_read=search.bytes_read,
     )
 
 
-def _evidence(choice: Choice, search: Search) -> tuple[Proof, ...]:
-    """The first error, others who saw the same, what followed from it: each text once, with how often."""
-    shown: dict[str, Proof] = {}
+def _evidence(choice: Choice, search: Search) -> tuple[Fact, ...]:
+    """The first error, others who saw the same, what followed from it: each signature once, with how often."""
+    seen: dict[str, list[Clue]] = {}
     root = [choice.root] if choice.root else []
     for clue in (*root, *choice.witnesses, *choice.rivals, *choice.followers):
-        known = shown.get(clue.signature.id)
-        if known is None:
-            shown[clue.signature.id] = Proof(
-                line=_line(clue.sighting, search, clue.at_s),
-                says=_words(clue.signature.title, {**_about(clue), **clue.sighting.captures}),
-                signature=clue.signature.id,
-                count=clue.sighting.count,
-            )
-        elif clue is not choice.root:
-            shown[clue.signature.id] = Proof(
-                line=known.line,
-                says=known.says,
-                signature=known.signature,
-                count=known.count + clue.sighting.count,
-            )
-    return tuple(shown.values())[:EVIDENCE_MAX]
+        seen.setdefault(clue.signature.id, []).append(clue)
+    return tuple(_fact(same, search) for same in list(seen.values())[:EVIDENCE_MAX])
 
 
-def _line(sighting: Sighting, search: Search, at_s: float | None) -> Line:
-    return Line(
+def _fact(same: Sequence[Clue], search: Search) -> Fact:
+    first = same[0]
+    each = {id(clue): clue for clue in same}.values()
+    return Fact(
+        file=search.sources[first.sighting.source].name,
+        line=first.sighting.line,
+        text=first.sighting.text,
+        says=_words(first.signature.title, {**_about(first), **first.sighting.captures}),
+        signature=first.signature.id,
+        at_s=first.at_s,
+        count=sum(clue.sighting.count for clue in each),
+        ranks=tuple(sorted({clue.writer.rank for clue in each if clue.writer.rank is not None})),
+    )
+
+
+def _first_error(root: Clue, search: Search) -> FirstError:
+    sighting = root.sighting
+    return FirstError(
         file=search.sources[sighting.source].name,
         line=sighting.line,
         text=sighting.text,
-        at_s=at_s,
+        at_s=root.at_s,
         after=sighting.record[:3],
+        frame=sighting.frame,
+        source=sighting.source,
+        offset=sighting.offset,
     )
 
 
