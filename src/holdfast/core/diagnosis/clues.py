@@ -4,6 +4,7 @@ A log's lines mostly bear no time where it matters (a traceback's end), so a sig
 stamped one before it in the same log. Two sightings are only put in order where something tells their order.
 """
 
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from holdfast.core.categories import KINDS
 from holdfast.model.sightings import Search, Sighting, Source, Writer
 from holdfast.model.signatures import Signature
 
+FIELD = re.compile(r"\{(\w+)\}")
 CLOCK_SKEW_S = 30.0  # between nodes that nobody has synchronised well
 
 
@@ -41,6 +43,11 @@ class Clue(Struct, frozen=True, eq=False):
         return bool(self.sighting.error_type)
 
 
+def filled(text: str, captures: Mapping[str, str]) -> str:
+    """The text with what was captured in place of `{name}`; `?` for what was not."""
+    return FIELD.sub(lambda field: captures.get(field[1]) or "?", text)
+
+
 def class_of(category: str) -> str:
     """`xid_79` has the class of `xid_N`."""
     known = KINDS.get(category) or KINDS.get("xid_N" if category.startswith("xid_") else "unknown")
@@ -65,13 +72,14 @@ def clues(
         stamps = [(one.offset, one.writer.stamp_s) for one in seen if one.writer.stamp_s is not None]
         for sighting in seen:
             signature = signatures[sighting.signature]
+            category = filled(sighting.category, sighting.captures)
             at_s = _at(sighting, stamps)
             made.append(
                 Clue(
                     sighting=sighting,
                     signature=signature,
-                    category=sighting.category,
-                    class_=class_of(sighting.category),
+                    category=category,
+                    class_=class_of(category),
                     at_s=None if at_s is None else at_s - offsets.get(source, 0.0),
                     uptime_s=sighting.writer.uptime_s,
                     survived=_survived(sighting, search.sources[source]),

@@ -1,12 +1,11 @@
 """The diagnosis of a job from what was found in its logs. Pure; whatever it is given, one diagnosis comes back."""
 
-import re
 from collections.abc import Mapping, Sequence
 
 from holdfast.core.categories import KINDS
 from holdfast.core.diagnosis.blame import culprits
 from holdfast.core.diagnosis.choose import Choice, choose
-from holdfast.core.diagnosis.clues import Clue, class_of, clues
+from holdfast.core.diagnosis.clues import Clue, class_of, clues, filled
 from holdfast.core.diagnosis.confidence import confidence, others
 from holdfast.core.diagnosis.telling import telling_lines
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
@@ -14,7 +13,6 @@ from holdfast.model.sightings import Search
 from holdfast.model.signatures import Signature, Words
 
 EVIDENCE_MAX = 16
-FIELD = re.compile(r"\{(\w+)\}")
 
 UNKNOWN_TITLE = Words(en="the job failed, and nothing known explains it", zh="作业失败,现有知识无法解释原因")
 UNKNOWN_EXPLANATION = Words(
@@ -42,11 +40,6 @@ def diagnose(
     if choice.root is None:
         return _unknown(search) if choice.died else _none()
     return _explained(choice.root, choice, known, search)
-
-
-def filled(text: str, captures: Mapping[str, str]) -> str:
-    """The text with what was captured; what was not, is left out with its braces."""
-    return " ".join(FIELD.sub(lambda field: captures.get(field[1]) or "?", text).split())
 
 
 def _explained(root: Clue, choice: Choice, known: Sequence[Clue], search: Search) -> Diagnosis:
@@ -150,4 +143,6 @@ def _first_error(root: Clue, search: Search) -> FirstError:
 
 
 def _words(words: Words, captures: Mapping[str, str]) -> Words:
-    return Words(en=filled(words.en, captures), zh=filled(words.zh, captures))
+    return Words(
+        en=" ".join(filled(words.en, captures).split()), zh=" ".join(filled(words.zh, captures).split())
+    )
