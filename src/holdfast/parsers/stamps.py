@@ -1,0 +1,158 @@
+"""Reads the time at the place of a line where its stamp stands. Pure, and never raises for what it reads.
+
+    2026-11-20 21:45:36,123      2026-11-20T21:45:36.1+01:00   [2026-11-20 21:45:36.12]   11/20/2026 21:45:36
+    Nov 20 21:45:36              Nov 20 2026 21:45:36          [Fri Nov 20 21:45:36 2026]
+    W1120 21:45:36.003000        [E724 08:34:00.939 ...        I20261120 21:45:36.1       INFO 11-20 21:45:36
+    [   12.345678]               [123456.789][  T12]           1795211136.123456          21:45:36
+
+A stamp without a zone is read as UTC. One without a year gets the year that brings it nearest to `near_s`, and one
+without a date its day; where nobody knows `near_s` they fall into the year 2000: such stamps compare among
+themselves and with no others, see `is_dated`.
+
+source: glog and absl, RawLog; Linux, kernel/printk/printk.c; dmesg(1); RFC 3164; Ascend plog
+"""
+
+import re
+
+from msgspec import Struct
+
+UNDATED_YEAR = 2000  # a leap year: the 29th of February has its place
+DAY_S = 86400
+MONTHS = {
+    name: number
+    for number, name in enumerate("JanFebMarAprMayJunJulAugSepOctNovDec"[i : i + 3] for i in range(0, 36, 3))
+}
+DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+MONTH = r"(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+CLOCK = r"(?P<h>[0-2]?\d):(?P<m>[0-5]\d):(?P<s>[0-6]\d)(?:[.,](?P<frac>\d{1,9})(?:\.\d{1,3})?)?"
+ZONE = r"(?P<zone>Z| ?[+-]\d\d:?\d\d(?!\d)| UTC| GMT)?"
+WEEKDAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? +"
+EPOCH = r"(?P<epoch>1\d{9}\.\d{1,9})"
+ENDS = r"(?=[\]\s,|:>\-]|$)"
+BRACKETED = r"\[?"
+
+# By the first character behind a "[". Tried in this order.
+DIGIT_FORMS = tuple(
+    re.compile(form, re.ASCII)
+    for form in (
+        r"(?P<year>[12]\d{3})[-/.](?P<month>[01]?\d)[-/.](?P<day>[0-3]?\d)[T _-]{1,2}" + CLOCK + ZONE,
+        r"(?P<month>[01]?\d)/(?P<day>[0-3]?\d)/(?P<year>[12]\d{3}|\d\d)[ -]" + CLOCK + ZONE,
+        r"(?P<month>[01]\d)[-/](?P<day>[0-3]\d) " + CLOCK,
+        CLOCK,
+        EPOCH,
+    )
+)
+WORD_FORMS = tuple(
+    re.compile(form, re.ASCII)
+    for form in (
+        rf"(?:{WEEKDAY})?{MONTH} +(?P<day>[0-3]?\d),? (?:(?P<before>[12]\d{{3}}) )?{CLOCK}"
+        r"(?: [AP]M)?(?: [A-Z]{3,4})?(?: (?P<year>[12]\d{3}))?" + ZONE,
+        rf"{MONTH}(?P<day>[0-3]\d) (?P<h>[0-2]\d):(?P<m>[0-5]\d)(?=\])",
+        rf"[IWEFCDV](?P<year>[12]\d{{3}})(?P<month>[01]\d)(?P<day>[0-3]\d) {CLOCK}",
+        rf"[IWEFCDV](?P<month>1[0-2]|0?\d)(?P<day>[0-3]\d) {CLOCK}",
+        rf"[IWEFCDV]\d{{4}} 00:00:{EPOCH}",
+    )
+)
+UPTIME = re.compile(r"\[ {0,6}(?P<up>\d{1,9}(?:\.\d{1,9})?)\](?:\[ *[TC]\d{1,9}\])?", re.ASCII)
+UPTIME_DELTA = re.compile(r"\[ {0,6}[<+] *[+\d.]{1,20}>?\]", re.ASCII)
+
+
+class Stamp(Struct, frozen=True, kw_only=True):
+    """A time and the place behind it. Both None: a time that says nothing by itself, such as dmesg's deltas."""
+
+    stamp_s: float | None = None
+    uptime_s: float | None = None
+    end: int
+
+
+def is_dated(stamp_s: float | None) -> bool:
+    """Whether the stamp can be compared with those of other logs: False where its year was not known."""
+    return stamp_s is not None and not _undated(0) <= stamp_s < _undated(366)
+
+
+def stamp_at(text: str, place: int, near_s: float | None = None) -> Stamp | None:
+    """The stamp that begins at `place`, its brackets and one space behind it included; None: there is none."""
+    first = text[place : place + 1]
+    is_bracketed = first == "["
+    if is_bracketed:
+        if up := UPTIME.match(text, place):
+            return _uptime(up, text)
+        if delta := UPTIME_DELTA.match(text, place):
+            return Stamp(end=_behind(text, delta.end(), is_bracketed=False))
+        first = text[place + 1 : place + 2]
+    forms = DIGIT_FORMS if first.isdigit() else WORD_FORMS if "A" <= first <= "Z" else ()
+    for form in forms:
+        if (match := form.match(text, place + is_bracketed)) and (
+            found := _seconds(match, near_s)
+        ) is not None:
+            return Stamp(stamp_s=found, end=_behind(text, match.end(), is_bracketed=is_bracketed))
+    return None
+
+
+def _behind(text: str, end: int, *, is_bracketed: bool) -> int:
+    if is_bracketed and text[end : end + 1] == "]":
+        end += 1
+    return end + (text[end : end + 1] in (" ", "\t"))
+
+
+def _uptime(up: re.Match[str], text: str) -> Stamp:
+    value = float(up["up"])
+    end = _behind(text, up.end(), is_bracketed=False)
+    # A kernel's bracket of that size would be 31 years of uptime: UCX and journalctl -o short-unix write the epoch.
+    return Stamp(stamp_s=value, end=end) if value >= 1e9 else Stamp(uptime_s=value, end=end)
+
+
+def _seconds(match: re.Match[str], near_s: float | None) -> float | None:
+    part = match.groupdict()
+    if epoch := part.get("epoch"):
+        return float(epoch)
+    name = part.get("name")
+    month = MONTHS[name] + 1 if name else int(part.get("month") or 0)
+    day = int(part.get("day") or 0)
+    if not name and "year" in part and "/" in match[0] and month > 12 >= day:
+        month, day = day, month  # 20/11/2026
+    hour = int(part["h"])
+    if hour > 23:
+        return None
+    clock_s = (
+        hour * 3600 + int(part["m"]) * 60 + int(part.get("s") or 0) + float(f"0.{part.get('frac') or 0}")
+    )
+    if month == 0 and day == 0:
+        day_s = _undated(0) if near_s is None else near_s // DAY_S * DAY_S
+        return day_s + clock_s
+    if not 1 <= month <= 12 or not 1 <= day <= DAYS[month - 1]:
+        return None
+    clock_s -= _zone_s(part.get("zone"))
+    year = part.get("year") or part.get("before")
+    if year:
+        whole = int(year) + 2000 if len(year) == 2 else int(year)
+        return _days(whole, month, day) * DAY_S + clock_s
+    return _nearest(month, day, clock_s, near_s)
+
+
+def _nearest(month: int, day: int, clock_s: float, near_s: float | None) -> float:
+    if near_s is None:
+        return _days(UNDATED_YEAR, month, day) * DAY_S + clock_s
+    year = 1970 + int(near_s // (365.2425 * DAY_S))
+    around = [_days(one, month, day) * DAY_S + clock_s for one in (year - 1, year, year + 1)]
+    return min(around, key=lambda stamp_s: abs(stamp_s - near_s))
+
+
+def _zone_s(zone: str | None) -> int:
+    digits = re.sub(r"\D", "", zone or "")
+    if len(digits) != 4:
+        return 0
+    seconds = int(digits[:2]) * 3600 + int(digits[2:]) * 60
+    return -seconds if "-" in (zone or "") else seconds
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """Days since 1970 of a day of the Gregorian calendar. The year begins in March here: the odd day comes last."""
+    year -= month <= 2
+    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return year * 365 + year // 4 - year // 100 + year // 400 + of_year - 719468
+
+
+def _undated(day: int) -> float:
+    return float((_days(UNDATED_YEAR, 1, 1) + day) * DAY_S)
