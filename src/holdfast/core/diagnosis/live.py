@@ -1,12 +1,16 @@
-"""Joins what a live run knows of its ranks' ends with what its logs say: one verdict. Pure.
+"""Joins what a live run knows of its ranks' ends with what its logs say: one diagnosis. Pure.
 
 Ends, exceptions recorded inside the ranks and samples tell exactly who broke first. The lines tell what it was:
 a GPU that fell off the bus, a port that was taken, a network card that flapped.
 """
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
-from holdfast.model.diagnoses import Diagnosis
+from holdfast.core.diagnosis.meanings import meaning_of
+from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
+from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit, Evidence, Verdict
 
 # What a first verdict says for want of anything better: a line that is known says more.
@@ -19,37 +23,84 @@ VAGUE = frozenset(
 )
 DEEPER = frozenset({"hardware", "host", "network"})  # explains what ranks complain of, whatever it is
 SURE = 0.6
-EVIDENCE_MAX = 16
+FACTS_MAX = 16
 
 
-def joined(first: Verdict, found: Diagnosis, *, asked_to_stop: bool = False) -> Verdict:
-    """The first verdict, said better where a known line explains it; with the lines as evidence in any case."""
-    lines = tuple(
+def joined(first: Verdict, found: Diagnosis, *, asked_to_stop: bool = False) -> Diagnosis:
+    """The first verdict, said better where a known line explains it; with the lines as evidence in any case.
+
+    `found`: from the same job's logs. `asked_to_stop`: then its lines are about its ending, and tell no fault.
+    """
+    own = _as_diagnosis(first)
+    if found.category in ("none", "unknown") or asked_to_stop:
+        return own
+    if not _says_more(first, found):
+        return replace(own, evidence=_distinct((*own.evidence, *found.evidence)))
+    agreed = first.confidence if first.category == found.category else 0.0
+    return replace(
+        found,
+        confidence=max(found.confidence, agreed),
+        culprits=_culprits(first, found),
+        evidence=_distinct((*found.evidence, *own.evidence)),
+    )
+
+
+def verdict_of(diagnosis: Diagnosis, language: str = "en") -> Verdict:
+    """The diagnosis as the record keeps it."""
+    evidence = tuple(
         Evidence(
             text=fact.text,
-            says=fact.says.en,
+            says=_text(fact.says, language),
             file=fact.file,
             line=fact.line,
             at_s=fact.at_s,
             signature=fact.signature,
         )
-        for fact in found.evidence
+        for fact in diagnosis.evidence
     )
-    if found.category in ("none", "unknown") or asked_to_stop:
-        return first
-    if not _says_more(first, found):
-        return replace(first, evidence=_distinct((*first.evidence, *lines)))
-    error = found.first_error
+    error = diagnosis.first_error
+    first = next(
+        (one for one in evidence if error and (one.text, one.file) == (error.text, error.file)), None
+    )
     return Verdict(
-        category=found.category,
-        class_=found.class_,
-        title=found.title.en,
-        confidence=max(found.confidence, first.confidence if first.category == found.category else 0.0),
-        action=found.action,
-        advice=found.advice.en,
-        culprits=_culprits(first, found),
-        first_error=lines[0] if error is not None and lines else first.first_error,
-        evidence=_distinct((*lines, *first.evidence)),
+        category=diagnosis.category,
+        class_=diagnosis.class_,
+        title=_text(diagnosis.title, language),
+        confidence=diagnosis.confidence,
+        action=diagnosis.action,
+        advice=_text(diagnosis.advice, language),
+        culprits=diagnosis.culprits,
+        first_error=first or (evidence[0] if error and evidence else None),
+        evidence=evidence,
+    )
+
+
+def _as_diagnosis(verdict: Verdict) -> Diagnosis:
+    """Its own sentences are in English; in Chinese the category's meaning stands before them."""
+    first, meaning = verdict.first_error, meaning_of(verdict.category)
+    return Diagnosis(
+        category=verdict.category,
+        class_=verdict.class_,
+        confidence=verdict.confidence,
+        title=Words(en=verdict.title, zh=f"{meaning.zh}:{verdict.title}"),
+        explanation=meaning,
+        advice=Words(en=verdict.advice, zh=verdict.advice),
+        action=verdict.action,
+        culprits=verdict.culprits,
+        first_error=FirstError(file=first.file, line=first.line, text=first.text, at_s=first.at_s)
+        if first
+        else None,
+        evidence=tuple(
+            Fact(
+                file=one.file,
+                line=one.line,
+                text=one.text,
+                says=Words(en=one.says, zh=one.says),
+                signature=one.signature,
+                at_s=one.at_s,
+            )
+            for one in verdict.evidence
+        ),
     )
 
 
@@ -71,5 +122,9 @@ def _culprits(first: Verdict, found: Diagnosis) -> tuple[Culprit, ...]:
     return (*first.culprits, *(one for one in found.culprits if one.device or one.host))
 
 
-def _distinct(evidence: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
-    return tuple({(one.text, one.file, one.line): one for one in evidence}.values())[:EVIDENCE_MAX]
+def _distinct(facts: Iterable[Fact]) -> tuple[Fact, ...]:
+    return tuple({(one.text, one.file, one.line): one for one in facts}.values())[:FACTS_MAX]
+
+
+def _text(words: Words, language: str) -> str:
+    return words.zh if language == "zh" else words.en
