@@ -1,0 +1,56 @@
+"""Signatures, sightings and clues for tests of the reasoning: only what a test names differs from the usual."""
+
+from holdfast.core.diagnosis.clues import Clue, class_of
+from holdfast.model.sightings import Search, Sighting, Source, Writer
+from holdfast.model.signatures import Signature, Words
+
+WORDS = Words(en="words", zh="词")
+
+
+def signature(id_, category, **changed):
+    usual = {
+        "id": id_,
+        "category": category,
+        "pattern": id_,
+        "title": WORDS,
+        "explanation": WORDS,
+        "advice": WORDS,
+        "source": "test",
+        "matches": (id_,),
+    }
+    return Signature(**{**usual, **changed})
+
+
+def sighting(of, *, source=0, offset=0, text="", rank=None, host=None, at_s=None, captures=None, **changed):
+    return Sighting(
+        signature=of.id,
+        category=of.category,
+        source=source,
+        offset=offset,
+        line=offset + 1,
+        text=text or f"{of.id} at {offset}",
+        captures=captures or {},
+        writer=Writer(rank=rank, host=host, stamp_s=at_s),
+        last_offset=offset,
+        **changed,
+    )
+
+
+def clue(of, *, at_s=None, survived=False, **where):
+    seen = sighting(of, at_s=at_s, **where)
+    return Clue(
+        sighting=seen,
+        signature=of,
+        category=of.category,
+        class_=class_of(of.category),
+        at_s=at_s,
+        uptime_s=None,
+        survived=survived,
+        order=seen.offset,
+    )
+
+
+def search(*sightings, sources=1, last_steps=None):
+    steps = last_steps or {}
+    names = [Source(name=f"rank-{n}.log", last_step_offset=steps.get(n)) for n in range(sources)]
+    return Search(sources=tuple(names), sightings=sightings)

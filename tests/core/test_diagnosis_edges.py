@@ -1,0 +1,50 @@
+"""Which sighting explains which."""
+
+import pytest
+
+from core.clue_kit import clue, signature
+from holdfast.core.diagnosis.edges import explainers, explains
+
+OOM = signature("oom", "gpu_oom", explains=("collective_timeout",))
+TIMEOUT = signature("timeout", "collective_timeout", role="symptom")
+LOST = signature("lost", "gpu_missing")
+ACCESS = signature("access", "cuda_illegal_access", explained_by=("hardware", "device_side_assert"))
+ASSERT = signature("assert", "device_side_assert")
+TERM = signature("term", "terminated", explained_by=("*",))
+
+
+@pytest.mark.parametrize(
+    ("cause", "effect", "does"),
+    [
+        (OOM, TIMEOUT, True),  # the cause declares it
+        (LOST, ACCESS, True),  # the effect names the cause's class
+        (ASSERT, ACCESS, True),  # or its category
+        (OOM, ACCESS, False),
+        (ACCESS, TIMEOUT, True),  # a symptom that names nobody follows from any cause
+        (TIMEOUT, ACCESS, False),
+        (OOM, TERM, True),
+        (TERM, TIMEOUT, False),  # what any cause explains is no cause for others
+    ],
+)
+def test_edges(cause, effect, does):
+    assert explains(clue(cause), clue(effect)) is does
+
+
+def test_output_that_arrives_late_still_explains():
+    assert explains(clue(ASSERT, offset=900), clue(ACCESS, offset=100))
+
+
+def test_what_is_stamped_much_later_explains_nothing():
+    assert not explains(clue(ASSERT, at_s=1000.0), clue(ACCESS, at_s=900.0))
+
+
+def test_of_two_that_explain_each_other_the_earlier_does():
+    one = signature("one", "gpu_oom", explained_by=("host_oom",))
+    other = signature("other", "host_oom", explained_by=("gpu_oom",))
+    assert explains(clue(one, offset=1), clue(other, offset=2))
+    assert not explains(clue(other, offset=2), clue(one, offset=1))
+
+
+def test_nothing_explains_itself():
+    first, second = clue(OOM, offset=1), clue(OOM, offset=2)
+    assert explainers(second, [first, second]) == []
