@@ -108,7 +108,7 @@ def read_kernel_log(path: Path = KMSG, *, since_sequence: int = 0, lines_max: in
     for match in RECORD.finditer(b"\n".join(records)):
         sequence = int(match["sequence"])
         if sequence >= since_sequence:
-            lines.append(_unescaped(match["text"]))
+            lines.append(unescaped(match["text"]))
             next_sequence = max(next_sequence, sequence + 1)
     kept = tuple(lines[-lines_max:])
     return KernelLog(
@@ -136,5 +136,5 @@ def _records(file: int) -> tuple[list[bytes], str]:
     return records, ""
 
 
-def _unescaped(text: bytes) -> bytes:
+def unescaped(text: bytes) -> bytes:
     return PRINTED_ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), text)
