@@ -31,7 +31,9 @@ class Member(Struct, frozen=True):
     at_s: float = 0.0
 
 
-def write_bundle(path: Path, members: Iterable[Member], at_s: float) -> list[str]:
+def write_bundle(
+    path: Path, members: Iterable[Member], at_s: float, *, bytes_max: int = BUNDLE_BYTES_MAX
+) -> list[str]:
     """Writes the bundle; the names of members that were left out because it would have become too large.
 
     raises: OSError, leaving nothing behind
@@ -48,7 +50,7 @@ def write_bundle(path: Path, members: Iterable[Member], at_s: float) -> list[str
         ):
             for member in members:
                 total += len(member.content)
-                if total > BUNDLE_BYTES_MAX:
+                if total > bytes_max:
                     total -= len(member.content)
                     left_out.append(member.name)
                     continue
