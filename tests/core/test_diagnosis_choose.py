@@ -1,0 +1,70 @@
+"""Which of many sightings is the first cause."""
+
+from core.clue_kit import clue, signature
+from holdfast.core.diagnosis.choose import choose
+
+OOM = signature("oom", "gpu_oom")
+IMPORT = signature("import", "import_error")
+VAGUE = signature("python-exception", "python_exception", role="context", weight=0.6)
+CLOSED = signature("closed", "nccl_network_error", role="symptom")
+CHILD_FAILED = signature("child-failed", "unknown", role="symptom", severity="fatal")
+TERM = signature("term", "terminated", explained_by=("*",))
+SLOW = signature("old-kernel", "kernel_version_warning", severity="warning")
+DONE = signature("done", "none", role="end-ok")
+
+
+def root_of(*clues):
+    choice = choose(clues)
+    return choice.root.signature.id if choice.root else None
+
+
+def test_the_first_of_two_causes():
+    assert root_of(clue(IMPORT, offset=20), clue(OOM, offset=10)) == "oom"
+
+
+def test_between_logs_time_decides_not_the_order_of_files():
+    assert root_of(clue(IMPORT, source=0, at_s=50.0), clue(OOM, source=1, at_s=40.0)) == "oom"
+
+
+def test_a_complaint_is_the_root_only_where_nothing_explains_it():
+    assert root_of(clue(CLOSED, offset=1), clue(OOM, offset=50)) == "oom"
+    assert root_of(clue(CLOSED, offset=1)) == "closed"
+
+
+def test_an_end_from_outside_is_the_cause_only_alone():
+    assert root_of(clue(TERM, offset=10)) == "term"
+    assert root_of(clue(OOM, offset=5), clue(TERM, offset=10)) == "oom"
+    assert root_of(clue(OOM, offset=5, survived=True), clue(TERM, offset=10)) == "term"
+
+
+def test_what_training_outlived_is_no_cause_while_nothing_died():
+    assert root_of(clue(OOM, survived=True)) is None
+
+
+def test_what_training_outlived_counts_where_it_died_soon_after_and_nothing_else_says_why():
+    assert root_of(clue(OOM, offset=5, survived=True), clue(CHILD_FAILED, offset=90)) == "oom"
+
+
+def test_a_warning_counts_only_for_a_job_that_died():
+    assert root_of(clue(SLOW)) is None
+    assert root_of(clue(SLOW, offset=1), clue(CHILD_FAILED, offset=90)) == "old-kernel"
+
+
+def test_a_caught_exception_yields_to_what_is_known():
+    logged = clue(VAGUE, offset=1, error_type="ValueError")
+    assert root_of(logged, clue(OOM, offset=50)) == "oom"
+    assert root_of(logged) == "python-exception"
+
+
+def test_after_the_work_was_done_only_a_death_matters():
+    assert root_of(clue(DONE, offset=5), clue(OOM, offset=9)) is None
+    assert root_of(clue(DONE, offset=5), clue(OOM, offset=9), clue(CHILD_FAILED, offset=20)) == "oom"
+
+
+def test_nothing_seen_is_nothing_wrong():
+    choice = choose([])
+    assert (choice.root, choice.died) == (None, False)
+
+
+def test_a_death_alone_is_told():
+    assert root_of(clue(CHILD_FAILED)) == "child-failed"

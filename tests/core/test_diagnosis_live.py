@@ -1,0 +1,83 @@
+"""What the ends of ranks tell, joined with what their logs say."""
+
+import pytest
+
+from holdfast.core.diagnosis.live import joined, verdict_of
+from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
+from holdfast.model.signatures import Words
+from holdfast.model.verdicts import Culprit, Evidence, Verdict
+
+
+def first(category, class_="training", confidence=0.9, **rest):
+    return Verdict(
+        category=category, class_=class_, title=f"{category} it seems", confidence=confidence, **rest
+    )
+
+
+def found(category, class_, confidence=0.9, **rest):
+    words = Words(en=f"{category} in a line", zh=f"日志:{category}")
+    fact = Fact(file="rank-1.log", line=7, text="the line", says=words, signature="one")
+    error = FirstError(file="rank-1.log", line=7, text="the line")
+    return Diagnosis(
+        category=category,
+        class_=class_,
+        confidence=confidence,
+        title=words,
+        explanation=words,
+        advice=words,
+        first_error=error,
+        evidence=(fact,),
+        **rest,
+    )
+
+
+@pytest.mark.parametrize(
+    ("known", "line", "category"),
+    [
+        (first("python_exception"), found("gpu_oom", "memory"), "gpu_oom"),  # the line says what it was
+        (first("gpu_oom", "memory"), found("nccl_network_error", "communication"), "gpu_oom"),
+        (first("gpu_oom", "memory"), found("xid_79", "hardware"), "xid_79"),  # hardware explains it all
+        (first("gpu_oom", "memory"), found("xid_79", "hardware", 0.4), "gpu_oom"),  # unless that is a guess
+        (first("collective_timeout"), found("python_exception", "training"), "collective_timeout"),
+        (first("process_killed", "process"), found("none", "healthy"), "process_killed"),
+        (first("process_killed", "process"), found("unknown", "unknown"), "process_killed"),
+    ],
+)
+def test_which_of_the_two_is_said(known, line, category):
+    assert joined(known, line).category == category
+
+
+def test_the_lines_are_evidence_even_where_they_do_not_decide():
+    told = joined(first("gpu_oom", "memory"), found("nccl_network_error", "communication"))
+    assert [fact.text for fact in told.evidence] == ["the line"]
+
+
+def test_a_job_that_was_asked_to_stop_has_no_fault():
+    assert (
+        joined(first("terminated", "process"), found("gpu_oom", "memory"), asked_to_stop=True).category
+        == "terminated"
+    )
+
+
+def test_ranks_come_from_the_ends_and_devices_from_the_lines():
+    known = first("process_killed", "process", culprits=(Culprit(rank=3),))
+    told = joined(known, found("xid_79", "hardware", culprits=(Culprit(device="0000:5d:00"),)))
+    assert told.culprits == (Culprit(rank=3), Culprit(device="0000:5d:00"))
+
+
+def test_a_line_that_blames_another_rank_is_believed():
+    known = first("collective_timeout", culprits=(Culprit(rank=0),))
+    told = joined(known, found("nic_down", "network", culprits=(Culprit(rank=2),)))
+    assert told.culprits == (Culprit(rank=2),)
+
+
+def test_as_the_record_keeps_it():
+    verdict = verdict_of(joined(first("python_exception"), found("gpu_oom", "memory")), "zh")
+    assert verdict.title == "日志:gpu_oom"
+    assert verdict.first_error == Evidence(
+        text="the line", says="日志:gpu_oom", file="rank-1.log", line=7, signature="one"
+    )
+
+
+def test_a_first_verdict_keeps_its_words():
+    assert verdict_of(joined(first("gpu_oom"), found("none", "healthy"))).title == "gpu_oom it seems"
