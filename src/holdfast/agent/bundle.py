@@ -1,0 +1,145 @@
+"""What goes into the evidence bundle of an incident, and the thread that writes it beside the training.
+
+The restart never waits for a bundle: what it needs of the ended attempt is on the disk and stays there.
+"""
+
+import importlib.metadata
+import os
+import platform
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from holdfast import __version__
+from holdfast.core.verdict import Failure
+from holdfast.model.samples import RankSample
+from holdfast.model.verdicts import Verdict
+from holdfast.observe.bundles import Member, excerpt, write_bundle
+
+FAILURE, VERDICT = "failure.json", "verdict.json"  # the first is read again by `holdfast diagnose`
+FLIGHT_BYTES_MAX = 8 << 20
+TOLD = (
+    "HOLDFAST_",
+    "NCCL_",
+    "TORCH_",
+    "CUDA_",
+    "GLOO_",
+    "OMP_",
+    "PYTORCH_",
+    "MASTER_",
+    "HCCL_",
+    "UCX_",
+    "SLURM_",
+)
+PACKAGES = ("torch", "numpy", "deepspeed", "transformers", "lightning", "accelerate", "megatron-core", "vllm")
+
+
+class Scene(Struct, frozen=True):
+    """All that is known at the moment of the verdict. `offsets`: by log, where something was seen."""
+
+    incident: int
+    attempt: int
+    folder: Path  # of the worker, in the attempt
+    failure: Failure
+    verdict: Verdict
+    offsets: Mapping[str, tuple[int, ...]]
+    kernel: tuple[bytes, ...]
+    kernel_why_not: str
+    samples: tuple[RankSample, ...]
+    settings: bytes
+    env: Mapping[str, str]
+    at_s: float
+
+
+def members(scene: Scene) -> Iterator[Member]:
+    """The most telling first, since a bundle has a limit."""
+    yield Member(VERDICT, _json(scene.verdict))
+    yield Member(FAILURE, _json(scene.failure))
+    yield Member("settings.json", scene.settings)
+    yield Member("versions.json", _json(_versions()))
+    yield Member(
+        "environment.json", _json({k: v for k, v in sorted(scene.env.items()) if k.startswith(TOLD)})
+    )
+    kernel = scene.kernel or ((scene.kernel_why_not.encode(),) if scene.kernel_why_not else ())
+    yield Member("kernel.log" if scene.kernel else "kernel-not-read.txt", b"\n".join(kernel) + b"\n")
+    yield Member("samples.jsonl", b"\n".join(_json(sample) for sample in scene.samples) + b"\n")
+    base = f"attempt-{scene.attempt:03d}/{scene.folder.name}"
+    for path in _files(scene.folder):
+        yield Member(f"{base}/{path.name}", _content(path, scene.offsets.get(path.name, ())), _time(path))
+
+
+class BundleWriter:
+    """Writes one bundle at a time in a thread of its own. `tell`: where it failed, in words."""
+
+    def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._tell = tell
+        self._threads: list[threading.Thread] = []
+
+    def write(self, scene: Scene) -> Path:
+        """Where it will be; returns at once."""
+        path = self._folder / f"incident-{scene.incident:03d}.tar.zst"
+        thread = threading.Thread(target=self._write, args=(path, scene), name="holdfast-bundle", daemon=True)
+        self._threads = [one for one in self._threads if one.is_alive()]
+        self._threads.append(thread)
+        thread.start()
+        return path
+
+    def wait(self, timeout_s: float) -> None:
+        """For those that are being written, at most so long each."""
+        for thread in self._threads:
+            thread.join(timeout_s)
+
+    def _write(self, path: Path, scene: Scene) -> None:
+        try:
+            left_out = write_bundle(path, members(scene), scene.at_s)
+        except (OSError, ValueError) as error:
+            self._tell(f"the evidence of incident {scene.incident} could not be saved as {path}: {error}")
+            return
+        if left_out:
+            self._tell(f"{path} would have become too large: without {', '.join(left_out[:5])}")
+
+
+def _files(folder: Path) -> list[Path]:
+    """Small ones that say much first, then logs by name; no sockets, gates and indices."""
+    try:
+        found = [path for path in folder.iterdir() if path.is_file() and not path.is_symlink()]
+    except OSError:
+        return []
+    kept = [path for path in found if path.suffix not in (".idx", ".go", ".preload", ".ready", ".sock")]
+    kept = [path for path in kept if path.name not in ("gate", "imports")]
+    order = {".json": 0, ".jsonl": 0, ".stacks": 1}
+    return sorted(kept, key=lambda path: (order.get(path.suffix, 2), path.name))
+
+
+def _content(path: Path, offsets: Iterable[int]) -> bytes:
+    if not path.name.startswith("flight"):
+        return excerpt(path, offsets)
+    try:
+        return path.read_bytes() if path.stat().st_size <= FLIGHT_BYTES_MAX else b""
+    except OSError:
+        return b""
+
+
+def _time(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _versions() -> dict[str, str]:
+    found = {"holdfast": __version__, "python": platform.python_version(), "kernel": os.uname().release}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _json(value: object) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=1)
