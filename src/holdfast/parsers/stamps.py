@@ -6,8 +6,8 @@
     [   12.345678]               [123456.789][  T12]           1795211136.123456          21:45:36
 
 A stamp without a zone is read as UTC. One without a year gets the year that brings it nearest to `near_s`, and one
-without a date its day; where nobody knows `near_s` they fall into the year 2000: such stamps compare among
-themselves and with no others, see `is_dated`.
+without a date its day; where nobody knows `near_s` they fall into the years 2000 and 1990, far from each other and
+from real ones: stamps of one form compare among themselves, and never by chance with others.
 
 source: glog and absl, RawLog; Linux, kernel/printk/printk.c; dmesg(1); RFC 3164; Ascend plog
 """
@@ -16,7 +16,8 @@ import re
 
 from msgspec import Struct
 
-UNDATED_YEAR = 2000  # a leap year: the 29th of February has its place
+YEAR_UNKNOWN = 2000  # a leap year: the 29th of February has its place
+DAY_UNKNOWN_S = 7305 * 86400.0  # 1990-01-01
 DAY_S = 86400
 MONTHS = {
     name: number
@@ -25,29 +26,30 @@ MONTHS = {
 DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 MONTH = r"(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
-CLOCK = r"(?P<h>[0-2]?\d):(?P<m>[0-5]\d):(?P<s>[0-6]\d)(?:[.,](?P<frac>\d{1,9})(?:\.\d{1,3})?)?"
+CLOCK = (
+    r"(?P<h>[0-2]?\d):(?P<m>[0-5]\d):(?P<s>[0-6]\d)(?:[.,](?P<frac>\d{1,9})(?:\.(?P<micro>\d{3}))?)?(?![\d:])"
+)
+HALF = r"(?: (?P<half>[AP]M))?"
 ZONE = r"(?P<zone>Z| ?[+-]\d\d:?\d\d(?!\d)| UTC| GMT)?"
 WEEKDAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? +"
 EPOCH = r"(?P<epoch>1\d{9}\.\d{1,9})"
-ENDS = r"(?=[\]\s,|:>\-]|$)"
-BRACKETED = r"\[?"
 
 # By the first character behind a "[". Tried in this order.
 DIGIT_FORMS = tuple(
     re.compile(form, re.ASCII)
     for form in (
-        r"(?P<year>[12]\d{3})[-/.](?P<month>[01]?\d)[-/.](?P<day>[0-3]?\d)[T _-]{1,2}" + CLOCK + ZONE,
-        r"(?P<month>[01]?\d)/(?P<day>[0-3]?\d)/(?P<year>[12]\d{3}|\d\d)[ -]" + CLOCK + ZONE,
+        r"(?P<year>[12]\d{3})[-/.](?P<month>[01]?\d)[-/.](?P<day>[0-3]?\d)[T _-]{1,2}" + CLOCK + HALF + ZONE,
+        r"(?P<month>[0-3]?\d)/(?P<day>[0-3]?\d)/(?P<year>[12]\d{3}|\d\d)[ -]" + CLOCK + HALF + ZONE,
         r"(?P<month>[01]\d)[-/](?P<day>[0-3]\d) " + CLOCK,
-        CLOCK,
+        r"(?=\d\d)" + CLOCK + r"(?=[\]\s,|:]|$)",  # "1:02:03" and "[15:02:33<05:08" are durations
         EPOCH,
     )
 )
 WORD_FORMS = tuple(
     re.compile(form, re.ASCII)
     for form in (
-        rf"(?:{WEEKDAY})?{MONTH} +(?P<day>[0-3]?\d),? (?:(?P<before>[12]\d{{3}}) )?{CLOCK}"
-        r"(?: [AP]M)?(?: [A-Z]{3,4})?(?: (?P<year>[12]\d{3}))?" + ZONE,
+        rf"(?:{WEEKDAY})?{MONTH} +(?P<day>[0-3]?\d),? (?:(?P<before>[12]\d{{3}}) )?{CLOCK}{HALF}"
+        r"(?: [A-Z]{3,4})?(?: (?P<year>[12]\d{3}))?" + ZONE,
         rf"{MONTH}(?P<day>[0-3]\d) (?P<h>[0-2]\d):(?P<m>[0-5]\d)(?=\])",
         rf"[IWEFCDV](?P<year>[12]\d{{3}})(?P<month>[01]\d)(?P<day>[0-3]\d) {CLOCK}",
         rf"[IWEFCDV](?P<month>1[0-2]|0?\d)(?P<day>[0-3]\d) {CLOCK}",
@@ -64,11 +66,6 @@ class Stamp(Struct, frozen=True, kw_only=True):
     stamp_s: float | None = None
     uptime_s: float | None = None
     end: int
-
-
-def is_dated(stamp_s: float | None) -> bool:
-    """Whether the stamp can be compared with those of other logs: False where its year was not known."""
-    return stamp_s is not None and not _undated(0) <= stamp_s < _undated(366)
 
 
 def stamp_at(text: str, place: int, near_s: float | None = None) -> Stamp | None:
@@ -112,15 +109,11 @@ def _seconds(match: re.Match[str], near_s: float | None) -> float | None:
     day = int(part.get("day") or 0)
     if not name and "year" in part and "/" in match[0] and month > 12 >= day:
         month, day = day, month  # 20/11/2026
-    hour = int(part["h"])
-    if hour > 23:
+    clock_s = _clock_s(part)
+    if clock_s is None:
         return None
-    clock_s = (
-        hour * 3600 + int(part["m"]) * 60 + int(part.get("s") or 0) + float(f"0.{part.get('frac') or 0}")
-    )
     if month == 0 and day == 0:
-        day_s = _undated(0) if near_s is None else near_s // DAY_S * DAY_S
-        return day_s + clock_s
+        return (DAY_UNKNOWN_S if near_s is None else near_s // DAY_S * DAY_S) + clock_s
     if not 1 <= month <= 12 or not 1 <= day <= DAYS[month - 1]:
         return None
     clock_s -= _zone_s(part.get("zone"))
@@ -131,9 +124,20 @@ def _seconds(match: re.Match[str], near_s: float | None) -> float | None:
     return _nearest(month, day, clock_s, near_s)
 
 
+def _clock_s(part: dict[str, str | None]) -> float | None:
+    """Seconds of the day."""
+    hour = int(part["h"] or 0)
+    if half := part.get("half"):
+        hour = hour % 12 + 12 * (half == "PM")
+    if hour > 23:
+        return None
+    fraction = float(f"0.{part.get('frac') or 0}{part.get('micro') or ''}")
+    return hour * 3600 + int(part["m"] or 0) * 60 + int(part.get("s") or 0) + fraction
+
+
 def _nearest(month: int, day: int, clock_s: float, near_s: float | None) -> float:
     if near_s is None:
-        return _days(UNDATED_YEAR, month, day) * DAY_S + clock_s
+        return _days(YEAR_UNKNOWN, month, day) * DAY_S + clock_s
     year = 1970 + int(near_s // (365.2425 * DAY_S))
     around = [_days(one, month, day) * DAY_S + clock_s for one in (year - 1, year, year + 1)]
     return min(around, key=lambda stamp_s: abs(stamp_s - near_s))
@@ -152,7 +156,3 @@ def _days(year: int, month: int, day: int) -> int:
     year -= month <= 2
     of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     return year * 365 + year // 4 - year // 100 + year // 400 + of_year - 719468
-
-
-def _undated(day: int) -> float:
-    return float((_days(UNDATED_YEAR, 1, 1) + day) * DAY_S)
