@@ -1,23 +1,26 @@
-"""Searches logs for all signatures in one go. First version."""
+"""Searches logs for all signatures in one go: a few threads, each with one block of one log in memory."""
 
-import re
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import local
 from typing import BinaryIO
 
-from msgspec.structs import replace
+from msgspec import Struct
 
-from holdfast.model.sightings import Search, Sighting, Skipped, Source
+from holdfast.model.sightings import Search, Skipped, Source
 from holdfast.model.signatures import Signature
-from holdfast.observe.automaton import Automaton
-from holdfast.observe.log_tree import logs
-from holdfast.parsers.line_heads import writer_of, writer_of_name
-from holdfast.parsers.steps import sighting as step_of
-from holdfast.parsers.tracebacks import tracebacks
+from holdfast.observe.automaton import Engine, engine
+from holdfast.observe.blocks import blocks, new_buffer
+from holdfast.observe.log_tree import Log, LogFile, find, natural, of_stdin, opened
+from holdfast.observe.streams import Unreadable
+from holdfast.observe.sweep import Caps, Entry, Knowledge, Sweep, made
 
-COLOUR = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\n]{0,300}(?:\x07|\x1b\\)")
-NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
-TRACEBACK_START = "python-traceback-start"
+THREADS_MAX = 4
+SMALL_BYTES = 2 << 20  # so much text is searched sooner by `re` than signatures are compiled
+TEXTS_IN_ALL = 100_000  # kept of one signature, over all logs
+LINES_IN_ALL = 300_000  # looked at of one signature, over all logs
 
 
 def search(
@@ -27,122 +30,79 @@ def search(
     stdin: BinaryIO | None = None,
     cache: Path | None = None,
 ) -> Search:
-    """Everything that is found under the paths and on stdin."""
-    automaton = Automaton(signatures)
+    """Everything that is found under the paths and on stdin. `cache`: a folder for compiled signatures.
+
+    raises: SignatureError, for a signature that cannot be searched for
+    """
     skipped: list[Skipped] = []
-    sources: list[Source] = []
-    sightings: list[Sighting] = []
-    size = 0
-    for log in logs(paths, skipped):
-        text = log.stream.read(1 << 30)
-        size += len(text)
-        sightings += _one(log.name, text, len(sources), signatures, automaton, sources)
+    files = find(paths, skipped.append)
+    is_small = stdin is None and sum(file.size_bytes for file in files) <= SMALL_BYTES
+    crew = _Crew(signatures, engine(signatures, cache, is_small=is_small), len(files) + 1)
+    found = crew.search(files)
     if stdin is not None:
-        text = stdin.read(1 << 30)
-        size += len(text)
-        sightings += _one("-", text, len(sources), signatures, automaton, sources)
-    return Search(sources=tuple(sources), sightings=tuple(sightings), skipped=tuple(skipped), bytes_read=size)
-
-
-def _one(
-    name: str,
-    raw: bytes,
-    source: int,
-    signatures: Sequence[Signature],
-    automaton: Automaton,
-    sources: list[Source],
-) -> list[Sighting]:
-    writer = writer_of_name(name)
-    text = COLOUR.sub(b"", raw).replace(b"\r\n", b" \n").replace(b"\r", b"\n")
-    lines = text.split(b"\n")
-    offsets, at = [], 0
-    for line in lines:
-        offsets.append(at)
-        at += len(line) + 1
-    last_step = None
-    for number, line in enumerate(lines):
-        if step_of(line[:4096]) is not None:
-            last_step = offsets[number]
-    sources.append(
-        Source(
-            name=name,
-            size_bytes=len(raw),
-            writer=writer,
-            last_step_offset=last_step,
-            tail=tuple(line[:400].decode("utf-8", "replace") for line in lines[-41:] if line)[-40:],
-        )
+        found.append(crew.search_stdin(stdin))
+    logs = sorted((log for one in found for log in one.logs), key=lambda log: natural(log.source.name))
+    sightings = tuple(
+        made(entry, number, crew.knowledge) for number, log in enumerate(logs) for entry in log.entries
     )
-    seen: dict[tuple[int, str], int] = {}
-    done: set[tuple[int, int]] = set()
-    found: list[Sighting] = []
-    for number, end in automaton.candidates(text):
-        start = text.rfind(b"\n", 0, end) + 1
-        if (number, start) in done:
-            continue
-        done.add((number, start))
-        stop = text.find(b"\n", start)
-        raw_line = text[start : stop if stop >= 0 else None][: 64 << 10]
-        line = raw_line.decode("utf-8", "replace").rstrip()
-        match = automaton.patterns[number].search(line)
-        if match is None:
-            continue
-        key = (number, NUMBERS.sub("#", line))
-        if key in seen:
-            first = found[seen[key]]
-            found[seen[key]] = replace(first, count=first.count + 1, last_offset=start)
-            continue
-        seen[key] = len(found)
-        signature = signatures[number]
-        found.append(
-            Sighting(
-                signature=signature.id,
-                category=signature.category,
-                source=source,
-                offset=start,
-                line=text.count(b"\n", 0, start) + 1,
-                text=line,
-                captures={k: v for k, v in match.groupdict().items() if v is not None},
-                writer=writer_of(raw_line, writer),
-                last_offset=start,
-                record=tuple(
-                    one.decode("utf-8", "replace")[:400]
-                    for one in text[start : start + 8192].split(b"\n")[1:13]
-                )
-                if signature.role == "cause"
-                else (),
-            )
+    return Search(
+        sources=tuple(log.source for log in logs),
+        sightings=sightings,
+        skipped=(*skipped, *(note for one in found for note in one.skipped)),
+        bytes_read=sum(log.source.size_bytes for log in logs),
+    )
+
+
+class FoundLog(Struct, frozen=True):
+    source: Source
+    entries: list[Entry]
+
+
+class FoundFile(Struct, frozen=True):
+    """What one file gave: several logs, where it is an archive."""
+
+    logs: list[FoundLog]
+    skipped: list[Skipped]
+
+
+class _Crew:
+    """The threads and what each has of its own."""
+
+    def __init__(self, signatures: Sequence[Signature], first: Engine, logs: int) -> None:
+        self.knowledge = Knowledge(signatures)
+        self._engine = first
+        self._own = local()
+        self._caps = Caps(
+            texts=min(200, max(10, TEXTS_IN_ALL // logs)), lines=min(20_000, max(200, LINES_IN_ALL // logs))
         )
-    return sorted(_with_tracebacks(found, lines, offsets, source, writer), key=lambda one: one.offset)
 
+    def search(self, files: Sequence[LogFile]) -> list[FoundFile]:
+        """In the order of the files, though the longest begin."""
+        order = sorted(range(len(files)), key=lambda number: -files[number].size_bytes)
+        threads = min(THREADS_MAX, len(os.sched_getaffinity(0)), max(1, len(files)))
+        with ThreadPoolExecutor(threads) as pool:
+            found = dict(zip(order, pool.map(lambda number: self._file(files[number]), order), strict=True))
+        return [found[number] for number in range(len(files))]
 
-def _with_tracebacks(
-    found: list[Sighting], lines: list[bytes], offsets: list[int], source: int, writer: object
-) -> list[Sighting]:
-    if not any(one.signature == TRACEBACK_START for one in found):
-        return found
-    for traceback in tracebacks(lines[:200000]):
-        at = traceback.last_line
-        while at > traceback.first_line and traceback.type.encode() not in lines[at]:
-            at -= 1
-        offset = offsets[at]
-        hits = [n for n, one in enumerate(found) if one.offset == offset]
-        frame = traceback.user_frame or traceback.frame
-        for n in hits:
-            found[n] = replace(found[n], frame=frame, error_type=traceback.type)
-        if not hits:
-            found.append(
-                Sighting(
-                    signature="python-exception",
-                    category="python_exception",
-                    source=source,
-                    offset=offset,
-                    line=at + 1,
-                    text=lines[at].decode("utf-8", "replace"),
-                    captures={"type": traceback.type, "message": traceback.message},
-                    writer=writer_of(lines[at], writer),  # type: ignore[arg-type]
-                    last_offset=offset,
-                    frame=frame,
-                    error_type=traceback.type,
-                )
-            )
-    return found
+    def search_stdin(self, stdin: BinaryIO) -> FoundFile:
+        skipped: list[Skipped] = []
+        return self._logs(of_stdin(stdin, skipped.append), skipped)
+
+    def _file(self, file: LogFile) -> FoundFile:
+        skipped: list[Skipped] = []
+        return self._logs(opened(file, skipped.append), skipped)
+
+    def _logs(self, logs: Iterator[Log], skipped: list[Skipped]) -> FoundFile:
+        return FoundFile([self._log(log, skipped) for log in logs], skipped)
+
+    def _log(self, log: Log, skipped: list[Skipped]) -> FoundLog:
+        own = self._own
+        if not hasattr(own, "engine"):
+            own.engine, own.buffer = self._engine.fork(), new_buffer()
+        sweep = Sweep(log.name, self.knowledge, own.engine, self._caps, counts_lines=log.file is None)
+        try:
+            for block in blocks(log, own.buffer):
+                sweep.take(block)
+        except Unreadable as error:
+            skipped.append(Skipped(name=log.name, why=str(error)))
+        return FoundLog(*sweep.finish())

@@ -1,0 +1,116 @@
+"""Cuts a log into blocks of whole lines, in memory that does not grow with the log.
+
+A block shows some of what follows it, so that records of several lines are seen whole. Colours are taken out, and a
+carriage return ends a line as a newline does; where a line stood in the log can still be told.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from holdfast.observe.log_tree import Log
+
+BLOCK_BYTES = 1 << 20
+AHEAD_BYTES = 128 << 10
+LINE_BYTES_MAX = 64 << 10  # a line end is looked for so far back; a longer line is cut anywhere
+COLOUR = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]{0,1000}(?:\x07|\x1b\\)?|[ -/][0-~]|[0-~])")
+
+
+class Block:
+    """Some lines of a log. `text[:size]`: their text; what stands behind is of the blocks to come.
+
+    `raw`: as it stands in the log, from `offset` on; valid until the next block is asked for.
+    """
+
+    def __init__(self, raw: bytearray, raw_size: int, raw_end: int, offset: int, *, is_last: bool) -> None:
+        self.raw = raw
+        self.raw_size = raw_size
+        self.offset = offset
+        self.is_last = is_last
+        self.text: bytes | bytearray = raw
+        self.size = raw_size
+        self.end = raw_end
+        self._ends: list[int] | None = None
+        self._raw_ends: list[int] = []
+        self._is_shifted = False
+        has_returns = raw.find(b"\r", 0, raw_end) >= 0
+        has_colours = raw.find(b"\x1b", 0, raw_end) >= 0
+        if has_returns or has_colours:
+            lines, ahead = bytes(raw[:raw_size]), bytes(raw[raw_size:raw_end])
+            if has_returns:
+                lines, ahead = lines.replace(b"\r", b"\n"), ahead.replace(b"\r", b"\n")
+            if has_colours:
+                self._raw_text = lines + ahead
+                lines, ahead = COLOUR.sub(b"", lines), COLOUR.sub(b"", ahead)
+                self._is_shifted = True
+            self.text = lines + ahead
+            self.size, self.end = len(lines), len(self.text)
+
+    def offset_of(self, line_at: int) -> int:
+        """Where in the log a line begins that begins at `line_at` in the text."""
+        if not self._is_shifted:
+            return self.offset + line_at
+        if self._ends is None:
+            self._ends = _line_ends(self.text)
+            self._raw_ends = _line_ends(self._raw_text)
+        number = bisect_left(self._ends, line_at)
+        return self.offset + (self._raw_ends[number - 1] + 1 if number else 0)
+
+    def line_ends_before(self, offset: int) -> int:
+        """How many newlines stand in the block before an offset in the log."""
+        return self.raw.count(b"\n", 0, offset - self.offset)
+
+
+def blocks(log: Log, buffer: bytearray) -> Iterator[Block]:
+    """The whole log; a hole in a sparse file parts two lines. `buffer`: of `new_buffer`, used again and again.
+
+    raises: Unreadable
+    """
+    view = memoryview(buffer)
+    held = 0
+    offset = log.file.at if log.file else 0
+    while True:
+        size = held + _fill(log, view[held:])
+        is_full = size == len(buffer)
+        cut = _cut(buffer, size - AHEAD_BYTES) if is_full else size
+        is_last = not is_full and not (log.file and log.file.pass_hole())
+        yield Block(buffer, cut, size, offset, is_last=is_last)
+        if is_last:
+            return
+        if is_full:
+            held = size - cut
+            view[:held] = view[cut:size]
+            offset += cut
+        else:
+            held = 0
+            offset = log.file.at if log.file else offset
+
+
+def new_buffer() -> bytearray:
+    return bytearray(BLOCK_BYTES + AHEAD_BYTES)
+
+
+def _fill(log: Log, view: memoryview) -> int:
+    """Reads until the memory is full, the log is over, or a hole comes."""
+    filled = 0
+    while filled < len(view):
+        if log.file:
+            size = log.file.read_into(view[filled:])
+        else:
+            data = log.stream.read(len(view) - filled)
+            size = len(data)
+            view[filled : filled + size] = data
+        if not size:
+            break
+        filled += size
+    return filled
+
+
+def _cut(buffer: bytearray, limit: int) -> int:
+    """Behind the last line end before `limit`; there where no line ends nearby."""
+    nearby = limit - LINE_BYTES_MAX
+    return 1 + max(buffer.rfind(b"\n", nearby, limit), buffer.rfind(b"\r", nearby, limit)) or limit
+
+
+def _line_ends(text: bytes | bytearray) -> list[int]:
+    return [match.start() for match in re.finditer(rb"\n", text)]

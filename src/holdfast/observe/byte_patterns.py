@@ -1,0 +1,265 @@
+r"""Loosens a Python pattern for text into a pattern for bytes that two engines read alike. Pure.
+
+`loosened` gives a pattern that matches in every line in which the Python pattern matches, and maybe in others: who
+uses it looks again, with the true pattern, at the lines it finds. So it may leave out what costs an automaton much:
+
+    ^(?:\S+ )*?(?P<type>[\w.]*Error): (?P<message>.+)$     ->     Error: [^\n]
+    (?<!not )Xid \((?P<bdf>[^)]{1,40})\): (?P<xid>\d+)     ->     Xid \([^\n)]+\): [0-9]
+
+A lookaround goes, a long bounded repeat becomes an unbounded one, what stands before the first unmistakable word
+goes where it has no bound, and of a repeat at the end one round is enough. A character beyond ASCII is one in
+Python and up to four bytes here. Nothing in it ever matches a newline, so what it finds lies within one line.
+
+source: the parse tree of CPython's Lib/re/_parser.py, which says more than the text of a pattern does
+"""
+
+import re
+from re import _constants as ops  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any, TypeAlias
+
+Node: TypeAlias = tuple[Any, Any]  # an operation of CPython's parser and its operand
+
+LITERAL_MIN = 4  # a word of so many letters is rare enough to begin a search with
+ROUNDS_MAX = 16  # of a class; counted repeats beyond it cost the automaton more than they tell
+GROUP_ROUNDS_MAX = 4
+UTF8_BYTES_MAX = 4
+REPEATS = (ops.MAX_REPEAT, ops.MIN_REPEAT, ops.POSSESSIVE_REPEAT)
+ASCII = tuple(chr(code) for code in range(128))
+CATEGORIES = {
+    ops.CATEGORY_DIGIT: re.compile(r"\d", re.ASCII),
+    ops.CATEGORY_NOT_DIGIT: re.compile(r"\D", re.ASCII),
+    ops.CATEGORY_SPACE: re.compile(r"\s", re.ASCII),
+    ops.CATEGORY_NOT_SPACE: re.compile(r"\S", re.ASCII),
+    ops.CATEGORY_WORD: re.compile(r"\w", re.ASCII),
+    ops.CATEGORY_NOT_WORD: re.compile(r"\W", re.ASCII),
+}
+PLACES = {
+    ops.AT_BEGINNING: b"^",
+    ops.AT_BEGINNING_STRING: b"^",
+    ops.AT_END: b"$",
+    ops.AT_END_STRING: b"$",
+    ops.AT_BOUNDARY: rb"\b",
+    ops.AT_NON_BOUNDARY: rb"\B",
+}
+
+
+class TooLoose(ValueError):
+    """Nothing is left of a pattern that a line must hold."""
+
+
+def loosened(pattern: str) -> bytes:
+    """raises: re.error, for what is no pattern; TooLoose, for one that the empty line matches"""
+    tree = parser.parse(pattern, re.ASCII)
+    nodes = _without_end(_without_start(_flat(tree)))
+    if not _least(nodes):
+        nodes = _flat(tree)
+    if not _least(nodes):
+        nodes = _looked_for(tree)
+    if not _least(nodes):
+        raise TooLoose(f"{pattern!r} holds nothing that a line must have")
+    text = _sequence(nodes)
+    return b"(?i:" + text + b")" if tree.state.flags & re.IGNORECASE else text
+
+
+def literal(pattern: str) -> bytes:
+    """The longest text that every match holds, as far as it can be told easily; empty where there is none."""
+    tree = parser.parse(pattern, re.ASCII)
+    if tree.state.flags & re.IGNORECASE:
+        return b""
+    longest = run = ""
+    for op, operand in [*_flat(tree), (ops.ANY, None)]:
+        if op is ops.LITERAL:
+            run += chr(operand)
+            continue
+        longest = max(longest, run, key=len)
+        run = ""
+    return longest.encode("utf-8", "surrogatepass")
+
+
+def _flat(tree: Any) -> list[Node]:
+    """The nodes in a row, without groups that only capture, and without lookarounds."""
+    nodes: list[Node] = []
+    for op, operand in tree:
+        if op is ops.SUBPATTERN and not operand[1] and not operand[2]:
+            nodes += _flat(operand[3])
+        elif op is ops.ATOMIC_GROUP:
+            nodes += _flat(operand)
+        elif op not in (ops.ASSERT, ops.ASSERT_NOT):
+            nodes.append((op, operand))
+    return nodes
+
+
+def _looked_for(tree: Any) -> list[Node]:
+    """What the first lookahead of a pattern wants, for one that has nothing else."""
+    for op, operand in tree:
+        if op is ops.ASSERT and operand[0] > 0 and _least(nodes := _without_end(_flat(operand[1]))):
+            return nodes
+    return []
+
+
+def _without_start(nodes: list[Node]) -> list[Node]:
+    """Without what has no bound before the first unmistakable word: it would keep the automaton busy all the time."""
+    word_at = next((at for at in range(len(nodes)) if _is_word(nodes[at:])), None)
+    if word_at is None:
+        return nodes
+    unbounded = [at for at in range(word_at) if _is_unbounded(nodes[at])]
+    return nodes[unbounded[-1] + 1 :] if unbounded else nodes
+
+
+def _is_word(nodes: list[Node]) -> bool:
+    op, operand = nodes[0]
+    if op is ops.BRANCH:
+        return all(len(branch) and _is_word(_flat(branch)) for branch in operand[1])
+    return len(nodes) >= LITERAL_MIN and all(one is ops.LITERAL for one, _ in nodes[:LITERAL_MIN])
+
+
+def _is_unbounded(node: Node) -> bool:
+    op, operand = node
+    if op in REPEATS:
+        return operand[1] is ops.MAXREPEAT or any(_is_unbounded(one) for one in operand[2])
+    if op is ops.BRANCH:
+        return any(_is_unbounded(one) for branch in operand[1] for one in branch)
+    if op is ops.SUBPATTERN:
+        return any(_is_unbounded(one) for one in operand[3])
+    return op in (ops.GROUPREF, ops.GROUPREF_EXISTS)
+
+
+def _without_end(nodes: list[Node]) -> list[Node]:
+    """Without what needs not be there at the end: each further byte of it would be one more report."""
+    nodes = list(nodes)
+    if len(nodes) > 1 and nodes[-1] == (ops.AT, ops.AT_END) and _is_anything(nodes[-2]):
+        nodes.pop()
+    while nodes and nodes[-1][0] in REPEATS:
+        least, most, of = nodes[-1][1]
+        nodes.pop()
+        if least:
+            if len(of) == 1 and least <= ROUNDS_MAX:
+                nodes += _flat(of) * least
+            else:
+                nodes.append((ops.MAX_REPEAT, (least, least, of)))
+            break
+    return nodes
+
+
+def _is_anything(node: Node) -> bool:
+    op, operand = node
+    return op in REPEATS and [one for one, _ in operand[2]] == [ops.ANY] and operand[1] is ops.MAXREPEAT
+
+
+def _least(nodes: list[Node]) -> int:
+    """How many characters a match has at least, roughly: 0 where it may be empty."""
+    return sum(map(_least_of, nodes))
+
+
+def _least_of(node: Node) -> int:
+    op, operand = node
+    if op in REPEATS:
+        return int(operand[0]) * _least(_flat(operand[2]))
+    if op is ops.BRANCH:
+        return min(_least(_flat(branch)) for branch in operand[1])
+    if op is ops.SUBPATTERN:
+        return _least(_flat(operand[3]))
+    return int(op in (ops.LITERAL, ops.NOT_LITERAL, ops.ANY, ops.IN))
+
+
+def _sequence(nodes: Any) -> bytes:
+    return b"".join(map(_one, nodes))
+
+
+def _one(node: Node) -> bytes:
+    op, operand = node
+    if op is ops.LITERAL:
+        return _character(operand)
+    if op in (ops.ANY, ops.NOT_LITERAL, ops.IN):
+        return _class(node, 1, 1)
+    if op is ops.AT:
+        return PLACES[operand]
+    if op is ops.BRANCH:
+        return b"(?:" + b"|".join(_sequence(branch) for branch in operand[1]) + b")"
+    if op is ops.SUBPATTERN:
+        return _group(operand)
+    if op is ops.ATOMIC_GROUP:
+        return b"(?:" + _sequence(operand) + b")"
+    if op in REPEATS:
+        return _repeat(*operand)
+    if op in (ops.ASSERT, ops.ASSERT_NOT):
+        return b""
+    return rb"[^\n]*"  # a group named again
+
+
+def _group(operand: Any) -> bytes:
+    _, on, off, of = operand
+    start = b"(?i:" if on & re.IGNORECASE else b"(?-i:" if off & re.IGNORECASE else b"(?:"
+    return start + _sequence(of) + b")"
+
+
+def _repeat(least: int, most: Any, of: Any) -> bytes:
+    if len(of) == 1 and of[0][0] in (ops.ANY, ops.NOT_LITERAL, ops.IN):
+        return _class(of[0], least, most)
+    text = b"(?:" + _sequence(of) + b")"
+    if most is ops.MAXREPEAT or most > GROUP_ROUNDS_MAX:
+        return text + _rounds(min(least, GROUP_ROUNDS_MAX), None)
+    return text + _rounds(least, most)
+
+
+def _rounds(least: int, most: int | None) -> bytes:
+    known = {(0, None): b"*", (1, None): b"+", (0, 1): b"?", (1, 1): b""}
+    return known.get((least, most)) or (
+        b"" if (least, most) == (1, 1) else b"{%d,%s}" % (least, b"" if most is None else b"%d" % most)
+    )
+
+
+def _character(code: int) -> bytes:
+    encoded = chr(code).encode("utf-8", "surrogatepass")
+    return (
+        re.escape(encoded) if code < 128 else b"(?:" + b"".join(b"\\x%02x" % byte for byte in encoded) + b")"
+    )
+
+
+def _class(node: Node, least: int, most: Any) -> bytes:
+    """A class of characters, so many times. One beyond ASCII may be up to four bytes."""
+    codes, is_beyond = _members(node)
+    text = _bytes_class(codes, is_beyond)
+    if most is ops.MAXREPEAT or most > ROUNDS_MAX:
+        return text + _rounds(min(least, ROUNDS_MAX), None)
+    return text + _rounds(least, most * UTF8_BYTES_MAX if is_beyond else most)
+
+
+def _members(node: Node) -> tuple[list[int], bool]:
+    """The ASCII characters of a class, without the newline, and whether others may be in it."""
+    op, operand = node
+    if op is ops.ANY:
+        return [code for code in range(128) if code != 10], True
+    if op is ops.NOT_LITERAL:
+        return [code for code in range(128) if code not in (10, operand)], True
+    is_negated = operand[0][0] is ops.NEGATE
+    inside: set[int] = set()
+    is_beyond = False
+    for kind, value in operand:
+        if kind is ops.LITERAL:
+            inside.add(value)
+        elif kind is ops.RANGE:
+            inside |= {*range(value[0], min(value[1], 127) + 1)}
+            is_beyond |= value[1] > 127
+        elif kind is ops.CATEGORY:
+            inside |= {code for code in range(128) if CATEGORIES[value].match(ASCII[code])}
+            is_beyond |= value in (ops.CATEGORY_NOT_DIGIT, ops.CATEGORY_NOT_SPACE, ops.CATEGORY_NOT_WORD)
+    is_beyond |= any(code > 127 for code in inside)
+    if is_negated:
+        inside, is_beyond = set(range(128)) - inside, True
+    return [code for code in sorted(inside) if code < 128 and code != 10], is_beyond
+
+
+def _bytes_class(codes: list[int], is_beyond: bool) -> bytes:
+    if is_beyond and len(codes) == 127:
+        return rb"[^\n]"
+    ranges: list[list[int]] = []
+    for code in codes:
+        if ranges and ranges[-1][1] == code - 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    if is_beyond:
+        ranges.append([128, 255])
+    return b"[" + b"".join(b"\\x%02x-\\x%02x" % (first, last) for first, last in ranges) + b"]"

@@ -1,0 +1,108 @@
+"""What is read out of a block beside signatures: tracebacks, the lines that follow, the last step, the last lines."""
+
+from itertools import accumulate
+
+from msgspec import Struct
+
+from holdfast.observe.blocks import Block
+from holdfast.parsers.steps import PREFILTER
+from holdfast.parsers.steps import sighting as step_on
+from holdfast.parsers.tracebacks import Traceback, tracebacks
+
+RECORD_LINES = 12
+RECORD_LINE_MAX = 400
+TAIL_LINES = 40
+TAIL_LINE_MAX = 400
+TAIL_BYTES = 64 << 10
+STEP_LOOK_BYTES = 256 << 10
+STEP_PIECE_BYTES = 8 << 10
+STEP_LINE_BYTES = 4096
+STEP_LINES_MAX = 500  # that look like one and are none
+STEP_TRUST = 2  # a form of less trust counts only where there is no better one
+TRACEBACK_BYTES = 128 << 10
+TRACEBACK_LINES = 1500
+
+
+class Exceptional(Struct, frozen=True):
+    """The line on which a traceback names its exception. `offset`: in the log. `frame`: the user's own, if any."""
+
+    offset: int
+    line: bytes
+    type: str
+    message: str
+    frame: str
+
+
+def exceptions(block: Block, start: int) -> tuple[list[Exceptional], int]:
+    """Those whose tracebacks begin at `start` in the text or soon after; and where the last of them ends."""
+    stop = min(start + TRACEBACK_BYTES, block.end)
+    lines = bytes(block.text[start:stop]).split(b"\n")[:TRACEBACK_LINES]
+    begins = [start, *accumulate((len(line) + 1 for line in lines), initial=start)][1:]
+    found = []
+    end = start + 1
+    for traceback in tracebacks(lines):
+        number = _exception_line(traceback, lines)
+        found.append(
+            Exceptional(
+                block.offset_of(begins[number]),
+                lines[number],
+                traceback.type,
+                traceback.message,
+                traceback.user_frame or traceback.frame,
+            )
+        )
+        end = max(end, begins[traceback.last_line + 1])
+    return found, end
+
+
+def following(block: Block, stop: int) -> tuple[str, ...]:
+    """The lines behind the one that ends at `stop`, without empty ones."""
+    end = min(stop + RECORD_LINES * RECORD_LINE_MAX, block.end)
+    lines = bytes(block.text[stop + 1 : end]).split(b"\n")
+    return _texts(lines, RECORD_LINE_MAX)[:RECORD_LINES]
+
+
+def tail(block: Block) -> tuple[str, ...]:
+    """The last lines of the last block, without empty ones."""
+    lines = bytes(block.text[max(0, block.end - TAIL_BYTES) : block.end]).split(b"\n")
+    return _texts(lines, TAIL_LINE_MAX)[-TAIL_LINES:]
+
+
+def last_step(block: Block, end: int) -> int | None:
+    """Where in the log the last line of progress begins that stands in the text not far before `end`."""
+    text = block.text
+    floor = max(0, end - STEP_LOOK_BYTES)
+    doubtful = None
+    lines_left = STEP_LINES_MAX
+    start = end
+    while end > floor and lines_left > 0:
+        piece = max(floor, end - STEP_PIECE_BYTES)
+        for match in reversed(list(PREFILTER.finditer(text, piece, end))):
+            if match.start() >= start:
+                continue  # in the line just looked at
+            start = text.rfind(b"\n", 0, match.start()) + 1
+            stop = text.find(b"\n", start, block.end)
+            line = bytes(text[start : min(start + STEP_LINE_BYTES, block.end if stop < 0 else stop)])
+            lines_left -= 1
+            step = step_on(line)
+            if step is not None and step.form.trust >= STEP_TRUST:
+                return block.offset_of(start)
+            if step is not None and doubtful is None:
+                doubtful = start
+        end = piece
+    return None if doubtful is None else block.offset_of(doubtful)
+
+
+def _exception_line(traceback: Traceback, lines: list[bytes]) -> int:
+    """A message may go on over several lines: the one that names the type."""
+    name = traceback.type.encode()
+    for number in range(traceback.last_line, traceback.first_line, -1):
+        if name in lines[number]:
+            return number
+    return traceback.last_line
+
+
+def _texts(lines: list[bytes], length_max: int) -> tuple[str, ...]:
+    return tuple(
+        line[: 4 * length_max].decode("utf-8", "replace")[:length_max] for line in lines if line.strip()
+    )

@@ -1,0 +1,323 @@
+"""Turns the engine's candidates in one log into sightings: confirmed, with captures and writer, repeats counted.
+
+What a line costs is bounded. A signature that a log repeats without end is at first kept text by text, then only
+counted, then only followed: its first lines and its last one are always among the sightings.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from holdfast.model.sightings import Sighting, Source, Writer
+from holdfast.model.signatures import Signature
+from holdfast.observe.automaton import Candidate, Engine
+from holdfast.observe.blocks import Block
+from holdfast.observe.excerpts import Exceptional, exceptions, following, last_step, tail
+from holdfast.parsers.line_heads import labels_are_nodes, writer_of, writer_of_name
+
+LINE_BYTES_MAX = 16 << 10  # of a longer line, what is around the match: patterns may take the square of it
+TEXT_MAX = 4000
+TRACEBACK_START = "python-traceback-start"
+EXCEPTION = "python-exception"
+EXCEPTION_CATEGORY = "python_exception"
+EXCEPTION_NUMBER = -1  # where others have the number of their signature
+WINDOWS_MAX = 50  # of tracebacks; then only the last one of each block is read
+NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-f]{8,}\b|\d+", re.ASCII)
+FIGURE = re.compile(r"[0-9a-fA-Fx:.,/\[\] -]{1,40}", re.ASCII)
+PASSING = frozenset(
+    ("ms", "s", "seconds", "bytes", "pid", "tid", "step", "address", "sector", "count", "time")
+)
+FIELD = re.compile(r"\{(\w+)\}")
+LABEL = re.compile(r"\s*\d{1,6}: ")  # srun's: a rank, or a worker
+
+Key: TypeAlias = tuple[object, ...]
+
+
+class Caps(Struct, frozen=True, kw_only=True):
+    """For one signature in one log: texts that are kept, and lines that are looked at."""
+
+    texts: int = 200
+    lines: int = 20_000
+
+
+class Entry(Struct):
+    """A sighting being made. `line`: 0 where the lines before it were not counted."""
+
+    number: int
+    offset: int
+    line: int
+    text: str
+    captures: dict[str, str]
+    writer: Writer
+    last_offset: int
+    count: int = 1
+    record: tuple[str, ...] = ()
+    frame: str = ""
+    error_type: str = ""
+
+
+class Seen(Struct):
+    """One signature in one log, so far.
+
+    `line_end`: where the line ends that was looked at last. `more`: counts the lines whose texts are not kept, and is
+    the first of them; `last`: the last of them. `waiting`: in this block, the last line that was not looked at.
+    """
+
+    by_key: dict[Key, Entry] = {}
+    line_end: int = -1
+    looked_at: int = 0
+    more: Entry | None = None
+    last: Entry | None = None
+    waiting: tuple[int, int] | None = None
+    last_stop: int = -1  # in this block: where the line of `last` ends
+
+
+class Knowledge:
+    """The signatures as a sweep needs them, for all sweeps."""
+
+    def __init__(self, signatures: Sequence[Signature]) -> None:
+        self.signatures = signatures
+        self.traceback_start = next(
+            (at for at, one in enumerate(signatures) if one.id == TRACEBACK_START), None
+        )
+        self._patterns: dict[int, re.Pattern[str]] = {}
+
+    def pattern(self, number: int) -> re.Pattern[str]:
+        """Letters, digits and words are those of ASCII: the engines know no others."""
+        pattern = self._patterns.get(number)
+        if pattern is None:
+            pattern = self._patterns[number] = re.compile(self.signatures[number].pattern, re.ASCII)
+        return pattern
+
+
+class Sweep:
+    """Takes the blocks of one log in their order.
+
+    `counts_lines`: the log cannot be read again, so its lines are counted as they pass; otherwise only those of the
+    first block are.
+    """
+
+    def __init__(
+        self, name: str, knowledge: Knowledge, engine: Engine, caps: Caps, *, counts_lines: bool
+    ) -> None:
+        self._name = name
+        self._writer = writer_of_name(name)
+        self._knowledge = knowledge
+        self._engine = engine
+        self._caps = caps
+        self._counts_lines = counts_lines
+        self._seen: dict[int, Seen] = {}
+        self._block = Block(bytearray(), 0, 0, 0, is_last=True)
+        self._text_at = 0  # of the block, in the text of all blocks
+        self._lines_before: int | None = 0
+        self._counted_to = (0, 0)  # an offset, and how many lines end in the block before it
+        self._entries_on: dict[int, list[Entry]] = {}  # those of this block, by the offsets of their lines
+        self._traceback_starts: list[int] = []
+        self._traceback_end = -1
+        self._windows = 0
+        self._exceptions_ahead: dict[int, Exceptional] = {}
+        self._last_step: int | None = None
+
+    def take(self, block: Block) -> None:
+        self._block = block
+        self._counted_to = (block.offset, 0)
+        hits = self._engine.candidates(block.text, block.size)
+        if hits or self._exceptions_ahead:
+            self._look(hits)
+        if self._counts_lines and self._lines_before is not None:
+            self._lines_before += block.raw.count(b"\n", 0, block.raw_size)
+        elif block.raw_size:
+            self._lines_before = None
+        self._text_at += block.size
+
+    def finish(self) -> tuple[Source, list[Entry]]:
+        """The log, and what was seen in it, by offset. Nothing may be asked of it afterwards."""
+        block = self._block
+        step = last_step(block, block.size)
+        entries = [
+            entry
+            for seen in self._seen.values()
+            for entry in (*seen.by_key.values(), seen.more, seen.last)
+            if entry is not None
+        ]
+        lines = tail(block)
+        self._heed_labels(entries, lines)
+        source = Source(
+            name=self._name,
+            size_bytes=block.offset + block.raw_size,
+            writer=self._writer,
+            last_step_offset=step if step is not None else self._last_step,
+            tail=lines,
+        )
+        return source, sorted(entries, key=lambda entry: (entry.offset, entry.number))
+
+    def _look(self, hits: Sequence[Candidate]) -> None:
+        self._entries_on = {}
+        self._traceback_starts = []
+        last_kept = -1
+        for number, end in hits:
+            if self._take_hit(number, end):
+                last_kept = end
+        for number, seen in self._seen.items():
+            if seen.waiting is not None:
+                self._confirm(number, seen, *seen.waiting)
+                seen.waiting = None
+        self._read_tracebacks()
+        for seen in self._seen.values():
+            if seen.last is not None and seen.last_stop >= 0:
+                self._complete(seen.last, seen.last_stop)
+                seen.last_stop = -1
+        if last_kept >= 0:
+            step = last_step(self._block, last_kept)
+            self._last_step = self._last_step if step is None else step
+
+    def _take_hit(self, number: int, end: int) -> bool:
+        """Whether a text was seen for the first time."""
+        seen = self._seen.get(number)
+        if seen is None:
+            seen = self._seen[number] = Seen()
+        if self._text_at + end <= seen.line_end:
+            return False  # one more match in the same line
+        start, stop = self._line_around(end)
+        seen.line_end = self._text_at + stop
+        if seen.looked_at >= self._caps.lines:
+            seen.waiting = (start, stop)
+            return False
+        seen.looked_at += 1
+        return self._confirm(number, seen, start, stop)
+
+    def _line_around(self, end: int) -> tuple[int, int]:
+        text = self._block.text
+        nearby = max(0, end - LINE_BYTES_MAX)
+        start = text.rfind(b"\n", nearby, end) + 1 or nearby
+        limit = min(end + LINE_BYTES_MAX, self._block.end)
+        stop = text.find(b"\n", end, limit)
+        return start, limit if stop < 0 else stop
+
+    def _confirm(self, number: int, seen: Seen, start: int, stop: int) -> bool:
+        raw = bytes(self._block.text[start:stop])
+        line = raw.decode("utf-8", "replace")
+        match = self._knowledge.pattern(number).search(line)
+        if match is None:
+            return False
+        if number == self._knowledge.traceback_start:
+            self._traceback_starts.append(start)
+        offset = self._block.offset_of(start)
+        captures = {name: value for name, value in match.groupdict().items() if value is not None}
+        writer = writer_of(raw, self._writer)
+        figures = (
+            value for name, value in captures.items() if name not in PASSING and FIGURE.fullmatch(value)
+        )
+        key = (*_who(writer), *figures, NUMBERS.sub("#", line))
+        entry = self._kept(seen, key, Entry(number, offset, 0, line, captures, writer, offset), stop)
+        self._entries_on.setdefault(offset, []).append(entry)
+        return entry.count == 1 and entry is not seen.last
+
+    def _kept(self, seen: Seen, key: Key, entry: Entry, stop: int) -> Entry:
+        """The entry that stands for this one: itself, where its text is new."""
+        known = seen.by_key.get(key)
+        if known is None and len(seen.by_key) < self._caps.texts:
+            seen.by_key[key] = entry
+        elif known is None and seen.more is None:
+            seen.more = entry
+        else:
+            if known is None:
+                known, seen.last, seen.last_stop = seen.more, entry, stop
+            assert known is not None
+            known.count += 1
+            known.last_offset = entry.offset
+            return seen.last if known is seen.more and seen.last else known
+        self._complete(entry, stop)
+        return entry
+
+    def _complete(self, entry: Entry, stop: int) -> None:
+        """What only a sighting that is kept is worth."""
+        entry.text = entry.text[:TEXT_MAX]
+        entry.line = self._line_of(entry.offset)
+        if entry.number != EXCEPTION_NUMBER and self._knowledge.signatures[entry.number].role == "cause":
+            entry.record = following(self._block, stop)
+
+    def _line_of(self, offset: int) -> int:
+        if self._lines_before is None:
+            return 0
+        base = self._block.offset
+        at, lines = self._counted_to if self._counted_to[0] <= offset else (base, 0)
+        lines += self._block.raw.count(b"\n", at - base, offset - base)
+        self._counted_to = (offset, lines)
+        return self._lines_before + lines + 1
+
+    def _read_tracebacks(self) -> None:
+        """Tells the sightings on the last lines of tracebacks what ended there; where there is none, makes one."""
+        ahead, self._exceptions_ahead = self._exceptions_ahead, {}
+        for one in ahead.values():
+            self._place(one)
+        starts = [at for at in self._traceback_starts if self._text_at + at >= self._traceback_end]
+        if self._windows >= WINDOWS_MAX:
+            starts = starts[-1:]
+        for start in starts:
+            if self._text_at + start < self._traceback_end:
+                continue  # read along with one before it
+            self._windows += 1
+            found, end = exceptions(self._block, start)
+            self._traceback_end = self._text_at + end
+            for one in found:
+                self._place(one)
+
+    def _place(self, one: Exceptional) -> None:
+        if one.offset >= self._block.offset + self._block.raw_size:
+            self._exceptions_ahead[one.offset] = one  # its line is of the next block
+            return
+        entries = self._entries_on.get(one.offset)
+        if not entries:
+            entries = [self._exception(one)]
+        for entry in entries:
+            if not entry.frame:
+                entry.frame, entry.error_type = one.frame, one.type
+
+    def _exception(self, one: Exceptional) -> Entry:
+        seen = self._seen.setdefault(EXCEPTION_NUMBER, Seen())
+        line = one.line.decode("utf-8", "replace")
+        writer = writer_of(one.line, self._writer)
+        key = (*_who(writer), one.frame, NUMBERS.sub("#", line))
+        captures = {"type": one.type, "message": one.message}
+        entry = Entry(EXCEPTION_NUMBER, one.offset, 0, line, captures, writer, one.offset)
+        return self._kept(seen, key, entry, -1)
+
+    def _heed_labels(self, entries: Sequence[Entry], lines: Sequence[str]) -> None:
+        """Where the labels of srun are workers and not ranks, says so of every line that has one."""
+        labelled = [entry for entry in entries if LABEL.match(entry.text)]
+        texts = [*(entry.text for entry in labelled), *(line for line in lines if LABEL.match(line))]
+        if any(labels_are_nodes(text.encode()) for text in texts):
+            for entry in labelled:
+                entry.writer = writer_of(entry.text.encode(), self._writer, labels_are_nodes=True)
+
+
+def made(entry: Entry, source: int, knowledge: Knowledge) -> Sighting:
+    """The sighting of an entry, in the log with this number."""
+    if entry.number == EXCEPTION_NUMBER:
+        signature, category = EXCEPTION, EXCEPTION_CATEGORY
+    else:
+        known = knowledge.signatures[entry.number]
+        signature = known.id
+        category = FIELD.sub(lambda match: entry.captures.get(match[1], ""), known.category)
+    return Sighting(
+        signature=signature,
+        category=category,
+        source=source,
+        offset=entry.offset,
+        line=entry.line,
+        text=entry.text,
+        captures=entry.captures,
+        writer=entry.writer,
+        count=entry.count,
+        last_offset=entry.last_offset,
+        frame=entry.frame,
+        error_type=entry.error_type,
+        record=entry.record,
+    )
+
+
+def _who(writer: Writer) -> Key:
+    return (writer.rank, writer.local_rank, writer.worker, writer.host, writer.device)
