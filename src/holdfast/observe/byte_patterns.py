@@ -25,6 +25,7 @@ ROUNDS_MAX = 16  # of a class; counted repeats beyond it cost the automaton more
 GROUP_ROUNDS_MAX = 4
 UTF8_BYTES_MAX = 4
 REPEATS = (ops.MAX_REPEAT, ops.MIN_REPEAT, ops.POSSESSIVE_REPEAT)
+CLASSES = (ops.ANY, ops.NOT_LITERAL, ops.IN)
 ASCII = tuple(chr(code) for code in range(128))
 CATEGORIES = {
     ops.CATEGORY_DIGIT: re.compile(r"\d", re.ASCII),
@@ -34,6 +35,7 @@ CATEGORIES = {
     ops.CATEGORY_WORD: re.compile(r"\w", re.ASCII),
     ops.CATEGORY_NOT_WORD: re.compile(r"\W", re.ASCII),
 }
+ROUNDS = {(0, None): b"*", (1, None): b"+", (0, 1): b"?", (1, 1): b""}
 PLACES = {
     ops.AT_BEGINNING: b"^",
     ops.AT_BEGINNING_STRING: b"^",
@@ -51,14 +53,14 @@ class TooLoose(ValueError):
 def loosened(pattern: str) -> bytes:
     """raises: re.error, for what is no pattern; TooLoose, for one that the empty line matches"""
     tree = parser.parse(pattern, re.ASCII)
-    nodes = _without_end(_without_start(_flat(tree)))
+    nodes = _trimmed(_flat(tree))
     if not _least(nodes):
         nodes = _flat(tree)
     if not _least(nodes):
         nodes = _looked_for(tree)
     if not _least(nodes):
         raise TooLoose(f"{pattern!r} holds nothing that a line must have")
-    text = _sequence(nodes)
+    text = _whole(nodes)
     return b"(?i:" + text + b")" if tree.state.flags & re.IGNORECASE else text
 
 
@@ -98,6 +100,13 @@ def _looked_for(tree: Any) -> list[Node]:
     return []
 
 
+def _trimmed(nodes: list[Node]) -> list[Node]:
+    """Without what need not be looked at before and behind; of alternatives, each for itself."""
+    if len(nodes) == 1 and nodes[0][0] is ops.BRANCH:
+        return [(ops.BRANCH, (None, [_trimmed(_flat(branch)) for branch in nodes[0][1][1]]))]
+    return _without_end(_without_start(nodes))
+
+
 def _without_start(nodes: list[Node]) -> list[Node]:
     """Without what has no bound before the first unmistakable word: it would keep the automaton busy all the time."""
     word_at = next((at for at in range(len(nodes)) if _is_word(nodes[at:])), None)
@@ -117,12 +126,16 @@ def _is_word(nodes: list[Node]) -> bool:
 def _is_unbounded(node: Node) -> bool:
     op, operand = node
     if op in REPEATS:
-        return operand[1] is ops.MAXREPEAT or any(_is_unbounded(one) for one in operand[2])
+        return _is_long(operand[1]) or any(_is_unbounded(one) for one in operand[2])
     if op is ops.BRANCH:
         return any(_is_unbounded(one) for branch in operand[1] for one in branch)
     if op is ops.SUBPATTERN:
         return any(_is_unbounded(one) for one in operand[3])
     return op in (ops.GROUPREF, ops.GROUPREF_EXISTS)
+
+
+def _is_long(most: Any) -> bool:
+    return most is ops.MAXREPEAT or most > ROUNDS_MAX
 
 
 def _without_end(nodes: list[Node]) -> list[Node]:
@@ -160,18 +173,27 @@ def _least_of(node: Node) -> int:
         return min(_least(_flat(branch)) for branch in operand[1])
     if op is ops.SUBPATTERN:
         return _least(_flat(operand[3]))
-    return int(op in (ops.LITERAL, ops.NOT_LITERAL, ops.ANY, ops.IN))
+    return int(op is ops.LITERAL or op in CLASSES)
 
 
 def _sequence(nodes: Any) -> bytes:
     return b"".join(map(_one, nodes))
 
 
+def _whole(nodes: list[Node]) -> bytes:
+    """The text of the trimmed nodes. Of a last character, its first byte is enough."""
+    if nodes[-1][0] is ops.BRANCH and len(nodes) == 1:
+        return b"(?:" + b"|".join(map(_whole, nodes[0][1][1])) + b")"
+    if nodes[-1][0] in CLASSES:
+        return _sequence(nodes[:-1]) + _bytes_class(*_members(nodes[-1]))
+    return _sequence(nodes)
+
+
 def _one(node: Node) -> bytes:
     op, operand = node
     if op is ops.LITERAL:
         return _character(operand)
-    if op in (ops.ANY, ops.NOT_LITERAL, ops.IN):
+    if op in CLASSES:
         return _class(node, 1, 1)
     if op is ops.AT:
         return PLACES[operand]
@@ -195,7 +217,7 @@ def _group(operand: Any) -> bytes:
 
 
 def _repeat(least: int, most: Any, of: Any) -> bytes:
-    if len(of) == 1 and of[0][0] in (ops.ANY, ops.NOT_LITERAL, ops.IN):
+    if len(of) == 1 and of[0][0] in CLASSES:
         return _class(of[0], least, most)
     text = b"(?:" + _sequence(of) + b")"
     if most is ops.MAXREPEAT or most > GROUP_ROUNDS_MAX:
@@ -204,10 +226,10 @@ def _repeat(least: int, most: Any, of: Any) -> bytes:
 
 
 def _rounds(least: int, most: int | None) -> bytes:
-    known = {(0, None): b"*", (1, None): b"+", (0, 1): b"?", (1, 1): b""}
-    return known.get((least, most)) or (
-        b"" if (least, most) == (1, 1) else b"{%d,%s}" % (least, b"" if most is None else b"%d" % most)
-    )
+    known = ROUNDS.get((least, most))
+    if known is not None:
+        return known
+    return b"{%d}" % least if least == most else b"{%d,%s}" % (least, b"" if most is None else b"%d" % most)
 
 
 def _character(code: int) -> bytes:
@@ -221,7 +243,7 @@ def _class(node: Node, least: int, most: Any) -> bytes:
     """A class of characters, so many times. One beyond ASCII may be up to four bytes."""
     codes, is_beyond = _members(node)
     text = _bytes_class(codes, is_beyond)
-    if most is ops.MAXREPEAT or most > ROUNDS_MAX:
+    if _is_long(most):
         return text + _rounds(min(least, ROUNDS_MAX), None)
     return text + _rounds(least, most * UTF8_BYTES_MAX if is_beyond else most)
 
@@ -262,4 +284,8 @@ def _bytes_class(codes: list[int], is_beyond: bool) -> bytes:
             ranges.append([code, code])
     if is_beyond:
         ranges.append([128, 255])
-    return b"[" + b"".join(b"\\x%02x-\\x%02x" % (first, last) for first, last in ranges) + b"]"
+    return b"[" + b"".join(_range(first, last) for first, last in ranges) + b"]"
+
+
+def _range(first: int, last: int) -> bytes:
+    return b"\\x%02x" % first if first == last else b"\\x%02x-\\x%02x" % (first, last)
