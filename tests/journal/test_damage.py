@@ -18,7 +18,7 @@ ROWS = 500
 
 
 def row(seq):
-    size_bytes = 6000 if seq % 50 == 0 else 150
+    size_bytes = 150 if seq % 50 else 6000 if seq % 100 else 13_000
     return Row(float(seq), "tick", (b"<event %06d>" % seq).ljust(size_bytes, b"."), b"[]", f"why {seq}")
 
 
@@ -66,6 +66,32 @@ def test_no_more_is_lost_than_must_be(wreckage, tmp_path, which, how, seed):
         assert kept >= _must_be_kept(wreckage, which, start, end), (which, how, start, end)
 
 
+def test_rows_that_fill_many_pages_are_saved(tmp_path):
+    path = tmp_path / "journal.db"
+    store = Store.open(path)
+    rows = [Row(1.0, "log", bytes([seq]) * (seq * 1500), b"[]", "") for seq in range(20)]
+    store.append(rows)
+    store.close()
+    content = bytearray(path.read_bytes())
+    assert content[PAGE] == 0x05  # the page that leads to those of the rows
+    content[PAGE : 2 * PAGE] = bytes(PAGE)
+    path.write_bytes(content)
+    store = Store.open(path)
+    assert "20 entries were saved" in store.salvaged
+    assert [entry.event for entry in store.read()] == [one.event for one in rows]
+    store.close()
+
+
+def test_no_less_is_saved_than_sqlite_can_read(wreckage, tmp_path):
+    """A page in the log that claims the number of one which an early row needs hides that one from us."""
+    overflow = wreckage[""].index(b"." * 3000) // PAGE + 1
+    log, at = bytearray(wreckage["-wal"]), WAL_HEAD + 20 * FRAME
+    assert struct.unpack_from(">I", log, at)[0] != overflow
+    struct.pack_into(">I", log, at, overflow)
+    kept, told = _opened(tmp_path, {**wreckage, "-wal": bytes(log)})
+    assert kept > 300 and "write-ahead log is damaged" in told
+
+
 def _opened(folder, files):
     """Writes the files, opens the journal on them, and checks all that must hold. Rows kept, what was said."""
     path = folder / "journal.db"
@@ -92,7 +118,8 @@ def _opened(folder, files):
 def _must_be_kept(files, which, start, end):
     """Rows before the first one of which no copy lies outside the damaged pages.
 
-    In the log a frame counts as lost too when no commit comes after it that is whole.
+    In the log a frame counts as lost too when no commit comes after it that is whole and can be told from one
+    that a kill tore: by the checksum in the frame before, or by a frame after it.
     """
     places = _copies(files)
     wal_frames = (len(files["-wal"]) - WAL_HEAD) // FRAME
@@ -103,7 +130,9 @@ def _must_be_kept(files, which, start, end):
         commits = [
             frame
             for frame in range(wal_frames)
-            if frame not in hit and struct.unpack_from(">I", files["-wal"], WAL_HEAD + frame * FRAME + 4)[0]
+            if frame not in hit
+            and (frame - 1 not in hit or frame + 1 in range(wal_frames))
+            and struct.unpack_from(">I", files["-wal"], WAL_HEAD + frame * FRAME + 4)[0]
         ]
         lost = {("-wal", frame) for frame in [*hit, *range(max(commits, default=-1) + 1, wal_frames)]}
     for seq in range(1, ROWS + 1):
@@ -113,7 +142,7 @@ def _must_be_kept(files, which, start, end):
 
 
 def _copies(files):
-    """Where each row lies: (file, page or frame). Rows of 6000 bytes go over to the page after theirs."""
+    """Where each row lies: (file, page or frame). Large rows go over to pages of their own, filled with dots."""
     places = {seq: set() for seq in range(1, ROWS + 1)}
     for suffix, size_bytes, head_bytes in (("", PAGE, 0), ("-wal", FRAME, WAL_HEAD)):
         for found in re.finditer(rb"<event (\d{6})>", files[suffix]):

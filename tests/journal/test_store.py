@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.journal.rows import INSERT_META, VERSION_KEY, JournalUnusable, NewerJournal, meta_crc
+from holdfast.journal.rows import INSERT_META, VERSION_KEY, JournalUnusable, NewerJournal, Tail, meta_crc
 from holdfast.journal.store import Entry, Row, Store, open_reader
 from holdfast.journal.wreck import Wreck
 from journal.processes import Writer, in_child, mount
@@ -64,7 +64,7 @@ def test_any_rows_come_back_as_they_were_through_every_way_in(tmp_path_factory, 
     reader, wreck = open_reader(store.path), Wreck(store.path)
     assert list(store.read_raw()) == expected
     assert list(reader.read_raw()) == expected and reader.damage == ""
-    assert list(wreck.entries()) == expected
+    assert list(wreck.entries(Tail())) == expected
     for one in (store, reader, wreck):
         one.close()
 

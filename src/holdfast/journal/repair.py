@@ -35,6 +35,7 @@ from holdfast.journal.wreck import Wreck
 CHUNK_ROWS = 4096
 _BUILDING, _BUILT = ".building", ".built"
 _SCHEMA_QUERY = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL"
+_ALL = -1  # as a LIMIT
 _CHUNK_QUERY = (
     "SELECT at_s, kind, event, orders, why, seq, chain FROM entries WHERE seq > ? ORDER BY seq LIMIT ?"
 )
@@ -177,12 +178,26 @@ def _proven_tail(connection: sqlite3.Connection) -> Tail:
 
 def _salvaged(path: Path, why: str) -> Ready:
     with closing(Wreck(path)) as wreck:
-        tail = build(path, wreck.entries(), wreck.meta)
+        tail = build(path, _rescued(path, wreck), wreck.meta)
     kept = put_in_place(path)
     told = f"the journal {path} was damaged ({why}): {tail.seq} entries were saved into a fresh file"
     if wreck.beyond:
         told += f", {wreck.beyond} later ones could be read but do not join on to them"
     return Ready(tail, f"{told}; the damaged file is kept as {kept}")
+
+
+def _rescued(path: Path, wreck: Wreck) -> Iterator[RawEntry]:
+    """What SQLite can still read, as far as it is proven, and what the raw files hold beyond that."""
+    tail = Tail()
+    # SQLite removes the log beside an empty file, so it may not touch one that does not begin as it should.
+    if _first_bytes(path) == FILE_HEADER:
+        with suppress(sqlite3.Error), closing(connected(path, "ro")) as connection:
+            for entry in connection.execute(_CHUNK_QUERY, (0, _ALL)):
+                good, tail = proven([entry], tail)
+                if not good:
+                    break
+                yield entry[:6]
+    yield from wreck.entries(tail)
 
 
 def _written(target: Path, entries: Iterable[RawEntry], meta: Mapping[str, bytes]) -> Tail:

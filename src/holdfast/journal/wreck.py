@@ -4,24 +4,19 @@ Every table page found in the main file and in the committed part of the write-a
 whether or not the tree still leads to it; the chain of the entries says which rows are true and where they
 belong. Only reads, never writes.
 
-source: https://www.sqlite.org/fileformat2.html (b-tree pages, record format, the write-ahead log)
+source: https://www.sqlite.org/fileformat2.html (b-tree pages, record format)
 """
 
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
-from io import BufferedReader
 from pathlib import Path
 from typing import TypeAlias
 
-from holdfast.journal.rows import PAGE_BYTES, RawEntry, Tail, chain_of, meta_crc
+from holdfast.journal.rows import PAGE_BYTES, RawEntry, SealedEntry, Tail, chain_of, meta_crc
+from holdfast.journal.wal import Log, opened, read_at, size_of
 
 _TABLE_LEAF = 0x0D
-_WAL_HEAD_BYTES = 32
-_FRAME_HEAD = struct.Struct(
-    ">IIII"
-)  # page number, pages after a commit (0: none), two salts; checksums follow
-_FRAME_HEAD_BYTES = 24
 _LOCAL_BYTES_MAX = PAGE_BYTES - 35
 _LOCAL_BYTES_MIN = (PAGE_BYTES - 12) * 32 // 255 - 23
 _INT_BYTES = (0, 1, 2, 3, 4, 6, 8)
@@ -34,30 +29,29 @@ class Wreck:
     """The raw files of one journal. A page has an index: those of the main file from 0, then the log's frames."""
 
     def __init__(self, path: Path) -> None:
-        self._main = _opened(path)
-        self._wal = _opened(Path(f"{path}-wal"))
-        self._main_pages = -(-_size_bytes(self._main) // PAGE_BYTES)
-        self._frames = self._committed_frames()
-        self._frame_of_page = {number: frame for frame, number in self._frames.items()}
+        self._main = opened(path)
+        self._log = Log(Path(f"{path}-wal"))
+        self._main_pages = -(-size_of(self._main) // PAGE_BYTES)
+        self._frame_of_page = {number: frame for frame, number in self._log.committed.items()}
         self._at_hand: dict[int, bytes] = {}
         self.meta: dict[str, bytes] = {}  # complete when entries() is through
         self.beyond = 0  # rows seen that do not join on to the ones before; counted when entries() is through
 
     def close(self) -> None:
-        for file in (self._main, self._wal):
-            if file is not None:
-                file.close()
+        self._log.close()
+        if self._main is not None:
+            self._main.close()
 
-    def entries(self) -> Iterator[RawEntry]:
-        """All entries from seq 1 as far as each can be read and proven."""
-        tail, metas, loose = Tail(), dict[int, tuple[str, bytes]](), set[int]()
+    def entries(self, after: Tail) -> Iterator[RawEntry]:
+        """The entries that follow `after`, as far as each can be read and proven."""
+        tail, metas, loose = after, dict[int, tuple[str, bytes]](), set[int]()
         for place in self._places([*range(self._main_pages), *self._frame_indexes()], after_seq=0):
             match self._columns(place):
-                case [None, float() | int(), str(), bytes(), bytes(), str(), int() as chain] as columns:
+                case [None, float() | int(), str(), bytes(), bytes(), str(), int()] as columns:
                     entry = _joined(columns, place >> 60, tail)
                     if entry is not None:
-                        tail = Tail(entry[-1], chain)
-                        yield entry
+                        tail = Tail(*entry[5:])
+                        yield entry[:6]
                     elif place >> 60 > tail.seq:
                         loose.add(place >> 60)
                 case [None, str() as key, bytes() as value, int() as crc] if crc == meta_crc(key, value):
@@ -66,20 +60,23 @@ class Wreck:
         self.beyond = sum(seq > tail.seq for seq in loose)
 
     def log_goes_on_after(self, tail: Tail) -> bool:
-        """Whether the write-ahead log holds a committed entry after `tail`.
+        """Whether a damaged part of the write-ahead log holds a committed entry after `tail`.
 
-        SQLite ends the log silently at the first frame it finds damaged, and forgets what comes after.
+        SQLite ends the log silently at the first frame it finds damaged, and forgets what comes after. An
+        entry in the sound part is no damage: its writer was killed before it told the readers' index.
         """
         for place in self._places(self._frame_indexes(), after_seq=tail.seq):
             if place >> 60 > tail.seq + 1:
                 return False
-            columns = self._columns(place)
-            if len(columns) == 7 and _joined(columns, place >> 60, tail) is not None:
-                return True
+            entry = _joined(self._columns(place), place >> 60, tail)
+            if entry is not None:
+                if _page_index(place) - self._main_pages >= self._log.sound_frames:
+                    return True
+                tail = Tail(*entry[5:])
         return False
 
     def _frame_indexes(self) -> list[int]:
-        return [self._main_pages + frame for frame in self._frames]
+        return [self._main_pages + frame for frame in self._log.committed]
 
     def _places(self, pages: list[int], after_seq: int) -> list[int]:
         """Where rows lie, by seq: (seq << 60) | (page index << 12) | offset in the page.
@@ -93,18 +90,6 @@ class Wreck:
                     places.append(seq << 60 | index << 12 | offset)
         return sorted(places)
 
-    def _committed_frames(self) -> dict[int, int]:
-        """The number of the page in each frame of the log that a commit of the same generation follows.
-
-        Frames without a commit after them were never acknowledged: a writer died in the midst of them.
-        """
-        heads = []
-        for frame in range(-(-max(0, _size_bytes(self._wal) - _WAL_HEAD_BYTES) // _frame_bytes())):
-            head = _read(self._wal, _WAL_HEAD_BYTES + frame * _frame_bytes(), _FRAME_HEAD.size)
-            heads.append(_FRAME_HEAD.unpack(head.ljust(_FRAME_HEAD.size, b"\0")))
-        last_commit = {head[2:]: frame for frame, head in enumerate(heads) if head[1]}
-        return {frame: head[0] for frame, head in enumerate(heads) if frame <= last_commit.get(head[2:], -1)}
-
     def _page(self, index: int) -> bytes:
         page = self._at_hand.get(index)
         if page is None:
@@ -116,13 +101,12 @@ class Wreck:
 
     def _read_page(self, index: int) -> bytes:
         if index < self._main_pages:
-            return _read(self._main, index * PAGE_BYTES, PAGE_BYTES)
-        frame_at = _WAL_HEAD_BYTES + (index - self._main_pages) * _frame_bytes()
-        return _read(self._wal, frame_at + _FRAME_HEAD_BYTES, PAGE_BYTES)
+            return read_at(self._main, index * PAGE_BYTES, PAGE_BYTES)
+        return self._log.page(index - self._main_pages)
 
     def _columns(self, place: int) -> list[_Value]:
         """The values of the row at this place; [] when it is no row."""
-        payload = self._payload(self._page(place >> 12 & (1 << 48) - 1), place & 0xFFF)
+        payload = self._payload(self._page(_page_index(place)), place & 0xFFF)
         with suppress(IndexError, UnicodeDecodeError, struct.error):
             return _record(payload)
         return []
@@ -144,19 +128,23 @@ class Wreck:
             if frame is None and number > self._main_pages:
                 return b""
             page = self._page(number - 1 if frame is None else self._main_pages + frame)
-            parts.append(page[4 : 4 + size_bytes])
+            parts.append(page[4 : min(4 + size_bytes, PAGE_BYTES)])
             size_bytes -= PAGE_BYTES - 4
             number = int.from_bytes(page[:4], "big")
         return b"".join(parts)
 
 
-def _joined(columns: list[_Value], seq: int, tail: Tail) -> RawEntry | None:
+def _page_index(place: int) -> int:
+    return place >> 12 & (1 << 48) - 1
+
+
+def _joined(columns: list[_Value], seq: int, tail: Tail) -> SealedEntry | None:
     """The row as an entry, if it is the one that follows `tail`."""
     match columns:
         case [None, float() | int() as at_s, str() as kind, bytes() as event, bytes() as orders, str() as why,
-              chain]:  # fmt: skip
+              int() as chain]:  # fmt: skip
             true = seq == tail.seq + 1 and chain == chain_of(tail.chain, seq, at_s, kind, event, orders, why)
-            return (float(at_s), kind, event, orders, why, seq) if true else None
+            return (float(at_s), kind, event, orders, why, seq, chain) if true else None
     return None
 
 
@@ -209,24 +197,3 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at + shift + 1
     return value << 8 | data[at + 8], at + 9
-
-
-def _frame_bytes() -> int:
-    return _FRAME_HEAD_BYTES + PAGE_BYTES
-
-
-def _opened(path: Path) -> BufferedReader | None:
-    return path.open("rb") if path.is_file() else None
-
-
-def _size_bytes(file: BufferedReader | None) -> int:
-    return file.seek(0, 2) if file is not None else 0
-
-
-def _read(file: BufferedReader | None, at: int, size_bytes: int) -> bytes:
-    """Up to `size_bytes` bytes; fewer at the file's end, none where the disk cannot read."""
-    if file is not None:
-        with suppress(OSError):
-            file.seek(at)
-            return file.read(size_bytes)
-    return b""
