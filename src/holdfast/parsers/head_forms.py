@@ -71,7 +71,8 @@ DIGIT_FIRST = (
     r"(?P<task>\d{1,6}):(?: |$)",
     r"\d{1,3},\d{1,12},(?P<up_us>\d{1,18}),[-c](?:,[^;]{0,80})?;",
 )
-SPACE_FIRST = (r" {1,3}(?P<task>\d{1,5}):(?: |$)",)  # more spaces are the indent of a source line
+# More spaces are the indent of a source line, save before what torch itself writes: such logs were pasted indented.
+SPACE_FIRST = (r" {1,3}(?P<task>\d{1,5}):(?: |$)", r" {1,12}(?=\[(?:rank|default)\d{1,7}\]:)")
 LETTER_FIRST = (
     rf"(?P<host>{NUMBERED_HOST}): (?!\d{{1,12}}(?:\.\d{{0,12}})?(?:$|[ ,%]))",
     r"(?P<host>[a-z][a-z\d-]{1,60}-(?:worker|master|launcher|head)-\d{1,5}|[a-z][a-z\d-]{1,60}-[\da-f]{8,10}-[a-z\d]{5})"
@@ -82,6 +83,9 @@ LETTER_FIRST = (
 AFTER_STAMP = (
     r"std(?:out|err) [FP] ",
     rf"(?P<host>{HOST}):(?P<local>\d{{1,4}})\t[\w.]{{1,80}}:\d{{1,6}}\t[A-Z]{{1,10}}\t",
+    r"- (?P<rank>\d{1,6}) - [\w.]{1,80} - [\w.]{1,60}:\d{1,6} - [A-Z]{1,10} :: ?",
+    r": [IWEF] [\w./-]{1,120}:\d{1,6}\] ?",
+    rf"{LEVEL} [\w.]{{1,60}}\.py:\d{{1,6}} -- ?",
     r"Node\[(?P<worker>\d{1,6})\] ",
     rf" {{0,8}}(?:(?P<pid>\d{{1,16}}) {{1,4}})?(?:{SOURCE_LINE}|[\w.]{{1,60}}:\d{{1,6}})\] ?",
     rf"(?P<host>{HOST}) (?:kernel|[\w./@-]{{1,60}}\[(?P<pid>\d{{1,9}})\]): ?",

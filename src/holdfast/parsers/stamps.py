@@ -26,9 +26,7 @@ MONTHS = {
 DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 MONTH = r"(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
-CLOCK = (
-    r"(?P<h>[0-2]?\d):(?P<m>[0-5]\d):(?P<s>[0-6]\d)(?:[.,](?P<frac>\d{1,9})(?:\.(?P<micro>\d{3}))?)?(?![\d:])"
-)
+CLOCK = r"(?P<h>[0-2]?\d):(?P<m>[0-5]\d):(?P<s>[0-6]\d)(?:[.,](?P<frac>\d{1,9})(?:\.(?P<micro>\d{3}))?)?(?!\d|:\d)"
 HALF = r"(?: (?P<half>[AP]M))?"
 ZONE = r"(?P<zone>Z| ?[+-]\d\d:?\d\d(?!\d)| UTC| GMT)?"
 WEEKDAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? +"
@@ -56,7 +54,8 @@ WORD_FORMS = tuple(
         rf"[IWEFCDV]\d{{4}} 00:00:{EPOCH}",
     )
 )
-UPTIME = re.compile(r"\[ {0,6}(?P<up>\d{1,9}(?:\.\d{1,9})?)\](?:\[ *[TC]\d{1,9}\])?", re.ASCII)
+# Whole seconds only before a space: "[1]:" counts something.
+UPTIME = re.compile(r"\[ {0,6}(?P<up>\d{1,9}\.\d{1,9}|\d{1,12}(?=\] ))\](?:\[ *[TC]\d{1,9}\])?", re.ASCII)
 UPTIME_DELTA = re.compile(r"\[ {0,6}[<+] *[+\d.]{1,20}>?\]", re.ASCII)
 
 

@@ -1,6 +1,6 @@
 """Finds the Python tracebacks in the lines of a log. Pure, and never raises for what it reads.
 
-Ranks share a log: each line may carry a prefix that says whose it is, and lines of several ranks interleave:
+Ranks share a log: each line may carry a head that says whose it is, and lines of several ranks interleave:
 
     [rank1]: Traceback (most recent call last):
     [rank0]: Traceback (most recent call last):
@@ -8,54 +8,50 @@ Ranks share a log: each line may carry a prefix that says whose it is, and lines
     [rank1]:     raise RuntimeError("bad batch")
     [rank1]: RuntimeError: bad batch
 
-What stands before "Traceback" is the prefix: torch's `[rank1]: `, torchrun's `[default1]:`, srun's `1: `, a time
-stamp. Lines of one rank belong together though the times in their prefixes differ. It does not judge which
-traceback is the cause.
+Heads are read by `line_heads`; lines of one writer belong together though their times differ. Any other text before
+"Traceback" is a prefix as well, if the next line carries it too. Where ranks mix without a head, as many tracebacks are
+found as there are exceptions, each with the innermost frame reached so far. It does not judge which one is the cause.
 
-source: CPython, Lib/traceback.py; torch, torch/distributed/distributed_c10d.py (the hook that writes `[rankN]: `)
+Also read: tracebacks of IPython and rich, Ray's of its workers, exception groups, a syntax error without a title,
+those in torchrun's table, those written as one line with \n in it, and one whose beginning is cut off.
+
+source: see `traceback_forms`
 """
 
 import re
 from collections.abc import Iterable
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.parsers import traceback_forms as forms
+from holdfast.parsers.line_heads import labels_are_nodes, split_head
+from holdfast.parsers.open_traceback import Line, Open, Whose, belongs, is_frame, opened, own_text, restart
 
 FOUND_MAX = 1000
 LINE_MAX_BYTES = 4096
-MESSAGE_MAX = 2000
-MESSAGE_LINES_MAX = 20
+ESCAPED_MAX_BYTES = 256 << 10
+OPEN_MAX = 4096
 OPEN_LINES_MAX = 5000  # a writer that is silent so long has died in the midst of it
-FOREIGN_MAX = 50  # lines of others, without a prefix, in the midst of a traceback
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "FATAL", "NOTE")
+MIXED_LINES_MAX = 200  # two titles so near each other, with no exception between them: two ranks mix
+ADOPTED_LINES_MAX = 2
 
-# A time, as logs begin with one: "2026-11-20 21:45:36,123 ", "[21:45:36] ", "2026-11-20T21:45:36.1Z stderr F ".
-TIME = re.compile(
-    r"\[?(?:\d{4}[-/]\d\d[-/]\d\d[T _])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?(?: std(?:out|err) [FP])?[ :|]"
-)
-TIME_FROM = re.compile(r"[\[\d]")
-RANK = re.compile(
-    r"\[[Rr]ank ?(?P<a>\d+)\]|\[(?:default|[\w.-]*trainer)(?P<b>\d+)\]:|^(?P<c>\d+): ?$|rank[ =:](?P<d>\d+)"
-)
-# Times taken out, the prefix ends behind the last of these; "" is a prefix too.
-PREFIX = re.compile(
-    r"(?:\s*(?:\[[^\]\s]{1,40}( \d+)?\]:?|\(\w[\w ]{0,40}(?:pid=\d+[^)]*)\)|\d{1,6}:(?= )|[\w.-]{1,60} \|)[ ]?)*"
-)
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-START = re.compile(r"Traceback \(most recent call last\):\s*$")
-FRAME = re.compile(r' {1,2}File "(?P<file>[^"]*)", line (?P<line>\d+)(?:, in (?P<function>.*))?$')
-END = re.compile(r"(?P<type>[^\W\d][\w.]*(?:\.<locals>\.[\w.]+)?)(?:: ?(?P<message>.*))?$")
-CHAINED = (
-    "During handling of the above exception, another exception occurred:",
-    "The above exception was the direct cause of the following exception:",
-)
-LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python\d|[/\\]Lib[/\\]|^<")
+TITLE = b"Traceback (most recent call last)"
+FRAME = b'File "'
+ESCAPED_FRAME = b"\\n  File "
+TABLE_ROW = b"(local_rank: "
+LABEL = re.compile(rb" {0,3}(?P<label>\d{1,6}): ?")
+# Only such lines can show what srun's labels number: a rank or a GPU stands behind them.
+LABEL_PROOF = re.compile(rb" {0,3}\d{1,6}: ?(?:\[(?:rank|default)\d|[\w.-]{1,80}:\d{1,9}:\d{1,9} \[\d)")
+HOOK = re.compile(rb"\[rank\d{1,7}\]: ")
 
 
 class Traceback(Struct, frozen=True, kw_only=True):
-    """One traceback, or a chain of them. Lines count from 0. `rank`: as the prefix says, else None.
+    """One traceback, or a chain of them. Lines count from 0. `rank` and its like: as the head says, else None.
 
     `type`, `message`: the last exception of the chain; `first_type`, `first_message`: the one it began with.
     Frames: "path/of/train.py:88 step"; `user_frame` is outside installed libraries, "" where there is none.
+    `error_line`: where the type stands. `host`, `pid`: of the Ray worker it happened in, where Ray says so.
     """
 
     type: str
@@ -65,158 +61,200 @@ class Traceback(Struct, frozen=True, kw_only=True):
     first_type: str
     first_message: str
     rank: int | None = None
+    local_rank: int | None = None
+    worker: int | None = None
+    host: str | None = None
+    pid: int | None = None
     first_line: int
     last_line: int
-
-
-class Line(Struct, frozen=True):
-    number: int
-    text: str  # without its prefix
-
-
-class Whose(Struct, frozen=True):
-    """Who wrote a line: its prefix without times. One traceback is made of lines of one writer."""
-
-    prefix: str
-    rank: int | None
-
-
-class Open(Struct):
-    """A traceback being read."""
-
-    first_line: int
-    frames: list[str]
-    last_line: int = 0
-    type: str = ""
-    message: str = ""
-    message_lines: int = 0
-    foreign_lines: int = 0
-    first: tuple[str, str] | None = None
-    state: str = "frames"  # frames; ended: the exception is known, more of its message may come; linked
-    user_frame: str = ""
+    error_line: int = 0
 
 
 def tracebacks(lines: Iterable[bytes]) -> tuple[Traceback, ...]:
     """All of them, in the order in which they end; at most 1000. One that is cut off, without a type, is left out."""
-    open_by: dict[Whose, Open] = {}
-    done: list[Traceback] = []
-    for number, raw in enumerate(lines):
-        if number % OPEN_LINES_MAX == 0:
-            _close_old(open_by, done, number)
-        if not open_by and b"Traceback (most" not in raw:
-            continue  # nearly every line of a log: not worth decoding
-        text = raw[:LINE_MAX_BYTES].decode("utf-8", "replace").rstrip("\r\n")
-        text = COLOUR.sub("", text) if "\x1b" in text else text
-        whose, rest = split_prefix(text)
-        if START.match(rest.lstrip()):
-            _begin(open_by, done, whose, Line(number, rest))
-        elif (one := open_by.get(whose)) and not _goes_on(one, Line(number, rest)):
-            _close(done, whose, open_by.pop(whose))
-        if len(done) >= FOUND_MAX:
-            break
-    for whose, one in open_by.items():
-        _close(done, whose, one)
-    return tuple(sorted(done, key=lambda one: (one.last_line, one.first_line)))
+    return _Reader().read(lines)
 
 
-def split_prefix(text: str) -> tuple[Whose, str]:
-    """`[rank1]: 12:00:01 ValueError: x` -> rank 1, `ValueError: x`. An indent of the rest is kept."""
-    kept = ""
-    rest = text
-    for _ in range(4):  # a collector's time, the launcher's prefix, the program's own time
-        if (time := TIME.match(rest)) and TIME_FROM.match(rest):
-            rest = rest[time.end() :]
-        elif (prefix := PREFIX.match(rest)) and prefix.end():
-            kept += prefix[0].strip()
-            rest = rest[prefix.end() :]
-        else:
-            break
-    said = RANK.search(kept)
-    rank = next((int(one) for one in said.groups() if one), None) if said else None
-    return Whose(kept, rank), rest
+class _Reader:
+    """Reads one log: finds out to which of the open tracebacks a line belongs."""
 
+    def __init__(self) -> None:
+        self._open: list[Open] = []
+        self._done: list[tuple[Whose, Traceback]] = []
+        self._table_rank: tuple[int, int] | None = None
+        self._labels_are_nodes = False
 
-def _begin(open_by: dict[Whose, Open], done: list[Traceback], whose: Whose, line: Line) -> None:
-    one = open_by.get(whose)
-    if one is not None and one.state == "linked":
-        one.frames, one.state, one.user_frame = [], "frames", ""
-        return
-    if one is not None:
-        _close(done, whose, one)
-    open_by[whose] = Open(first_line=line.number, frames=[], last_line=line.number)
+    def read(self, lines: Iterable[bytes]) -> tuple[Traceback, ...]:
+        for number, raw in enumerate(lines):
+            if number % OPEN_LINES_MAX == 0:
+                for one in [one for one in self._open if number - one.last_line > OPEN_LINES_MAX]:
+                    self._close(one)
+            if not self._labels_are_nodes and LABEL_PROOF.match(raw):
+                self._labels_are_nodes = labels_are_nodes(raw)
+            if TABLE_ROW in raw and (row := forms.RANK_FIELD.search(raw[:LINE_MAX_BYTES].decode("latin-1"))):
+                self._table_rank = (int(row["rank"]), int(row["local"]))
+            if (
+                self._open or TITLE in raw or FRAME in raw
+            ):  # few lines of a log: the others are not worth decoding
+                self._take(raw, number)
+            if len(self._done) >= FOUND_MAX:
+                break
+        for one in tuple(self._open):
+            self._close(one)
+        found = [self._with_rank(whose, one) for whose, one in self._done[:FOUND_MAX]]
+        return tuple(sorted(found, key=lambda one: (one.last_line, one.first_line)))
 
+    def _take(self, raw: bytes, number: int) -> None:
+        whose, line = _split(raw[:LINE_MAX_BYTES], number)
+        if TITLE in raw and ESCAPED_FRAME in raw[:ESCAPED_MAX_BYTES]:
+            self._take_escaped(whose, raw[:ESCAPED_MAX_BYTES], number)
+        elif title := forms.TITLE.search(line.text):
+            self._begin(whose, line, title)
+        elif mine := [one for one in self._open if one.lines_of == whose]:
+            self._go_on(mine, line)
+        elif forms.FRAME_START.match(line.text):
+            self._adopt(whose, line)
 
-def _goes_on(one: Open, line: Line) -> bool:
-    """Takes the line in; False where it no longer belongs to the traceback."""
-    if one.state == "frames":
-        return _in_frames(one, line)
-    text = line.text.strip()
-    if text.startswith(CHAINED):
-        one.first = one.first or (one.type, one.message)
-        one.state = "linked"
-        return True
-    if one.state == "linked":
-        return not text
-    return _more_of_message(one, line)
+    def _take_escaped(self, whose: Whose, raw: bytes, number: int) -> None:
+        inside = raw[raw.find(TITLE) :].replace(b'\\"', b'"').split(b"\\n")
+        for one in tracebacks(inside):
+            here = replace(
+                one,
+                rank=whose.rank,
+                local_rank=whose.local_rank,
+                host=whose.host,
+                pid=whose.pid,
+                first_line=number,
+                last_line=number,
+                error_line=number,
+            )
+            self._done.append((whose, here))
 
+    def _begin(self, whose: Whose, line: Line, title: re.Match[str]) -> None:
+        before = line.text[: title.start()]
+        new = opened(whose, line, before, has_colon=bool(title["colon"]))
+        if forms.FIELD_BEFORE.match(before):
+            new.table_rank = self._table_rank
+        mine = [one for one in self._open if one.lines_of == whose and _has_prefix(one, new, before)]
+        prior = mine[-1] if mine else None
+        if prior is not None:
+            is_original = prior.state == "ended" and before.strip() == "Original"
+            if is_original or prior.state in ("linked", "inner"):
+                restart(prior, new)
+                return
+            is_over = prior.is_mixed and line.number - prior.error_line <= 1  # the last of those that mixed
+            is_near = line.number - prior.last_line <= MIXED_LINES_MAX
+            if prior.state == "frames" and not prior.type and is_near and not is_over:
+                _mix(prior, line.number)
+                return
+            self._close(prior)
+        if len(self._open) < OPEN_MAX:
+            self._open.append(new)
 
-def _in_frames(one: Open, line: Line) -> bool:
-    text = line.text
-    if frame := FRAME.match(text):
-        place = f"{frame['file']}:{frame['line']} {frame['function'] or ''}".strip()
-        one.frames.append(place)
-        if not LIBRARY.search(frame["file"]):
-            one.user_frame = place
-    elif text.startswith(" ") or not text:
-        pass  # source, carets, "[Previous line repeated ...]"
-    elif (end := END.match(text)) and end["type"] not in LEVELS:
-        one.type, one.message = end["type"], (end["message"] or "")[:MESSAGE_MAX]
-        one.state, one.message_lines = "ended", 1
-    else:
-        one.foreign_lines += 1
-        return one.foreign_lines <= FOREIGN_MAX
-    one.last_line = line.number
-    return True
+    def _go_on(self, mine: list[Open], line: Line) -> None:
+        for one in reversed(mine):
+            guessed = one.prefix is not None and not one.prefix_seen
+            text = own_text(one, line.text)
+            if text is None:
+                continue
+            if guessed and one.prefix is None:
+                one = self._merged(one, mine)
+            here = Line(line.number, text, line.has_stamp)
+            if one.state == "ended" and is_frame(text):
+                self._close(one)  # another rank's frames, whose title was mixed up with this one
+                self._adopt(one.lines_of, here)
+            elif not belongs(one, here):
+                self._close(one)
+            elif one.state == "ended" and one.starts > 1:
+                self._emit(one)
+                one.starts -= 1
+                one.state, one.type, one.message = "frames", "", ""
+            return
 
+    def _merged(self, one: Open, mine: list[Open]) -> Open:
+        """What stood before the title was no prefix: it began in the midst of another rank's traceback."""
+        for other in mine:
+            if other is not one and other.prefix is None and other.state == "frames" and not other.type:
+                self._open.remove(one)
+                _mix(other, one.last_line)
+                return other
+        return one
 
-def _more_of_message(one: Open, line: Line) -> bool:
-    """A message of several lines ends with an empty one; two empty lines may part it from a chained traceback."""
-    if not line.text.strip():
-        one.message_lines = MESSAGE_LINES_MAX  # only a chain may follow now
-        return one.last_line + 8 > line.number
-    if one.message_lines >= MESSAGE_LINES_MAX or not _is_message(line.text):
-        return False
-    one.message = f"{one.message}\n{line.text.rstrip()}"[:MESSAGE_MAX]
-    one.message_lines += 1
-    one.last_line = line.number
-    return True
+    def _adopt(self, whose: Whose, line: Line) -> None:
+        """A frame out of nowhere: of a title that alone had a head, or of a traceback whose beginning is cut off."""
+        for one in reversed(self._open):
+            if not one.frame and one.state == "frames" and line.number - one.first_line <= ADOPTED_LINES_MAX:
+                one.lines_of = whose
+                belongs(one, line)
+                return
+        one = Open(
+            whose=whose,
+            lines_of=whose,
+            first_line=line.number,
+            last_line=line.number,
+            style="cut",
+            has_stamp=line.has_stamp,
+        )
+        if belongs(one, line) and len(self._open) < OPEN_MAX:
+            self._open.append(one)
 
+    def _close(self, one: Open) -> None:
+        self._open.remove(one)
+        self._emit(one)
 
-def _is_message(text: str) -> bool:
-    """Only indented lines count: what follows unindented is mostly the log going on."""
-    return text.startswith((" ", "\t"))
-
-
-def _close_old(open_by: dict[Whose, Open], done: list[Traceback], number: int) -> None:
-    for whose, one in tuple(open_by.items()):
-        if number - one.last_line > OPEN_LINES_MAX:
-            _close(done, whose, open_by.pop(whose))
-
-
-def _close(done: list[Traceback], whose: Whose, one: Open) -> None:
-    if not one.type:
-        return
-    first_type, first_message = one.first or (one.type, one.message)
-    done.append(
-        Traceback(
+    def _emit(self, one: Open) -> None:
+        if not one.type or (one.style == "cut" and not one.has_function and one.type not in forms.BARE):
+            return
+        first_type, first_message = one.first or (one.type, one.message)
+        rank, local_rank = one.table_rank or (one.whose.rank, one.whose.local_rank)
+        found = Traceback(
             type=one.type,
             message=one.message.strip(),
-            frame=one.frames[-1] if one.frames else "",
+            frame=one.frame,
             user_frame=one.user_frame,
             first_type=first_type,
             first_message=first_message.strip(),
-            rank=whose.rank,
+            rank=rank,
+            local_rank=local_rank,
+            worker=one.whose.worker,
+            host=one.remote_host or one.whose.host,
+            pid=one.remote_pid or one.whose.pid,
             first_line=one.first_line,
             last_line=one.last_line,
+            error_line=one.error_line,
         )
+        self._done.append((one.whose, found))
+
+    def _with_rank(self, whose: Whose, found: Traceback) -> Traceback:
+        if whose.label is None or found.rank != whose.label or not self._labels_are_nodes:
+            return found
+        return replace(found, rank=None, worker=whose.label)
+
+
+def _split(raw: bytes, number: int) -> tuple[Whose, Line]:
+    writer, rest = split_head(raw)
+    label = LABEL.match(raw)
+    whose = Whose(
+        rank=writer.rank,
+        local_rank=writer.local_rank,
+        worker=writer.worker,
+        host=writer.host,
+        pid=writer.pid,
+        label=int(label["label"]) if label and writer.rank == int(label["label"]) else None,
+        is_hook=HOOK.search(raw[: len(raw) - len(rest)]) is not None,
     )
+    has_stamp = writer.stamp_s is not None or writer.uptime_s is not None
+    return whose, Line(number, rest.decode("utf-8", "replace"), has_stamp)
+
+
+def _has_prefix(one: Open, new: Open, before: str) -> bool:
+    """Whether the title behind `before` may belong to what is read already."""
+    if one.prefix is None:
+        return new.prefix is None
+    return one.prefix_seen and one.prefix.fullmatch(before) is not None
+
+
+def _mix(one: Open, number: int) -> None:
+    one.starts += 1
+    one.is_mixed = True
+    one.last_line = number
