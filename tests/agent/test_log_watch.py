@@ -1,0 +1,118 @@
+"""What signatures see in a run's output as it grows."""
+
+import threading
+
+import pytest
+
+from holdfast.agent.log_watch import KERNEL, LogWatch, Signatures
+from holdfast.model.signatures import Signature, Words
+from holdfast.observe.follow import Chunk
+from holdfast.parsers.signature_files import SignatureError
+
+WORDS = Words(en="t", zh="t")
+OWN = tuple(
+    Signature(
+        id=id_,
+        category=category,
+        pattern=pattern,
+        role=role,
+        title=WORDS,
+        explanation=WORDS,
+        advice=WORDS,
+        source="test",
+        matches=(pattern,),
+    )
+    for id_, category, pattern, role in (
+        ("own-fault", "gpu_oom", "melted down", "cause"),
+        ("own-complaint", "collective_timeout", "waits for others", "symptom"),
+    )
+)
+
+
+@pytest.fixture
+def signatures():
+    found = Signatures(lambda: OWN, None)
+    assert found.wait(60), found.why_not
+    return found
+
+
+def lines(source, *text, offset=0, at_s=100.0):
+    return Chunk(source, at_s, offset, [one.encode() for one in text])
+
+
+def ids(sightings):
+    return [one.signature for one in sightings]
+
+
+def test_each_signature_is_told_once(signatures):
+    watch = LogWatch(signatures, "attempt-001/worker-0")
+    assert ids(watch.look([lines("rank-1.log", "all well", "it melted down")], 100.0)) == ["own-fault"]
+    assert watch.look([lines("rank-2.log", "it melted down", at_s=101.0)], 101.0) == []
+    assert len(watch.search().sightings) == 2
+
+
+def test_lines_are_looked_at_twice_a_second_or_at_once_where_that_matters(signatures):
+    watch = LogWatch(signatures, "a")
+    watch.look([], 100.0)
+    assert watch.look([lines("stdout", "it melted down")], 100.1) == []
+    assert ids(watch.look([], 100.2, now=True)) == ["own-fault"]
+
+
+def test_evidence_has_the_time_it_came_and_the_rank_its_log_is_of(signatures):
+    watch = LogWatch(signatures, "attempt-001/worker-0")
+    watch.look([lines("rank-3.log", "1999-01-01 00:00:00 it melted down", at_s=500.0)], 500.0)
+    (seen,) = watch.search().sightings
+    assert seen.writer.stamp_s == 500.0
+    (source,) = watch.search().sources
+    assert (source.name, source.writer.rank) == ("attempt-001/worker-0/rank-3.log", 3)
+
+
+def test_what_training_outlived_is_marked_even_where_another_rank_prints_the_steps(signatures):
+    watch = LogWatch(signatures, "a")
+    watch.look([lines("rank-3.log", "it melted down", at_s=100.0, offset=70)], 100.0)
+    assert watch.search().sources[0].last_step_offset is None
+    watch.step_seen(101.0)  # a line that was on its way already
+    assert watch.search().sources[0].last_step_offset is None
+    watch.step_seen(110.0)
+    assert watch.search().sources[0].last_step_offset > 70
+
+
+def test_a_fault_in_the_kernels_log_is_never_outlived(signatures):
+    watch = LogWatch(signatures, "a")
+    watch.look([lines(KERNEL, "it melted down", at_s=100.0)], 100.0)
+    watch.step_seen(200.0)
+    assert watch.search().sources[0].last_step_offset is None
+    assert list(watch.kernel_lines) == [b"it melted down"]
+
+
+def test_output_that_comes_before_the_signatures_is_looked_at_when_they_are_there():
+    allowed = threading.Event()
+
+    def load():
+        allowed.wait(60)
+        return OWN
+
+    late = Signatures(load, None)
+    watch = LogWatch(late, "a")
+    assert watch.look([lines("stdout", "it melted down")], 100.0) == []
+    allowed.set()
+    assert late.wait(60)
+    assert ids(watch.look([], 101.0)) == ["own-fault"]
+
+
+def test_signatures_that_cannot_be_read_are_no_fault_of_the_training():
+    def load():
+        raise SignatureError("own.toml: not TOML")
+
+    without = Signatures(load, None)
+    assert not without.wait(60)
+    assert without.why_not == "own.toml: not TOML"
+    watch = LogWatch(without, "a")
+    assert watch.look([lines("stdout", "it melted down")], 100.0) == []
+    assert watch.search().sightings == ()
+
+
+def test_excerpts_are_of_causes(signatures):
+    watch = LogWatch(signatures, "a")
+    watch.look([lines("stdout", "it waits for others", "it melted down", offset=0)], 100.0)
+    assert watch.offsets() == {"stdout": (len("it waits for others") + 1,)}
