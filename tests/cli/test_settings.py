@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.cli.setting_table import BY_KEY, SETTINGS, BadValue, allowed, read, spelled
-from holdfast.cli.settings import SettingsRefused, settle, state_root
+from holdfast.cli.settings import SettingsRefused, cache_dir, settle, site_signatures, state_root
 from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
 
@@ -139,6 +139,22 @@ def test_the_state_folder_is_absolute_and_found_whatever_else_is_wrong(place, mo
     assert str(state_root(None, {"XDG_STATE_HOME": "/var/state"})) == "/var/state/holdfast"
     assert str(state_root(None, {**NOWHERE, "HOLDFAST_STATE_DIR": "/a", "HOLDFAST_GRACE": "x"})) == "/a"
     assert str(state_root("/b", {**NOWHERE, "HOLDFAST_STATE_DIR": "/a"})) == "/b"
+
+
+def test_the_folder_of_signatures_is_a_flag_a_name_or_a_key(place):
+    environ = {**NOWHERE, "HOLDFAST_SIGNATURES": "/a"}
+    assert site_signatures(None, NOWHERE) is None
+    assert str(site_signatures(None, environ)) == "/a"
+    assert str(site_signatures("b", environ)) == str(place / "b")
+    assert site_signatures("none", environ) is None
+    (place / "holdfast.toml").write_text('signatures = "mine"')
+    assert str(site_signatures(None, NOWHERE)) == str(place / "mine")
+    assert settle({}, NOWHERE).values["signatures"] == str(place / "mine")
+
+
+def test_the_cache_is_where_caches_are():
+    assert str(cache_dir(NOWHERE)) == "/home/ada/.cache/holdfast"
+    assert str(cache_dir({"XDG_CACHE_HOME": "/c"})) == "/c/holdfast"
 
 
 def test_every_field_of_the_policy_and_the_run_has_its_setting():

@@ -166,6 +166,14 @@ SETTINGS = (
         help="Keep the next attempt's processes ready, so that a restart is faster.",
     ),
     Setting(
+        key="signatures",
+        kind="path",
+        field="",
+        flag=True,
+        word="none",
+        help="Folder of your site's own signatures (TOML), for diagnose and signatures.",
+    ),
+    Setting(
         key="platform-hang",
         kind="length",
         field="platform_hang_min",

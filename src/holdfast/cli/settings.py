@@ -100,6 +100,17 @@ def state_root(flag: str | None, environ: Mapping[str, str]) -> Path:
     return Path(str(found.value)) if found else default_state_dir(environ)
 
 
+def site_signatures(flag: str | None, environ: Mapping[str, str]) -> Path | None:
+    """The folder of the site's own signatures; None: it has none. raises: SettingsRefused"""
+    found = _found(BY_KEY["signatures"], _layers({"signatures": flag}, environ, None))
+    return Path(str(found.value)) if found and found.value is not None else None
+
+
+def cache_dir(environ: Mapping[str, str]) -> Path:
+    """What can be made again at any time."""
+    return Path(environ.get("XDG_CACHE_HOME") or Path(_home(environ), ".cache"), "holdfast")
+
+
 def default_state_dir(environ: Mapping[str, str]) -> Path:
     base = environ.get("XDG_STATE_HOME") or Path(_home(environ), ".local", "state")
     return Path(base, "holdfast")
@@ -162,7 +173,7 @@ def _read(setting: Setting, raw: object, name: str, source: str, *, foreign: boo
         value = read_foreign(setting, str(raw)) if foreign else read(setting, raw)
     except BadValue as error:
         raise SettingsRefused(f"{name} {error}") from error
-    if setting.kind == "path":
+    if setting.kind == "path" and value is not None:
         value = os.path.abspath(os.path.expanduser(str(value)))
     return _Found(value, source)
 
