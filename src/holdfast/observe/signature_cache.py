@@ -1,0 +1,58 @@
+"""Keeps parsed signatures in a file: TOML of a few hundred takes longer to read than a small folder of logs.
+
+Only a shortcut. What is missing, damaged, of another version or not writable is passed over without a word, and
+the TOML is read.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from holdfast.model.signatures import Signature
+
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_DECODER = msgspec.msgpack.Decoder(tuple[Signature, ...])
+
+
+def key_of(files: Iterable[tuple[str, bytes]]) -> bytes:
+    """Changes with any name, any content, and with what a signature is."""
+    fields = [
+        (field.name, str(field.type), repr(field.default)) for field in msgspec.structs.fields(Signature)
+    ]
+    whole = hashlib.sha256(repr(fields).encode())
+    for name, content in files:
+        whole.update(repr((name, len(content))).encode())
+        whole.update(content)
+    return whole.digest()
+
+
+def load(path: Path, key: bytes) -> tuple[Signature, ...] | None:
+    """What was kept under this key; None where there is nothing whole."""
+    try:
+        raw = path.read_bytes()
+    except OSError:
+        return None
+    head, digest, body = raw[:_DIGEST_BYTES], raw[_DIGEST_BYTES : 2 * _DIGEST_BYTES], raw[2 * _DIGEST_BYTES :]
+    if head != key or digest != hashlib.sha256(body).digest():
+        return None
+    try:
+        return _DECODER.decode(body)
+    except msgspec.MsgspecError:
+        return None
+
+
+def save(path: Path, key: bytes, signatures: tuple[Signature, ...]) -> None:
+    """Under another name and then moved into place: whoever reads finds a whole file or none."""
+    body = msgspec.msgpack.encode(signatures)
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            new.write_bytes(key + hashlib.sha256(body).digest() + body)
+            os.replace(new, path)
+        finally:
+            new.unlink(missing_ok=True)
