@@ -73,6 +73,9 @@ def test_every_command_has_help_with_its_flags_in_the_docs(holdfast, name):
         (["attach", "--quite"], "did you mean --quiet?"),
         (["log", "a", "b"], "unexpected extra argument"),
         (["simulate"], "give a SCENARIO.yaml, or --seed N"),
+        (["diagnose", "gone"], "'gone' cannot be read: No such file or directory"),
+        (["diagnose", "--lang", "de", "."], "'de' is not one of en, zh"),
+        (["signatures"], "missing command"),
     ],
 )
 def test_a_usage_error_is_one_line_and_a_two(holdfast, words, says):
@@ -91,7 +94,14 @@ def test_a_reader_that_has_enough_is_no_error(place):
 
 
 @pytest.mark.parametrize(
-    ("line", "offers"), [("holdfast s", "status\nsimulate"), ("holdfast log --f", "--follow")]
+    ("line", "offers"),
+    [
+        ("holdfast s", "status\nsignatures\nsimulate"),
+        ("holdfast log --f", "--follow"),
+        ("holdfast diagnose --l", "--lang"),
+        ("holdfast signatures s", "show"),
+        ("holdfast signatures list --c", "--category"),
+    ],
 )
 def test_completion_knows_commands_and_flags(line, offers):
     done = command(_HOLDFAST_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(line.count(" ")))

@@ -37,6 +37,10 @@ COMMANDS = {
     "status": Place("holdfast.cli.record_commands", "status_app", "What a job does now, on one screen."),
     "log": Place("holdfast.cli.record_commands", "log_app", "The fault-tolerance log of a job."),
     "logs": Place("holdfast.cli.logs_command", "app", "The training's output, of all workers and attempts."),
+    "diagnose": Place(
+        "holdfast.cli.diagnose_command", "app", "Why a job stopped, from whatever it left behind."
+    ),
+    "signatures": Place("holdfast.cli.signatures_command", "app", "The known failures, and proof of them."),
     "simulate": Place(
         "holdfast.cli.simulate_command", "app", "Runs the real decisions over a virtual cluster."
     ),
@@ -105,7 +109,7 @@ def _overview() -> typer.Typer:
     whole = _completed_command()
     for name, place in COMMANDS.items():
         if name == whole:
-            app.registered_commands.append(_renamed(name))
+            _add_whole(app, name)
         else:
             app.command(name, help=place.help, add_help_option=False)(_nothing)
     return app
@@ -119,10 +123,15 @@ def _completed_command() -> str:
     return line[1] if len(line) > 1 else ""
 
 
-def _renamed(name: str) -> typer.models.CommandInfo:
-    info = _app(name).registered_commands[0]
+def _add_whole(app: typer.Typer, name: str) -> None:
+    """With its flags, or with the commands below it."""
+    own = _app(name)
+    if own.registered_callback:
+        app.add_typer(own, name=name)
+        return
+    info = own.registered_commands[0]
     info.name = name
-    return info
+    app.registered_commands.append(info)
 
 
 def _version(

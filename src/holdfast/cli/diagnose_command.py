@@ -1,0 +1,116 @@
+"""`holdfast diagnose`: why a job stopped, from whatever it left behind. Only reads."""
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+from msgspec.structs import replace
+
+from holdfast.cli.diagnosis_document import Scanned, document, scanned
+from holdfast.cli.diagnosis_report import WIDTH_MAX, Line, report
+from holdfast.cli.languages import Lang, Language, chosen_language, put_plain
+from holdfast.cli.record import put_json, say
+from holdfast.cli.settings import SettingsRefused, cache_dir, site_signatures
+from holdfast.core.diagnosis.missing import NOTHING_READ, is_empty, not_found
+from holdfast.core.diagnosis.reason import diagnose as reasoned
+from holdfast.model.diagnoses import Diagnosis
+from holdfast.model.sightings import Search
+from holdfast.model.signatures import Signature
+from holdfast.observe.scan import search
+from holdfast.observe.signature_store import all_signatures
+from holdfast.observe.surroundings import with_surroundings
+from holdfast.parsers.signature_files import SignatureError
+
+REFUSED = 2
+STDIN = "-"
+_STYLES = {"strong": "\x1b[1m", "error": "\x1b[1;31m", "quiet": "\x1b[2m"}
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+SignatureFolder = Annotated[
+    str | None,
+    typer.Option("--signatures", metavar="DIR", help="Your site's own signatures, which add or replace."),
+]
+
+
+@app.command()
+def diagnose(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PATH...",
+            help="Folders, files, archives, evidence bundles; - for stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document instead.")] = False,
+    lang: Lang = None,
+    signatures: SignatureFolder = None,
+    everything: Annotated[bool, typer.Option("--all", help="Cut no list and no line short.")] = False,
+) -> None:
+    """Says why a job stopped: what broke first, whose it was, what to do. Exits with 0 when it has an answer."""
+    language = chosen_language(lang, os.environ, json=json)
+    places, stdin = _places(paths or [])
+    cache = cache_dir(os.environ)
+    try:
+        known = all_signatures(site_signatures(signatures, os.environ), cache)
+        started_s = time.monotonic()
+        found = search(places, known, stdin=stdin, cache=cache)
+    except (SettingsRefused, SignatureError) as error:
+        say(str(error))
+        raise typer.Exit(REFUSED) from error
+    answer = answered(found, {one.id: one for one in known}, places)
+    read = scanned(found, time.monotonic() - started_s)
+    if json:
+        put_json(document(answer, read, language))
+    else:
+        _print(answer, read, language, everything=everything)
+
+
+def answered(found: Search, signatures: Mapping[str, Signature], places: Sequence[Path]) -> Diagnosis:
+    """The diagnosis, with the lines around the first error and what was not given."""
+    if is_empty(found):
+        return NOTHING_READ
+    answer = reasoned(found, signatures)
+    first = answer.first_error
+    return replace(
+        answer,
+        first_error=first and with_surroundings(first, places),
+        not_found=answer.not_found or not_found(found, signatures, answer.class_),
+    )
+
+
+def _places(paths: Sequence[str]) -> tuple[list[Path], BinaryIO | None]:
+    """What to read: the paths, and stdin where it is named or nothing is. raises: typer.BadParameter"""
+    if not paths and sys.stdin.isatty():
+        raise typer.BadParameter("name a folder or file with logs, or - for stdin", param_hint="PATH")
+    places = [Path(path) for path in paths if path != STDIN]
+    for place in places:
+        try:
+            place.lstat()
+        except OSError as error:
+            raise typer.BadParameter(
+                f"{str(place)!r} cannot be read: {error.strerror or error}", param_hint="PATH"
+            ) from error
+    return places, sys.stdin.buffer if not paths or STDIN in paths else None
+
+
+def _print(answer: Diagnosis, read: Scanned, language: Language, *, everything: bool) -> None:
+    width = shutil.get_terminal_size((WIDTH_MAX, 24)).columns
+    lines = report(answer, read, language, width, everything=everything)
+    for text in coloured(lines) if _wants_colour() else (line.text for line in lines):
+        put_plain(text)
+
+
+def coloured(lines: Iterable[Line]) -> Iterable[str]:
+    return (f"{_STYLES[line.style]}{line.text}\x1b[0m" if line.style else line.text for line in lines)
+
+
+def _wants_colour() -> bool:
+    """Source: no-color.org."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
