@@ -141,6 +141,14 @@ def test_ranks_mixed_without_heads():
     assert (last.type, last.first_type) == ("ValueError", "FileNotFoundError")
 
 
+def test_many_ranks_at_once():
+    ranks = [prefixed(f"[rank{rank}]: ", CHAINED) for rank in range(500)]
+    mixed = [line for row in zip(*ranks, strict=True) for line in row]
+    found = tracebacks(mixed)
+    assert [one.rank for one in found] == list(range(500))
+    assert {(one.first_type, one.type) for one in found} == {("FileNotFoundError", "ValueError")}
+
+
 def test_words_of_others_are_no_exception():
     for word in ("warmup_step:2/20", "Epoch: 3", "INFO: x", "loss: nan"):
         text = PLAIN.replace("    main()\n", f"    main()\n{word}\n")

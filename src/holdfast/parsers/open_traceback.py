@@ -68,6 +68,7 @@ class Open(Struct, eq=False):
     message_lines: int = 0
     asks_more: bool = False  # the message has yet to come
     foreign_lines: int = 0
+    idle_lines: int = 0  # of its writer, since the last that was part of it
     first: tuple[str, str] | None = None
     table_rank: tuple[int, int] | None = None
     remote_host: str | None = None
@@ -125,7 +126,8 @@ def belongs(one: Open, line: Line) -> bool:
     if one.state == "ended":
         return _after_end(one, line)
     if one.state != "frames":
-        return not line.text.strip() and line.number <= one.last_line + CHAIN_LINES_MAX
+        one.idle_lines += 1
+        return not line.text.strip() and one.idle_lines <= CHAIN_LINES_MAX
     if line.has_stamp and not one.has_stamp:
         return _foreign(one)
     if one.style == "box":
@@ -201,7 +203,7 @@ def _end(one: Open, line: Line, type_: str, message: str) -> None:
     one.type, one.message, one.error_line = type_, message[:MESSAGE_MAX], line.number
     one.asks_more = line.text.rstrip().endswith(":")
     one.message_lines = 1
-    one.last_line, one.foreign_lines = line.number, 0
+    one.last_line, one.foreign_lines, one.idle_lines = line.number, 0, 0
     one.state = "ended"
 
 
@@ -248,23 +250,24 @@ def _after_end(one: Open, line: Line) -> bool:
     body = line.text[one.indent :] if not line.text[: one.indent].strip() else line.text
     if forms.CHAINED.search(body):
         one.first = one.first or (one.type, one.message)
-        one.state, one.last_line = "linked", line.number
+        one.state, one.last_line, one.idle_lines = "linked", line.number, 0
         return True
     if forms.INNER.match(body.strip()):
-        one.state, one.last_line = "inner", line.number
+        one.state, one.last_line, one.idle_lines = "inner", line.number, 0
         return True
+    one.idle_lines += 1
     if line.has_stamp and not one.has_stamp:
-        return line.number <= one.last_line + CHAIN_LINES_MAX
+        return one.idle_lines <= CHAIN_LINES_MAX
     if not body.strip():
         if not one.asks_more or one.message.strip():
             one.message_lines = MESSAGE_LINES_MAX  # only a chain may follow now
     elif one.message_lines < MESSAGE_LINES_MAX and _is_message(one, body):
         one.message = f"{one.message}\n{body.rstrip()}"[:MESSAGE_MAX]
         one.message_lines += 1
-        one.last_line = line.number
+        one.last_line, one.idle_lines = line.number, 0
     else:
         one.message_lines = MESSAGE_LINES_MAX
-    return line.number <= one.last_line + CHAIN_LINES_MAX
+    return one.idle_lines <= CHAIN_LINES_MAX
 
 
 def _is_message(one: Open, body: str) -> bool:

@@ -31,7 +31,8 @@ from holdfast.parsers.open_traceback import Line, Open, Whose, belongs, is_frame
 FOUND_MAX = 1000
 LINE_MAX_BYTES = 4096
 ESCAPED_MAX_BYTES = 256 << 10
-OPEN_MAX = 4096
+WRITERS_MAX = 4096  # with a traceback open at once
+PREFIXES_MAX = 16  # the same of one writer
 OPEN_LINES_MAX = 5000  # a writer that is silent so long has died in the midst of it
 MIXED_LINES_MAX = 200  # two titles so near each other, with no exception between them: two ranks mix
 ADOPTED_LINES_MAX = 2
@@ -79,7 +80,8 @@ class _Reader:
     """Reads one log: finds out to which of the open tracebacks a line belongs."""
 
     def __init__(self) -> None:
-        self._open: list[Open] = []
+        self._open: dict[Whose, list[Open]] = {}
+        self._last_begun: Open | None = None
         self._done: list[tuple[Whose, Traceback]] = []
         self._table_rank: tuple[int, int] | None = None
         self._labels_are_nodes = False
@@ -87,19 +89,17 @@ class _Reader:
     def read(self, lines: Iterable[bytes]) -> tuple[Traceback, ...]:
         for number, raw in enumerate(lines):
             if number % OPEN_LINES_MAX == 0:
-                for one in [one for one in self._open if number - one.last_line > OPEN_LINES_MAX]:
+                for one in [one for one in self._all_open() if number - one.last_line > OPEN_LINES_MAX]:
                     self._close(one)
             if not self._labels_are_nodes and LABEL_PROOF.match(raw):
                 self._labels_are_nodes = labels_are_nodes(raw)
             if TABLE_ROW in raw and (row := forms.RANK_FIELD.search(raw[:LINE_MAX_BYTES].decode("latin-1"))):
                 self._table_rank = (int(row["rank"]), int(row["local"]))
-            if (
-                self._open or TITLE in raw or FRAME in raw
-            ):  # few lines of a log: the others are not worth decoding
+            if self._open or TITLE in raw or FRAME in raw:  # few lines: the others are not worth decoding
                 self._take(raw, number)
             if len(self._done) >= FOUND_MAX:
                 break
-        for one in tuple(self._open):
+        for one in self._all_open():
             self._close(one)
         found = [self._with_rank(whose, one) for whose, one in self._done[:FOUND_MAX]]
         return tuple(sorted(found, key=lambda one: (one.last_line, one.first_line)))
@@ -110,7 +110,7 @@ class _Reader:
             self._take_escaped(whose, raw[:ESCAPED_MAX_BYTES], number)
         elif title := forms.TITLE.search(line.text):
             self._begin(whose, line, title)
-        elif mine := [one for one in self._open if one.lines_of == whose]:
+        elif mine := self._open.get(whose):
             self._go_on(mine, line)
         elif forms.FRAME_START.match(line.text):
             self._adopt(whose, line)
@@ -135,7 +135,7 @@ class _Reader:
         new = opened(whose, line, before, has_colon=bool(title["colon"]))
         if forms.FIELD_BEFORE.match(before):
             new.table_rank = self._table_rank
-        mine = [one for one in self._open if one.lines_of == whose and _has_prefix(one, new, before)]
+        mine = [one for one in self._open.get(whose, ()) if _has_prefix(one, new, before)]
         prior = mine[-1] if mine else None
         if prior is not None:
             is_original = prior.state == "ended" and before.strip() == "Original"
@@ -148,11 +148,10 @@ class _Reader:
                 _mix(prior, line.number)
                 return
             self._close(prior)
-        if len(self._open) < OPEN_MAX:
-            self._open.append(new)
+        self._add(new)
 
     def _go_on(self, mine: list[Open], line: Line) -> None:
-        for one in reversed(mine):
+        for one in tuple(reversed(mine)):
             guessed = one.prefix is not None and not one.prefix_seen
             text = own_text(one, line.text)
             if text is None:
@@ -175,18 +174,20 @@ class _Reader:
         """What stood before the title was no prefix: it began in the midst of another rank's traceback."""
         for other in mine:
             if other is not one and other.prefix is None and other.state == "frames" and not other.type:
-                self._open.remove(one)
+                mine.remove(one)
                 _mix(other, one.last_line)
                 return other
         return one
 
     def _adopt(self, whose: Whose, line: Line) -> None:
         """A frame out of nowhere: of a title that alone had a head, or of a traceback whose beginning is cut off."""
-        for one in reversed(self._open):
-            if not one.frame and one.state == "frames" and line.number - one.first_line <= ADOPTED_LINES_MAX:
-                one.lines_of = whose
-                belongs(one, line)
-                return
+        one = self._last_begun
+        if one and not one.frame and line.number - one.first_line <= ADOPTED_LINES_MAX:
+            self._remove(one)
+            one.lines_of = whose
+            self._open.setdefault(whose, []).append(one)
+            belongs(one, line)
+            return
         one = Open(
             whose=whose,
             lines_of=whose,
@@ -195,12 +196,31 @@ class _Reader:
             style="cut",
             has_stamp=line.has_stamp,
         )
-        if belongs(one, line) and len(self._open) < OPEN_MAX:
-            self._open.append(one)
+        belongs(one, line)
+        self._add(one)
+
+    def _all_open(self) -> list[Open]:
+        return [one for mine in self._open.values() for one in mine]
+
+    def _add(self, one: Open) -> None:
+        mine = self._open.setdefault(one.lines_of, [])
+        if len(self._open) > WRITERS_MAX or len(mine) >= PREFIXES_MAX:
+            self._close(mine[0] if mine else self._all_open()[0])
+            mine = self._open.setdefault(one.lines_of, [])
+        mine.append(one)
+        self._last_begun = one
 
     def _close(self, one: Open) -> None:
-        self._open.remove(one)
+        self._remove(one)
         self._emit(one)
+
+    def _remove(self, one: Open) -> None:
+        mine = self._open[one.lines_of]
+        mine.remove(one)
+        if not mine:
+            del self._open[one.lines_of]
+        if self._last_begun is one:
+            self._last_begun = None
 
     def _emit(self, one: Open) -> None:
         if not one.type or (one.style == "cut" and not one.has_function and one.type not in forms.BARE):
