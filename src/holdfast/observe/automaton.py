@@ -10,13 +10,17 @@ import os
 import platform
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+import msgspec
+from msgspec import Struct
+
 from holdfast.model.signatures import Signature
-from holdfast.observe.byte_patterns import TooLoose, literal, loosened
+from holdfast.observe import byte_patterns
+from holdfast.observe.byte_patterns import TooLoose, Words, loosened, words
 from holdfast.parsers.signature_files import SignatureError
 
 try:
@@ -31,7 +35,7 @@ Candidate: TypeAlias = tuple[
 
 MAGIC = b"holdfast automaton 1\n"
 DIGEST_BYTES = 32
-CACHE_FILES_MAX = 8
+CACHE_FILES_MAX = 10
 CPU_FLAGS = re.compile(rb"^(?:flags|Features)\s*:(.*)$", re.MULTILINE)
 
 
@@ -45,11 +49,18 @@ class Engine(Protocol):
         ...
 
 
-class PlainEngine:
-    """Python's `re`, one pattern after the other; those whose literal is nowhere in the text are not even compiled."""
+class Loose(Struct, frozen=True):
+    """What is made of a signature's pattern."""
 
-    def __init__(self, signatures: Sequence[Signature]) -> None:
-        self._expressions = [(literal(one.pattern), _loosened(one)) for one in signatures]
+    expression: bytes
+    needed: Words
+
+
+class PlainEngine:
+    """Python's `re`, one pattern after the other; each only on lines that hold one of its words."""
+
+    def __init__(self, patterns: Sequence[Loose]) -> None:
+        self._patterns = patterns
         self._compiled: dict[int, re.Pattern[bytes]] = {}
 
     def fork(self) -> "PlainEngine":
@@ -57,14 +68,21 @@ class PlainEngine:
 
     def candidates(self, text: Text, size: int) -> list[Candidate]:
         found: list[Candidate] = []
-        for number, (word, expression) in enumerate(self._expressions):
-            if text.find(word, 0, size) >= 0:
-                pattern = self._compiled.get(number)
-                if pattern is None:
-                    pattern = self._compiled[number] = re.compile(expression, re.MULTILINE)
-                found += [(number, match.end()) for match in pattern.finditer(text, 0, size)]
+        text = bytes(text[:size])
+        small_letters = text.lower()
+        for number, loose in enumerate(self._patterns):
+            where = small_letters if loose.needed.caseless else text
+            for start, stop in _lines_with(loose.needed, where):
+                matches = self._pattern(number).finditer(text, start, stop)
+                found += [(number, match.end()) for match in matches]
         found.sort(key=_by_offset)
         return found
+
+    def _pattern(self, number: int) -> re.Pattern[bytes]:
+        pattern = self._compiled.get(number)
+        if pattern is None:
+            pattern = self._compiled[number] = re.compile(self._patterns[number].expression, re.MULTILINE)
+        return pattern
 
 
 class FastEngine:
@@ -90,20 +108,42 @@ class FastEngine:
 def engine(signatures: Sequence[Signature], cache: Path | None, *, is_small: bool = False) -> Engine:
     """The engine for these signatures. `is_small`: so little text that compiling is not worth while.
 
-    `cache`: a folder for compiled databases; None: none is kept. Whatever is wrong with it is no error.
+    `cache`: a folder for what was made of the patterns; None: nothing is kept. Whatever is wrong with it is no error.
     raises: SignatureError, for a pattern that the empty line matches
     """
-    if hyperscan is None or not signatures:
-        return PlainEngine(signatures)
-    place = cache and cache / f"{_key(signatures)}.hs"
-    database = place and _kept(place)
-    if not database:
-        if is_small:
-            return PlainEngine(signatures)
-        database = _compiled(signatures)
-        if place:
-            _keep(place, hyperscan.dumpb(database))
-    return FastEngine(database)
+    key = _key(signatures)
+    fast = cache and cache / f"{key}.{platform.machine()}.hs"
+    if hyperscan is not None and signatures:
+        database = _loaded(fast)
+        if database is None and not is_small:
+            database = _compiled(signatures)
+            _keep(fast, hyperscan.dumpb(database))
+        if database is not None:
+            return FastEngine(database)
+    return PlainEngine(_loose(signatures, cache and cache / f"{key}.loose"))
+
+
+def _loose(signatures: Sequence[Signature], place: Path | None) -> list[Loose]:
+    kept = _kept(place)
+    if kept is not None:
+        with suppress(msgspec.DecodeError):
+            return msgspec.msgpack.decode(kept, type=list[Loose])
+    made = [Loose(_loosened(one), words(one.pattern)) for one in signatures]
+    _keep(place, msgspec.msgpack.encode(made))
+    return made
+
+
+def _lines_with(needed: Words, text: bytes) -> Iterator[tuple[int, int]]:
+    """The lines that hold one of the words; all at once where none is known. A line may come several times."""
+    if not needed.any_of:
+        yield 0, len(text)
+    for word in needed.any_of:
+        at = text.find(word)
+        while at >= 0:
+            stop = text.find(b"\n", at)
+            stop = len(text) if stop < 0 else stop
+            yield text.rfind(b"\n", 0, at) + 1, stop
+            at = text.find(word, stop)
 
 
 def _by_offset(candidate: Candidate) -> int:
@@ -146,9 +186,8 @@ def _refused(signatures: Sequence[Signature], expressions: Sequence[bytes]) -> s
 
 
 def _key(signatures: Sequence[Signature]) -> str:
-    """Changes with the patterns, their order and the processor; Hyperscan itself knows its own versions."""
-    about = hashlib.blake2b(digest_size=16)
-    about.update(f"{MAGIC!r} {platform.machine()} ".encode())
+    """Changes with the patterns, their order, the processor, and with what makes of them what is kept."""
+    about = hashlib.blake2b(Path(byte_patterns.__file__).read_bytes(), digest_size=16)
     with suppress(OSError):
         flags = CPU_FLAGS.search(Path("/proc/cpuinfo").read_bytes())
         about.update(flags[1] if flags else b"")
@@ -157,33 +196,43 @@ def _key(signatures: Sequence[Signature]) -> str:
     return about.hexdigest()
 
 
-def _kept(place: Path) -> "hyperscan.Database | None":
+def _loaded(place: Path | None) -> "hyperscan.Database | None":
+    kept = _kept(place)
+    try:
+        return hyperscan.loadb(kept, hyperscan.HS_MODE_BLOCK) if kept else None
+    except hyperscan.error:  # of another version, or for another processor
+        return None
+
+
+def _kept(place: Path | None) -> bytes | None:
     """What the cache holds, if it is whole and our own: Hyperscan trusts the bytes that it is given."""
     try:
-        with place.open("rb") as file:
-            about = os.fstat(file.fileno())
-            if about.st_uid != os.geteuid() or about.st_mode & 0o022:
-                return None
-            content = file.read()
+        content = place and _own(place)
     except OSError:
         return None
     head = len(MAGIC) + DIGEST_BYTES
-    serialized = content[head:]
-    if content[:head] != MAGIC + _digest(serialized):
+    if not content or content[:head] != MAGIC + _digest(content[head:]):
         return None
-    try:
-        return hyperscan.loadb(serialized, hyperscan.HS_MODE_BLOCK)
-    except hyperscan.error:  # of another version, or of another processor
-        return None
+    return content[head:]
 
 
-def _keep(place: Path, serialized: bytes) -> None:
+def _own(place: Path) -> bytes | None:
+    with place.open("rb") as file:
+        about = os.fstat(file.fileno())
+        if about.st_uid != os.geteuid() or about.st_mode & 0o022:
+            return None
+        return file.read()
+
+
+def _keep(place: Path | None, content: bytes) -> None:
+    if place is None:
+        return
     with suppress(OSError):
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _drop_old(place.parent)
         with tempfile.NamedTemporaryFile(dir=place.parent, prefix="new-", delete=False) as file:
             try:
-                file.write(MAGIC + _digest(serialized) + serialized)
+                file.write(MAGIC + _digest(content) + content)
                 file.flush()
                 os.replace(file.name, place)
             except OSError:
@@ -192,11 +241,12 @@ def _keep(place: Path, serialized: bytes) -> None:
 
 
 def _drop_old(folder: Path) -> None:
-    """Each change of a signature leaves a database of a megabyte behind."""
-    kept = sorted(folder.glob("*.hs"), key=lambda path: path.stat().st_mtime, reverse=True)
+    """Each change of a signature leaves a megabyte behind."""
+    kept = [path for path in folder.iterdir() if path.suffix in (".hs", ".loose")]
+    kept.sort(key=lambda path: path.stat().st_mtime, reverse=True)
     for path in kept[CACHE_FILES_MAX - 1 :]:
         path.unlink()
 
 
-def _digest(serialized: bytes) -> bytes:
-    return hashlib.blake2b(serialized, digest_size=DIGEST_BYTES).digest()
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()

@@ -6,7 +6,7 @@ carriage return ends a line as a newline does; where a line stood in the log can
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from holdfast.observe.log_tree import Log
 
@@ -56,10 +56,6 @@ class Block:
         number = bisect_left(self._ends, line_at)
         return self.offset + (self._raw_ends[number - 1] + 1 if number else 0)
 
-    def line_ends_before(self, offset: int) -> int:
-        """How many newlines stand in the block before an offset in the log."""
-        return self.raw.count(b"\n", 0, offset - self.offset)
-
 
 def blocks(log: Log, buffer: bytearray) -> Iterator[Block]:
     """The whole log; a hole in a sparse file parts two lines. `buffer`: of `new_buffer`, used again and again.
@@ -84,6 +80,12 @@ def blocks(log: Log, buffer: bytearray) -> Iterator[Block]:
         else:
             held = 0
             offset = log.file.at if log.file else offset
+
+
+def of_lines(lines: Sequence[bytes], offset: int) -> Block:
+    """Lines without their ends, as one block; the first begins at `offset`, and each end counts as one byte."""
+    raw = bytearray(b"\n".join((*lines, b"")))
+    return Block(raw, len(raw), len(raw), offset, is_last=True)
 
 
 def new_buffer() -> bytearray:

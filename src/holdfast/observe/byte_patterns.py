@@ -18,6 +18,8 @@ from re import _constants as ops  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any, TypeAlias
 
+from msgspec import Struct
+
 Node: TypeAlias = tuple[Any, Any]  # an operation of CPython's parser and its operand
 
 LITERAL_MIN = 4  # a word of so many letters is rare enough to begin a search with
@@ -64,19 +66,46 @@ def loosened(pattern: str) -> bytes:
     return b"(?i:" + text + b")" if tree.state.flags & re.IGNORECASE else text
 
 
-def literal(pattern: str) -> bytes:
-    """The longest text that every match holds, as far as it can be told easily; empty where there is none."""
+class Words(Struct, frozen=True):
+    """One of these stands in every match; where there are none, nothing is known. `caseless`: all are small letters."""
+
+    any_of: tuple[bytes, ...]
+    caseless: bool
+
+
+def words(pattern: str) -> Words:
+    """What a text must hold for the pattern to match anywhere, so that most patterns need not be tried."""
     tree = parser.parse(pattern, re.ASCII)
-    if tree.state.flags & re.IGNORECASE:
-        return b""
-    longest = run = ""
-    for op, operand in [*_flat(tree), (ops.ANY, None)]:
-        if op is ops.LITERAL:
-            run += chr(operand)
+    caseless = bool(tree.state.flags & re.IGNORECASE)
+    found = {word.encode("utf-8", "surrogatepass") for word in _any_of(_flat(tree))}
+    if caseless:
+        found = {word.lower() for word in found}  # of bytes: only ASCII has small letters, as for the engines
+    return Words(tuple(sorted(found)), caseless)
+
+
+def _any_of(nodes: list[Node]) -> tuple[str, ...]:
+    """The best choice within the row: each part of it must be there, so one part's words will do."""
+    best: tuple[str, ...] = ()
+    run = ""
+    for node in [*nodes, (ops.ANY, None)]:
+        if node[0] is ops.LITERAL:
+            run += chr(node[1])
             continue
-        longest = max(longest, run, key=len)
+        for choice in ((run,) if run else (), _any_of_one(node)):
+            if min(map(len, choice), default=0) > min(map(len, best), default=0):
+                best = choice
         run = ""
-    return longest.encode("utf-8", "surrogatepass")
+    return best
+
+
+def _any_of_one(node: Node) -> tuple[str, ...]:
+    op, operand = node
+    if op is ops.BRANCH:
+        choices = [_any_of(_flat(branch)) for branch in operand[1]]
+        return tuple({word for choice in choices for word in choice}) if all(choices) else ()
+    if op in REPEATS and operand[0]:
+        return _any_of(_flat(operand[2]))
+    return ()  # a group with flags of its own, too: its letters may be large or small
 
 
 def _flat(tree: Any) -> list[Node]:

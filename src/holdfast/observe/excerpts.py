@@ -1,6 +1,7 @@
 """What is read out of a block beside signatures: tracebacks, the lines that follow, the last step, the last lines."""
 
-from itertools import accumulate
+from collections.abc import Iterator
+from itertools import accumulate, islice
 
 from msgspec import Struct
 
@@ -18,6 +19,21 @@ STEP_LOOK_BYTES = 256 << 10
 STEP_PIECE_BYTES = 8 << 10
 STEP_LINE_BYTES = 4096
 STEP_LINES_MAX = 500  # that look like one and are none
+# One of these stands in whatever steps.PREFILTER finds; looking for them one by one is much quicker than the pattern.
+STEP_WORDS = (
+    b"step",
+    b"Step",
+    b"STEP",
+    b"iter",
+    b"Iter",
+    b"ITER",
+    b"epoch",
+    b"Epoch",
+    b"it/s",
+    b"s/it",
+    b"samples_count",
+)
+STEP_WORD_MAX = max(map(len, STEP_WORDS))
 STEP_TRUST = 2  # a form of less trust counts only where there is no better one
 TRACEBACK_BYTES = 128 << 10
 TRACEBACK_LINES = 1500
@@ -70,27 +86,31 @@ def tail(block: Block) -> tuple[str, ...]:
 
 def last_step(block: Block, end: int) -> int | None:
     """Where in the log the last line of progress begins that stands in the text not far before `end`."""
+    doubtful = None
+    for start, line in islice(_step_like_lines(block, end), STEP_LINES_MAX):
+        step = step_on(line)
+        if step is not None and step.form.trust >= STEP_TRUST:
+            return block.offset_of(start)
+        if step is not None and doubtful is None:
+            doubtful = start
+    return None if doubtful is None else block.offset_of(doubtful)
+
+
+def _step_like_lines(block: Block, end: int) -> Iterator[tuple[int, bytes]]:
+    """The lines that may name a step, from the last one back, and where they begin."""
     text = block.text
     floor = max(0, end - STEP_LOOK_BYTES)
-    doubtful = None
-    lines_left = STEP_LINES_MAX
     start = end
-    while end > floor and lines_left > 0:
+    while end > floor:
         piece = max(floor, end - STEP_PIECE_BYTES)
-        for match in reversed(list(PREFILTER.finditer(text, piece, end))):
-            if match.start() >= start:
-                continue  # in the line just looked at
-            start = text.rfind(b"\n", 0, match.start()) + 1
-            stop = text.find(b"\n", start, block.end)
-            line = bytes(text[start : min(start + STEP_LINE_BYTES, block.end if stop < 0 else stop)])
-            lines_left -= 1
-            step = step_on(line)
-            if step is not None and step.form.trust >= STEP_TRUST:
-                return block.offset_of(start)
-            if step is not None and doubtful is None:
-                doubtful = start
-        end = piece
-    return None if doubtful is None else block.offset_of(doubtful)
+        if any(text.find(word, piece, end) >= 0 for word in STEP_WORDS):
+            for match in reversed(list(PREFILTER.finditer(text, piece, end))):
+                if match.start() < start:  # not in the line that was given last
+                    start = text.rfind(b"\n", 0, match.start()) + 1
+                    limit = min(start + STEP_LINE_BYTES, block.end)
+                    stop = text.find(b"\n", start, limit)
+                    yield start, bytes(text[start : limit if stop < 0 else stop])
+        end = piece + (STEP_WORD_MAX if piece > floor else 0)  # a word may stand across two pieces
 
 
 def _exception_line(traceback: Traceback, lines: list[bytes]) -> int:

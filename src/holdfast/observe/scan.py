@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from threading import local
 from typing import BinaryIO
@@ -13,12 +14,16 @@ from holdfast.model.sightings import Search, Skipped, Source
 from holdfast.model.signatures import Signature
 from holdfast.observe.automaton import Engine, engine
 from holdfast.observe.blocks import blocks, new_buffer
+from holdfast.observe.line_numbers import lines_of
 from holdfast.observe.log_tree import Log, LogFile, find, natural, of_stdin, opened
 from holdfast.observe.streams import Unreadable
 from holdfast.observe.sweep import Caps, Entry, Knowledge, Sweep, made
 
 THREADS_MAX = 4
 SMALL_BYTES = 2 << 20  # so much text is searched sooner by `re` than signatures are compiled
+COUNTED_BYTES = 64 << 20  # whose lines are counted; more of a large tree
+COUNTED_PART = 16
+LAST_S = 1e12  # later than any stamp
 TEXTS_IN_ALL = 100_000  # kept of one signature, over all logs
 LINES_IN_ALL = 300_000  # looked at of one signature, over all logs
 
@@ -42,6 +47,7 @@ def search(
     if stdin is not None:
         found.append(crew.search_stdin(stdin))
     logs = sorted((log for one in found for log in one.logs), key=lambda log: natural(log.source.name))
+    _count_lines(logs, crew.knowledge)
     sightings = tuple(
         made(entry, number, crew.knowledge) for number, log in enumerate(logs) for entry in log.entries
     )
@@ -54,8 +60,11 @@ def search(
 
 
 class FoundLog(Struct, frozen=True):
+    """`path`: where it can be read again; None for what was unpacked."""
+
     source: Source
     entries: list[Entry]
+    path: Path | None
 
 
 class FoundFile(Struct, frozen=True):
@@ -86,16 +95,16 @@ class _Crew:
 
     def search_stdin(self, stdin: BinaryIO) -> FoundFile:
         skipped: list[Skipped] = []
-        return self._logs(of_stdin(stdin, skipped.append), skipped)
+        return self._logs(of_stdin(stdin, skipped.append), skipped, None)
 
     def _file(self, file: LogFile) -> FoundFile:
         skipped: list[Skipped] = []
-        return self._logs(opened(file, skipped.append), skipped)
+        return self._logs(opened(file, skipped.append), skipped, file.path)
 
-    def _logs(self, logs: Iterator[Log], skipped: list[Skipped]) -> FoundFile:
-        return FoundFile([self._log(log, skipped) for log in logs], skipped)
+    def _logs(self, logs: Iterator[Log], skipped: list[Skipped], path: Path | None) -> FoundFile:
+        return FoundFile([self._log(log, skipped, path) for log in logs], skipped)
 
-    def _log(self, log: Log, skipped: list[Skipped]) -> FoundLog:
+    def _log(self, log: Log, skipped: list[Skipped], path: Path | None) -> FoundLog:
         own = self._own
         if not hasattr(own, "engine"):
             own.engine, own.buffer = self._engine.fork(), new_buffer()
@@ -105,4 +114,27 @@ class _Crew:
                 sweep.take(block)
         except Unreadable as error:
             skipped.append(Skipped(name=log.name, why=str(error)))
-        return FoundLog(*sweep.finish())
+        return FoundLog(*sweep.finish(), path if log.file else None)
+
+
+def _count_lines(logs: Sequence[FoundLog], knowledge: Knowledge) -> None:
+    """Numbers the lines of sightings in large logs, the earliest causes first, as long as it costs little.
+
+    What is left has line 0; `line_numbers.line_of` counts it, should it be asked for.
+    """
+    left_bytes = max(COUNTED_BYTES, sum(log.source.size_bytes for log in logs) // COUNTED_PART)
+    for log in sorted(logs, key=lambda log: _rank_of_counting(log, knowledge)):
+        without = {entry.offset for entry in log.entries if not entry.line}
+        within = [offset for offset in without if offset <= left_bytes]
+        if log.path is None or not within:
+            continue
+        left_bytes -= max(within)
+        with suppress(OSError):
+            lines = dict(lines_of(log.path, within))
+            for entry in log.entries:
+                entry.line = entry.line or lines.get(entry.offset, 0)
+
+
+def _rank_of_counting(log: FoundLog, knowledge: Knowledge) -> float:
+    stamps = (entry.writer.stamp_s for entry in log.entries if knowledge.is_cause(entry.number))
+    return min((stamp or LAST_S for stamp in stamps), default=2 * LAST_S)

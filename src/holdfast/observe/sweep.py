@@ -84,6 +84,9 @@ class Knowledge:
         )
         self._patterns: dict[int, re.Pattern[str]] = {}
 
+    def is_cause(self, number: int) -> bool:
+        return number != EXCEPTION_NUMBER and self.signatures[number].role == "cause"
+
     def pattern(self, number: int) -> re.Pattern[str]:
         """Letters, digits and words are those of ASCII: the engines know no others."""
         pattern = self._patterns.get(number)
@@ -95,12 +98,19 @@ class Knowledge:
 class Sweep:
     """Takes the blocks of one log in their order.
 
-    `counts_lines`: the log cannot be read again, so its lines are counted as they pass; otherwise only those of the
-    first block are.
+    `lines_before`: the first block; None: not known, and no lines are counted. `counts_lines`: the log cannot be read
+    again, so its lines are counted as they pass; otherwise only those of the first block are.
     """
 
     def __init__(
-        self, name: str, knowledge: Knowledge, engine: Engine, caps: Caps, *, counts_lines: bool
+        self,
+        name: str,
+        knowledge: Knowledge,
+        engine: Engine,
+        caps: Caps,
+        *,
+        lines_before: int | None = 0,
+        counts_lines: bool = False,
     ) -> None:
         self._name = name
         self._writer = writer_of_name(name)
@@ -111,7 +121,7 @@ class Sweep:
         self._seen: dict[int, Seen] = {}
         self._block = Block(bytearray(), 0, 0, 0, is_last=True)
         self._text_at = 0  # of the block, in the text of all blocks
-        self._lines_before: int | None = 0
+        self._lines_before = lines_before
         self._counted_to = (0, 0)  # an offset, and how many lines end in the block before it
         self._entries_on: dict[int, list[Entry]] = {}  # those of this block, by the offsets of their lines
         self._traceback_starts: list[int] = []
@@ -120,8 +130,10 @@ class Sweep:
         self._exceptions_ahead: dict[int, Exceptional] = {}
         self._last_step: int | None = None
 
-    def take(self, block: Block) -> None:
+    def take(self, block: Block) -> list[Entry]:
+        """What was seen in this block, also where its text is known; counts are those of the log so far."""
         self._block = block
+        self._entries_on = {}
         self._counted_to = (block.offset, 0)
         hits = self._engine.candidates(block.text, block.size)
         if hits or self._exceptions_ahead:
@@ -131,6 +143,12 @@ class Sweep:
         elif block.raw_size:
             self._lines_before = None
         self._text_at += block.size
+        return [entry for entries in self._entries_on.values() for entry in entries]
+
+    def look_anew(self) -> None:
+        """From now on, as many lines may be looked at as if none had been."""
+        for seen in self._seen.values():
+            seen.looked_at = 0
 
     def finish(self) -> tuple[Source, list[Entry]]:
         """The log, and what was seen in it, by offset. Nothing may be asked of it afterwards."""
@@ -154,7 +172,6 @@ class Sweep:
         return source, sorted(entries, key=lambda entry: (entry.offset, entry.number))
 
     def _look(self, hits: Sequence[Candidate]) -> None:
-        self._entries_on = {}
         self._traceback_starts = []
         last_kept = -1
         for number, end in hits:
@@ -169,7 +186,7 @@ class Sweep:
             if seen.last is not None and seen.last_stop >= 0:
                 self._complete(seen.last, seen.last_stop)
                 seen.last_stop = -1
-        if last_kept >= 0:
+        if last_kept >= 0 and not self._block.is_last:
             step = last_step(self._block, last_kept)
             self._last_step = self._last_step if step is None else step
 
@@ -236,7 +253,7 @@ class Sweep:
         """What only a sighting that is kept is worth."""
         entry.text = entry.text[:TEXT_MAX]
         entry.line = self._line_of(entry.offset)
-        if entry.number != EXCEPTION_NUMBER and self._knowledge.signatures[entry.number].role == "cause":
+        if self._knowledge.is_cause(entry.number):
             entry.record = following(self._block, stop)
 
     def _line_of(self, offset: int) -> int:
@@ -271,7 +288,7 @@ class Sweep:
             return
         entries = self._entries_on.get(one.offset)
         if not entries:
-            entries = [self._exception(one)]
+            entries = self._entries_on[one.offset] = [self._exception(one)]
         for entry in entries:
             if not entry.frame:
                 entry.frame, entry.error_type = one.frame, one.type
