@@ -6,7 +6,7 @@ from itertools import accumulate, islice
 from msgspec import Struct
 
 from holdfast.observe.blocks import Block
-from holdfast.parsers.steps import PREFILTER
+from holdfast.parsers.steps import PREFILTER, Sighting
 from holdfast.parsers.steps import sighting as step_on
 from holdfast.parsers.tracebacks import Traceback, tracebacks
 
@@ -85,15 +85,28 @@ def tail(block: Block) -> tuple[str, ...]:
 
 
 def last_step(block: Block, end: int) -> int | None:
-    """Where in the log the last line of progress begins that stands in the text not far before `end`."""
+    """Where in the log the last line of progress begins that stands in the text not far before `end`.
+
+    Progress goes on from a line before it: a bar that is drawn once more when its process ends does not.
+    """
+    latest: dict[bool, tuple[int, Sighting]] = {}  # by whether its form is trusted
     doubtful = None
     for start, line in islice(_step_like_lines(block, end), STEP_LINES_MAX):
         step = step_on(line)
-        if step is not None and step.form.trust >= STEP_TRUST:
-            return block.offset_of(start)
-        if step is not None and doubtful is None:
-            doubtful = start
-    return None if doubtful is None else block.offset_of(doubtful)
+        if step is None:
+            continue
+        is_trusted = step.form.trust >= STEP_TRUST
+        known = latest.get(is_trusted)
+        if known is not None and _goes_on(step, known[1]):
+            if is_trusted:
+                return block.offset_of(known[0])
+            doubtful = known[0] if doubtful is None else doubtful
+        latest[is_trusted] = (start, step)
+    return None if doubtful is None or True in latest else block.offset_of(doubtful)
+
+
+def _goes_on(earlier: Sighting, later: Sighting) -> bool:
+    return (earlier.form, earlier.total) == (later.form, later.total) and earlier.number < later.number
 
 
 def _step_like_lines(block: Block, end: int) -> Iterator[tuple[int, bytes]]:
