@@ -4,7 +4,9 @@ A field that no line tells stays empty. Where many ranks show the same first err
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from holdfast.core.diagnosis.choose import Choice
 from holdfast.core.diagnosis.clues import Clue
@@ -13,6 +15,7 @@ from holdfast.model.verdicts import Culprit
 
 CULPRITS_MAX = 16
 NUMBERS = re.compile(r"\d+")
+ROOT_CAUSE, TABLE_RANK, TABLE_HOST = "torchrun-root-cause", "torchrun-table-rank", "torchrun-table-host"
 
 
 def culprits(choice: Choice, clues: Sequence[Clue], search: Search) -> tuple[Culprit, ...]:
@@ -21,39 +24,40 @@ def culprits(choice: Choice, clues: Sequence[Clue], search: Search) -> tuple[Cul
     if root is None or root.signature.rank_from == "none":
         return ()
     alone = _one_worker(clues, search)
+    same = [root, *(clue for clue in choice.witnesses if clue is not root and clue.category == root.category)]
+    found: list[Culprit] = []
     if root.signature.rank_from == "capture":
-        found = [one for clue in _same(root, choice.witnesses) for one in _captured(clue)]
-        if found:
-            return _distinct(found)
-    found = [_of_line(clue, search, alone) for clue in _same(root, choice.witnesses)]
+        found = [one for clue in same for one in _captured(clue)]
+    found = found or [_of_line(clue, search, alone) for clue in same]
     if all(one.rank is None for one in found):
-        named = [_of_launcher(clue) for clue in clues if clue.signature.role == "symptom"]
-        found = [one for one in named if one.rank is not None][:1] + found
+        found = _as_launchers_tell(clues, alone) + found
     host = _only_host(clues, search)
-    return _distinct(_with_host(one, host) for one in found)
-
-
-def _same(root: Clue, witnesses: Sequence[Clue]) -> list[Clue]:
-    return [root, *(clue for clue in witnesses if clue is not root and clue.category == root.category)]
+    return _distinct(replace(one, host=host) if host and not one.host else one for one in found)
 
 
 def _of_line(clue: Clue, search: Search, alone: bool) -> Culprit:
     writer, of_file = clue.writer, search.sources[clue.sighting.source].writer
     captures = clue.sighting.captures
     return Culprit(
-        rank=_rank(writer, of_file, captures.get("rank"), alone),
+        rank=_rank(writer, of_file, captures, alone),
         worker=writer.worker if writer.worker is not None else of_file.worker,
         host=captures.get("host") or writer.host or of_file.host,
         device=_device(captures.get("device") or writer.device),
     )
 
 
-def _rank(writer: Writer, of_file: Writer, captured: str | None, alone: bool) -> int | None:
-    for known in (writer.rank, int(captured) if captured and captured.isdigit() else None, of_file.rank):
+def _rank(writer: Writer, of_file: Writer, captures: Mapping[str, str], alone: bool) -> int | None:
+    for known in (writer.rank, _number(captures.get("rank")), of_file.rank):
         if known is not None:
             return known
-    local = writer.local_rank if writer.local_rank is not None else of_file.local_rank
-    return local if alone else None
+    for local in (writer.local_rank, _number(captures.get("local_rank")), of_file.local_rank):
+        if local is not None and alone:
+            return local
+    return None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 9 else None
 
 
 def _device(text: str | None) -> str | None:
@@ -63,7 +67,7 @@ def _device(text: str | None) -> str | None:
 def _captured(clue: Clue) -> list[Culprit]:
     """The rank or host that the line blames."""
     captures = clue.sighting.captures
-    ranks = [int(one) for one in NUMBERS.findall(captures.get("ranks") or captures.get("rank") or "")]
+    ranks = [_number(one) for one in NUMBERS.findall(captures.get("ranks") or captures.get("rank") or "")]
     host = captures.get("peer") or captures.get("host")
     device = _device(captures.get("device"))
     if ranks:
@@ -71,27 +75,44 @@ def _captured(clue: Clue) -> list[Culprit]:
     return [Culprit(host=host, device=device)] if host or device else []
 
 
-def _of_launcher(clue: Clue) -> Culprit:
-    """The rank that a launcher saw fail first: it ends the others, so it knows."""
-    captures = clue.sighting.captures
-    rank = captures.get("rank")
-    return Culprit(rank=int(rank) if rank and rank.isdigit() else None, host=captures.get("host"))
+def _as_launchers_tell(clues: Sequence[Clue], alone: bool) -> list[Culprit]:
+    """The rank that a launcher saw fail first: it waited for all of them, so it knows."""
+    table = _torchrun_table(clues)
+    if table:
+        return [table]
+    for clue in clues:
+        captures = clue.sighting.captures
+        if clue.signature.role != "symptom" or clue.survived:
+            continue
+        rank = _number(captures.get("rank"))
+        rank = _number(captures.get("local_rank")) if rank is None and alone else rank
+        if rank is not None:
+            return [Culprit(rank=rank, host=captures.get("host"))]
+    return []
+
+
+def _torchrun_table(clues: Sequence[Clue]) -> Culprit | None:
+    """Of the last table: an earlier one is of an attempt that was made again."""
+    roots = [clue for clue in clues if clue.signature.id == ROOT_CAUSE]
+    if not roots:
+        return None
+    source, offset = roots[-1].sighting.source, roots[-1].sighting.offset
+    after = [
+        clue.sighting
+        for clue in clues
+        if clue.sighting.source == source and clue.sighting.last_offset > offset
+    ]
+    rank = next((_number(one.captures["rank"]) for one in after if one.signature == TABLE_RANK), None)
+    host = next((one.captures["host"] for one in after if one.signature == TABLE_HOST), None)
+    return Culprit(rank=rank, host=host) if rank is not None else None
 
 
 def _only_host(clues: Sequence[Clue], search: Search) -> str | None:
     """The host of the job, where all lines and files know of one only."""
     hosts = {clue.writer.host for clue in clues} | {source.writer.host for source in search.sources}
-    hosts |= {clue.sighting.captures.get("host") for clue in clues if clue.signature.role != "cause"}
+    hosts |= {clue.sighting.captures.get("host") for clue in clues}
     known = {host for host in hosts if host}
     return known.pop() if len(known) == 1 else None
-
-
-def _with_host(one: Culprit, host: str | None) -> Culprit:
-    return (
-        one
-        if one.host or host is None
-        else Culprit(rank=one.rank, worker=one.worker, host=host, device=one.device)
-    )
 
 
 def _one_worker(clues: Sequence[Clue], search: Search) -> bool:

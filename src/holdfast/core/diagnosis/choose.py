@@ -35,7 +35,7 @@ class Choice(Struct, frozen=True, eq=False):
 
 def choose(clues: Sequence[Clue]) -> Choice:
     """The first cause among all clues of a job."""
-    symptoms = [clue for clue in clues if clue.signature.role == "symptom"]
+    symptoms = [clue for clue in clues if clue.signature.role == "symptom" and clue.category != "none"]
     ends = [clue for clue in symptoms if clue.signature.severity in ("fatal", "error") and not clue.survived]
     deaths = [clue for clue in ends if not _work_was_done_after(clue, clues)]
     causes = [clue for clue in clues if is_cause(clue)]
