@@ -11,6 +11,9 @@ _private/ray_logging; vLLM, utils/system_utils.py; Composer; Megatron and NeMo l
 import re
 from collections.abc import Mapping
 
+DIGITS = "0123456789"
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
 HOST = r"[A-Za-z0-9](?:[\w.-]{0,80}\w)?"
 LEVEL = r"(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|NOTICE|EVENT|TRACE|SUCCESS|ALERT)"
 SOURCE_LINE = r"[\w./\\+<>-]{1,200}\.(?:py|pyx|cc|cpp|c|cu|cuh|h|hpp|rs|go|java|scala):\d{1,6}"
@@ -79,26 +82,31 @@ LETTER_FIRST = (
     r" (?:\xe2\x80\xba )?[a-z][a-z\d-]{0,40} (?:\xe2\x80\xba )?",
     rf"(?P<host>{HOST}) {{1,8}}\| ",
 )
-# Behind a stamp, whatever it is.
-AFTER_STAMP = (
-    r"std(?:out|err) [FP] ",
-    rf"(?P<host>{HOST}):(?P<local>\d{{1,4}})\t[\w.]{{1,80}}:\d{{1,6}}\t[A-Z]{{1,10}}\t",
-    r"- (?P<rank>\d{1,6}) - [\w.]{1,80} - [\w.]{1,60}:\d{1,6} - [A-Z]{1,10} :: ?",
-    r": [IWEF] [\w./-]{1,120}:\d{1,6}\] ?",
-    rf"{LEVEL} [\w.]{{1,60}}\.py:\d{{1,6}} -- ?",
-    r"Node\[(?P<worker>\d{1,6})\] ",
-    rf" {{0,8}}(?:(?P<pid>\d{{1,16}}) {{1,4}})?(?:{SOURCE_LINE}|[\w.]{{1,60}}:\d{{1,6}})\] ?",
-    rf"(?P<host>{HOST}) (?:kernel|[\w./@-]{{1,60}}\[(?P<pid>\d{{1,9}})\]): ?",
-    rf"(?P<host>{HOST}) [\w./-]{{1,48}} (?:(?P<pid>\d{{1,9}})|-) [\w.-]{{1,32}} (?:-|\[[^\]]{{0,200}}\]) ",
-    rf"\[{SOURCE_LINE}(?::[\w<>]{{1,80}})?\] ?",
+# Behind a stamp, by their first character. Loggers put names and the level there, in any order.
+LOGGER = (
     rf"(?:- |\| )?(?:[\w.<>:-]{{1,120}} - |\[[\w. -]{{1,80}}\] ?){{0,2}}\[?{LEVEL}\]? {{0,8}}(?:- |\| |: ?|(?<=   )|(?=\[)|$)"
-    r"(?:[\w.:<>]{1,120} - |\[[\w.:]{1,80}\] )?",
-    r">> ?",
+    r"(?:[\w.:<>]{1,120} - |\[[\w.:]{1,80}\] )?"
 )
+GLOG_SOURCE = rf" {{0,8}}(?:(?P<pid>\d{{1,16}}) {{1,4}})?(?:{SOURCE_LINE}|[\w.]{{1,60}}:\d{{1,6}})\] ?"
+AFTER_STAMP = {
+    "[": (rf"\[{SOURCE_LINE}(?::[\w<>]{{1,80}})?\] ?", LOGGER),
+    "-": (r"- (?P<rank>\d{1,6}) - [\w.]{1,80} - [\w.]{1,60}:\d{1,6} - [A-Z]{1,10} :: ?", LOGGER),
+    "|": (LOGGER,),
+    ":": (r": [IWEF] [\w./-]{1,120}:\d{1,6}\] ?",),
+    ">": (r">> ?",),
+    " /." + DIGITS: (GLOG_SOURCE,),
+    LETTERS: (
+        r"std(?:out|err) [FP] ",
+        rf"(?P<host>{HOST}):(?P<local>\d{{1,4}})\t[\w.]{{1,80}}:\d{{1,6}}\t[A-Z]{{1,10}}\t",
+        rf"{LEVEL} [\w.]{{1,60}}\.py:\d{{1,6}} -- ?",
+        r"Node\[(?P<worker>\d{1,6})\] ",
+        GLOG_SOURCE,
+        LOGGER,
+        rf"(?P<host>{HOST}) (?:kernel|[\w./@-]{{1,60}}\[(?P<pid>\d{{1,9}})\]): ?",
+        rf"(?P<host>{HOST}) [\w./-]{{1,48}} (?:(?P<pid>\d{{1,9}})|-) [\w.-]{{1,32}} (?:-|\[[^\]]{{0,200}}\]) ",
+    ),
+}
 AFTER_SYSLOG_STAMP = (rf"(?P<host>{HOST}) [\w./@-]{{1,60}}(?:\[(?P<pid>\d{{1,9}})\])?: ?",)
-
-DIGITS = "0123456789"
-LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 Patterns = tuple[re.Pattern[str], ...]
 
@@ -118,5 +126,5 @@ def _by_first(forms: Mapping[str, tuple[str, ...]]) -> dict[str, Patterns]:
 
 ANYWHERE = _by_first({"[": BRACKET, "(": PAREN, "<": ANGLE, ":": COLON, LETTERS: LETTER})
 AT_FIRST = _by_first({DIGITS: DIGIT_FIRST, " ": SPACE_FIRST, LETTERS: LETTER_FIRST})
-BEHIND_STAMP = _compiled(AFTER_STAMP)
+BEHIND_STAMP = _by_first(AFTER_STAMP)
 BEHIND_SYSLOG_STAMP = _compiled(AFTER_SYSLOG_STAMP)

@@ -128,9 +128,12 @@ def _take_stamp(reading: Reading, stamp: Stamp, head: str, place: int) -> int:
     if reading.uptime_s is None:
         reading.uptime_s = stamp.uptime_s
     is_syslog = head[place : place + 3] in MONTHS
-    patterns = (
-        BEHIND_SYSLOG_STAMP if is_syslog else KERNEL_ONLY if stamp.uptime_s is not None else BEHIND_STAMP
-    )
+    if is_syslog:
+        patterns = BEHIND_SYSLOG_STAMP
+    elif stamp.uptime_s is not None:
+        patterns = KERNEL_ONLY
+    else:
+        patterns = BEHIND_STAMP.get(head[stamp.end : stamp.end + 1], ())
     reading.is_stamped = reading.is_stamped or stamp.uptime_s is None
     for pattern in patterns:
         if match := pattern.match(head, stamp.end):

@@ -25,6 +25,9 @@ MONTHS = {
 }
 DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
+DIGITS = "0123456789"
+GLOG_LEVELS = "IWEFCDV"
+MONTH_INITIALS = "JFMASONDTW"  # and of weekdays
 MONTH = r"(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 CLOCK = r"(?P<h>[0-2]?\d):(?P<m>[0-5]\d):(?P<s>[0-6]\d)(?:[.,](?P<frac>\d{1,9})(?:\.(?P<micro>\d{3}))?)?(?!\d|:\d)"
 HALF = r"(?: (?P<half>[AP]M))?"
@@ -43,12 +46,17 @@ DIGIT_FORMS = tuple(
         EPOCH,
     )
 )
-WORD_FORMS = tuple(
+MONTH_FORMS = tuple(
     re.compile(form, re.ASCII)
     for form in (
         rf"(?:{WEEKDAY})?{MONTH} +(?P<day>[0-3]?\d),? (?:(?P<before>[12]\d{{3}}) )?{CLOCK}{HALF}"
         r"(?: [A-Z]{3,4})?(?: (?P<year>[12]\d{3}))?" + ZONE,
         rf"{MONTH}(?P<day>[0-3]\d) (?P<h>[0-2]\d):(?P<m>[0-5]\d)(?=\])",
+    )
+)
+GLOG_FORMS = tuple(
+    re.compile(form, re.ASCII)
+    for form in (
         rf"[IWEFCDV](?P<year>[12]\d{{3}})(?P<month>[01]\d)(?P<day>[0-3]\d) {CLOCK}",
         rf"[IWEFCDV](?P<month>1[0-2]|0?\d)(?P<day>[0-3]\d) {CLOCK}",
         rf"[IWEFCDV]\d{{4}} 00:00:{EPOCH}",
@@ -69,21 +77,27 @@ class Stamp(Struct, frozen=True, kw_only=True):
 
 def stamp_at(text: str, place: int, near_s: float | None = None) -> Stamp | None:
     """The stamp that begins at `place`, its brackets and one space behind it included; None: there is none."""
-    first = text[place : place + 1]
-    is_bracketed = first == "["
+    is_bracketed = text.startswith("[", place)
     if is_bracketed:
         if up := UPTIME.match(text, place):
             return _uptime(up, text)
         if delta := UPTIME_DELTA.match(text, place):
             return Stamp(end=_behind(text, delta.end(), is_bracketed=False))
-        first = text[place + 1 : place + 2]
-    forms = DIGIT_FORMS if first.isdigit() else WORD_FORMS if "A" <= first <= "Z" else ()
-    for form in forms:
+    for form in _forms(text[place + is_bracketed : place + is_bracketed + 2]):
         if (match := form.match(text, place + is_bracketed)) and (
             found := _seconds(match, near_s)
         ) is not None:
             return Stamp(stamp_s=found, end=_behind(text, match.end(), is_bracketed=is_bracketed))
     return None
+
+
+def _forms(begin: str) -> tuple[re.Pattern[str], ...]:
+    """Those that may begin so: most of what is asked for is no stamp."""
+    if begin[:1] in DIGITS:
+        return DIGIT_FORMS if begin else ()
+    if begin[1:] in DIGITS:
+        return GLOG_FORMS if begin[1:] and begin[0] in GLOG_LEVELS else ()
+    return MONTH_FORMS if begin[0] in MONTH_INITIALS else ()
 
 
 def _behind(text: str, end: int, *, is_bracketed: bool) -> int:

@@ -174,7 +174,7 @@ class _Reader:
         """What stood before the title was no prefix: it began in the midst of another rank's traceback."""
         for other in mine:
             if other is not one and other.prefix is None and other.state == "frames" and not other.type:
-                mine.remove(one)
+                self._remove(one)
                 _mix(other, one.last_line)
                 return other
         return one
