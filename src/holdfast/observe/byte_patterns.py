@@ -14,6 +14,7 @@ source: the parse tree of CPython's Lib/re/_parser.py, which says more than the 
 """
 
 import re
+from itertools import takewhile
 from re import _constants as ops  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any, TypeAlias
@@ -21,8 +22,9 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 Node: TypeAlias = tuple[Any, Any]  # an operation of CPython's parser and its operand
+Edges: TypeAlias = tuple[bool, bool]
 
-LITERAL_MIN = 4  # a word of so many letters is rare enough to begin a search with
+LETTERS_MIN = 4  # a word of so many is rare enough to begin a search with
 ROUNDS_MAX = 16  # of a class; counted repeats beyond it cost the automaton more than they tell
 GROUP_ROUNDS_MAX = 4
 UTF8_BYTES_MAX = 4
@@ -38,6 +40,9 @@ CATEGORIES = {
     ops.CATEGORY_NOT_WORD: re.compile(r"\W", re.ASCII),
 }
 ROUNDS = {(0, None): b"*", (1, None): b"+", (0, 1): b"?", (1, 1): b""}
+EDGES = (True, True)
+EDGE_BEFORE = (True, False)
+NO_EDGES = (False, False)
 PLACES = {
     ops.AT_BEGINNING: b"^",
     ops.AT_BEGINNING_STRING: b"^",
@@ -149,7 +154,8 @@ def _is_word(nodes: list[Node]) -> bool:
     op, operand = nodes[0]
     if op is ops.BRANCH:
         return all(len(branch) and _is_word(_flat(branch)) for branch in operand[1])
-    return len(nodes) >= LITERAL_MIN and all(one is ops.LITERAL for one, _ in nodes[:LITERAL_MIN])
+    run = takewhile(lambda node: node[0] is ops.LITERAL, nodes)
+    return sum(chr(code).isalnum() for _, code in run) >= LETTERS_MIN
 
 
 def _is_unbounded(node: Node) -> bool:
@@ -205,33 +211,37 @@ def _least_of(node: Node) -> int:
     return int(op is ops.LITERAL or op in CLASSES)
 
 
-def _sequence(nodes: Any) -> bytes:
-    return b"".join(map(_one, nodes))
-
-
 def _whole(nodes: list[Node]) -> bytes:
     """The text of the trimmed nodes. Of a last character, its first byte is enough."""
     if nodes[-1][0] is ops.BRANCH and len(nodes) == 1:
         return b"(?:" + b"|".join(map(_whole, nodes[0][1][1])) + b")"
     if nodes[-1][0] in CLASSES:
-        return _sequence(nodes[:-1]) + _bytes_class(*_members(nodes[-1]))
-    return _sequence(nodes)
+        return _sequence(nodes[:-1], EDGE_BEFORE) + _bytes_class(*_members(nodes[-1]))
+    return _sequence(nodes, EDGES)
 
 
-def _one(node: Node) -> bytes:
+def _sequence(nodes: Any, edges: Edges) -> bytes:
+    """`edges`: whether it may begin and end the whole pattern. Elsewhere automata know no line starts and ends."""
+    last = len(nodes) - 1
+    return b"".join(
+        _one(node, (edges[0] and at == 0, edges[1] and at == last)) for at, node in enumerate(nodes)
+    )
+
+
+def _one(node: Node, edges: Edges) -> bytes:
     op, operand = node
     if op is ops.LITERAL:
         return _character(operand)
     if op in CLASSES:
         return _class(node, 1, 1)
     if op is ops.AT:
-        return PLACES[operand]
+        return _place(operand, edges)
     if op is ops.BRANCH:
-        return b"(?:" + b"|".join(_sequence(branch) for branch in operand[1]) + b")"
+        return b"(?:" + b"|".join(_sequence(branch, edges) for branch in operand[1]) + b")"
     if op is ops.SUBPATTERN:
-        return _group(operand)
+        return _group(operand, edges)
     if op is ops.ATOMIC_GROUP:
-        return b"(?:" + _sequence(operand) + b")"
+        return b"(?:" + _sequence(operand, edges) + b")"
     if op in REPEATS:
         return _repeat(*operand)
     if op in (ops.ASSERT, ops.ASSERT_NOT):
@@ -239,16 +249,23 @@ def _one(node: Node) -> bytes:
     return rb"[^\n]*"  # a group named again
 
 
-def _group(operand: Any) -> bytes:
+def _place(place: Any, edges: Edges) -> bytes:
+    text = PLACES[place]
+    if (text == b"^" and not edges[0]) or (text == b"$" and not edges[1]):
+        return b""
+    return text
+
+
+def _group(operand: Any, edges: Edges) -> bytes:
     _, on, off, of = operand
     start = b"(?i:" if on & re.IGNORECASE else b"(?-i:" if off & re.IGNORECASE else b"(?:"
-    return start + _sequence(of) + b")"
+    return start + _sequence(of, edges) + b")"
 
 
 def _repeat(least: int, most: Any, of: Any) -> bytes:
     if len(of) == 1 and of[0][0] in CLASSES:
         return _class(of[0], least, most)
-    text = b"(?:" + _sequence(of) + b")"
+    text = b"(?:" + _sequence(of, NO_EDGES) + b")"
     if most is ops.MAXREPEAT or most > GROUP_ROUNDS_MAX:
         return text + _rounds(min(least, GROUP_ROUNDS_MAX), None)
     return text + _rounds(least, most)
