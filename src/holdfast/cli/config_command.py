@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.record import put, put_json, say
+from holdfast.cli.output import put, put_json, say
 from holdfast.cli.setting_table import BY_KEY, SETTINGS, spelled
 from holdfast.cli.settings import SettingsRefused, Settled, settle
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.demo import run_demo
-from holdfast.cli.record import say
+from holdfast.cli.output import say
 from holdfast.cli.settings import SettingsRefused, state_root
 
 REFUSED = 2

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from holdfast.cli.diagnosis_document import Scanned, document, scanned
 from holdfast.cli.diagnosis_report import WIDTH_MAX, Line, report
 from holdfast.cli.languages import Lang, Language, chosen_language, put_plain
-from holdfast.cli.record import put_json, say
+from holdfast.cli.output import put_json, say
 from holdfast.cli.settings import SettingsRefused, cache_dir, site_signatures
 from holdfast.core.diagnosis.missing import NOTHING_READ, is_empty, not_found
 from holdfast.core.diagnosis.reason import diagnose as reasoned

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias, cast
 
 import typer
 
-from holdfast.cli.record import put
+from holdfast.cli.output import put
 from holdfast.model.signatures import Words
 
 LANGUAGES = ("en", "zh")

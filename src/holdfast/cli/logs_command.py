@@ -12,16 +12,8 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.record import (
-    LOOK_S,
-    RecordUnreadable,
-    named_job,
-    open_record,
-    put,
-    put_json_line,
-    say,
-    supervisor,
-)
+from holdfast.cli.output import put, put_json_line, say
+from holdfast.cli.record import LOOK_S, RecordUnreadable, named_job, open_record, supervisor
 from holdfast.cli.record_commands import FAILED, Job, StateFolder
 from holdfast.cli.times import MOMENTS, NotATime, moment, stamp
 from holdfast.journal.jobdir import JobDir

@@ -7,7 +7,6 @@ import errno
 import fcntl
 import os
 import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -119,28 +118,6 @@ def supervisor(job: JobDir, facts: dict[str, Any]) -> str:
     host = facts.get("host")
     where = f" on {host}" if isinstance(host, str) and host else ""
     return f"process {pid}{where}" if pid is not None else f"another process{where}"
-
-
-def say(text: str) -> None:
-    """To stderr, where our own words go."""
-    sys.stderr.write(f"holdfast: {text}\n")
-
-
-def put(text: str, *, now: bool = False) -> None:
-    """A line of the result, to stdout. `now`: somebody waits for it."""
-    sys.stdout.write(f"{text}\n")
-    if now:
-        sys.stdout.flush()
-
-
-def put_json(value: object) -> None:
-    """One JSON document."""
-    put(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
-
-
-def put_json_line(value: object, *, now: bool = False) -> None:
-    """One of many JSON documents, each in a line of its own."""
-    put(msgspec.json.encode(value).decode(), now=now)
 
 
 def _with_near_name(text: str, name: str | None, state_dir: str | None) -> str:

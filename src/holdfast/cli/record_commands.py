@@ -8,18 +8,9 @@ from typing import Annotated
 import typer
 
 from holdfast import __version__
+from holdfast.cli.output import put, put_json, put_json_line, say
 from holdfast.cli.plain_log import printed
-from holdfast.cli.record import (
-    Record,
-    RecordUnreadable,
-    named_job,
-    open_record,
-    put,
-    put_json,
-    put_json_line,
-    say,
-    supervisor,
-)
+from holdfast.cli.record import Record, RecordUnreadable, named_job, open_record, supervisor
 from holdfast.cli.times import length, stamp
 from holdfast.core.story import IncidentStory, Summary, verdict_words
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.record import say
+from holdfast.cli.output import say
 from holdfast.cli.run import attach_job, run_job
 from holdfast.cli.setting_table import BY_KEY, Setting, allowed, spelled
 from holdfast.cli.settings import SettingsRefused, settle, state_root

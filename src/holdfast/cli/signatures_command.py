@@ -11,7 +11,7 @@ import typer
 from rich.cells import set_cell_size
 
 from holdfast.cli.languages import Lang, Language, chosen_language, put_plain, said
-from holdfast.cli.record import put, put_json, say
+from holdfast.cli.output import put, put_json, say
 from holdfast.cli.settings import SettingsRefused, cache_dir, site_signatures
 from holdfast.core.categories import ACTIONS, KINDS
 from holdfast.model.signatures import Signature, Words

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.record import put, put_json, say
+from holdfast.cli.output import put, put_json, say
 from holdfast.sim.run import Answer, check_expect, run_file
 from holdfast.sim.scenario import ScenarioRefused, read
 from holdfast.sim.seeds import run_seed

@@ -1,0 +1,27 @@
+"""What a command says: its result to stdout, its own words to stderr. Light, for every command imports it."""
+
+import sys
+
+import msgspec
+
+
+def say(text: str) -> None:
+    """To stderr, where our own words go."""
+    sys.stderr.write(f"holdfast: {text}\n")
+
+
+def put(text: str, *, now: bool = False) -> None:
+    """A line of the result, to stdout. `now`: somebody waits for it."""
+    sys.stdout.write(f"{text}\n")
+    if now:
+        sys.stdout.flush()
+
+
+def put_json(value: object) -> None:
+    """One JSON document."""
+    put(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def put_json_line(value: object, *, now: bool = False) -> None:
+    """One of many JSON documents, each in a line of its own."""
+    put(msgspec.json.encode(value).decode(), now=now)
