@@ -15,6 +15,7 @@ from holdfast.cli.output import put, put_json, say
 from holdfast.cli.settings import SettingsRefused, cache_dir, site_signatures
 from holdfast.core.categories import ACTIONS, KINDS
 from holdfast.model.signatures import Signature, Words
+from holdfast.observe.agreement import disagreements
 from holdfast.observe.signature_store import all_signatures, folder_signatures, package_signatures
 from holdfast.parsers.signature_files import SignatureError, complaints, overridden
 
@@ -96,7 +97,10 @@ def test(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Proves that each matches the lines it must, and no other. Exits with 1 when one does not hold."""
+    """Proves that each matches the lines it must, none that it must not, and is found by a search.
+
+    Exits with 1 when one does not hold.
+    """
     try:
         package = package_signatures()
         tested = package if folder is None else folder_signatures(folder)
@@ -107,6 +111,8 @@ def test(
         say(f"there is no signature in {folder}: give a folder with *.toml files")
         raise typer.Exit(REFUSED)
     wrong = problems(tested, package)
+    if not wrong:  # an engine is asked for patterns that can be compiled
+        wrong = disagreements(tested, cache_dir(os.environ))
     if json:
         put_json({"signatures": len(tested), "complaints": wrong})
     else:
