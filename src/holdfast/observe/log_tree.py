@@ -25,7 +25,6 @@ from holdfast.observe.streams import (
     Unreadable,
     Utf8,
     bunzip2,
-    exactly,
     gunzip,
     unxz,
     unzstd,
@@ -286,8 +285,8 @@ def _of_file(name: str, fd: int, say: Say, meter: Meter) -> Iterator[Log]:
 
 def _logs(name: str, reader: Reader, say: Say, meter: Meter, depth: int) -> Iterator[Log]:
     """The logs in a stream: itself, what it unpacks to, or the members of an archive."""
-    head = exactly(reader, HEAD_BYTES)
-    whole = Replayed(head, reader)
+    whole = Replayed(reader, HEAD_BYTES)
+    head = whole.head
     unpacker = _unpacker(head)
     if (unpacker or is_tar(head)) and depth >= meter.limits.depth_max:
         raise Unreadable(f"it is packed more than {depth} times over")
@@ -303,7 +302,8 @@ def _logs(name: str, reader: Reader, say: Say, meter: Meter, depth: int) -> Iter
     elif why := _why_no_text(head):
         say(Skipped(name=name, why=why))
     else:
-        yield Log(name, Replayed(head.removeprefix(UTF8_MARK), reader))
+        whole.skip(UTF8_MARK)
+        yield Log(name, whole)
 
 
 def _member(archive: str, member: Member, say: Say, meter: Meter, depth: int) -> Iterator[Log]:
@@ -329,7 +329,9 @@ def _why_no_text(head: bytes) -> str:
         return "it is a pickle, which is not opened"
     if head[8:10] == b'{"' and b"\0" in head[:8]:
         return "it holds weights (safetensors)"
-    text = head.lstrip(b"\0")  # a log that was emptied while its writer went on begins with zeros
+    text = head.strip(
+        b"\0"
+    )  # a log that was emptied while its writer went on begins with zeros; a hole ends with them
     controls = len(text) - len(text.translate(None, CONTROLS))
     if text and (controls > CONTROLS_MAX * len(text) or text.count(0) > NULS_MAX * len(text)):
         return "it is binary"

@@ -125,17 +125,32 @@ class FileReader:
 
 
 class Replayed:
-    """A reader whose first bytes have been looked at."""
+    """A reader whose first bytes have been looked at: `head`. What went wrong on the way comes behind them."""
 
-    def __init__(self, head: bytes, rest: Reader) -> None:
-        self._head = head
-        self._rest = rest
+    def __init__(self, reader: Reader, size: int) -> None:
+        self.head = b""
+        self._rest = reader
+        self._error: Unreadable | None = None
+        try:
+            while len(self.head) < size and (data := reader.read(size - len(self.head))):
+                self.head += data
+        except Unreadable as error:
+            if not self.head:
+                raise
+            self._error = error
+        self._left = self.head
 
     def read(self, size: int, /) -> bytes:
-        if self._head:
-            data, self._head = self._head[:size], self._head[size:]
+        """raises: Unreadable"""
+        if self._left:
+            data, self._left = self._left[:size], self._left[size:]
             return data
+        if self._error is not None:
+            raise self._error
         return self._rest.read(size)
+
+    def skip(self, prefix: bytes) -> None:
+        self._left = self._left.removeprefix(prefix)
 
 
 class Packed:
