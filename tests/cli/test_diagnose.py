@@ -87,7 +87,7 @@ def write(path, text):
 
 def lasting(text):
     """Without what the clock and the calibration of confidence decide."""
-    text = re.sub(r"(in|用时) \d+\.\d (s|秒)", r"\1 T \2", text)
+    text = re.sub(r"(in|用时) \d+\.\d+ (s|秒)", r"\1 T \2", text)
     text = re.sub(
         r"· (very likely|likely|perhaps|a guess|很可能|较可能|也许|猜测)$", "· SURE", text, flags=re.MULTILINE
     )

@@ -175,7 +175,9 @@ class _Page:
     def read(self, read: Scanned) -> str:
         files = self._say(_FILE) if read.files == 1 else self._say(_FILES).format(n=read.files)
         return self._say(_READ).format(
-            files=files, size=_size(read.size_bytes), seconds=f"{read.seconds:.1f}"
+            files=files,
+            size=_size(read.size_bytes),
+            seconds=f"{read.seconds:.{1 if read.seconds >= 1 else 2}f}",
         )
 
     def _packed(self, parts: Sequence[str]) -> list[str]:
