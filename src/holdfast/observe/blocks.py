@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from holdfast.observe.log_tree import Log
+from holdfast.observe.streams import Unreadable
 
 BLOCK_BYTES = 1 << 20
 AHEAD_BYTES = 128 << 10
@@ -60,17 +61,20 @@ class Block:
 def blocks(log: Log, buffer: bytearray) -> Iterator[Block]:
     """The whole log; a hole in a sparse file parts two lines. `buffer`: of `new_buffer`, used again and again.
 
-    raises: Unreadable
+    raises: Unreadable, behind the last block that could be read
     """
     view = memoryview(buffer)
     held = 0
     offset = log.file.at if log.file else 0
     while True:
-        size = held + _fill(log, view[held:])
+        filled, trouble = _fill(log, view[held:])
+        size = held + filled
         is_full = size == len(buffer)
         cut = _cut(buffer, size - AHEAD_BYTES) if is_full else size
-        is_last = not is_full and not (log.file and log.file.pass_hole())
+        is_last = not is_full and (trouble is not None or not (log.file and log.file.pass_hole()))
         yield Block(buffer, cut, size, offset, is_last=is_last)
+        if trouble is not None:
+            raise trouble
         if is_last:
             return
         if is_full:
@@ -92,20 +96,23 @@ def new_buffer() -> bytearray:
     return bytearray(BLOCK_BYTES + AHEAD_BYTES)
 
 
-def _fill(log: Log, view: memoryview) -> int:
-    """Reads until the memory is full, the log is over, or a hole comes."""
+def _fill(log: Log, view: memoryview) -> tuple[int, Unreadable | None]:
+    """Reads until the memory is full, the log is over, a hole comes, or it cannot be read on."""
     filled = 0
-    while filled < len(view):
-        if log.file:
-            size = log.file.read_into(view[filled:])
-        else:
-            data = log.stream.read(len(view) - filled)
-            size = len(data)
-            view[filled : filled + size] = data
-        if not size:
-            break
-        filled += size
-    return filled
+    try:
+        while filled < len(view):
+            if log.file:
+                size = log.file.read_into(view[filled:])
+            else:
+                data = log.stream.read(len(view) - filled)
+                size = len(data)
+                view[filled : filled + size] = data
+            if not size:
+                break
+            filled += size
+    except Unreadable as trouble:
+        return filled, trouble
+    return filled, None
 
 
 def _cut(buffer: bytearray, limit: int) -> int:
