@@ -5,7 +5,7 @@ from holdfast.core.diagnosis.choose import choose
 
 OOM = signature("oom", "gpu_oom")
 IMPORT = signature("import", "import_error")
-VAGUE = signature("python-exception", "python_exception", role="context", weight=0.6)
+VAGUE = signature("python-exception", "python_exception", weight=0.6)
 CLOSED = signature("closed", "nccl_network_error", role="symptom")
 CHILD_FAILED = signature("child-failed", "unknown", role="symptom", severity="fatal")
 TERM = signature("term", "terminated", explained_by=("*",))
@@ -56,9 +56,13 @@ def test_a_caught_exception_yields_to_what_is_known():
     assert root_of(logged) == "python-exception"
 
 
-def test_after_the_work_was_done_only_a_death_matters():
-    assert root_of(clue(DONE, offset=5), clue(OOM, offset=9)) is None
-    assert root_of(clue(DONE, offset=5), clue(OOM, offset=9), clue(CHILD_FAILED, offset=20)) == "oom"
+def test_before_the_work_was_done_only_a_death_matters():
+    assert root_of(clue(OOM, offset=5), clue(DONE, offset=9)) is None
+    assert root_of(clue(OOM, offset=5), clue(DONE, offset=9), clue(CHILD_FAILED, offset=20)) == "oom"
+
+
+def test_a_fault_after_the_work_was_done_is_one():
+    assert root_of(clue(DONE, offset=5), clue(OOM, offset=9)) == "oom"
 
 
 def test_nothing_seen_is_nothing_wrong():
@@ -68,3 +72,12 @@ def test_nothing_seen_is_nothing_wrong():
 
 def test_a_death_alone_is_told():
     assert root_of(clue(CHILD_FAILED)) == "child-failed"
+
+
+def test_a_line_that_is_known_is_no_unknown_exception():
+    known = signature("known", "none", role="context")
+    assert root_of(clue(VAGUE, offset=5, error_type="OSError"), clue(known, offset=5)) is None
+
+
+def test_what_only_looks_like_an_exception_is_none():
+    assert root_of(clue(VAGUE, offset=5)) is None

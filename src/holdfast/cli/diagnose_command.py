@@ -18,9 +18,11 @@ from holdfast.cli.output import put_json, say
 from holdfast.cli.settings import SettingsRefused, cache_dir, site_signatures
 from holdfast.core.diagnosis.missing import NOTHING_READ, is_empty, not_found
 from holdfast.core.diagnosis.reason import diagnose as reasoned
+from holdfast.model.code_facts import CodeKind, CodeTables
 from holdfast.model.diagnoses import Diagnosis
 from holdfast.model.sightings import Search
 from holdfast.model.signatures import Signature
+from holdfast.observe.code_store import package_tables
 from holdfast.observe.scan import search
 from holdfast.observe.signature_store import all_signatures
 from holdfast.observe.surroundings import with_surroundings
@@ -76,13 +78,22 @@ def answered(found: Search, signatures: Mapping[str, Signature], places: Sequenc
     """The diagnosis, with the lines around the first error and what was not given."""
     if is_empty(found):
         return NOTHING_READ
-    answer = reasoned(found, signatures)
+    answer = reasoned(found, signatures, _tables(found))
     first = answer.first_error
     return replace(
         answer,
         first_error=first and with_surroundings(first, places),
         not_found=answer.not_found or not_found(found, signatures, answer.class_),
     )
+
+
+def _tables(found: Search) -> CodeTables:
+    """Only those whose codes were seen: reading all of them takes longer than a small folder of logs."""
+    categories = {one.category for one in found.sightings}
+    kinds: list[CodeKind] = ["xid"] if any(name.startswith("xid_") for name in categories) else []
+    kinds += ["sxid"] if categories & {"sxid", "fabric_manager"} else []
+    kinds += ["npu"] if any(name.startswith("npu_") for name in categories) else []
+    return package_tables(kinds)
 
 
 def _places(paths: Sequence[str]) -> tuple[list[Path], BinaryIO | None]:

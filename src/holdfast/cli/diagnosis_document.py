@@ -82,7 +82,7 @@ def _first_error(first: FirstError) -> dict[str, Any]:
     return {
         "file": _quoted(first.file),
         "line": first.line,
-        "text": _quoted(first.text),
+        "text": _quoted(first.verbatim or first.text),
         "time": iso(first.at_s),
         "before": _all_quoted(first.before),
         "after": _all_quoted(first.after),

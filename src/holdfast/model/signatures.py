@@ -29,8 +29,8 @@ class Signature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `severity`: fatal and error end a job; a warning does only where nothing worse is seen and the job died.
     `explained_by`, `explains`: edges. "#id" of a signature, a category, a class of the taxonomy ("hardware"), or
         "*" (any cause). A sighting that another, not later one explains is not the first error.
-    `rank_from`: whose rank the culprit is: "line" (who wrote it), "capture" (the pattern's rank: somebody else's),
-        "none".
+    `rank_from`: whose rank the culprit is: "line" (who wrote it, else whom the launcher names), "capture" (the
+        pattern's rank: somebody else's), "none" (nobody's, unless the line itself says who wrote it).
     `weight`: 0..1, how sure the category is when only this is seen.
     `action`: of the taxonomy; empty: the category's usual one.
     `matches`, `misses`: whole lines that it must, and must not, match.

@@ -78,8 +78,10 @@ def _around(first: FirstError, window: bytes) -> FirstError:
     low = 0 if first.offset <= AROUND_BYTES else 1
     is_whole = len(window) < 2 * AROUND_BYTES and texts[-1]
     high = len(texts) if is_whole else len(texts) - 1
+    raw = lines[best].decode("utf-8", "replace").rstrip()
     return replace(
         first,
+        verbatim=raw if raw != texts[best] else "",
         before=tuple(texts[max(low, best - LINES) : best]),
         after=tuple(texts[best + 1 : min(high, best + 1 + LINES)]),
     )

@@ -15,13 +15,15 @@ from holdfast.model.verdicts import Culprit
 
 CULPRITS_MAX = 16
 NUMBERS = re.compile(r"\d+")
+# The socket that these speak of is opened by rank 0, whoever else prints the line.
+OF_THE_SERVER = frozenset({"torch-port-bind-failed", "torch-port-no-listener"})
 ROOT_CAUSE, TABLE_RANK, TABLE_HOST = "torchrun-root-cause", "torchrun-table-rank", "torchrun-table-host"
 
 
 def culprits(choice: Choice, clues: Sequence[Clue], search: Search) -> tuple[Culprit, ...]:
     """Who caused it; empty where that cannot be told, or where nobody of the job did."""
     root = choice.root
-    if root is None or root.signature.rank_from == "none":
+    if root is None:
         return ()
     alone = _one_worker(clues, search)
     same = [root, *(clue for clue in choice.witnesses if clue is not root and clue.category == root.category)]
@@ -29,8 +31,12 @@ def culprits(choice: Choice, clues: Sequence[Clue], search: Search) -> tuple[Cul
     if root.signature.rank_from == "capture":
         found = [one for clue in same for one in _captured(clue)]
     found = found or [_of_line(clue, search, alone) for clue in same]
-    if all(one.rank is None for one in found):
+    if root.signature.rank_from == "none":
+        found = [one for one in found if one.rank is not None]
+    elif all(one.rank is None for one in found):
         found = _as_launchers_tell(clues, alone) + found
+    if not found and root.signature.id in OF_THE_SERVER:
+        found = [Culprit(rank=0)]
     host = _only_host(clues, search)
     return _distinct(replace(one, host=host) if host and not one.host else one for one in found)
 
@@ -82,7 +88,7 @@ def _as_launchers_tell(clues: Sequence[Clue], alone: bool) -> list[Culprit]:
         return [table]
     for clue in clues:
         captures = clue.sighting.captures
-        if clue.signature.role != "symptom" or clue.survived:
+        if clue.role != "symptom" or clue.survived:
             continue
         rank = _number(captures.get("rank"))
         rank = _number(captures.get("local_rank")) if rank is None and alone else rank

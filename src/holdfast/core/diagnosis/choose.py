@@ -18,6 +18,9 @@ NEAR_BYTES = (
 )  # of an end: what stands so close before it can be its reason, though steps came between
 SURE = 0.75  # a signature of at least this weight is not doubted for a vague one before it
 VAGUE = 0.6
+# Lines that launchers print once, when they begin.
+RUN_STARTS = frozenset({"omp-threads-notice", "deepspeed-launch-command"})
+EXCEPTION, TRACEBACK_START = "python-exception", "python-traceback-start"
 
 
 class Choice(Struct, frozen=True, eq=False):
@@ -35,8 +38,9 @@ class Choice(Struct, frozen=True, eq=False):
 
 def choose(clues: Sequence[Clue]) -> Choice:
     """The first cause among all clues of a job."""
-    symptoms = [clue for clue in clues if clue.signature.role == "symptom" and clue.category != "none"]
-    ends = [clue for clue in symptoms if clue.signature.severity in ("fatal", "error") and not clue.survived]
+    clues = without_known_tracebacks(of_last_run(clues))
+    symptoms = [clue for clue in clues if clue.role == "symptom" and clue.category != "none"]
+    ends = [clue for clue in symptoms if clue.severity in ("fatal", "error") and not clue.survived]
     deaths = [clue for clue in ends if not _work_was_done_after(clue, clues)]
     causes = [clue for clue in clues if is_cause(clue)]
     alive = [clue for clue in causes if not clue.survived and not _ended_well_after(clue, clues, deaths)]
@@ -47,7 +51,7 @@ def choose(clues: Sequence[Clue]) -> Choice:
         return Choice(root=None, died=bool(ends))
     unexplained = [clue for clue in pool if not explainers(clue, pool)] or pool
     root = first_of(without_vague(unexplained))
-    rest = [clue for clue in clues if clue is not root and clue.signature.role in ("cause", "symptom")]
+    rest = [clue for clue in clues if clue is not root and clue.role in ("cause", "symptom")]
     return Choice(
         root=root,
         died=bool(ends),
@@ -58,13 +62,32 @@ def choose(clues: Sequence[Clue]) -> Choice:
 
 
 def is_cause(clue: Clue) -> bool:
-    """A traceback that no signature knows is a cause too, if a vague one."""
-    signature = clue.signature
-    return (
-        clue.is_traceback
-        and signature.role == "context"
-        or (signature.role == "cause" and signature.severity in ("fatal", "error"))
-    )
+    return clue.role == "cause" and clue.severity in ("fatal", "error")
+
+
+def of_last_run(clues: Sequence[Clue]) -> list[Clue]:
+    """A log to which several runs were appended: what stands before the last start is not this run's."""
+    started: dict[int, int] = {}
+    for clue in clues:
+        if clue.signature.id in RUN_STARTS:
+            source = clue.sighting.source
+            started[source] = max(started.get(source, 0), clue.sighting.last_offset)
+    return [clue for clue in clues if clue.sighting.last_offset >= started.get(clue.sighting.source, 0)]
+
+
+def without_known_tracebacks(clues: Sequence[Clue]) -> list[Clue]:
+    """A traceback that no signature knows is a cause too, if a vague one; its line may be known by another."""
+    known = {
+        (clue.sighting.source, clue.sighting.offset)
+        for clue in clues
+        if clue.signature.id not in (EXCEPTION, TRACEBACK_START)
+    }
+    return [
+        clue
+        for clue in clues
+        if clue.signature.id != EXCEPTION
+        or (clue.is_traceback and (clue.sighting.source, clue.sighting.offset) not in known)
+    ]
 
 
 def first_of(clues: Sequence[Clue]) -> Clue:
@@ -74,30 +97,28 @@ def first_of(clues: Sequence[Clue]) -> Clue:
 
 def without_vague(clues: Sequence[Clue]) -> list[Clue]:
     """A caught exception is often logged long before what ends the job: it yields where something sure is known."""
-    if any(clue.signature.weight >= SURE for clue in clues):
-        return [clue for clue in clues if clue.signature.weight > VAGUE]
+    if any(clue.weight >= SURE for clue in clues):
+        return [clue for clue in clues if clue.weight > VAGUE]
     return list(clues)
 
 
 def _earlier(one: Clue, other: Clue) -> Clue:
     before = is_before(one, other)
     if before is None:
-        before = (-one.signature.weight, one.order) < (-other.signature.weight, other.order)
+        before = (-one.weight, one.order) < (-other.weight, other.order)
     return one if before else other
 
 
 def _work_was_done_after(clue: Clue, clues: Sequence[Clue]) -> bool:
     return any(
-        done.signature.role == "end-ok"
-        and is_before(clue, done)
-        and done.sighting.source == clue.sighting.source
+        done.role == "end-ok" and is_before(clue, done) and done.sighting.source == clue.sighting.source
         for done in clues
     )
 
 
 def _ended_well_after(clue: Clue, clues: Sequence[Clue], deaths: Sequence[Clue]) -> bool:
-    """The job said that its work was done, before or after this, and nothing died."""
-    return not deaths and any(done.signature.role == "end-ok" for done in clues)
+    """The job said that its work was done, later than this, and nothing died."""
+    return not deaths and any(done.role == "end-ok" and is_before(clue, done) is not False for done in clues)
 
 
 def _near_a_death(clue: Clue, deaths: Sequence[Clue]) -> bool:
@@ -109,10 +130,10 @@ def _near_a_death(clue: Clue, deaths: Sequence[Clue]) -> bool:
 
 
 def _warnings(clues: Sequence[Clue], deaths: Sequence[Clue]) -> list[Clue]:
-    if not deaths:
+    """Lesser causes, of a job that died; those of a node's own logs also where no job is known to have gone on."""
+    lesser = [clue for clue in clues if clue.role == "cause" and not clue.survived]
+    if deaths:
+        return lesser
+    if any(clue.role == "end-ok" for clue in clues):
         return []
-    return [
-        clue
-        for clue in clues
-        if clue.signature.role == "cause" and clue.signature.severity == "warning" and not clue.survived
-    ]
+    return [clue for clue in lesser if clue.signature.area != "worker"]

@@ -7,16 +7,39 @@ stamped one before it in the same log. Two sightings are only put in order where
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from msgspec import Struct
 
 from holdfast.core.categories import KINDS
+from holdfast.core.clock_offsets import are_comparable, clock_offsets
 from holdfast.model.sightings import Search, Sighting, Source, Writer
-from holdfast.model.signatures import Signature
+from holdfast.model.signatures import Role, Severity, Signature, Words
+from holdfast.model.verdicts import Culprit
 
 FIELD = re.compile(r"\{(\w+)\}")
+SHARED = ("op", "seq", "pg", "step", "epoch")  # captures that make one line the same event for all ranks
 CLOCK_SKEW_S = 30.0  # between nodes that nobody has synchronised well
+
+
+class Ruling(Struct, frozen=True, kw_only=True):
+    """What a rule that looked at more than one line says of a sighting, in place of its signature.
+
+    `culprits`: None: as the line tells. `decided_by`: which source settled the action; `disagree`: who would have
+    done otherwise. Words that are None stay the signature's.
+    """
+
+    category: str
+    role: Role = "cause"
+    severity: Severity = "error"
+    weight: float = 0.9
+    action: str = ""
+    culprits: tuple[Culprit, ...] | None = None
+    title: Words | None = None
+    explanation: Words | None = None
+    advice: Words | None = None
+    decided_by: Words | None = None
+    disagree: tuple[Words, ...] = ()
 
 
 class Clue(Struct, frozen=True, eq=False):
@@ -29,10 +52,14 @@ class Clue(Struct, frozen=True, eq=False):
     signature: Signature
     category: str
     class_: str
+    role: Role
+    severity: Severity
+    weight: float
     at_s: float | None
     uptime_s: float | None
     survived: bool
     order: int
+    ruling: Ruling | None = None
 
     @property
     def writer(self) -> Writer:
@@ -49,19 +76,24 @@ def filled(text: str, captures: Mapping[str, str]) -> str:
 
 
 def class_of(category: str) -> str:
-    """`xid_79` has the class of `xid_N`."""
-    known = KINDS.get(category) or KINDS.get("xid_N" if category.startswith("xid_") else "unknown")
-    return known[0] if known else "unknown"
+    return kind_of(category)[0]
+
+
+def kind_of(category: str) -> tuple[str, str]:
+    """Class and usual action; `xid_79` is one of `xid_N`."""
+    return KINDS.get(category) or KINDS["xid_N" if category.startswith("xid_") else "unknown"]
 
 
 def clues(
-    search: Search, signatures: Mapping[str, Signature], clock_offsets_s: Mapping[int, float] | None = None
+    search: Search,
+    signatures: Mapping[str, Signature],
+    rulings: Mapping[int, Ruling],
 ) -> list[Clue]:
     """One for each sighting whose signature is known, in the order of sources and offsets.
 
-    clock_offsets_s: by source, seconds that its clock is ahead of the first one's.
+    rulings: by id() of the sighting.
     """
-    offsets = clock_offsets_s or {}
+    ahead_s = _clocks_ahead(search)
     by_source: dict[int, list[Sighting]] = defaultdict(list)
     for sighting in search.sightings:
         if sighting.signature in signatures:
@@ -71,17 +103,13 @@ def clues(
         seen.sort(key=lambda sighting: sighting.offset)
         stamps = [(one.offset, one.writer.stamp_s) for one in seen if one.writer.stamp_s is not None]
         for sighting in seen:
-            signature = signatures[sighting.signature]
-            category = filled(sighting.category, sighting.captures)
             at_s = _at(sighting, stamps)
             made.append(
-                Clue(
-                    sighting=sighting,
-                    signature=signature,
-                    category=category,
-                    class_=class_of(category),
-                    at_s=None if at_s is None else at_s - offsets.get(source, 0.0),
-                    uptime_s=sighting.writer.uptime_s,
+                _clue(
+                    sighting,
+                    signatures[sighting.signature],
+                    rulings.get(id(sighting)),
+                    at_s=None if at_s is None else at_s - ahead_s.get(source, 0.0),
                     survived=_survived(sighting, search.sources[source]),
                     order=len(made),
                 )
@@ -89,11 +117,52 @@ def clues(
     return made
 
 
+def _clocks_ahead(search: Search) -> dict[int, float]:
+    """By source, how far its clock is ahead of the first one's, where lines that several print show it.
+
+    Small differences are left alone: ranks do not print the same line at the same moment either.
+    """
+    seen: dict[str, dict[Hashable, float]] = defaultdict(dict)
+    for sighting in search.sightings:
+        if sighting.writer.stamp_s is not None:
+            key = (sighting.signature, *(sighting.captures.get(name) for name in SHARED))
+            seen[str(sighting.source)].setdefault(key, sighting.writer.stamp_s)
+    found = clock_offsets(seen) if len(seen) > 1 else {}
+    return {int(name): one.offset_s for name, one in found.items() if abs(one.offset_s) > CLOCK_SKEW_S}
+
+
+def _clue(
+    sighting: Sighting,
+    signature: Signature,
+    ruling: Ruling | None,
+    *,
+    at_s: float | None,
+    survived: bool,
+    order: int,
+) -> Clue:
+    category = ruling.category if ruling else filled(sighting.category, sighting.captures)
+    said: Ruling | Signature = ruling or signature
+    return Clue(
+        sighting=sighting,
+        signature=signature,
+        category=category,
+        class_=class_of(category),
+        role=said.role,
+        severity=said.severity,
+        weight=said.weight,
+        at_s=at_s,
+        uptime_s=sighting.writer.uptime_s,
+        survived=survived,
+        order=order,
+        ruling=ruling,
+    )
+
+
 def is_before(one: Clue, other: Clue) -> bool | None:
     """Whether one was seen before the other; None where nothing tells."""
     if one.sighting.source == other.sighting.source:
         return one.sighting.offset < other.sighting.offset
-    if one.at_s is not None and other.at_s is not None:
+    if one.at_s is not None and other.at_s is not None and are_comparable(one.at_s, other.at_s):
         return one.at_s < other.at_s
     if one.uptime_s is not None and other.uptime_s is not None:
         return one.uptime_s < other.uptime_s
@@ -102,7 +171,7 @@ def is_before(one: Clue, other: Clue) -> bool | None:
 
 def is_much_later(one: Clue, other: Clue) -> bool:
     """Whether one came too late to be the cause of the other, clocks and buffers allowed for."""
-    if one.at_s is not None and other.at_s is not None:
+    if one.at_s is not None and other.at_s is not None and are_comparable(one.at_s, other.at_s):
         same_clock = one.sighting.source == other.sighting.source
         return one.at_s - other.at_s > (CLOCK_SKEW_S if not same_clock else CLOCK_SKEW_S / 2)
     return False

@@ -17,7 +17,7 @@ def confidence(choice: Choice) -> float:
     root = choice.root
     if root is None:
         return 0.0
-    sure = root.signature.weight
+    sure = root.weight
     if choice.followers:
         sure = 1.0 - (1.0 - sure) * FOLLOWERS
     sure *= RIVAL ** min(RIVALS_MAX, len({rival.category for rival in choice.rivals}))
@@ -27,12 +27,7 @@ def confidence(choice: Choice) -> float:
 
 
 def is_weak(root: Clue) -> bool:
-    return (
-        root.signature.role != "cause"
-        and not root.is_traceback
-        or root.survived
-        or (root.signature.severity == "warning")
-    )
+    return root.role != "cause" and not root.is_traceback or root.survived or (root.severity == "warning")
 
 
 def others(choice: Choice) -> tuple[Other, ...]:
@@ -40,7 +35,7 @@ def others(choice: Choice) -> tuple[Other, ...]:
     root = choice.root
     weights: dict[str, float] = {}
     for rival in choice.rivals:
-        weights[rival.category] = max(weights.get(rival.category, 0.0), rival.signature.weight)
+        weights[rival.category] = max(weights.get(rival.category, 0.0), rival.weight)
     if root is None or not weights:
         return ()
     left = 1.0 - confidence(choice)

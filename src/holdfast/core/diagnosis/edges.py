@@ -10,7 +10,7 @@ ANY_CAUSE = "*"
 def names(edge: str, clue: Clue) -> bool:
     """Whether the edge speaks of this clue: "#id", a category, a class, or "*" for any cause."""
     if edge == ANY_CAUSE:
-        return clue.signature.role == "cause" and ANY_CAUSE not in clue.signature.explained_by
+        return clue.role == "cause" and ANY_CAUSE not in clue.signature.explained_by
     if edge.startswith("#"):
         return clue.signature.id == edge[1:]
     return edge in (clue.category, clue.class_) or (edge == "xid_N" and clue.category.startswith("xid_"))
@@ -37,7 +37,7 @@ def explainers(effect: Clue, among: Sequence[Clue]) -> list[Clue]:
 
 def _declared(cause: Clue, effect: Clue) -> bool:
     by = effect.signature.explained_by
-    if not by and effect.signature.role == "symptom":
+    if not by and effect.role == "symptom":
         by = (ANY_CAUSE,)
     return any(names(edge, cause) for edge in by) or any(
         names(edge, effect) for edge in cause.signature.explains

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.core.categories import KINDS
 from holdfast.core.diagnosis.blame import culprits
 from holdfast.core.diagnosis.choose import Choice, choose
-from holdfast.core.diagnosis.clues import Clue, class_of, clues, filled
+from holdfast.core.diagnosis.clues import Clue, class_of, clues, filled, kind_of
 from holdfast.core.diagnosis.confidence import confidence, others
+from holdfast.core.diagnosis.rulings import NO_TABLES, all_rulings
 from holdfast.core.diagnosis.telling import telling_lines
+from holdfast.model.code_facts import CodeTables
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
 from holdfast.model.sightings import Search
 from holdfast.model.signatures import Signature, Words
@@ -32,10 +33,13 @@ NONE_ADVICE = Words(en="Nothing to do.", zh="无需处理。")
 
 
 def diagnose(
-    search: Search, signatures: Mapping[str, Signature], clock_offsets_s: Mapping[int, float] | None = None
+    search: Search,
+    signatures: Mapping[str, Signature],
+    tables: CodeTables = NO_TABLES,
 ) -> Diagnosis:
-    """clock_offsets_s: by source, seconds its clock is ahead of the first one's."""
-    known = clues(search, signatures, clock_offsets_s)
+    """tables: what is known of devices' codes."""
+    rulings = all_rulings(search, signatures, tables)
+    known = clues(search, signatures, rulings)
     choice = choose(known)
     if choice.root is None:
         return _unknown(search) if choice.died else _none()
@@ -44,19 +48,28 @@ def diagnose(
 
 def _explained(root: Clue, choice: Choice, known: Sequence[Clue], search: Search) -> Diagnosis:
     signature, captures = root.signature, {**_about(root), **root.sighting.captures}
+    ruling = root.ruling
+    named = ruling.culprits if ruling and ruling.culprits is not None else None
     return Diagnosis(
         category=root.category,
         class_=class_of(root.category),
         confidence=confidence(choice),
-        title=_words(signature.title, captures),
-        explanation=_words(signature.explanation, captures),
-        advice=_words(signature.advice, captures),
-        action=signature.action or _usual_action(root.category),
-        culprits=culprits(choice, known, search),
+        title=_words((ruling and ruling.title) or signature.title, captures),
+        explanation=_words((ruling and ruling.explanation) or signature.explanation, captures),
+        advice=_words((ruling and ruling.advice) or signature.advice, captures),
+        action=_action(root),
+        culprits=named if named is not None else culprits(choice, known, search),
         first_error=_first_error(root, search),
         evidence=_evidence(choice, search),
         also=others(choice),
+        decided_by=ruling.decided_by if ruling else None,
+        disagree=ruling.disagree if ruling else (),
     )
+
+
+def _action(root: Clue) -> str:
+    ruled = root.ruling.action if root.ruling else ""
+    return ruled or root.signature.action or _usual_action(root.category)
 
 
 def _about(root: Clue) -> dict[str, str]:
@@ -70,7 +83,7 @@ def _about(root: Clue) -> dict[str, str]:
 
 
 def _usual_action(category: str) -> str:
-    action = KINDS.get(category, KINDS["unknown"])[1]
+    action = kind_of(category)[1]
     return "unknown" if action.startswith("by ") else action
 
 

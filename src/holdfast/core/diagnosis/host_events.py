@@ -1,0 +1,251 @@
+"""Host faults that take several lines to tell: kills for memory, links and storage that go and come back, rates. Pure."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from holdfast.core.diagnosis.judgements import (
+    Judgement,
+    device_above,
+    headers,
+    host_of,
+    in_order,
+    seconds_between,
+)
+from holdfast.model.sightings import Sighting, Source
+from holdfast.model.signatures import Words
+
+OOM_STARTS = "oom-invoked"
+OOM_CGROUP = frozenset({"oom-kill-cgroup", "oom-killed-in-cgroup", "oom-cgroup-limit", "oom-group"})
+OOM_GLOBAL = frozenset({"oom-kill-global", "oom-killed"})
+OOM = OOM_CGROUP | OOM_GLOBAL | {OOM_STARTS, "oom-victim", "oom-reaper"}
+LINK_DOWN = frozenset({"nic-link-down-ethernet", "nic-link-down-infiniband", "nic-carrier-lost"})
+LINK_UP = frozenset({"nic-link-up-ethernet", "nic-link-state-infiniband", "nic-carrier-gained"})
+STORAGE_DOWN = frozenset({"nfs-not-responding", "lustre-connection-lost"})
+STORAGE_UP = frozenset({"nfs-ok", "lustre-connection-restored"})
+CORRECTED = frozenset({"pcie-aer-corrected", "edac-corrected", "mce-logged"})
+LINK_WIDTH = "lspci-width-downgraded"
+BOOT_S = 300.0  # of uptime: while drivers start, links go up and down
+SHORT_OUTAGE_S = 60.0
+CORRECTED_MANY = 10
+EXCERPT_BYTES = 32 << 10  # a file so small is what somebody thought worth showing
+
+
+def judge_hosts(sightings: Sequence[Sighting], sources: Sequence[Source]) -> list[Judgement]:
+    """Of kills for memory, links, network storage, corrected errors and narrow PCIe links."""
+    ordered = in_order(sightings)
+    return [
+        *_kills(ordered, sources),
+        *_links(ordered, sources),
+        *_storage(ordered, sources),
+        *_corrected(ordered, sources),
+        *_widths(ordered),
+    ]
+
+
+def _kills(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Judgement]:
+    """One judgement for each report of the OOM killer; the line that begins it is the first."""
+    reports: list[list[Sighting]] = []
+    for one in ordered:
+        if one.signature not in OOM:
+            continue
+        current = reports[-1] if reports else None
+        if current is None or current[0].source != one.source or _begins(one, current):
+            reports.append([one])
+        else:
+            current.append(one)
+    return [_kill(report, host_of(report[0], sources)) for report in reports]
+
+
+def _begins(one: Sighting, report: Sequence[Sighting]) -> bool:
+    if one.signature == OOM_STARTS:
+        return True
+    pids = {known.captures["pid"] for known in report if "pid" in known.captures}
+    pid = one.captures.get("pid")
+    return bool(pids) and pid is not None and pid not in pids
+
+
+def _kill(report: Sequence[Sighting], host: str) -> Judgement:
+    ids = {one.signature for one in report}
+    is_cgroup, is_global = bool(ids & OOM_CGROUP), bool(ids & OOM_GLOBAL)
+    name = next((one.captures["name"] for one in report[1:] if "name" in one.captures), "")
+    pid = next((one.captures["pid"] for one in report if "pid" in one.captures), "")
+    limit = next((one.captures["limit"] for one in report if "limit" in one.captures), "")
+    who = f"{name or report[0].captures.get('name', '?')}, pid {pid or '?'}"
+    return Judgement(
+        first=report[0],
+        category="cgroup_oom" if is_cgroup else "host_oom",
+        severity="fatal",
+        host=host or None,
+        why=Words(en=f"killed: {who}{'; limit of ' + limit if limit else ''}", zh=f"被杀进程:{who}"),
+        explained=tuple(report[1:]),
+        confidence=0.97 if is_cgroup or is_global else 0.8,
+    )
+
+
+def _links(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Judgement]:
+    """A link that came back flapped; one that did not is down; what comes and goes at boot is no fault."""
+    by_name: dict[tuple[str, str], list[Sighting]] = defaultdict(list)
+    for one in ordered:
+        if one.signature in LINK_DOWN | LINK_UP:
+            name = one.captures.get("name") or one.captures.get("device", "")
+            by_name[(host_of(one, sources), name)].append(one)
+    found = []
+    for (host, name), seen in by_name.items():
+        downs = [one for one in seen if one.signature in LINK_DOWN]
+        ups = [one for one in seen if one.signature in LINK_UP]
+        if not downs:
+            continue
+        is_back = _is_back(downs, ups)
+        is_boot = all((one.writer.uptime_s or BOOT_S) < BOOT_S for one in downs)
+        outage_s = _outage_s(downs[0], ups) if is_back else None
+        times = sum(one.count for one in downs)
+        short = is_back and times == 1 and outage_s is not None and outage_s < SHORT_OUTAGE_S
+        found.append(
+            Judgement(
+                first=downs[0],
+                category="nic_link_flap" if is_back else "nic_down",
+                role="context" if is_boot else "cause",
+                severity="warning" if short or is_boot else "error",
+                devices=(name,) if name else (),
+                host=host or None,
+                decided_by="recovered" if is_back else "signature",
+                why=_back_words(times, outage_s)
+                if is_back
+                else Words(en="it did not come back", zh="未恢复"),
+                explained=tuple(one for one in downs if one is not downs[0]),
+                confidence=0.85 if is_back else 0.8,
+            )
+        )
+    return _merged(found)
+
+
+def _storage(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Judgement]:
+    """Servers that do not respond, with how long, where they came back."""
+    by_server: dict[tuple[str, str], list[Sighting]] = defaultdict(list)
+    for one in ordered:
+        if one.signature in STORAGE_DOWN | STORAGE_UP:
+            nfs = one.signature.startswith("nfs-")
+            by_server[(host_of(one, sources), one.captures.get("peer", "") if nfs else "lustre")].append(one)
+    found = []
+    for (host, _), seen in by_server.items():
+        downs = [one for one in seen if one.signature in STORAGE_DOWN]
+        ups = [one for one in seen if one.signature in STORAGE_UP]
+        if not downs:
+            continue
+        is_back = _is_back(downs, ups)
+        outage_s = _outage_s(downs[0], ups) if is_back else None
+        short = outage_s is not None and outage_s < SHORT_OUTAGE_S
+        found.append(
+            Judgement(
+                first=downs[0],
+                category="nfs_lustre_stall",
+                severity="warning" if short else "error",
+                host=host or None,
+                decided_by="recovered" if is_back else "signature",
+                why=_back_words(1, outage_s) if is_back else Words(en="it did not come back", zh="未恢复"),
+                explained=tuple(downs[1:]),
+                confidence=0.85,
+            )
+        )
+    return _merged(found)
+
+
+def _corrected(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Judgement]:
+    """Corrected errors are worth a word when they are many, or when the file holds little else."""
+    by_part: dict[tuple[int, str, str], list[Sighting]] = defaultdict(list)
+    for one in ordered:
+        if one.signature in CORRECTED:
+            part = one.captures.get("device") or one.captures.get("name", "")
+            by_part[(one.source, one.signature, part)].append(one)
+    found = []
+    for (source, _, part), seen in by_part.items():
+        events = sum(max(one.count, _counted(one.captures)) for one in seen)
+        is_many = events >= CORRECTED_MANY
+        is_shown = source < len(sources) and sources[source].size_bytes < EXCERPT_BYTES
+        found.append(
+            Judgement(
+                first=seen[0],
+                category=seen[0].category,
+                role="cause" if is_many or is_shown else "context",
+                severity="warning",
+                action="none",
+                devices=(part,) if part and ":" in part else (),
+                host=host_of(seen[0], sources) or None,
+                why=Words(en=f"{events} corrected errors in all", zh=f"共 {events} 个已纠正错误"),
+                explained=tuple(seen[1:]),
+                confidence=0.75,
+            )
+        )
+    return _merged(found)
+
+
+def _widths(ordered: Sequence[Sighting]) -> list[Judgement]:
+    named = headers(ordered, {"lspci-device"})
+    found = [
+        Judgement(
+            first=one,
+            category="pcie_link_downgrade",
+            severity="warning",
+            devices=tuple(device for device in (device_above(one, named),) if device),
+            confidence=0.7,
+        )
+        for one in ordered
+        if one.signature == LINK_WIDTH
+    ]
+    return _merged(found)
+
+
+def _merged(found: Sequence[Judgement]) -> list[Judgement]:
+    """One for each category, role and host: several ports of one switch, several DIMMs."""
+    groups: dict[tuple[str, str, str | None], list[Judgement]] = defaultdict(list)
+    for judgement in found:
+        groups[(judgement.category, judgement.role, judgement.host)].append(judgement)
+    made = []
+    for group in groups.values():
+        group.sort(key=lambda judgement: (judgement.first.source, judgement.first.offset))
+        head, rest = group[0], group[1:]
+        worst = next((one for one in group if one.severity == "error"), head)
+        made.append(
+            replace(
+                head,
+                severity=worst.severity,
+                devices=tuple(dict.fromkeys(name for one in group for name in one.devices)),
+                explained=(
+                    *head.explained,
+                    *(one for other in rest for one in (other.first, *other.explained)),
+                ),
+            )
+        )
+    return made
+
+
+def _is_back(downs: Sequence[Sighting], ups: Sequence[Sighting]) -> bool:
+    """Whether something came up after the last time it went down."""
+    last = max(downs, key=lambda one: (one.source, one.last_offset))
+    return any(
+        up.source == last.source
+        and max(up.offset, up.last_offset) > max(last.offset, last.last_offset)
+        or up.source != last.source
+        and (between := seconds_between(last, up)) is not None
+        and between >= 0
+        for up in ups
+    )
+
+
+def _outage_s(down: Sighting, ups: Sequence[Sighting]) -> float | None:
+    """From the first time down to the next up; None where no clock tells."""
+    lengths = [length for up in ups if (length := seconds_between(down, up)) is not None and length >= 0]
+    return min(lengths, default=None)
+
+
+def _back_words(times: int, outage_s: float | None) -> Words:
+    length_en = f", {outage_s:.0f} s" if outage_s is not None else ""
+    length_zh = f",{outage_s:.0f} 秒" if outage_s is not None else ""
+    return Words(en=f"{times} time(s) away{length_en}, then back", zh=f"中断 {times} 次{length_zh},随后恢复")
+
+
+def _counted(captures: Mapping[str, str]) -> int:
+    count = captures.get("count", "")
+    return int(count[:9]) if count.isdigit() else 1

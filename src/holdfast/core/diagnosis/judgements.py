@@ -1,0 +1,108 @@
+"""What the rules about devices and hosts say of a group of sightings that belong together."""
+
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec import Struct
+
+from holdfast.model.code_facts import CodeFact
+from holdfast.model.sightings import Sighting, Source
+from holdfast.model.signatures import Role, Severity, Words
+
+
+# Who begins a kernel line that has neither time nor host, `nvidia-nvswitch1: SXid ...`, is no host.
+DRIVERS = re.compile(
+    r"kernel|NVRM|nvidia[\w-]*|amdgpu|mlx[45]_\w+|nvme|EDAC|mce|watchdog|rcu|oom_reaper|Lustre\w*|LNet\w*|nfs|libceph"
+    r"|INFO|BUG|XFS|md|traps|block|blk_update_request|end_request|clocksource|VFS|cgroup|systemd\S*|bond\d+|slurm\w+"
+)
+
+
+class Judgement(Struct, frozen=True, kw_only=True, eq=False):
+    """One incident. Its sightings count once, as `first`, with what stands here in place of its signature's words.
+
+    `first`: the first cause, one of the sightings given (the same object). `explained`: the others that belong to
+    the incident or follow from it; none of them may be a cause. `category`, `action`: of the taxonomy.
+    `role`: cause; symptom, a cause only where nothing else is; context, no fault at all (a low rate of corrected
+    errors, an interface that comes up at boot).
+    `devices`: as logs write them, PCI domains of four digits; the culprit's first. `host`: None where no line tells.
+    `decided_by`: "recovery action", "state flags", "sub-code", "repetition", "exoneration", "table", "signature",
+    "recovered". `why`: that source's reason, in a sentence. `disagree`: "NVIDIA: reset_gpu", one for each source
+    that names another action. `fact`: what the table of codes knows. `confidence`: that the category is right.
+    """
+
+    first: Sighting
+    category: str
+    role: Role = "cause"
+    severity: Severity = "error"
+    action: str = ""
+    devices: tuple[str, ...] = ()
+    host: str | None = None
+    decided_by: str = "signature"
+    why: Words | None = None
+    disagree: tuple[str, ...] = ()
+    explained: tuple[Sighting, ...] = ()
+    fact: CodeFact | None = None
+    confidence: float = 0.9
+
+
+def where_of(sighting: Sighting) -> tuple[bool, float] | None:
+    """When, and by which of the two clocks: (False, epoch seconds) or (True, seconds since boot)."""
+    if sighting.writer.stamp_s is not None:
+        return False, sighting.writer.stamp_s
+    if sighting.writer.uptime_s is not None:
+        return True, sighting.writer.uptime_s
+    return None
+
+
+def seconds_between(one: Sighting, other: Sighting) -> float | None:
+    """From one to the other; None where their clocks cannot be compared."""
+    first, second = where_of(one), where_of(other)
+    if first is None or second is None or first[0] != second[0]:
+        return None
+    if first[0] and one.source != other.source and one.writer.host != other.writer.host:
+        return None  # seconds since the boots of two machines
+    return second[1] - first[1]
+
+
+def pci_address(text: str) -> str:
+    """`00000000:86:00.0` and `0000:86:00.0` are the same device; anything else stays as it is."""
+    head, colon, rest = text.partition(":")
+    return f"{head[-4:]}{colon}{rest}".lower() if colon and len(head) == 8 else text
+
+
+def same_device(one: str, other: str) -> bool:
+    """`0000:91:00` (Xid) and `0000:91:00.0` are the same device."""
+    return pci_address(one).lower().split(".")[0] == pci_address(other).lower().split(".")[0]
+
+
+def headers(sightings: Sequence[Sighting], signatures: Collection[str]) -> dict[int, list[Sighting]]:
+    """The lines that name the device which the lines after them speak of, by source, in their order."""
+    found: dict[int, list[Sighting]] = defaultdict(list)
+    for one in in_order(sightings):
+        if one.signature in signatures:
+            found[one.source].append(one)
+    return found
+
+
+def device_above(one: Sighting, named: Mapping[int, Sequence[Sighting]], within: int | None = None) -> str:
+    """The device of the header above a line, at most so many bytes above; empty where there is none."""
+    above = named.get(one.source, ())
+    at = bisect_right(above, one.offset, key=lambda header: header.offset)
+    if at == 0 or within is not None and one.offset - above[at - 1].offset > within:
+        return ""
+    return above[at - 1].captures.get("device", "")
+
+
+def host_of(one: Sighting, sources: Sequence[Source]) -> str:
+    """The machine that a line speaks of: the line's own host, else its file's; empty where neither tells."""
+    written = one.captures.get("host") or one.writer.host or ""
+    if written and not DRIVERS.fullmatch(written):
+        return written
+    return (sources[one.source].writer.host or "") if 0 <= one.source < len(sources) else ""
+
+
+def in_order(sightings: Sequence[Sighting]) -> list[Sighting]:
+    """By source and offset: the order of one log is that of its lines."""
+    return sorted(sightings, key=lambda one: (one.source, one.offset))

@@ -1,0 +1,71 @@
+"""Gathers what the rules that look at more than one line say, sighting by sighting. Pure."""
+
+from collections.abc import Mapping
+
+from holdfast.core.diagnosis.clues import Ruling
+from holdfast.core.diagnosis.devices import judge
+from holdfast.core.diagnosis.judgements import Judgement
+from holdfast.model.code_facts import CodeTables
+from holdfast.model.sightings import Search
+from holdfast.model.signatures import Signature, Words
+from holdfast.model.verdicts import Culprit
+
+NO_TABLES = CodeTables()
+DECIDERS = {
+    "recovery action": Words(en="the driver's own recovery action", zh="驱动给出的恢复动作"),
+    "state flags": Words(en="the state flags of the device", zh="设备状态标志"),
+    "sub-code": Words(en="what the line says beyond the code", zh="日志行中代码之外的细节"),
+    "repetition": Words(en="repetition", zh="重复出现的情况"),
+    "exoneration": Words(en="the same fault on many devices", zh="多个设备出现相同故障"),
+    "table": Words(en="the table of codes", zh="故障码表"),
+    "signature": Words(en="the signature of the line", zh="日志行的特征"),
+    "recovered": Words(en="the line that says it recovered", zh="表明已恢复的日志行"),
+}
+
+
+def all_rulings(search: Search, signatures: Mapping[str, Signature], tables: CodeTables) -> dict[int, Ruling]:
+    """By id() of the sighting: what holds in place of its signature."""
+    found: dict[int, Ruling] = {}
+    for judgement in judge(search.sightings, search.sources, tables):
+        _add_judgement(found, judgement, signatures)
+    return found
+
+
+def _add_judgement(
+    found: dict[int, Ruling], judgement: Judgement, signatures: Mapping[str, Signature]
+) -> None:
+    found[id(judgement.first)] = Ruling(
+        category=judgement.category,
+        role=judgement.role,
+        severity=judgement.severity,
+        weight=judgement.confidence,
+        action=judgement.action,
+        culprits=_culprits(judgement),
+        explanation=judgement.fact.meaning if judgement.fact else None,
+        decided_by=_decided_by(judgement),
+        disagree=tuple(Words(en=one, zh=one) for one in judgement.disagree),
+    )
+    for sighting in judgement.explained:
+        signature = signatures.get(sighting.signature)
+        if signature is not None:
+            found[id(sighting)] = Ruling(
+                category=sighting.category,
+                role="context",
+                severity=signature.severity,
+                weight=signature.weight,
+            )
+
+
+def _culprits(judgement: Judgement) -> tuple[Culprit, ...] | None:
+    writer = judgement.first.writer
+    host = judgement.host or writer.host
+    if not judgement.devices:
+        return (Culprit(rank=writer.rank, host=host),) if host or writer.rank is not None else None
+    return tuple(Culprit(rank=writer.rank, host=host, device=device) for device in judgement.devices)
+
+
+def _decided_by(judgement: Judgement) -> Words:
+    by = DECIDERS.get(judgement.decided_by) or Words(en=judgement.decided_by, zh=judgement.decided_by)
+    if judgement.why is None:
+        return by
+    return Words(en=f"{by.en}: {judgement.why.en}", zh=f"{by.zh}:{judgement.why.zh}")

@@ -1,0 +1,21 @@
+"""Reads the tables of device codes that come with Holdfast."""
+
+from collections.abc import Collection
+from importlib.resources import files
+
+from holdfast.core.categories import ACTIONS
+from holdfast.model.code_facts import CodeFact, CodeKind, CodeTables
+from holdfast.parsers.code_tables import parse_table
+
+ALL: tuple[CodeKind, ...] = ("xid", "sxid", "npu")
+
+
+def package_tables(kinds: Collection[CodeKind] = ALL) -> CodeTables:
+    """What is known of Xid, SXid and NPU codes; only of these kinds, to save the time of reading the others."""
+    tables = {kind: _table(kind) for kind in kinds}
+    return CodeTables(xid=tables.get("xid", {}), sxid=tables.get("sxid", {}), npu=tables.get("npu", {}))
+
+
+def _table(kind: CodeKind) -> dict[str, CodeFact]:
+    text = (files("holdfast.signatures") / f"{kind}.csv").read_text(encoding="utf-8")
+    return parse_table(text, kind, ACTIONS)
