@@ -10,7 +10,7 @@ from holdfast.observe.code_store import package_tables
 from holdfast.observe.scan import search
 from holdfast.observe.signature_store import package_signatures
 
-SIGNATURES: tuple[Signature, ...] = package_signatures()
+SIGNATURES: tuple[Signature, ...] = tuple(one for one in package_signatures() if one.area != "worker")
 TABLES: CodeTables = package_tables()
 XID = "NVRM: Xid (PCI:{}): {}, pid=77, name=python3, {}"
 

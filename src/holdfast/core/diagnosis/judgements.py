@@ -11,7 +11,6 @@ from holdfast.model.code_facts import CodeFact
 from holdfast.model.sightings import Sighting, Source
 from holdfast.model.signatures import Role, Severity, Words
 
-
 # Who begins a kernel line that has neither time nor host, `nvidia-nvswitch1: SXid ...`, is no host.
 DRIVERS = re.compile(
     r"kernel|NVRM|nvidia[\w-]*|amdgpu|mlx[45]_\w+|nvme|EDAC|mce|watchdog|rcu|oom_reaper|Lustre\w*|LNet\w*|nfs|libceph"
