@@ -27,7 +27,7 @@ TERM = signature("term", "terminated", explained_by=("*",))
     ],
 )
 def test_edges(cause, effect, does):
-    assert explains(clue(cause), clue(effect)) is does
+    assert explains(clue(cause, offset=1), clue(effect, offset=2)) is does
 
 
 def test_output_that_arrives_late_still_explains():

@@ -5,6 +5,7 @@ and nothing later says why; a complaint counts only where no cause explains it; 
 was wrong.
 """
 
+import re
 from collections.abc import Sequence
 from functools import reduce
 
@@ -18,8 +19,10 @@ NEAR_BYTES = (
 )  # of an end: what stands so close before it can be its reason, though steps came between
 SURE = 0.75  # a signature of at least this weight is not doubted for a vague one before it
 VAGUE = 0.6
+LIKELY = 0.5
 # Lines that launchers print once, when they begin.
 RUN_STARTS = frozenset({"omp-threads-notice", "deepspeed-launch-command"})
+CODE = re.compile(r"(?:^|[\]):>|]) ?\s{4,}(?:raise|return|assert|except|with|if|elif|for|while)\b")
 EXCEPTION, TRACEBACK_START = "python-exception", "python-traceback-start"
 
 
@@ -38,7 +41,7 @@ class Choice(Struct, frozen=True, eq=False):
 
 def choose(clues: Sequence[Clue]) -> Choice:
     """The first cause among all clues of a job."""
-    clues = without_known_tracebacks(of_last_run(clues))
+    clues = one_for_each_line(of_last_run([clue for clue in clues if not is_code(clue)]))
     symptoms = [clue for clue in clues if clue.role == "symptom" and clue.category != "none"]
     ends = [clue for clue in symptoms if clue.severity in ("fatal", "error") and not clue.survived]
     deaths = [clue for clue in ends if not _work_was_done_after(clue, clues)]
@@ -65,6 +68,11 @@ def is_cause(clue: Clue) -> bool:
     return clue.role == "cause" and clue.severity in ("fatal", "error")
 
 
+def is_code(clue: Clue) -> bool:
+    """A line of a traceback that shows the code which raised, not what it said."""
+    return clue.signature.area == "worker" and CODE.search(clue.sighting.text) is not None
+
+
 def of_last_run(clues: Sequence[Clue]) -> list[Clue]:
     """A log to which several runs were appended: what stands before the last start is not this run's."""
     started: dict[int, int] = {}
@@ -75,19 +83,29 @@ def of_last_run(clues: Sequence[Clue]) -> list[Clue]:
     return [clue for clue in clues if clue.sighting.last_offset >= started.get(clue.sighting.source, 0)]
 
 
-def without_known_tracebacks(clues: Sequence[Clue]) -> list[Clue]:
-    """A traceback that no signature knows is a cause too, if a vague one; its line may be known by another."""
-    known = {
-        (clue.sighting.source, clue.sighting.offset)
-        for clue in clues
-        if clue.signature.id not in (EXCEPTION, TRACEBACK_START)
-    }
-    return [
-        clue
-        for clue in clues
-        if clue.signature.id != EXCEPTION
-        or (clue.is_traceback and (clue.sighting.source, clue.sighting.offset) not in known)
-    ]
+def one_for_each_line(clues: Sequence[Clue]) -> list[Clue]:
+    """Of several causes seen on one line the surest. A traceback that no signature knows is the vaguest of all.
+
+    What only looks like an exception is none, and one whose line is known as context is no fault.
+    """
+    best: dict[tuple[int, int], Clue] = {}
+    known: set[tuple[int, int]] = set()
+    for clue in clues:
+        place = (clue.sighting.source, clue.sighting.offset)
+        if clue.role == "cause" and clue.signature.id != EXCEPTION:
+            held = best.setdefault(place, clue)
+            best[place] = clue if clue.weight > held.weight else held
+        if clue.signature.id not in (EXCEPTION, TRACEBACK_START):
+            known.add(place)
+    kept = []
+    for clue in clues:
+        place = (clue.sighting.source, clue.sighting.offset)
+        if clue.signature.id == EXCEPTION:
+            if clue.is_traceback and place not in known:
+                kept.append(clue)
+        elif clue.role != "cause" or best[place] is clue:
+            kept.append(clue)
+    return kept
 
 
 def first_of(clues: Sequence[Clue]) -> Clue:
@@ -96,10 +114,11 @@ def first_of(clues: Sequence[Clue]) -> Clue:
 
 
 def without_vague(clues: Sequence[Clue]) -> list[Clue]:
-    """A caught exception is often logged long before what ends the job: it yields where something sure is known."""
+    """A caught exception is often logged long before what ends the job: it yields where something better is known."""
     if any(clue.weight >= SURE for clue in clues):
         return [clue for clue in clues if clue.weight > VAGUE]
-    return list(clues)
+    known = [clue for clue in clues if clue.signature.id != EXCEPTION and clue.weight >= LIKELY]
+    return known or list(clues)
 
 
 def _earlier(one: Clue, other: Clue) -> Clue:

@@ -28,7 +28,14 @@ def explains(cause: Clue, effect: Clue) -> bool:
         return False
     if _declared(effect, cause):
         return is_before(cause, effect) is True
+    if ends_from_outside(effect):
+        return is_before(cause, effect) is not False
     return True
+
+
+def ends_from_outside(clue: Clue) -> bool:
+    """Whoever is told to stop may stumble while stopping: only what came before can be why it was told."""
+    return clue.role == "cause" and ANY_CAUSE in clue.signature.explained_by
 
 
 def explainers(effect: Clue, among: Sequence[Clue]) -> list[Clue]:

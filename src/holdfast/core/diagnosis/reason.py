@@ -14,6 +14,8 @@ from holdfast.model.sightings import Search
 from holdfast.model.signatures import Signature, Words
 
 EVIDENCE_MAX = 16
+# Where stamps without a year (2000) or without a date (1990-01-01) are put: parsers/stamps.py.
+ASSUMED_DATES_S = ((631_152_000.0, 631_324_800.0), (946_684_800.0, 978_307_200.0))
 
 UNKNOWN_TITLE = Words(en="the job failed, and nothing known explains it", zh="作业失败,现有知识无法解释原因")
 UNKNOWN_EXPLANATION = Words(
@@ -135,7 +137,7 @@ def _fact(same: Sequence[Clue], search: Search) -> Fact:
         text=first.sighting.text,
         says=_words(first.signature.title, {**_about(first), **first.sighting.captures}),
         signature=first.signature.id,
-        at_s=first.at_s,
+        at_s=_known_time(first.at_s),
         count=sum(clue.sighting.count for clue in each),
         ranks=tuple(sorted({clue.writer.rank for clue in each if clue.writer.rank is not None})),
     )
@@ -147,12 +149,18 @@ def _first_error(root: Clue, search: Search) -> FirstError:
         file=search.sources[sighting.source].name,
         line=sighting.line,
         text=sighting.text,
-        at_s=root.at_s,
+        at_s=_known_time(root.at_s),
         after=sighting.record[:3],
         frame=sighting.frame,
         source=sighting.source,
         offset=sighting.offset,
     )
+
+
+def _known_time(at_s: float | None) -> float | None:
+    """None for a stamp whose year or day was only assumed: it orders lines, and tells nobody when that was."""
+    assumed = at_s is not None and any(begin <= at_s < end for begin, end in ASSUMED_DATES_S)
+    return None if assumed else at_s
 
 
 def _words(words: Words, captures: Mapping[str, str]) -> Words:
