@@ -24,14 +24,13 @@ import msgspec
 import psutil
 from msgspec import Struct
 
-from holdfast.agent.launch import RankFound, Started
+from holdfast.agent.launch import Started
 from trial import Moment, Trial, end_on_sigterm, holdfast_run, torchrun, training, wait_quiet
 
 RANKS = 4
 WARM_STEPS = 50
 OVERHEAD_LIMIT, RSS_LIMIT_MIB, CPU_LIMIT = 0.001, 60.0, 0.01
 LOOK_S = 0.5
-IDLE_SHARE, IDLE_LOOKS = 0.02, 3  # a standby is ready once its ranks have stopped importing
 RESAMPLES = 2000
 LIMIT_S = 300.0
 READY_LIMIT_S = 60.0
@@ -168,8 +167,6 @@ class StandbyWatch:
         self._state = state
         self._since_s: float | None = None
         self._until_s = float("inf")
-        self._cpu_s = 0.0
-        self._idle = 0
 
     def look(self) -> None:
         if self.is_ready:
@@ -177,29 +174,22 @@ class StandbyWatch:
         facts = next(iter(self._state.glob("jobs/*/attempt-002/worker-0/reaper.jsonl")), None)
         if facts is None:
             return
-        self._since_s, pids = standby_facts(facts)
-        spent_s = sum(map(cpu_s, pids))
-        idle = len(pids) == RANKS and spent_s - self._cpu_s < IDLE_SHARE * LOOK_S * RANKS
-        self._cpu_s, self._idle = spent_s, self._idle + 1 if idle else 0
-        if self._idle >= IDLE_LOOKS:
+        self._since_s = self._since_s or started_s(facts)
+        if len(list(facts.parent.glob("rank-*.ready"))) == RANKS:  # each has made its imports
             self.is_ready, self._until_s = True, time.time()
 
     def window(self) -> Window | None:
         return Window(self._since_s, self._until_s) if self._since_s is not None else None
 
 
-def standby_facts(path: Path) -> tuple[float | None, list[int]]:
-    since_s, pids = None, []
+def started_s(path: Path) -> float | None:
+    """When the command began, by the facts of its reaper."""
     for line in path.read_bytes().splitlines():
         try:
-            fact = msgspec.json.decode(line, type=Started | RankFound)
+            return msgspec.json.decode(line, type=Started).t
         except msgspec.MsgspecError:
-            continue  # other facts, or a line half written
-        if isinstance(fact, Started):
-            since_s = fact.t
-        else:
-            pids.append(fact.pid)
-    return since_s, pids
+            continue  # another fact, or a line half written
+    return None
 
 
 # The agent -----------------------------------------------------------------------------------------------

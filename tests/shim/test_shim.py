@@ -485,6 +485,42 @@ def test_one_rank_imports_at_a_time_and_an_open_gate_ends_the_waiting(ranks, gat
         os.close(turn)
 
 
+def test_its_imports_wait_for_as_long_as_their_list_is_held(ranks, gate):
+    ranks.module("early.py", "")
+    with (ranks.folder / "list").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        process = standby(ranks, gate, HOLDFAST_PRELOAD=held.name)
+        wait_for(lambda: waits_for_lock(process))
+        assert "rank-0.ready" not in ranks.names()
+        held.write("early\n")
+    wait_for(lambda: "rank-0.ready" in ranks.names())
+    gate.open("{}")
+    assert finish(process) == (0, ["1 None", "[]", "['early'] True", "False []"], "")
+
+
+def test_a_list_that_is_let_go_empty_is_not_waited_for(ranks, gate):
+    with (ranks.folder / "list").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        process = standby(ranks, gate, HOLDFAST_PRELOAD=held.name)
+        wait_for(lambda: waits_for_lock(process))
+        gate.open("{}")
+    assert finish(process) == (0, ["1 None", "[]", "[] True", "False []"], "")
+
+
+def test_nobody_waits_for_a_turn_when_nothing_trains_any_more(ranks, gate):
+    ranks.module("early.py", "")
+    turn = os.open(f"{gate.path}.preload", os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        process = standby(ranks, gate, **preload(ranks, "early"))
+        Path(f"{gate.path}.hurry").touch()
+        wait_for(lambda: waits_for_lock(process))
+        gate.open("{}")
+        assert finish(process) == (0, ["1 None", "[]", "['early'] True", "False []"], "")
+    finally:
+        os.close(turn)
+
+
 OPENED = "import os\nwhile not os.path.exists('%s.go'): time.sleep(0.01)\n"
 
 

@@ -207,11 +207,11 @@ class Attempt:
         self.exits.append(RankExit(rank=fact.rank, worker=WORKER, pid=fact.pid, code=fact.code, at_s=at_s))
         self.read_errors()
         self._emit(RankExited(at_s=at_s, attempt=self.number, worker=WORKER, rank=fact.rank, code=fact.code))
-        if self._left_ranks and not self._living():
+        if self._left_ranks and not self.living:
             self._emit(WorkerExited(at_s=at_s, attempt=self.number, worker=WORKER, code=0))
 
     def _command_gone(self, code: int, at_s: float) -> None:
-        living = self._living()
+        living = self.living
         if code == 0 and living and not self.stopping:
             text = f"the command has ended with 0 and left ranks {living} running: they are waited for"
             self._emit(FindingNoted(at_s=at_s, finding="daemonised", text=text, attempt=self.number))
@@ -221,8 +221,16 @@ class Attempt:
             self._note_leftovers(at_s)
         self._emit(WorkerExited(at_s=at_s, attempt=self.number, worker=WORKER, code=code))
 
-    def _living(self) -> list[int]:
+    @property
+    def living(self) -> list[int]:
+        """The ranks that were found and are not gone."""
         return sorted(rank for rank, seen in self.ranks.items() if not seen.gone)
+
+    @property
+    def is_done(self) -> bool:
+        """All ranks have ended well: what is still to come is the end of their launcher."""
+        ended_well = [rank for rank in self.ranks.values() if rank.gone and rank.code == 0]
+        return len(ended_well) == self.world_size
 
     def _note_leftovers(self, at_s: float) -> None:
         left = marked({"HOLDFAST_WORKER_DIR": str(self.folder)})

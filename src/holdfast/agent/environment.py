@@ -67,12 +67,15 @@ def environment(
     return Given(env=env, added=added, kept=kept)
 
 
-def free_port() -> int:
-    """A TCP port that nobody listens on now, from the range that the kernel gives out."""
+def free_port(besides: int = 0) -> int:
+    """A TCP port that nobody listens on now, from the range that the kernel gives out.
+
+    `besides`: not that one, which was given away and may not be listened on yet.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
-        return port
+        return port if port != besides else free_port(besides)
 
 
 def _names(names: Names) -> dict[str, str]:

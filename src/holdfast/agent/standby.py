@@ -1,13 +1,16 @@
 """Keeps the next attempt's processes ready, so that a restart need not wait for imports.
 
 A standby is the same command, started in the next attempt's folder and held at a gate before the
-script's first line: the launcher has met its ranks, each rank has Python and the modules that the
-first attempt was seen to import. It does nothing the script would do. Never becomes the attempt by
-itself: it is released by `take`, or thrown away.
+script's first line: the launcher has met its ranks, each rank has Python and, once it was let, the
+modules that an earlier attempt was seen to import. It does nothing the script would do. Never becomes
+the attempt by itself: it is released by `take`, or thrown away.
 """
 
+import fcntl
+import os
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.agent.launch import (
@@ -22,22 +25,34 @@ from holdfast.agent.launch import (
 )
 
 GATE = "gate"
+PRELOAD = "preload"
+HURRY = "gate.hurry"
 IMPORTS = "imports"
 
 
 class Standby:
-    """One prepared attempt. `facts` keeps what its reaper told until somebody takes it over."""
+    """One prepared attempt. `facts` keeps what its reaper told until somebody takes it over.
+
+    raises: OSError, when it cannot be started
+    """
 
     def __init__(
         self, number: int, spec: LaunchSpec, start: Callable[[LaunchSpec], Running] = launch
     ) -> None:
         self.number = number
         self.folder = spec.folder
-        self.running = start(spec)
+        (self.folder / HURRY).unlink(missing_ok=True)  # of a Holdfast that was killed
+        self._hold: int | None = _held(self.folder / PRELOAD)
+        try:
+            self.running = start(spec)
+        except OSError:
+            self._let_go()
+            raise
         self.facts: list[AnyFact] = []
         self.broken = False
         self.over = False  # nothing of it is left
-        self._thrown_away = False
+        self.hurries = False  # see `hurry`
+        self.thrown_away = False
 
     def read(self) -> None:
         new = self.running.read()
@@ -47,15 +62,47 @@ class Standby:
         )
         self.over = self.over or any(isinstance(fact, StartFailed | ReaperLost | Stopped) for fact in new)
 
+    @property
+    def is_usable(self) -> bool:
+        """Its command has started and nothing has ended it."""
+        return bool(self.facts) and not self.broken and not self.thrown_away
+
+    @property
+    def imports(self) -> bool:
+        """Its ranks may import by now; until then they wait with Python alone."""
+        return self._hold is None
+
+    def let_import(self, listing: Path | None) -> None:
+        """From now on its ranks import what `listing` names, one rank at a time. None: nothing."""
+        if self._hold is not None and listing is not None:
+            with suppress(OSError):  # without the list they import nothing, and are a standby all the same
+                os.write(self._hold, listing.read_bytes())
+        self._let_go()
+
+    def hurry(self, listing: Path | None) -> None:
+        """Nothing trains any more: what ranks have to import they import all at once."""
+        if not self.hurries:
+            self.hurries = True
+            with suppress(OSError):
+                (self.folder / HURRY).touch()
+            self.let_import(listing)
+
     def take(self, env: Mapping[str, str]) -> tuple[Running, list[AnyFact]]:
         """Opens the gate. `env`: what is known only now, the counters."""
         self.running.go(env)
+        self._let_go()
         return self.running, self.facts
 
     def throw_away(self) -> None:
-        if not self._thrown_away:
-            self._thrown_away = True
+        if not self.thrown_away:
+            self.thrown_away = True
             self.running.kill("the standby is not needed")
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._hold is not None:
+            os.close(self._hold)
+            self._hold = None
 
     def clear(self) -> None:
         """Removes what a standby that is over has left: it never was an attempt."""
@@ -63,12 +110,23 @@ class Standby:
         shutil.rmtree(self.folder.parent, ignore_errors=True)
 
 
-def gated(env: Mapping[str, str], folder: Path, imports: Path | None) -> dict[str, str]:
-    """The environment that makes the ranks of a standby wait; `imports`: what they may import meanwhile."""
-    held = dict(env) | {"HOLDFAST_GATE": str(folder / GATE)}
-    if imports is not None:
-        held["HOLDFAST_PRELOAD"] = str(imports)
-    return held
+def gated(env: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The environment that makes the ranks of a standby wait."""
+    return dict(env) | {"HOLDFAST_GATE": str(folder / GATE), "HOLDFAST_PRELOAD": str(folder / PRELOAD)}
+
+
+def _held(path: Path) -> int:
+    """An empty list of imports, locked: who reads it waits until it is filled and let go.
+
+    raises: OSError
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def imports_to_repeat(folder: Path) -> Path | None:

@@ -67,6 +67,7 @@ class WorkerAgent:
         self._diagnose: tuple[Diagnose, float] | None = None
         self._stopped_asked_s: float | None = None
         self._standby_failed = False
+        self._port = 0  # the last one that was given to a command
         self._no_start: dict[int, str] = {}  # attempts that could not begin, and why
         self._hang_settings = hang.Settings(hang_timeout_s=settings.policy.hang_timeout_s)
         self._platform_settings = platform_rule.Settings(detect_min=settings.platform_hang_min)
@@ -95,7 +96,7 @@ class WorkerAgent:
             return
         if self.attempt is not None:
             self._learned = hang.learned(self.attempt.watch)
-            self._imports = self._imports or imports_to_repeat(self.attempt.folder)
+            self._note_imports(self.attempt)
             self.attempt.running.bye()
             self.attempt.close()
         start = order.workers[WORKER]
@@ -122,6 +123,8 @@ class WorkerAgent:
         if number == 1:
             self._note_environment(given)
         self._take_up(number, running)
+        if len(os.sched_getaffinity(0)) > 1:  # its launcher imports on one core, and leaves another idle
+            self._prepare_standby(number + 1)
 
     def _take_up(self, number: int, running: Running, *, from_end: bool = False) -> Attempt:
         """What runs there is the attempt from now on. `from_end`: its output so far was followed before."""
@@ -150,6 +153,7 @@ class WorkerAgent:
         )
 
     def _environment(self, number: int, folder: Path, counters: Mapping[str, str]) -> Given:
+        self._port = free_port(besides=self._port)
         names = Names(
             job=self._job,
             attempt=number,
@@ -163,7 +167,7 @@ class WorkerAgent:
             names,
             self._launcher,
             counters=counters,
-            port=free_port(),
+            port=self._port,
             shim=self._settings.shim,
             old_torch=self._old_torch,
         )
@@ -205,6 +209,9 @@ class WorkerAgent:
         """What reapers say: cheap, called as soon as one of them speaks."""
         if self.attempt is not None:
             self.attempt.hear(self.attempt.running.read())
+            self._hurry_standby(self.attempt)
+            if self.attempt.is_done:  # thrown away while the launcher ends, it does not delay the job's end
+                self.drop_standby()
         if self.standby is not None:
             self.standby.read()
 
@@ -279,22 +286,43 @@ class WorkerAgent:
         return self._settings.standby and self._settings.shim and restarts and possible and not policy.shadow
 
     def _tend_standby(self, attempt: Attempt) -> None:
-        if self.standby is not None:
-            if self.standby.broken:
+        standby = self.standby
+        if standby is not None and (standby.broken or standby.thrown_away):
+            if not standby.thrown_away:
                 self._standby_failed = True  # what broke once would break at every attempt
-                self.drop_standby()
-                self.standby_gone()
+            self.drop_standby()
+            self.standby_gone()
             return
         # From the first step on: what a job is most likely to die of, it dies of early.
         trains = attempt.step is not None or self._clock() - attempt.started_s > STANDBY_UNSEEN_S
-        if trains and not attempt.stopping and not self._standby_failed and self._wants_standby():
-            self._prepare_standby(attempt)
+        if not trains or attempt.stopping or attempt.is_done:
+            return
+        if standby is None:
+            self._prepare_standby(attempt.number + 1)
+        elif not standby.imports:
+            self._note_imports(attempt)
+            standby.let_import(self._imports)
 
-    def _prepare_standby(self, attempt: Attempt) -> None:
-        number = attempt.number + 1
+    def _hurry_standby(self, attempt: Attempt) -> None:
+        """From when the ranks of a failed attempt are gone: the cores are idle while the rest of it ends."""
+        standby = self.standby
+        if standby is None or standby.hurries or not attempt.stopping:
+            return
+        if attempt.command_code != 0 and not attempt.living:
+            self._note_imports(attempt)
+            standby.hurry(self._imports)
+
+    def _note_imports(self, attempt: Attempt) -> None:
+        """Those of the last attempt that trained; one that died early may not have made all of its own."""
+        if self._imports is None or attempt.step is not None:
+            self._imports = imports_to_repeat(attempt.folder) or self._imports
+
+    def _prepare_standby(self, number: int) -> None:
+        """Its launcher starts, and its ranks up to the gate; they import once the training trains."""
+        if self._standby_failed or not self._wants_standby():
+            return
         folder = self._worker_dir(number)
-        self._imports = self._imports or imports_to_repeat(attempt.folder)
-        env = gated(self._environment(number, folder, {}).env, folder, self._imports)
+        env = gated(self._environment(number, folder, {}).env, folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.standby = Standby(number, self._spec(folder, env, GATE))
@@ -306,7 +334,7 @@ class WorkerAgent:
         if standby is None:
             return False
         standby.read()
-        if standby.broken or standby.number != number or not standby.facts:
+        if not standby.is_usable or standby.number != number:
             standby.throw_away()
             standby.running.bye()
             if standby.number == number:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NAMES_MAX = 3000  # torch 2.13 with torch.distributed: 730
 MESSAGE_BYTES_MAX = 4 << 10
 TRACEBACK_BYTES_MAX = 64 << 10
-POLL_S = 0.05
+POLL_S = 0.02
 # A script that closes descriptors it did not open is given the low numbers again, and must not find us there.
 FD_MIN = 500
 LAUNCHERS = {"torchrun", "torch.distributed.run", "torch.distributed.launch"}
@@ -295,21 +295,29 @@ def _is_open(gate: str) -> bool:
 
 
 def _preload(gate: str, listing: str) -> None:
-    """One rank at a time: what trains now needs the cores. Gives up as soon as the gate opens."""
-    if not listing or not os.path.exists(listing) or _is_open(gate):
+    """One rank at a time while something trains, which needs the cores. Gives up as soon as the gate opens."""
+    names = _names_in(listing) if listing and not _is_open(gate) else []
+    if not names:
         return
-    with open(listing, encoding="utf-8", errors="replace") as file:
-        names = [line.strip() for line in file if line.strip() and not line.startswith("env:")]
     lock = os.open(gate + ".preload", os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        if _locked(lock, gate):
+        if _may_import(lock, gate):
             _import(names, gate)
     finally:
         os.close(lock)
 
 
-def _locked(lock: int, gate: str) -> bool:
-    """False: the gate has opened first."""
+def _names_in(listing: str) -> "list[str]":
+    """Waits for as long as Holdfast holds the list: while the training starts, it needs all cores for itself."""
+    import fcntl
+
+    with open(listing, encoding="utf-8", errors="replace") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        return [line.strip() for line in file if line.strip() and not line.startswith("env:")]
+
+
+def _may_import(lock: int, gate: str) -> bool:
+    """When it is this rank's turn, or nothing trains any more. False: the gate has opened first."""
     import fcntl
     import time
 
@@ -318,6 +326,8 @@ def _locked(lock: int, gate: str) -> bool:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
+            if os.path.exists(gate + ".hurry"):
+                return True
             time.sleep(POLL_S)
     return False
 
