@@ -1,0 +1,247 @@
+"""Rules for errors of the training program where the words of one line do not suffice. Pure.
+
+- Who filled a GPU: the sizes in an out-of-memory message tell whether this process did, or others on the same
+  device, or whether memory was there but in pieces.
+- Where an exception was raised: a KeyError below `load_checkpoint` is about the checkpoint.
+- The same fault of a GPU on several ranks at once is the program, not a device.
+
+source of the message: torch, c10/cuda/CUDACachingAllocator.cpp, versions 1.0 to 2.13
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from holdfast.core.diagnosis.clues import Ruling
+from holdfast.model.sightings import Sighting
+from holdfast.model.signatures import Words
+
+OUT_OF_MEMORY = "gpu-out-of-memory"
+MIB = float(1 << 20)
+GIB = float(1 << 30)
+UNITS = {"B": 1.0, "bytes": 1.0, "KiB": 1024.0, "MiB": MIB, "GiB": GIB, "TiB": 1024 * GIB}
+SIZE = r"(?P<{}>[\d.]+) (?P<{}_unit>[KMGT]iB|bytes|B)"
+SIZES = {
+    "tried": r"Tried to allocate {}",
+    "total": r"total capac\w*ty of {}|{} total capacity",
+    "free": r"of which {} is free|; {} free",
+    "this_process": r"this process has {} memory in use",
+    "allocated": r"{} is allocated by PyTorch|{} already allocated",
+    "reserved": r"{} (?:reserved in total by PyTorch|cached\b)",
+    "unused": r"{} is reserved by PyTorch but unallocated",
+}
+DEVICE = re.compile(r"\bGPU (?P<device>\d+)")
+OWN_EXTRA_BYTES = 2 * GIB  # context, NCCL and cuBLAS buffers of a process, beside what PyTorch counts
+OTHERS_MIN_BYTES = 4 * GIB
+OTHERS_MIN_SHARE = 0.25  # of the device: less than that does not decide whether a model fits
+UNUSED_MIN_BYTES = 1 * GIB
+
+# Exceptions whose words say too little; their place may say more.
+VAGUE = frozenset({"python-exception", "key-or-index-missing", "assertion-without-words"})
+CODE_ERRORS = frozenset({"NameError", "UnboundLocalError", "TypeError", "AttributeError", "SyntaxError"})
+STATE = r"check_?point|ckpt|state(?:_?dict)?|weights|snapshot|pretrained|optim(?:izer)?"
+PLACES = (
+    (
+        re.compile(rf"_*(?:load|restore|resume|read)\w*(?:{STATE})\w*|resume\w*|from_pretrained"),
+        "checkpoint_load_error",
+    ),
+    (re.compile(rf"_*(?:save|write|dump)\w*(?:{STATE}|model)\w*"), "checkpoint_save_error"),
+    (
+        re.compile(
+            r"__getitems?__|_*(?:load|read|open|decode|parse|fetch)_\w*"
+            r"(?:sample|image|record|shard|data|dataset|video|audio|example|annotation|tfrecord)s?"
+        ),
+        "data_error",
+    ),
+)
+PLACE_WEIGHT = 0.76
+
+# Faults for which one GPU is suspected; several at once exonerate it.
+DEVICE_SUSPECTED = frozenset({"cuda-launch-failure", "cuda-illegal-instruction"})
+
+
+class MemoryReport(Struct, frozen=True, kw_only=True):
+    """The sizes in one out-of-memory message, in bytes; None: it does not say. `device`: index, "?" if not said."""
+
+    device: str
+    tried: float
+    total: float
+    free: float
+    this_process: float | None
+    allocated: float | None
+    unused: float | None
+
+    @property
+    def held_by_others(self) -> float | None:
+        """What is neither free nor this process's. None where its own part is not known.
+
+        In a container the driver's process numbers are not ours: torch then lists this process as another, and
+        only what PyTorch itself counts is sure to be its own.
+        """
+        if self.this_process is not None:
+            return self.total - self.free - self.this_process
+        if self.allocated is not None:
+            return self.total - self.free - self.allocated - (self.unused or 0.0) - OWN_EXTRA_BYTES
+        return None
+
+
+def rulings(sightings: Sequence[Sighting]) -> dict[int, Ruling]:
+    """By id() of the sighting: what holds in place of its signature."""
+    found: dict[int, Ruling] = {}
+    for sighting in sightings:
+        ruling = of_memory(sighting) if sighting.signature == OUT_OF_MEMORY else of_place(sighting)
+        if ruling is not None:
+            found[id(sighting)] = ruling
+    return found | _of_many(sightings)
+
+
+def memory_report(text: str) -> MemoryReport | None:
+    """The sizes in a message of the CUDA, HIP, XPU or NPU allocator; None where it does not give them."""
+    sizes = {name: _size(text, name) for name in SIZES}
+    tried, total, free, reserved = sizes["tried"], sizes["total"], sizes["free"], sizes["reserved"]
+    if tried is None or total is None or free is None:
+        return None
+    allocated, unused = sizes["allocated"], sizes["unused"]
+    if unused is None and reserved is not None and allocated is not None:
+        unused = max(0.0, reserved - allocated)
+    device = DEVICE.search(text)
+    return MemoryReport(
+        device=device["device"] if device else "?",
+        tried=tried,
+        total=total,
+        free=free,
+        this_process=sizes["this_process"],
+        allocated=allocated,
+        unused=unused,
+    )
+
+
+def of_memory(sighting: Sighting) -> Ruling | None:
+    """Whether others filled the GPU, or free memory lay in pieces; None: this process simply needs too much."""
+    report = memory_report(sighting.text)
+    if report is None:
+        return None
+    others = report.held_by_others
+    if others is not None and others >= max(OTHERS_MIN_BYTES, OTHERS_MIN_SHARE * report.total):
+        return _held_by_others(report, others)
+    if report.unused is not None and report.unused >= max(report.tried, UNUSED_MIN_BYTES):
+        return _fragmented(report, report.unused)
+    return None
+
+
+def of_place(sighting: Sighting) -> Ruling | None:
+    """What a vague exception is about, by the function of the user's own code that it was raised in."""
+    kind = sighting.error_type.rpartition(".")[2]
+    function = sighting.frame.rpartition(" ")[2]
+    if sighting.signature not in VAGUE or not function or kind in CODE_ERRORS:
+        return None
+    for pattern, category in PLACES:
+        if pattern.fullmatch(function):
+            return Ruling(category=category, weight=PLACE_WEIGHT, decided_by=_raised_in(function))
+    return None
+
+
+def _of_many(sightings: Sequence[Sighting]) -> dict[int, Ruling]:
+    seen = [one for one in sightings if one.signature in DEVICE_SUSPECTED and one.writer.rank is not None]
+    if len({one.writer.rank for one in seen}) < 2:
+        return {}
+    return {
+        id(one): Ruling(
+            category=one.category,
+            severity="fatal",
+            weight=0.85,
+            action="fix_code",
+            decided_by=ON_SEVERAL_RANKS,
+        )
+        for one in seen
+    }
+
+
+def _held_by_others(report: MemoryReport, others: float) -> Ruling:
+    held, total = gib(others), gib(report.total)
+    return Ruling(
+        category="gpu_oom_external_process",
+        severity="fatal",
+        weight=0.93,
+        action="restart",
+        title=Words(
+            en=f"GPU {report.device} is full, but not by this process: others hold {held} of {total}",
+            zh=f"GPU {report.device} 显存已满,但并非本进程所致:其他进程占用 {held}(共 {total})",
+        ),
+        explanation=Words(
+            en="The sizes in the message do not add up without another process on the same GPU.",
+            zh="报错中的数值表明同一 GPU 上还有其他进程占用显存。",
+        ),
+        advice=Words(
+            en="Look with nvidia-smi (in a container: on the host) at who is on the GPU. End what an earlier run left "
+            "behind, give the job GPUs of its own, and check that each rank uses its own LOCAL_RANK; then start again.",
+            zh="用 nvidia-smi(容器内则在宿主机上)查看谁在占用该 GPU。清理先前运行的残留进程,为作业分配独占 GPU,"
+            "并确认每个 rank 使用各自的 LOCAL_RANK,然后重新启动。",
+        ),
+        decided_by=BY_SIZES,
+    )
+
+
+def _fragmented(report: MemoryReport, unused: float) -> Ruling:
+    lay, tried = gib(unused), gib(report.tried)
+    return Ruling(
+        category="gpu_oom",
+        severity="fatal",
+        weight=0.97,
+        title=Words(
+            en=f"GPU memory is fragmented: {lay} reserved but unused, yet {tried} could not be allocated",
+            zh=f"显存碎片化:已保留未使用 {lay},却无法分配 {tried}",
+        ),
+        explanation=Words(
+            en="More than was asked for lies in the allocator's cache, in pieces that are too small.",
+            zh="分配器缓存中的空闲显存多于请求量,但都是过小的碎片。",
+        ),
+        advice=Words(
+            en="Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (PYTORCH_ALLOC_CONF since torch 2.9; before 2.1 "
+            "max_split_size_mb:128). Pad batches to few distinct lengths; empty the cache between phases.",
+            zh="设置 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True(torch 2.9 起为 PYTORCH_ALLOC_CONF;"
+            "2.1 之前用 max_split_size_mb:128)。将 batch 填充到少数几种长度;在不同阶段之间清空缓存。",
+        ),
+        decided_by=BY_SIZES,
+    )
+
+
+def gib(size_bytes: float) -> str:
+    return f"{size_bytes / GIB:.1f} GiB" if size_bytes >= GIB else f"{size_bytes / MIB:.0f} MiB"
+
+
+def _size(text: str, name: str) -> float | None:
+    found = PATTERNS[name].search(text)
+    if found is None:
+        return None
+    for index in range(FORMS[name]):
+        number, unit = found[f"a{index}"], found[f"a{index}_unit"]
+        if number is not None and unit is not None:
+            return _number(number) * UNITS[unit]
+    return None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:  # "1.2.3"
+        return 0.0
+
+
+def _with_names(form: str) -> str:
+    parts = form.split("{}")
+    named = (SIZE.format(f"a{index}", f"a{index}") for index in range(len(parts) - 1))
+    return parts[0] + "".join(size + part for size, part in zip(named, parts[1:], strict=True))
+
+
+def _raised_in(function: str) -> Words:
+    return Words(en=f"the function it was raised in: {function}", zh=f"抛出异常的函数:{function}")
+
+
+PATTERNS: Mapping[str, re.Pattern[str]] = {
+    name: re.compile(_with_names(form)) for name, form in SIZES.items()
+}
+FORMS: Mapping[str, int] = {name: form.count("{}") for name, form in SIZES.items()}
+BY_SIZES = Words(en="the sizes in the message", zh="报错中的显存数值")
+ON_SEVERAL_RANKS = Words(en="the same fault on several ranks", zh="多个 rank 出现相同故障")
