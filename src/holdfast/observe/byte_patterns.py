@@ -24,7 +24,11 @@ from msgspec import Struct
 Node: TypeAlias = tuple[Any, Any]  # an operation of CPython's parser and its operand
 Edges: TypeAlias = tuple[bool, bool]
 
-LETTERS_MIN = 4  # a word of so many is rare enough to begin a search with
+WORD_LETTERS = 4  # a word of so many is rare enough to begin a search with
+COMMON = frozenset(
+    ("info", "warning", "warn", "debug", "step", "loss", "rank", "iter", "iteration", "epoch", "time")
+)
+PREFIX_LETTERS = 3  # what stands before it and has so many is rare itself
 ROUNDS_MAX = 16  # of a class; counted repeats beyond it cost the automaton more than they tell
 GROUP_ROUNDS_MAX = 4
 UTF8_BYTES_MAX = 4
@@ -143,19 +147,24 @@ def _trimmed(nodes: list[Node]) -> list[Node]:
 
 def _without_start(nodes: list[Node]) -> list[Node]:
     """Without what has no bound before the first unmistakable word: it would keep the automaton busy all the time."""
-    word_at = next((at for at in range(len(nodes)) if _is_word(nodes[at:])), None)
-    if word_at is None:
-        return nodes
+    word_at = next((at for at in range(len(nodes)) if _is_word(nodes[at:])), 0)
     unbounded = [at for at in range(word_at) if _is_unbounded(nodes[at])]
-    return nodes[unbounded[-1] + 1 :] if unbounded else nodes
+    if not unbounded or _letters(nodes[: unbounded[-1]]) >= PREFIX_LETTERS:
+        return nodes
+    return nodes[unbounded[-1] + 1 :]
 
 
 def _is_word(nodes: list[Node]) -> bool:
     op, operand = nodes[0]
     if op is ops.BRANCH:
         return all(len(branch) and _is_word(_flat(branch)) for branch in operand[1])
-    run = takewhile(lambda node: node[0] is ops.LITERAL, nodes)
-    return sum(chr(code).isalnum() for _, code in run) >= LETTERS_MIN
+    run = list(takewhile(lambda node: node[0] is ops.LITERAL, nodes))
+    text = "".join(chr(code) for _, code in run)
+    return _letters(run) >= WORD_LETTERS and text.strip(" :=[]()").lower() not in COMMON
+
+
+def _letters(nodes: list[Node]) -> int:
+    return sum(op is ops.LITERAL and chr(operand).isalnum() for op, operand in nodes)
 
 
 def _is_unbounded(node: Node) -> bool:

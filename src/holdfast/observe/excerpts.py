@@ -14,9 +14,11 @@ RECORD_LINES = 12
 RECORD_LINE_MAX = 400
 TAIL_LINES = 40
 TAIL_LINE_MAX = 400
+TAIL_CUTS = 3 * TAIL_LINES  # line ends looked for: many a line is empty
 TAIL_BYTES = 64 << 10
 STEP_LOOK_BYTES = 256 << 10
-STEP_PIECE_BYTES = 8 << 10
+STEP_PIECE_BYTES = 1 << 10  # looked at first; then more and more
+STEP_PIECE_BYTES_MAX = 16 << 10
 STEP_LINE_BYTES = 4096
 STEP_LINES_MAX = 500  # that look like one and are none
 # One of these stands in whatever steps.PREFILTER finds; looking for them one by one is much quicker than the pattern.
@@ -80,8 +82,9 @@ def following(block: Block, stop: int) -> tuple[str, ...]:
 
 def tail(block: Block) -> tuple[str, ...]:
     """The last lines of the last block, without empty ones."""
-    lines = bytes(block.text[max(0, block.end - TAIL_BYTES) : block.end]).split(b"\n")
-    return _texts(lines, TAIL_LINE_MAX)[-TAIL_LINES:]
+    start = max(0, block.end - TAIL_BYTES)
+    lines = bytes(block.text[start : block.end]).rsplit(b"\n", TAIL_CUTS)
+    return _texts(lines if len(lines) <= TAIL_CUTS else lines[1:], TAIL_LINE_MAX)[-TAIL_LINES:]
 
 
 def last_step(block: Block, end: int) -> int | None:
@@ -114,8 +117,10 @@ def _step_like_lines(block: Block, end: int) -> Iterator[tuple[int, bytes]]:
     text = block.text
     floor = max(0, end - STEP_LOOK_BYTES)
     start = end
+    size = STEP_PIECE_BYTES
     while end > floor:
-        piece = max(floor, end - STEP_PIECE_BYTES)
+        piece = max(floor, end - size)
+        size = min(2 * size, STEP_PIECE_BYTES_MAX)
         if any(text.find(word, piece, end) >= 0 for word in STEP_WORDS):
             for match in reversed(list(PREFILTER.finditer(text, piece, end))):
                 if match.start() < start:  # not in the line that was given last

@@ -36,7 +36,7 @@ Key: TypeAlias = tuple[object, ...]
 
 
 class Caps(Struct, frozen=True, kw_only=True):
-    """For one signature in one log: texts that are kept, and lines that are looked at."""
+    """For one signature in one log: texts that are kept, and lines that match it and are looked at."""
 
     texts: int = 200
     lines: int = 20_000
@@ -202,7 +202,6 @@ class Sweep:
         if seen.looked_at >= self._caps.lines:
             seen.waiting = (start, stop)
             return False
-        seen.looked_at += 1
         return self._confirm(number, seen, start, stop)
 
     def _line_around(self, end: int) -> tuple[int, int]:
@@ -218,7 +217,8 @@ class Sweep:
         line = raw.decode("utf-8", "replace")
         match = self._knowledge.pattern(number).search(line)
         if match is None:
-            return False
+            return False  # not counted: however often this happens, the next one may be the fault
+        seen.looked_at += 1
         if number == self._knowledge.traceback_start:
             self._traceback_starts.append(start)
         offset = self._block.offset_of(start)
