@@ -208,6 +208,39 @@ def line_at(text, end):
     return text[start : stop if stop >= 0 else None]
 
 
+# Lines of which a healthy log has millions. Each report of the engine costs as much as reading twenty lines.
+ORDINARY = """\
+2026-03-01 09:00:00,123 INFO train.py:214 step 1200/90000 | loss: 2.3456 | lr: 3.0e-04 | grad_norm: 0.52 | tok/s: 9123.4
+2026-03-01 09:00:00,123 - trainer - WARNING - shard 00012 took 3.2 s to open, retrying
+[2026-03-01 09:00:00] [INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=0, lr=[1e-05], mom=[(0.9, 0.999)]
+ [2026-03-01 09:00:00] iteration     100/  500000 | consumed samples:       102400 | elapsed time per iteration (ms): \
+3512.4 | learning rate: 3.000E-05 | global batch size:  1024 | lm loss: 2.345678E+00 | loss scale: 65536.0 | \
+grad norm: 0.512 | number of skipped iterations:   0 | number of nan iterations:   0 |
+Epoch: [3][ 120/5004]  Time  0.312 ( 0.334)  Data  0.001 ( 0.012)  Loss 2.3456e+00 (2.4e+00)  Acc@1  45.31 ( 44.02)
+{'loss': 2.3456, 'grad_norm': 0.52, 'learning_rate': 3e-05, 'epoch': 0.12}
+ 12%|#2        | 120/1000 [01:10<08:30,  1.72it/s, loss=2.35, v_num=0]
+Training: 100%|##########| 500/500 [10:00<00:00,  0.83it/s]
+Epoch 3:  24%|##4       | 120/500 [01:10<03:41,  1.72it/s, train_loss=2.350]
+[rank3]: step 1200 loss 2.3456 time 0.312s
+gpu-0007:4517:4617 [5] NCCL INFO Channel 02/0 : 517[5] -> 518[6] via P2P/CUMEM/read
+(WorkerDict pid=1234, ip=10.0.0.3) actor/entropy_loss:0.123 - actor/pg_loss:0.01 - timing/step:12.3
+Mar  1 09:00:00 gpu-0007 systemd[1]: Started Session 42 of user root.
+Mar  1 09:00:00 gpu-0007 kernel: [12345.678901] eth0: renamed from veth12ab34
+I0301 09:00:00.123456 4517 controller.go:123] "Reconciling" job="train" phase="Running"
+{"level":"info","ts":1772355600.1,"msg":"step","step":1200,"loss":2.3456,"rank":3}
+""".splitlines()
+
+
+def test_ordinary_lines_are_not_reported_in_vain(known, engines):
+    in_vain = []
+    for line in ORDINARY:
+        text = line.encode()
+        for number, _ in engines[1].candidates(text, len(text)):
+            if not re.search(known[number].pattern, line, re.ASCII):
+                in_vain.append((known[number].id, line[:60]))
+    assert not in_vain, f"these patterns need a rarer word, or an earlier one: {in_vain}"
+
+
 # The cache
 
 ONE = [signature("one", "out of memory")]
