@@ -1,0 +1,61 @@
+"""What rules say that compare the lines of several ranks or nodes, and what those rules share. Pure."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from holdfast.model.sightings import Sighting, Source
+from holdfast.model.signatures import Role, Severity, Words
+from holdfast.model.verdicts import Culprit
+
+INIT_STATE = "nccl-init-state"
+INIT_ADVICE = Words(
+    en="Test the nodes in pairs (all_reduce_perf of nccl-tests) to find the one that hangs. Then: NCCL_DEBUG=INFO, "
+    "NCCL_SOCKET_IFNAME and NCCL_IB_HCA the same on all nodes, firewall open; NCCL_IB_DISABLE=1, "
+    "NCCL_P2P_DISABLE=1 and NCCL_NVLS_ENABLE=0, one at a time, show which path it is.",
+    zh="用 nccl-tests 的 all_reduce_perf 两两测试节点以找出挂起者。随后:设置 NCCL_DEBUG=INFO,各节点统一 "
+    "NCCL_SOCKET_IFNAME 与 NCCL_IB_HCA,放行防火墙;逐一尝试 NCCL_IB_DISABLE=1、NCCL_P2P_DISABLE=1、"
+    "NCCL_NVLS_ENABLE=0 以定位路径。",
+)
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """What the lines say together. `first`: the sighting that it is said of, in place of its signature.
+
+    `role`, `severity`, `weight`, `action`: as of a signature. `culprits`: who stands apart; empty where that cannot
+    be told. `seen`: the lines that were compared, `first` among them.
+    """
+
+    category: str
+    first: Sighting
+    role: Role = "symptom"
+    severity: Severity = "fatal"
+    weight: float
+    action: str = ""
+    culprits: tuple[Culprit, ...] = ()
+    title: Words
+    explanation: Words
+    advice: Words
+    seen: tuple[Sighting, ...] = ()
+
+
+def host_of(one: Sighting, sources: Sequence[Source]) -> str | None:
+    of_file = sources[one.source].writer
+    worker = one.writer.worker if one.writer.worker is not None else of_file.worker
+    return one.writer.host or of_file.host or (f"worker-{worker}" if worker is not None else None)
+
+
+def who_of(one: Sighting, sources: Sequence[Source]) -> Culprit:
+    """The smallest thing that is known to have a clock of its own."""
+    of_file = sources[one.source].writer
+    host = one.writer.host or of_file.host
+    worker = one.writer.worker if one.writer.worker is not None else of_file.worker
+    if host is not None or worker is not None:
+        return Culprit(worker=worker, host=host)
+    rank = one.writer.rank if one.writer.rank is not None else of_file.rank
+    return Culprit(rank=rank)
+
+
+def place(one: Sighting) -> tuple[float, int, int]:
+    """Sorts by time; what has none comes last, in the order of logs and lines."""
+    return (one.writer.stamp_s if one.writer.stamp_s is not None else float("inf"), one.source, one.offset)

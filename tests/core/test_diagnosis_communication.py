@@ -1,0 +1,359 @@
+"""Ranks and nodes side by side: who is missing, who parted, whose set-up differs."""
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.diagnosis.communication import (
+    compare,
+    compare_collectives,
+    compare_fingerprints,
+    uneven_epochs,
+)
+from holdfast.core.diagnosis.network_paths import (
+    compare_gdr,
+    compare_init,
+    flapping_port,
+    local_interface,
+    started_apart,
+)
+from holdfast.model.sightings import Sighting, Source, Writer
+from holdfast.observe.signature_store import package_signatures
+
+SIGNATURES = {one.id: one for one in package_signatures()}
+LOGS = (Source(name="job.log"),)
+
+
+def seen(text, *, id_, rank=None, host=None, worker=None, at_s=None, offset=0, source=0, count=1):
+    """A sighting as the search makes it, from a line that the packaged signature must match."""
+    match = re.search(SIGNATURES[id_].pattern, text)
+    assert match is not None, text
+    return Sighting(
+        signature=id_,
+        category=SIGNATURES[id_].category,
+        source=source,
+        offset=offset,
+        line=1,
+        text=text,
+        captures={name: value for name, value in match.groupdict().items() if value is not None},
+        writer=Writer(rank=rank, host=host, worker=worker, stamp_s=at_s),
+        count=count,
+        last_offset=offset,
+    )
+
+
+def timeout(rank, seq, op="ALLREDUCE", size=64, **where):
+    text = (
+        f"[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType={op}, "
+        f"NumelIn={size}, NumelOut={size}, Timeout(ms)=600000) ran for 600007 milliseconds before timing out."
+    )
+    return seen(text, id_="torch-watchdog-timeout", rank=rank, offset=where.pop("offset", rank), **where)
+
+
+def standing(rank, seq, group):
+    text = (
+        f"[PG ID 3 PG GUID {group} Rank 0]  failure detected by watchdog at work sequence id: {seq} "
+        f"PG status: last enqueued work: {seq + 2}, last completed work: {seq - 1}"
+    )
+    return seen(text, id_="torch-watchdog-status", rank=rank, offset=100 + rank)
+
+
+def listed(rank):
+    return seen(f"  rank      : {rank} (local_rank: {rank})", id_="torchrun-table-rank", offset=500 + rank)
+
+
+def ranks(comparison):
+    return [one.rank for one in comparison.culprits]
+
+
+def hosts(comparison):
+    return [one.host for one in comparison.culprits]
+
+
+def test_nothing_to_compare_gives_nothing():
+    assert compare([], LOGS) == ()
+
+
+def test_the_rank_that_does_not_wait_is_missing():
+    found = compare_collectives([timeout(rank, 90) for rank in range(8) if rank != 5], LOGS)
+    assert found.category == "collective_missing_rank"
+    assert ranks(found) == [5]
+    assert "rank 5" in found.title.en
+    assert "rank 5" in found.title.zh
+    assert found.first.offset == 0
+
+
+def test_a_rank_that_is_only_in_the_launchers_table_is_known_too():
+    found = compare_collectives([timeout(0, 90), timeout(1, 90), listed(2)], LOGS)
+    assert ranks(found) == [2]
+
+
+def test_nobody_is_named_where_most_are_silent():
+    assert compare_collectives([timeout(3, 90)], LOGS) is None
+
+
+def test_other_sequence_numbers_are_a_mismatch_of_those_behind():
+    found = compare_collectives([timeout(rank, 40 if rank == 2 else 41) for rank in range(4)], LOGS)
+    assert found.category == "collective_mismatch"
+    assert ranks(found) == [2]
+
+
+def test_other_operations_are_a_mismatch_of_the_few():
+    found = compare_collectives(
+        [timeout(rank, 40, "BROADCAST" if rank == 3 else "ALLREDUCE") for rank in range(4)], LOGS
+    )
+    assert found.category == "collective_mismatch"
+    assert ranks(found) == [3]
+
+
+def test_two_ranks_in_different_operations_blame_nobody():
+    found = compare_collectives([timeout(0, 40, "BROADCAST"), timeout(1, 40, "ALLREDUCE")], LOGS)
+    assert found.category == "collective_mismatch"
+    assert ranks(found) == []
+
+
+def test_other_sizes_are_a_mismatch_only_where_sizes_must_be_equal():
+    reduced = [timeout(rank, 40, size=32 if rank == 1 else 64) for rank in range(4)]
+    assert ranks(compare_collectives(reduced, LOGS)) == [1]
+    exchanged = [timeout(rank, 40, "ALLTOALL_BASE", size=rank) for rank in range(4)]
+    assert compare_collectives(exchanged, LOGS).category == "collective_timeout"
+
+
+def test_all_ranks_in_one_call_means_that_nobody_is_missing():
+    found = compare_collectives([timeout(rank, 90) for rank in range(4)], LOGS)
+    assert found.category == "collective_timeout"
+    assert ranks(found) == []
+
+
+def test_the_first_collectives_of_a_job_hang_in_the_set_up():
+    found = compare_collectives([timeout(rank, 2) for rank in range(16) if rank != 11], LOGS)
+    assert found.category == "nccl_init_failure"
+    assert ranks(found) == []
+
+
+def test_a_small_job_that_misses_a_rank_at_its_first_barrier_names_it():
+    found = compare_collectives([timeout(rank, 1) for rank in range(4) if rank != 2], LOGS)
+    assert found.category == "collective_missing_rank"
+    assert ranks(found) == [2]
+
+
+def test_copies_by_memcpy_are_held_against_the_hang_at_the_start():
+    setting = seen(
+        "n1:1:2 [0] NCCL INFO NCCL_P2P_USE_CUDA_MEMCPY set by environment to 1", id_="nccl-setting"
+    )
+    found = compare_collectives([setting, *(timeout(rank, 3) for rank in range(4))], LOGS)
+    assert found.category == "p2p_failure"
+
+
+def test_ranks_that_all_wait_in_several_groups_wait_for_one_another():
+    waits = [timeout(0, 7, "ALLTOALL"), timeout(1, 7, "ALLTOALL"), timeout(2, 9), timeout(3, 9)]
+    groups = [standing(0, 7, "4(EXPERT)"), standing(1, 7, "4(EXPERT)"), standing(2, 9, "5(TENSOR)")]
+    found = compare_collectives([*waits, *groups, standing(3, 9, "5(TENSOR)")], LOGS)
+    assert found.category == "collective_mismatch"
+    assert "4(EXPERT)" in found.title.en
+
+
+def test_a_rank_that_waits_in_no_group_is_missing_from_all():
+    waits = [timeout(0, 7, "ALLTOALL"), timeout(1, 9), timeout(2, 9)]
+    groups = [standing(0, 7, "4(EXPERT)"), standing(1, 9, "5(TENSOR)"), standing(2, 9, "5(TENSOR)")]
+    found = compare_collectives([*waits, *groups, listed(3)], LOGS)
+    assert found.category == "collective_missing_rank"
+    assert ranks(found) == [3]
+
+
+def test_numbers_far_apart_without_a_named_group_are_not_one_group():
+    found = compare_collectives([timeout(0, 50), timeout(1, 4000, "_ALLGATHER_BASE")], LOGS)
+    assert found.weight < 0.7
+
+
+def test_a_summary_that_repeats_a_timeout_adds_nothing():
+    again = timeout(0, 90, offset=900)
+    found = compare_collectives([timeout(0, 90), timeout(1, 90), again], LOGS)
+    assert len(found.seen) == 2
+
+
+def test_a_timeout_of_an_earlier_attempt_is_not_compared():
+    old = timeout(0, 3000, at_s=1000.0)
+    assert compare_collectives([old, timeout(1, 40, at_s=9000.0)], LOGS).category != "collective_mismatch"
+
+
+def test_point_to_point_calls_are_not_compared():
+    assert compare_collectives([timeout(0, 40, "SEND"), timeout(1, 90, "RECV")], LOGS) is None
+
+
+def fingerprint(rank, peer):
+    text = (
+        f"RuntimeError: Detected mismatch between collectives on ranks. Rank {rank} is running collective: "
+        f"CollectiveFingerPrint(SequenceNumber={rank}, OpType=X{rank}), but Rank {peer} is running collective: "
+        f"CollectiveFingerPrint(SequenceNumber={peer}, OpType=X{peer})."
+    )
+    return seen(text, id_="torch-collective-mismatch", rank=rank, offset=rank)
+
+
+def test_the_rank_that_all_others_name_is_the_odd_one():
+    found = compare_fingerprints(
+        [fingerprint(0, 2), fingerprint(1, 2), fingerprint(2, 0), fingerprint(3, 2)], LOGS
+    )
+    assert ranks(found) == [2]
+    assert "X2" in found.title.en
+
+
+def test_two_ranks_that_name_each_other_prove_nothing():
+    assert compare_fingerprints([fingerprint(0, 1), fingerprint(1, 0)], LOGS) is None
+
+
+def epoch(rank, number):
+    return seen(f"Epoch {number}: 10%", id_="training-epoch", rank=rank, offset=number)
+
+
+def test_a_rank_in_the_next_epoch_had_fewer_batches():
+    epochs = [epoch(rank, 4 if rank == 1 else 3) for rank in range(4)]
+    found = uneven_epochs([*epochs, timeout(0, 90)], LOGS)
+    assert found.category == "uneven_data"
+    assert ranks(found) == [1]
+    assert uneven_epochs(epochs, LOGS) is None
+    assert uneven_epochs([epoch(rank, 3) for rank in range(4)] + [timeout(0, 90)], LOGS) is None
+
+
+def path(host, tail, source=0):
+    text = f"{host}:1:2 [0] NCCL INFO Channel 00/0 : 1[0] -> 8[0] [send] via NET/{tail}"
+    return seen(text, id_="nccl-net-path", host=host, source=source)
+
+
+def test_gpudirect_on_some_nodes_only():
+    found = compare_gdr([path("n1", "IB/0/GDRDMA"), path("n2", "IB/0"), path("n3", "IB/1/GDRDMA")], LOGS)
+    assert found.category == "gdr_mismatch"
+    assert hosts(found) == ["n2"]
+    assert found.severity == "warning"
+
+
+def test_gpudirect_alike_everywhere_is_no_finding():
+    assert compare_gdr([path("n1", "IB/0/GDRDMA"), path("n2", "IB/0(3)/GDRDMA/Shared")], LOGS) is None
+    assert compare_gdr([path("n1", "IB/0"), path("n2", "IB/0")], LOGS) is None
+
+
+def test_sockets_and_a_card_without_gpudirect_beside_one_with_it_are_no_mismatch():
+    mixed = [path("n1", "IB/0/GDRDMA"), path("n1", "IB/1"), path("n2", "IB/0/GDRDMA"), path("n2", "Socket/0")]
+    assert compare_gdr(mixed, LOGS) is None
+
+
+def test_gpudirect_is_also_told_by_other_lines():
+    rings = [
+        seen(
+            f"{host}:1:2 [0] NCCL INFO Connected all rings, use ring PXN 0 GDR {gdr}",
+            id_="nccl-ring-gdr",
+            host=host,
+        )
+        for host, gdr in (("n1", 1), ("n2", 0))
+    ]
+    assert hosts(compare_gdr(rings, LOGS)) == ["n2"]
+
+
+def interface(host, name):
+    text = f"{host}:1:2 [0] NCCL INFO Bootstrap : Using {name}:172.17.0.1<0>"
+    return seen(text, id_="nccl-bootstrap-interface", host=host)
+
+
+def test_a_bridge_of_containers_leads_to_no_other_node():
+    found = local_interface([interface("n1", "eth0"), interface("n2", "docker0")], LOGS)
+    assert found.category == "nccl_wrong_interface"
+    assert hosts(found) == ["n2"]
+    assert "docker0" in found.title.en
+
+
+def test_one_node_alone_may_use_loopback():
+    assert local_interface([interface("n1", "lo")], LOGS) is None
+    assert local_interface([interface("n1", "eth0"), interface("n2", "bond0")], LOGS) is None
+
+
+def port(event, offset):
+    id_ = {"error": "ib-port-error", "active": "ib-port-active"}[event]
+    text = f"n4:1:2 [0] NCCL WARN NET/IB : mlx5_3:1 Got async event : port {event}"
+    return seen(text, id_=id_, host="n4", offset=offset)
+
+
+def test_a_port_that_comes_back_flaps_and_one_that_does_not_is_down():
+    flap = flapping_port([port("error", 5), port("active", 9)], LOGS)
+    assert (flap.category, hosts(flap), flap.culprits[0].device) == ("nic_link_flap", ["n4"], "mlx5_3")
+    assert flapping_port([port("active", 1), port("error", 5)], LOGS).category == "nic_down"
+    assert flapping_port([port("active", 1)], LOGS) is None
+
+
+def init(rank, state, world=4, count=1):
+    text = (
+        f"n:1:2 [0] NCCL INFO ncclCommInitRank comm 0x5 rank {rank} nranks {world} cudaDev 0 - Init {state}"
+    )
+    return seen(text, id_="nccl-init-state", rank=rank, offset=rank, count=count)
+
+
+def test_a_set_up_that_never_ends_names_who_never_began():
+    found = compare_init([init(rank, "START") for rank in (0, 1, 3)], LOGS)
+    assert found.category == "nccl_init_failure"
+    assert ranks(found) == [2]
+
+
+def test_a_set_up_that_ends_is_no_finding():
+    both = [init(rank, state) for rank in range(4) for state in ("START", "COMPLETE")]
+    assert compare_init(both, LOGS) is None
+    assert compare_init([*both, init(0, "START")], LOGS) is None  # the log of one rank is cut off
+
+
+def test_a_second_set_up_that_hangs_is_found_among_repeats():
+    again = [init(rank, "START", count=2) for rank in range(4)] + [
+        init(rank, "COMPLETE") for rank in range(4)
+    ]
+    assert compare_init(again, LOGS).category == "nccl_init_failure"
+
+
+def began(host, at_s):
+    return seen("[default] Rendezvous'ing worker group", id_="torchrun-starts", host=host, at_s=at_s)
+
+
+NOT_MET = seen(
+    "DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
+    id_="torch-store-clients-missing",
+    at_s=5000.0,
+)
+
+
+def test_workers_that_started_minutes_apart_did_not_meet():
+    found = started_apart([began("n1", 1000.0), began("n2", 1720.0), NOT_MET], LOGS)
+    assert found.category == "rendezvous_timeout"
+    assert hosts(found) == ["n2"]
+    assert "12 min" in found.title.en
+    assert found.first is NOT_MET
+
+
+def test_workers_that_started_together_failed_for_another_reason():
+    assert started_apart([began("n1", 1000.0), began("n2", 1030.0), NOT_MET], LOGS) is None
+    assert started_apart([began("n1", 1000.0), began("n2", 1720.0)], LOGS) is None
+
+
+def test_each_sighting_gets_one_comparison_the_surest_first():
+    epochs = [epoch(rank, 4 if rank == 1 else 3) for rank in range(4)]
+    found = compare([*epochs, *(timeout(rank, 90) for rank in range(4) if rank != 1), port("error", 1)], LOGS)
+    assert [one.category for one in found] == ["nic_down", "uneven_data"]
+
+
+CALLS = st.builds(
+    timeout,
+    st.integers(0, 20),
+    st.integers(0, 5000),
+    st.sampled_from(["ALLREDUCE", "BROADCAST", "ALLTOALL", "SEND", "_ALLGATHER_BASE"]),
+    st.integers(0, 3),
+    at_s=st.none() | st.floats(0, 1e9),
+)
+PLACES = st.builds(
+    standing, st.integers(0, 20), st.integers(0, 5000), st.sampled_from(["0(default_pg)", "7", "8(DP)"])
+)
+
+
+@given(st.lists(CALLS | PLACES | st.builds(listed, st.integers(0, 40)), max_size=12))
+def test_whatever_is_seen_culprits_are_ranks_that_are_known_and_never_all_of_them(sightings):
+    found = compare_collectives(sightings, LOGS)
+    if found is not None:
+        assert found.first in sightings
+        known = {one.writer.rank for one in sightings if one.writer.rank is not None}
+        known |= {int(one.captures["rank"]) for one in sightings if one.signature == "torchrun-table-rank"}
+        assert set(ranks(found)) < set(range(max(known) + 1)) or not found.culprits
