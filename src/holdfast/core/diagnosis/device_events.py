@@ -53,6 +53,9 @@ KINDS_OF: dict[str, Kind] = {
     "nvidia-modeset-error": "after",
     "nvidia-sxid-detail": "after",
     "npu-fault-code": "npu",
+    "npu-driver-event": "npu",
+    "ascend-memcpy-failed": "npu",
+    "ascend-hardware-error": "npu",
 }
 HEADERS = {  # the GPU that a line is about stands in a line above it
     "nvidia-not-responding": frozenset({"nvidia-gpu-header"}),
@@ -126,9 +129,9 @@ def accounts_for(cause: Event, effect: Event, before: bool) -> bool:
     if cause.kind == "after":
         return False
     if effect.kind == "after":
-        return cause.sighting is not effect.sighting
+        return cause.kind != "npu"
     if cause.kind == "bus":
-        return effect.kind != "bus" and (before or not effect.is_lost) or effect.kind == "bus" and before
+        return _bus_accounts_for(effect, before)
     if cause.is_lost:
         return _lost_accounts_for(cause, effect, before)
     if cause.kind == "xid":
@@ -145,6 +148,13 @@ def accounts_for(cause: Event, effect: Event, before: bool) -> bool:
 def is_same_device(one: Event, other: Event) -> bool:
     named = bool(one.device and other.device)
     return named and one.node == other.node and same_device(one.device, other.device)
+
+
+def _bus_accounts_for(effect: Event, before: bool) -> bool:
+    """A failed link takes what is behind it; it does not make a program touch a wrong address."""
+    if effect.kind == "npu" or effect.fact is not None and effect.fact.cause == "app":
+        return False
+    return before or effect.kind != "bus" and not effect.is_lost
 
 
 def _lost_accounts_for(cause: Event, effect: Event, before: bool) -> bool:
@@ -196,9 +206,11 @@ def _event(
         code = captures.get("sxid", "").lstrip("0")
         fact = tables.sxid.get(code)
     elif kind == "npu":
-        code = captures.get("code", "").upper().removeprefix("0X")
+        code = captures.get("code", "").upper()
         fact = tables.npu.get(code)
     device = captures.get("device", "")
+    if kind == "npu":
+        device = f"NPU {device}" if device else ""
     if not device and one.signature in HEADERS:
         device = device_above(one, named[one.signature], HEADER_WITHIN)
     return Event(

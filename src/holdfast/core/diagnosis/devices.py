@@ -178,6 +178,8 @@ def _role(root: Event) -> Role:
         return "symptom"
     if root.kind in ("sxid", "fabric") and not root.is_fatal_word and root.fact is not None:
         return "context" if root.fact.verdicts.get("imbue") == "none" else "cause"
+    if root.kind == "npu" and root.fact is not None and root.fact.severity == "info":
+        return "context"  # codes that the vendor's own platform does not act on
     return "cause"
 
 
