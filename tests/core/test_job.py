@@ -82,6 +82,7 @@ EVENTS: list[ev.AnyEvent] = [
     ev.Tick(at_s=0.0),
     *(_placed(attempt, *nodes) for attempt in (1, 2) for nodes in (("n0", "n1"), ("n3", "n2"), ("n0",), ())),
     *(ev.PlacementFailed(at_s=0.0, attempt=attempt, reason="no node") for attempt in (1, 2, 3)),
+    *(ev.PlacementFailed(at_s=0.0, attempt=attempt, reason="none", hopeless=True) for attempt in (1, 2, 3)),
     ev.AttemptStarted(at_s=0.0, attempt=1),
     ev.AttemptStartFailed(at_s=0.0, attempt=1, worker=0, code=127, reason="not found"),
     ev.RankStarted(at_s=0.0, attempt=1, worker=0, rank=0, pid=40),

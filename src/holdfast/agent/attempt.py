@@ -7,7 +7,7 @@ whether something hangs, by the pure detectors.
 import errno
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -31,6 +31,7 @@ from holdfast.agent.launch import (
     marked,
     sweep,
 )
+from holdfast.agent.log_watch import LogWatch
 from holdfast.agent.memory import MemoryWatch
 from holdfast.core import hang, platform_rule
 from holdfast.core.verdict import ErrorRecord, RankExit
@@ -55,6 +56,7 @@ from holdfast.parsers.steps import StepReader
 
 WORKER = 0  # one machine: the only worker
 SAMPLE_S = 1.0
+SAMPLES_MAX = 2000  # kept for the evidence: four minutes of eight ranks
 STEP_EVENT_S = 1.0
 LEFTOVERS_NAMED_MAX = 5
 NOT_FOUND, NOT_RUNNABLE = 127, 126
@@ -88,6 +90,7 @@ class Attempt:
         emit: Callable[[AnyEvent], None],
         echo: Callable[[Chunk], None],
         learned: hang.Learned | None,
+        logs: LogWatch,
         *,
         from_end: bool = False,
         ranks_return: bool = False,
@@ -95,6 +98,8 @@ class Attempt:
         self.number = number
         self.folder: Path = running.folder
         self.running = running
+        self.logs = logs
+        self.samples: deque[RankSample] = deque(maxlen=SAMPLES_MAX)
         self.ranks: dict[int, Rank] = {}
         self.world_size: int | None = None
         self.exits: list[RankExit] = []
@@ -281,7 +286,17 @@ class Attempt:
                 if step is not None:
                     self.step = step
                     self._first_step = step if self._first_step is None else self._first_step
+                    self.logs.step_seen(at_s)
+        self.scan(chunks, now=finish)
         self._tell_step(at_s)
+
+    def scan(self, chunks: Sequence[Chunk], *, now: bool = False) -> None:
+        """Has signatures look at what was read, and tells which known faults are new."""
+        at_s = self._clock()
+        for sighting in self.logs.look(chunks, at_s, now=now):
+            text = self.logs.told(sighting)
+            if text and not self.stopping:
+                self._emit(FindingNoted(at_s=at_s, finding="log", text=text, attempt=self.number))
 
     def _tell_step(self, at_s: float) -> None:
         if self.step in (None, self._step_told) or self.stopping or at_s - self._step_told_s < STEP_EVENT_S:
@@ -312,6 +327,8 @@ class Attempt:
         if error.pid != self.ranks[rank].pid:
             return
         at_s = self._clock.of_wall(error.time)
+        lines = [line.encode() for line in (error.traceback or f"{error.type}: {error.message}").splitlines()]
+        self.scan([Chunk(f"rank-{rank}.error.json", self._clock(), 0, lines)])
         self.errors[rank] = ErrorRecord(
             rank=rank, worker=WORKER, type=error.type, message=error.message, frame=error.frame, at_s=at_s
         )
@@ -333,6 +350,7 @@ class Attempt:
             return None
         self._sampled_s = at_s
         samples = tuple(self._sample(rank, seen, at_s) for rank, seen in sorted(self.ranks.items()))
+        self.samples += samples
         log_bytes = sum(self._follower.sizes().values())
         self.platform, finding = platform_rule.observe(self.platform, samples, at_s, platform_settings)
         if finding is not None:

@@ -17,9 +17,9 @@ from holdfast import __version__
 from holdfast.core.verdict import Failure
 from holdfast.model.samples import RankSample
 from holdfast.model.verdicts import Verdict
-from holdfast.observe.bundles import Member, excerpt, write_bundle
+from holdfast.observe.bundles import FAILURE, Member, excerpt, write_bundle
 
-FAILURE, VERDICT = "failure.json", "verdict.json"  # the first is read again by `holdfast diagnose`
+VERDICT = "verdict.json"
 FLIGHT_BYTES_MAX = 8 << 20
 TOLD = (
     "HOLDFAST_",

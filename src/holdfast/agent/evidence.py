@@ -7,8 +7,12 @@ that could stop it.
 import time
 from pathlib import Path
 
+from msgspec import Struct
+
 from holdfast.agent.attempt import Attempt
 from holdfast.core.culprits import refine
+from holdfast.core.diagnosis.live import joined, verdict_of
+from holdfast.core.diagnosis.reason import diagnose
 from holdfast.core.verdict import (
     ErrorRecord,
     Failure,
@@ -23,6 +27,7 @@ from holdfast.model.events import VerdictReached
 from holdfast.model.samples import Hang
 from holdfast.model.verdicts import Verdict
 from holdfast.observe import stacks
+from holdfast.observe.code_store import tables_for
 from holdfast.parsers.elastic import failed_lines, failure_table
 from holdfast.parsers.tracebacks import Traceback, tracebacks
 
@@ -44,32 +49,42 @@ def collect_stacks(attempt: Attempt, found: Hang) -> Hang:
     return refine(found, seen) if seen else found
 
 
-def diagnosis(attempt: Attempt, incident: int, at_s: float) -> tuple[VerdictReached, bool]:
-    """The verdict on what is known now, and whether more could still come that changes it."""
+class Told(Struct, frozen=True):
+    """A diagnosis of an attempt. `certain`: nothing that could still come would change it."""
+
+    failure: Failure
+    verdict: Verdict
+    certain: bool
+
+
+def diagnosis(attempt: Attempt) -> Told:
+    """The verdict on what is known now: ends of ranks, their errors, and what signatures saw in their logs."""
     errors = tuple(attempt.errors.values())
     needs_logs = attempt.hang is None and all(is_complaint(error) for error in errors)
-    found, elastic = _from_logs(attempt) if needs_logs else ((), ())
+    logged, elastic = _from_logs(attempt) if needs_logs else ((), ())
     failure = Failure(
         exits=tuple(attempt.exits),
         command_code=attempt.command_code,
         errors=errors,
-        tracebacks=found,
+        tracebacks=logged,
         elastic=elastic,
         oom=_kills(attempt),
         command_error=attempt.start_error,
         hang=attempt.hang,
     )
-    verdict = first_verdict(failure)
-    certain = attempt.command_code is not None or _is_certain(failure, verdict)
-    return _answer(verdict, incident, at_s), certain
+    first = first_verdict(failure)
+    certain = attempt.command_code is not None or _is_certain(failure, first)
+    seen = attempt.logs.search()
+    found = diagnose(seen, attempt.logs.signatures, tables_for({one.category for one in seen.sightings}))
+    return Told(failure, verdict_of(joined(first, found)), certain)
 
 
 def diagnosis_of_no_start(reason: str, incident: int, at_s: float) -> VerdictReached:
     """The verdict on an attempt of which there is nothing but the reason why it could not begin."""
-    return _answer(first_verdict(Failure(command_error=reason)), incident, at_s)
+    return answer(first_verdict(Failure(command_error=reason)), incident, at_s)
 
 
-def _answer(verdict: Verdict, incident: int, at_s: float) -> VerdictReached:
+def answer(verdict: Verdict, incident: int, at_s: float) -> VerdictReached:
     return VerdictReached(
         at_s=at_s,
         incident=incident,
@@ -124,6 +139,7 @@ def _elastic(lines: list[bytes], at_s: float) -> tuple[RankExit, ...]:
 def _record(path: Path, found: Traceback) -> ErrorRecord:
     name = path.name
     rank = int(name[5:-4]) if name.startswith("rank-") and name[5:-4].isdigit() else found.rank
+    rank = found.local_rank if rank is None else rank  # one machine: they are the same
     return ErrorRecord(
         rank=rank,
         type=found.type,

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from holdfast.core.diagnosis.choose import CODE, EXCEPTION
+from holdfast.core.diagnosis.clues import filled
 from holdfast.model.sightings import Search, Sighting, Source
 from holdfast.model.signatures import Signature
 from holdfast.observe.follow import Chunk
@@ -23,6 +25,7 @@ SIGHTINGS_MAX = 2000
 KERNEL_LINES_MAX = 2000
 TAIL_LINES = 40
 TAIL_BYTES = 400
+TEXT_MAX = 200
 WAITING_BYTES_MAX = 4 << 20  # of output that comes before the signatures are there
 SURVIVED_S = 2.0  # steps so long after a fault are no lines that were on their way already
 NEW_MAX = 20  # told of one attempt: a log full of faults is read, not recited
@@ -38,10 +41,16 @@ class Signatures:
     def __init__(self, load: Callable[[], tuple[Signature, ...]], cache: Path | None) -> None:
         self.by_id: Mapping[str, Signature] = {}
         self.why_not = ""
+        self._told = ""
         self._source, self._cache = load, cache
         self._first: Watcher | None = None
         self._ready = threading.Event()
         threading.Thread(target=self._load, name="holdfast-signatures", daemon=True).start()
+
+    def news(self) -> str:
+        """Why they cannot be used, if that was not said yet."""
+        why, self._told = (self.why_not if self.why_not != self._told else ""), self.why_not
+        return f"known failures are not recognised in this run: {why}" if why else ""
 
     def watcher(self) -> Watcher | None:
         """A new one for an attempt; None as long as there can be none."""
@@ -84,6 +93,10 @@ class LogWatch:
         self._unread: list[Chunk] = []
         self._looked_s = float("-inf")
 
+    @property
+    def signatures(self) -> Mapping[str, Signature]:
+        return self._signatures.by_id
+
     def step_seen(self, at_s: float) -> None:
         """Training went on at this time."""
         self._step_s = at_s
@@ -110,6 +123,27 @@ class LogWatch:
             for sighting in watcher.look([chunk]):
                 new += self._keep(sighting, chunk.at_s)
         return new
+
+    def told(self, sighting: Sighting) -> str:
+        """A new fault in a sentence for people; "" where the line is no fault by itself."""
+        signature = self._signatures.by_id[sighting.signature]
+        if signature.id == EXCEPTION or CODE.search(sighting.text) or self._is_known_better(sighting):
+            return ""
+        if signature.role != "cause" or signature.severity not in ("fatal", "error"):
+            return ""
+        names = self._watcher.sources if self._watcher else []
+        title = filled(signature.title.en, sighting.captures)
+        return f"{title} ({names[sighting.source]}: {sighting.text.strip()[:TEXT_MAX]})"
+
+    def _is_known_better(self, sighting: Sighting) -> bool:
+        """Whether another signature knows the same line, and is surer of it."""
+        weight = self._signatures.by_id[sighting.signature].weight
+        same = (
+            self._signatures.by_id[one.signature]
+            for _, one in self._seen.values()
+            if (one.source, one.offset) == (sighting.source, sighting.offset)
+        )
+        return any(other.role == "cause" and other.weight > weight for other in same)
 
     def search(self) -> Search:
         """All that was seen, in the form of a search; the times are the job's own clock's."""

@@ -6,13 +6,20 @@ about a failure, and never waits for the training.
 
 import os
 import shutil
+import socket
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import msgspec
+
 from holdfast.agent.attempt import WORKER, Attempt
+from holdfast.agent.bundle import BundleWriter, Scene
 from holdfast.agent.environment import Given, Names, environment, free_port, is_old_torch
-from holdfast.agent.evidence import collect_stacks, diagnosis, diagnosis_of_no_start
+from holdfast.agent.evidence import Told, answer, collect_stacks, diagnosis, diagnosis_of_no_start
 from holdfast.agent.launch import LaunchSpec, Running, attach, launch
+from holdfast.agent.log_watch import LogWatch, Signatures
+from holdfast.agent.node_log import NodeLog
 from holdfast.agent.standby import GATE, Standby, gated, imports_to_repeat
 from holdfast.core import hang, platform_rule
 from holdfast.model.events import (
@@ -20,6 +27,7 @@ from holdfast.model.events import (
     AttemptStarted,
     AttemptStartFailed,
     AttemptStopped,
+    DeviceFaulted,
     FindingNoted,
     HangFound,
 )
@@ -28,8 +36,10 @@ from holdfast.model.samples import Hang
 from holdfast.model.settings import RunSettings
 from holdfast.observe.clock import JobClock
 from holdfast.observe.follow import Chunk
+from holdfast.observe.gpus import gpus_of
 from holdfast.parsers.commands import recognise
 
+BUNDLE_WAIT_S = 10.0  # at the end, for evidence that is being written
 SETTLE_S = 1.5  # how long a complaint about a lost peer waits for the peer's own error
 STANDBY_UNSEEN_S = 60.0  # a job whose log names no steps is taken to train after this long
 
@@ -47,6 +57,7 @@ class WorkerAgent:
         echo: Callable[[Chunk], None],
         base_env: Mapping[str, str],
         cwd: str,
+        signatures: Signatures,
     ) -> None:
         self.attempt: Attempt | None = None
         self.standby: Standby | None = None
@@ -58,6 +69,11 @@ class WorkerAgent:
         self._echo = echo
         self._base_env = base_env
         self._cwd = cwd
+        self._node = socket.gethostname()
+        self._signatures = signatures
+        self._node_log = NodeLog()
+        self._bundles = BundleWriter(job_folder / "incidents", self._note_evidence)
+        self._told_to_people: deque[str] = deque()  # by other threads
         self._launcher = recognise(settings.command, base_env)
         program = shutil.which(settings.command[0], path=base_env.get("PATH")) if settings.command else None
         self._old_torch = is_old_torch(program) if program else False
@@ -135,6 +151,7 @@ class WorkerAgent:
             self._emit,
             self._echo,
             self._learned,
+            LogWatch(self._signatures, f"{running.folder.parent.name}/{running.folder.name}"),
             from_end=from_end,
             ranks_return=self._ranks_return,
         )
@@ -224,6 +241,7 @@ class WorkerAgent:
         attempt.read_output()
         attempt.read_errors()
         attempt.note_notes()
+        self._look_at_node(attempt)
         found = attempt.look(self._hang_settings, self._platform_settings)
         if found is not None:
             self._confirm(attempt, found)
@@ -268,10 +286,56 @@ class WorkerAgent:
             return
         if self.attempt is None:
             return
-        answer, certain = diagnosis(self.attempt, order.incident, at_s)
-        if certain or at_s - asked_s > SETTLE_S:
-            self._diagnose = None
-            self._emit(answer)
+        attempt = self.attempt
+        attempt.scan(self._node_log.poll(at_s), now=True)
+        told = diagnosis(attempt)
+        if not told.certain and at_s - asked_s <= SETTLE_S:
+            return
+        self._diagnose = None
+        self._save_evidence(attempt, order.incident, told, at_s)
+        for one in self._node_log.failed_of(told.verdict):
+            self._emit(DeviceFaulted(at_s=at_s, node=self._node, device=one.device, code=one.code))
+        self._emit(answer(told.verdict, order.incident, at_s))
+
+    # Evidence ---------------------------------------------------------------------------------------------
+
+    def _look_at_node(self, attempt: Attempt) -> None:
+        """The kernel's log: known faults are told, and a device of the job's that failed is a fault of its own."""
+        at_s = self._clock()
+        while self._told_to_people:
+            text = self._told_to_people.popleft()
+            self._emit(FindingNoted(at_s=at_s, finding="evidence", text=text, attempt=attempt.number))
+        for text in (self._node_log.news(), self._signatures.news()):
+            if text:
+                self._emit(FindingNoted(at_s=at_s, finding="not-seen", text=text, attempt=attempt.number))
+        chunks = self._node_log.poll(at_s)
+        if not chunks:
+            return
+        attempt.scan(chunks, now=True)
+        opened = gpus_of(rank.pid for rank in attempt.ranks.values() if not rank.gone)
+        if opened and not attempt.stopping:
+            for one in self._node_log.failed(attempt.logs.search(), opened):
+                self._emit(DeviceFaulted(at_s=at_s, node=self._node, device=one.device, code=one.code))
+
+    def _save_evidence(self, attempt: Attempt, incident: int, told: Told, at_s: float) -> None:
+        scene = Scene(
+            incident=incident,
+            attempt=attempt.number,
+            folder=attempt.folder,
+            failure=told.failure,
+            verdict=told.verdict,
+            offsets=attempt.logs.offsets(),
+            kernel=tuple(attempt.logs.kernel_lines),
+            kernel_why_not=self._node_log.why_not,
+            samples=tuple(attempt.samples),
+            settings=msgspec.json.encode(self._settings),
+            env=self._base_env,
+            at_s=at_s,
+        )
+        self._bundles.write(scene)
+
+    def _note_evidence(self, text: str) -> None:
+        self._told_to_people.append(text)
 
     # The standby ------------------------------------------------------------------------------------------
 
@@ -373,6 +437,8 @@ class WorkerAgent:
         return True
 
     def close(self) -> None:
+        self._bundles.wait(BUNDLE_WAIT_S)
+        self._node_log.close()
         if self.attempt is not None:
             self.attempt.running.bye()
             self.attempt.close()

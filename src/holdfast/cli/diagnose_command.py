@@ -5,9 +5,11 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
+import msgspec
 import typer
 from msgspec.structs import replace
 
@@ -16,19 +18,22 @@ from holdfast.cli.diagnosis_report import WIDTH_MAX, Line, report
 from holdfast.cli.languages import Lang, Language, chosen_language, put_plain
 from holdfast.cli.output import put_json, say
 from holdfast.cli.settings import SettingsRefused, cache_dir, site_signatures
+from holdfast.core.diagnosis.live import joined
 from holdfast.core.diagnosis.missing import NOTHING_READ, is_empty, not_found
 from holdfast.core.diagnosis.reason import diagnose as reasoned
-from holdfast.model.code_facts import CodeKind, CodeTables
+from holdfast.core.verdict import Failure, first_verdict
 from holdfast.model.diagnoses import Diagnosis
 from holdfast.model.sightings import Search
 from holdfast.model.signatures import Signature
-from holdfast.observe.code_store import package_tables
+from holdfast.observe.bundles import FAILURE, read_member
+from holdfast.observe.code_store import tables_for
 from holdfast.observe.scan import search
 from holdfast.observe.signature_store import all_signatures
 from holdfast.observe.surroundings import with_surroundings
 from holdfast.parsers.signature_files import SignatureError
 
 REFUSED = 2
+BUNDLE = ".tar.zst"
 STDIN = "-"
 _STYLES = {"strong": "\x1b[1m", "error": "\x1b[1;31m", "quiet": "\x1b[2m"}
 
@@ -78,7 +83,10 @@ def answered(found: Search, signatures: Mapping[str, Signature], places: Sequenc
     """The diagnosis, with the lines around the first error and what was not given."""
     if is_empty(found):
         return NOTHING_READ
-    answer = reasoned(found, signatures, _tables(found))
+    live = _failures(places)
+    answer = reasoned(found, signatures, tables_for({one.category for one in found.sightings}))
+    for failure in live[:1]:
+        answer = joined(first_verdict(failure), answer)
     first = answer.first_error
     return replace(
         answer,
@@ -87,13 +95,16 @@ def answered(found: Search, signatures: Mapping[str, Signature], places: Sequenc
     )
 
 
-def _tables(found: Search) -> CodeTables:
-    """Only those whose codes were seen: reading all of them takes longer than a small folder of logs."""
-    categories = {one.category for one in found.sightings}
-    kinds: list[CodeKind] = ["xid"] if any(name.startswith("xid_") for name in categories) else []
-    kinds += ["sxid"] if categories & {"sxid", "fabric_manager"} else []
-    kinds += ["npu"] if any(name.startswith("npu_") for name in categories) else []
-    return package_tables(kinds)
+def _failures(places: Sequence[Path]) -> list[Failure]:
+    """What evidence bundles know of the ends of ranks: no log has that."""
+    read = (
+        read_member(place, FAILURE) for place in places if place.name.endswith(BUNDLE) and place.is_file()
+    )
+    found = []
+    for content in read:
+        with suppress(msgspec.MsgspecError):
+            found += [msgspec.json.decode(content, type=Failure)] if content else []
+    return found
 
 
 def _places(paths: Sequence[str]) -> tuple[list[Path], BinaryIO | None]:

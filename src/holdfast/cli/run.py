@@ -19,9 +19,11 @@ from types import FrameType
 import msgspec
 
 from holdfast import __version__
+from holdfast.agent.log_watch import Signatures
 from holdfast.agent.worker import WorkerAgent
 from holdfast.cli.console import Console
 from holdfast.cli.plain_log import PlainLog
+from holdfast.cli.settings import SettingsRefused, cache_dir, site_signatures
 from holdfast.controller.loop import Controller, decisions, replay
 from holdfast.core.decision import Decision
 from holdfast.engines.local import LocalEngine
@@ -42,9 +44,12 @@ from holdfast.model.orders import (
     TellPeople,
 )
 from holdfast.model.settings import RunSettings
+from holdfast.model.signatures import Signature
 from holdfast.model.state import Ended, Running, State
 from holdfast.observe.clock import JobClock
+from holdfast.observe.signature_store import all_signatures
 from holdfast.parsers.commands import recognise
+from holdfast.parsers.signature_files import SignatureError
 
 ENVIRONMENT = "environment"  # beside the journal, while a detached job lives
 LOOK_S = 0.1
@@ -76,6 +81,18 @@ class OneMachine:
                 self.ended = order
 
 
+def _signatures(env: Mapping[str, str]) -> Signatures:
+    cache = cache_dir(env)
+
+    def load() -> tuple[Signature, ...]:
+        try:
+            return all_signatures(site_signatures(None, env), cache)
+        except SettingsRefused as error:
+            raise SignatureError(str(error)) from error
+
+    return Signatures(load, cache)
+
+
 class Supervisor:
     """The wheel. One thread; nothing in it waits longer than `LOOK_S`."""
 
@@ -94,7 +111,7 @@ class Supervisor:
         emit = self.controller.handle
         self._machine.engine = LocalEngine(socket.gethostname(), self.clock, emit)
         self._machine.agent = WorkerAgent(
-            settings, job.name, job.path, self.clock, emit, console.echo, env, cwd
+            settings, job.name, job.path, self.clock, emit, console.echo, env, cwd, _signatures(env)
         )
         self._selector = selectors.DefaultSelector()
         self._watched: set[int] = set()

@@ -91,7 +91,7 @@ def decide(state: State, event: AnyEvent, policy: Policy) -> Decision:  # noqa: 
         case WorkersPlaced():
             return _on_placed(state, event)
         case PlacementFailed():
-            return _on_no_place(state, event.attempt, event.reason, event.at_s, policy)
+            return _on_placement_failed(state, event, policy)
         case DeviceFaulted():
             return _on_device(state, event, policy)
         case DeviceHealed():
@@ -426,6 +426,15 @@ def _on_placed(state: State, event: WorkersPlaced) -> Decision:
         for index, worker in enumerate(job.workers)
     )
     return recovery.advance(replace(job, workers=workers), event.at_s)
+
+
+def _on_placement_failed(state: State, event: PlacementFailed, policy: Policy) -> Decision:
+    if not event.hopeless or not isinstance(state.phase, Placing | Waiting):
+        return _on_no_place(state, event.attempt, event.reason, event.at_s, policy)
+    if state.job.incident is None:
+        ending = Ended(outcome="failed", code=1, reason=event.reason)
+        return recovery.finish(state.job, event.at_s, ending)
+    return recovery.act(ladder.fail(state.job, event.reason), state.phase, event.at_s, policy)
 
 
 def _on_no_place(state: State, attempt: int, reason: str, at_s: float, policy: Policy) -> Decision:

@@ -1,7 +1,7 @@
 """The engine of one machine: the only node there is, and whether it may be used.
 
 "Reschedule" here means a new worker with a fresh working environment and fresh counters; isolating the
-only node means that there is none until a person releases it. Processes are the agent's matter.
+only node means that there is none, and the job fails. Processes are the agent's matter.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class LocalEngine:
         match order:
             case PlaceWorkers() if self._node in order.without_nodes:
                 reason = f"{self._node} is the only node of this machine, and it is isolated or lost"
-                self._emit(PlacementFailed(at_s=at_s, attempt=order.attempt, reason=reason))
+                self._emit(PlacementFailed(at_s=at_s, attempt=order.attempt, reason=reason, hopeless=True))
             case PlaceWorkers():
                 placed = tuple(Placed(worker, self._node) for worker in order.workers)
                 self._emit(WorkersPlaced(at_s=at_s, attempt=order.attempt, placed=placed))

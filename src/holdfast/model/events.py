@@ -39,10 +39,11 @@ class WorkersPlaced(Event, frozen=True, tag="workers-placed"):
 
 
 class PlacementFailed(Event, frozen=True, tag="placement-failed"):
-    """No healthy node could be had for some of the workers asked for."""
+    """No healthy node could be had for some of the workers asked for. `hopeless`: and waiting will not bring one."""
 
     attempt: int
     reason: str
+    hopeless: bool = False
 
 
 class AttemptStarted(Event, frozen=True, tag="attempt-started"):

@@ -15,11 +15,14 @@ from msgspec import Struct
 
 from holdfast.parsers.secrets import masked
 
+FAILURE = "failure.json"  # what is known of the ends of ranks; `holdfast diagnose` reads it again
 HEAD_BYTES = 64 << 10
 TAIL_BYTES = 512 << 10
 AROUND_BYTES = 128 << 10  # on each side of a line that matters
 BUNDLE_BYTES_MAX = 64 << 20  # before compression
 LEVEL = 3
+MEMBER_BYTES_MAX = 16 << 20
+FIRST_MEMBERS = 8  # what is read back stands first
 READ_BYTES = 1 << 20
 
 
@@ -60,6 +63,25 @@ def write_bundle(
         new.unlink(missing_ok=True)
         raise
     return left_out
+
+
+def read_member(path: Path, name: str, *, bytes_max: int = MEMBER_BYTES_MAX) -> bytes | None:
+    """One member of a bundle; None where this is no bundle, has no such member, or it is too long to be ours."""
+    try:
+        with (
+            path.open("rb") as file,
+            zstandard.ZstdDecompressor().stream_reader(file) as stream,
+            tarfile.open(fileobj=stream, mode="r|") as archive,
+        ):
+            for number, member in enumerate(archive):
+                if member.name == name and member.isreg() and member.size <= bytes_max:
+                    found = archive.extractfile(member)
+                    return found.read() if found is not None else None
+                if number > FIRST_MEMBERS:
+                    return None
+    except (OSError, tarfile.TarError, zstandard.ZstdError, EOFError):
+        return None
+    return None
 
 
 def excerpt(path: Path, offsets: Iterable[int] = ()) -> bytes:

@@ -42,7 +42,11 @@ CONTROLS_MAX = (
 NULS_MAX = 0.3
 UTF8_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-OWN = re.compile(r"journal\.db(?:-.*)?|.*\.idx")  # Holdfast's journal, and the index by time beside a log
+# Holdfast's own files about a job, in its folder and in evidence: what they say of an error, the logs say too.
+OWN = re.compile(
+    r"journal\.db(?:-.*)?|.*\.idx|rank-\d+\.(?:error|shim)\.json|reaper\.(?:jsonl|sock)|gate(?:\..*)?|imports|preload"
+    r"|(?:failure|verdict|settings|versions|environment)\.json|samples\.jsonl|fault-tolerance\.log"
+)
 UNPACKERS = {b"\x1f\x8b": gunzip, b"BZh": bunzip2, b"\xfd7zXZ\x00": unxz, b"\x28\xb5\x2f\xfd": unzstd}
 ZIP = b"PK\x03\x04"
 CONTROLS = bytes({*range(1, 9), *range(14, 27), *range(28, 32), 127})

@@ -52,7 +52,7 @@ def verdict_of(diagnosis: Diagnosis, language: str = "en") -> Verdict:
             text=fact.text,
             says=_text(fact.says, language),
             file=fact.file,
-            line=fact.line,
+            line=fact.line or None,  # live, lines are not counted
             at_s=fact.at_s,
             signature=fact.signature,
         )
