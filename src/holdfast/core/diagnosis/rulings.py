@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping
 
+from holdfast.core.diagnosis import training
 from holdfast.core.diagnosis.clues import Ruling
+from holdfast.core.diagnosis.communication import compare
+from holdfast.core.diagnosis.comparisons import Comparison
 from holdfast.core.diagnosis.devices import judge
 from holdfast.core.diagnosis.judgements import Judgement
 from holdfast.model.code_facts import CodeTables
@@ -24,11 +27,27 @@ DECIDERS = {
 
 
 def all_rulings(search: Search, signatures: Mapping[str, Signature], tables: CodeTables) -> dict[int, Ruling]:
-    """By id() of the sighting: what holds in place of its signature."""
-    found: dict[int, Ruling] = {}
+    """By id() of the sighting: what holds in place of its signature. Of two rules the one that compared more holds."""
+    found: dict[int, Ruling] = dict(training.rulings(search.sightings))
     for judgement in judge(search.sightings, search.sources, tables):
         _add_judgement(found, judgement, signatures)
+    for comparison in reversed(compare(search.sightings, search.sources)):
+        found[id(comparison.first)] = _of_comparison(comparison)
     return found
+
+
+def _of_comparison(comparison: Comparison) -> Ruling:
+    return Ruling(
+        category=comparison.category,
+        role=comparison.role,
+        severity=comparison.severity,
+        weight=comparison.weight,
+        action=comparison.action,
+        culprits=comparison.culprits,
+        title=comparison.title,
+        explanation=comparison.explanation,
+        advice=comparison.advice,
+    )
 
 
 def _add_judgement(
