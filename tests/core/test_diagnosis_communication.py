@@ -182,6 +182,30 @@ def test_point_to_point_calls_are_not_compared():
     assert compare_collectives([timeout(0, 40, "SEND"), timeout(1, 90, "RECV")], LOGS) is None
 
 
+def test_what_pytorch_compared_itself_goes_first():
+    report = seen(
+        "    [1] finished collective #2, but didn't join collective #3 (count from 1)",
+        id_="torch-desync-not-joined",
+        offset=50,
+    )
+    found = compare_collectives([timeout(0, 2), report], LOGS)
+    assert (found.category, ranks(found)) == ("collective_missing_rank", [1])
+    assert found.first.offset == 0
+    assert found.explained == (report,)
+
+
+def test_a_group_that_most_ranks_wait_in_is_the_group_of_all():
+    waits = [timeout(rank, 90) for rank in range(7)]
+    found = compare_collectives([*waits, *(standing(rank, 90, "9") for rank in range(7)), listed(7)], LOGS)
+    assert (found.category, ranks(found)) == ("collective_missing_rank", [7])
+
+
+def test_a_small_group_does_not_wait_for_ranks_of_other_groups():
+    waits = [timeout(rank, 90) for rank in range(2)]
+    groups = [standing(rank, 90, "9(TENSOR)") for rank in range(2)]
+    assert compare_collectives([*waits, *groups, *(listed(rank) for rank in range(8))], LOGS) is None
+
+
 def fingerprint(rank, peer):
     text = (
         f"RuntimeError: Detected mismatch between collectives on ranks. Rank {rank} is running collective: "

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.diagnosis.comparisons import INIT_ADVICE, INIT_STATE, Comparison, place
 from holdfast.core.diagnosis.missing import spans
@@ -28,6 +29,7 @@ from holdfast.model.verdicts import Culprit
 
 WAITS = frozenset({"torch-watchdog-timeout", "torch-watchdog-timeout-old"})
 STANDINGS = frozenset({"torch-watchdog-status", "torch-watchdog-status-old"})
+REPORTS = frozenset({"torch-desync-not-joined", "torch-desync-never-joined", "torch-flight-missing-ranks"})
 FINGERPRINT = "torch-collective-mismatch"
 LISTED = "torchrun-table-rank"
 EPOCH = "training-epoch"
@@ -55,6 +57,7 @@ GUID = re.compile(r"PG GUID (\d+(?:\([^)]*\))?)")
 GROUP_NUMBER = re.compile(r"(\d+(?: ?\([^)]*\))?)")
 GROUP_IN_TEXT = re.compile(r"\[PG (?:ID )?([^\]]*?) ?Rank \d+\]")
 RANK_IN_TEXT = re.compile(r"Rank (\d{1,7})\] ")
+NUMBER = re.compile(r"\d{1,7}")
 WHOLE = re.compile(r"default_pg|^0\b|undefined")  # the group of all ranks
 COPIES_BY_MEMCPY = "NCCL_P2P_USE_CUDA_MEMCPY"
 
@@ -106,13 +109,16 @@ def compare_collectives(sightings: Sequence[Sighting], sources: Sequence[Source]
         parted = _parted(group)
         if parted is not None:
             return parted
+    reported = _reported(waits, sightings)
+    if reported is not None:
+        return reported
     known = _known_ranks(sightings, sources)
     waiting = {wait.rank for wait in waits}
     silent = known - waiting
     if len(by_group) > 1:
         return _across_groups(waits, silent)
     wait = _first(waits)
-    whole = not wait.group or bool(WHOLE.search(wait.group))
+    whole = not wait.group or bool(WHOLE.search(wait.group)) or len(waiting) * 2 > len(known)
     few_silent = len(silent) * UNPRINTED <= len(known)
     early = 0 <= wait.seq <= EARLY_SEQ
     if early and (few_silent or len(silent) > len(waiting)):
@@ -315,6 +321,17 @@ def _parted(group: Sequence[Wait]) -> Comparison | None:
         advice=PARTED_ADVICE,
         seen=tuple(wait.sighting for wait in group),
     )
+
+
+def _reported(waits: Sequence[Wait], sightings: Iterable[Sighting]) -> Comparison | None:
+    """PyTorch compared the ranks itself (desync report, flight records) and names who did not come."""
+    told = [one for one in sightings if one.signature in REPORTS]
+    absent = {int(number) for one in told for number in NUMBER.findall(one.captures["ranks"])}
+    absent -= {wait.rank for wait in waits}
+    if not absent:
+        return None
+    found = _missing(waits, absent, weight=0.92)
+    return replace(found, seen=(*found.seen, *told), explained=tuple(told))
 
 
 def _across_groups(waits: Sequence[Wait], silent: set[int]) -> Comparison | None:

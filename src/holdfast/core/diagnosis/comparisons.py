@@ -23,7 +23,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     """What the lines say together. `first`: the sighting that it is said of, in place of its signature.
 
     `role`, `severity`, `weight`, `action`: as of a signature. `culprits`: who stands apart; empty where that cannot
-    be told. `seen`: the lines that were compared, `first` among them.
+    be told. `seen`: the lines that were compared, `first` among them. `explained`: lines that only report what is
+    said here, and are no causes of their own.
     """
 
     category: str
@@ -37,6 +38,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     explanation: Words
     advice: Words
     seen: tuple[Sighting, ...] = ()
+    explained: tuple[Sighting, ...] = ()
 
 
 def host_of(one: Sighting, sources: Sequence[Source]) -> str | None:
