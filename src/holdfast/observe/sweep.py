@@ -19,6 +19,7 @@ from holdfast.parsers.line_heads import labels_are_nodes, writer_of, writer_of_n
 
 LINE_BYTES_MAX = 16 << 10  # of a longer line, what is around the match: patterns may take the square of it
 TEXT_MAX = 4000
+COUNTED_BYTES = 64 << 10  # whose lines are counted at once
 TRACEBACK_START = "python-traceback-start"
 EXCEPTION = "python-exception"
 EXCEPTION_CATEGORY = "python_exception"
@@ -99,7 +100,7 @@ class Sweep:
     """Takes the blocks of one log in their order.
 
     `lines_before`: the first block; None: not known, and no lines are counted. `counts_lines`: the log cannot be read
-    again, so its lines are counted as they pass; otherwise only those of the first block are.
+    again, so its lines are counted as they pass; otherwise only the first few are, for that takes time.
     """
 
     def __init__(
@@ -260,6 +261,8 @@ class Sweep:
         if self._lines_before is None:
             return 0
         base = self._block.offset
+        if not self._counts_lines and offset - base > COUNTED_BYTES:
+            return 0
         at, lines = self._counted_to if self._counted_to[0] <= offset else (base, 0)
         lines += self._block.raw.count(b"\n", at - base, offset - base)
         self._counted_to = (offset, lines)
@@ -318,7 +321,9 @@ def made(entry: Entry, source: int, knowledge: Knowledge) -> Sighting:
     else:
         known = knowledge.signatures[entry.number]
         signature = known.id
-        category = FIELD.sub(lambda match: entry.captures.get(match[1], ""), known.category)
+        category = known.category
+        if "{" in category:
+            category = FIELD.sub(lambda match: entry.captures.get(match[1], ""), category)
     return Sighting(
         signature=signature,
         category=category,
