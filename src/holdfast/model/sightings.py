@@ -31,6 +31,7 @@ class Source(Struct, frozen=True, kw_only=True):
     "logs.tar.gz/worker-0/rank-1.log". `writer`: what the file's name tells. Offsets are bytes of the text.
 
     `last_step_offset`: where the last line of training progress begins; None: none in the part that was looked at.
+    `is_finished`: that line named the last step of all ("10/10").
     `tail`: its last lines, without prefixes' colours, at most 40.
     """
 
@@ -38,6 +39,7 @@ class Source(Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
     writer: Writer = NOBODY
     last_step_offset: int | None = None
+    is_finished: bool = False
     tail: tuple[str, ...] = ()
 
 

@@ -108,6 +108,15 @@ def last_step(block: Block, end: int) -> int | None:
     return None if doubtful is None or True in latest else block.offset_of(doubtful)
 
 
+def names_last_step(block: Block, end: int) -> bool:
+    """Whether the last line of progress not far before `end` is that of the last step of all."""
+    for _, line in islice(_step_like_lines(block, end), STEP_LINES_MAX):
+        step = step_on(line)
+        if step is not None and step.form.trust >= STEP_TRUST:
+            return step.total is not None and step.number == step.total > 1
+    return False
+
+
 def _goes_on(earlier: Sighting, later: Sighting) -> bool:
     return (earlier.form, earlier.total) == (later.form, later.total) and earlier.number < later.number
 

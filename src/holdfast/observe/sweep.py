@@ -14,7 +14,7 @@ from holdfast.model.sightings import Sighting, Source, Writer
 from holdfast.model.signatures import Signature
 from holdfast.observe.automaton import Candidate, Engine
 from holdfast.observe.blocks import Block
-from holdfast.observe.excerpts import Exceptional, exceptions, following, last_step, tail
+from holdfast.observe.excerpts import Exceptional, exceptions, following, last_step, names_last_step, tail
 from holdfast.parsers.line_heads import labels_are_nodes, writer_of, writer_of_name
 
 LINE_BYTES_MAX = 16 << 10  # of a longer line, what is around the match: patterns may take the square of it
@@ -168,6 +168,7 @@ class Sweep:
             size_bytes=block.offset + block.raw_size,
             writer=self._writer,
             last_step_offset=step if step is not None else self._last_step,
+            is_finished=names_last_step(block, block.size),
             tail=lines,
         )
         return source, sorted(entries, key=lambda entry: (entry.offset, entry.number))

@@ -32,13 +32,19 @@ def culprits(choice: Choice, clues: Sequence[Clue], search: Search) -> tuple[Cul
         found = [one for clue in same for one in _captured(clue)]
     found = found or [_of_line(clue, search, alone) for clue in same]
     if root.signature.rank_from == "none":
-        found = [one for one in found if one.rank is not None]
+        told = _as_launchers_tell(clues, alone)
+        found = [one for one in found if one.rank is not None] or (told if len(told) == 1 else [])
     elif all(one.rank is None for one in found):
         found = _as_launchers_tell(clues, alone) + found
-    if not found and root.signature.id in OF_THE_SERVER:
+    if root.signature.id in OF_THE_SERVER and all(one.rank is None for one in found):
         found = [Culprit(rank=0)]
-    host = _only_host(clues, search)
-    return _distinct(replace(one, host=host) if host and not one.host else one for one in found)
+    host, by_rank = _only_host(clues, search), _hosts_of_ranks(clues)
+    return _distinct(
+        one
+        if one.host
+        else replace(one, host=host or (by_rank.get(one.rank) if one.rank is not None else None))
+        for one in found
+    )
 
 
 def _of_line(clue: Clue, search: Search, alone: bool) -> Culprit:
@@ -91,10 +97,26 @@ def _as_launchers_tell(clues: Sequence[Clue], alone: bool) -> list[Culprit]:
         if clue.role != "symptom" or clue.survived:
             continue
         rank = _number(captures.get("rank"))
-        rank = _number(captures.get("local_rank")) if rank is None and alone else rank
+        if rank is None and clue.signature.area == "scheduler":
+            rank = clue.writer.rank
+        if rank is None and alone:
+            rank = _number(captures.get("local_rank") or captures.get("index"))
         if rank is not None:
-            return [Culprit(rank=rank, host=captures.get("host"))]
+            return [Culprit(rank=rank, host=captures.get("host") or clue.writer.host)]
     return []
+
+
+def _hosts_of_ranks(clues: Sequence[Clue]) -> dict[int, str]:
+    """Where a line names both: a scheduler's "g11: task 28", NCCL's own head."""
+    found: dict[int, str] = {}
+    for clue in clues:
+        rank = (
+            clue.writer.rank if clue.writer.rank is not None else _number(clue.sighting.captures.get("rank"))
+        )
+        host = clue.sighting.captures.get("host") or clue.writer.host
+        if rank is not None and host:
+            found.setdefault(rank, host)
+    return found
 
 
 def _torchrun_table(clues: Sequence[Clue]) -> Culprit | None:

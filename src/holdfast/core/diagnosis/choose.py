@@ -12,7 +12,7 @@ from functools import reduce
 from msgspec import Struct
 
 from holdfast.core.diagnosis.clues import Clue, is_before
-from holdfast.core.diagnosis.edges import explainers
+from holdfast.core.diagnosis.edges import ends_from_outside, explainers
 
 NEAR_BYTES = (
     256 << 10
@@ -20,6 +20,7 @@ NEAR_BYTES = (
 SURE = 0.75  # a signature of at least this weight is not doubted for a vague one before it
 VAGUE = 0.6
 LIKELY = 0.5
+BARE = 0.5  # of a symptom that says no more than that something ended
 # Lines that launchers print once, when they begin.
 RUN_STARTS = frozenset({"omp-threads-notice", "deepspeed-launch-command"})
 CODE = re.compile(r"(?:^|[\]):>|]) ?\s{4,}(?:raise|return|assert|except|with|if|elif|for|while)\b")
@@ -39,19 +40,22 @@ class Choice(Struct, frozen=True, eq=False):
     witnesses: tuple[Clue, ...] = ()
 
 
-def choose(clues: Sequence[Clue]) -> Choice:
-    """The first cause among all clues of a job."""
+def choose(clues: Sequence[Clue], *, is_finished: bool = False) -> Choice:
+    """The first cause among all clues of a job. `is_finished`: its log names the last step of all."""
     clues = one_for_each_line(of_last_run([clue for clue in clues if not is_code(clue)]))
     symptoms = [clue for clue in clues if clue.role == "symptom" and clue.category != "none"]
     ends = [clue for clue in symptoms if clue.severity in ("fatal", "error") and not clue.survived]
     deaths = [clue for clue in ends if not _work_was_done_after(clue, clues)]
-    causes = [clue for clue in clues if is_cause(clue)]
+    causes = [clue for clue in clues if is_cause(clue) and not ends_from_outside(clue)]
     alive = [clue for clue in causes if not clue.survived and not _ended_well_after(clue, clues, deaths)]
     pool = alive or [clue for clue in causes if _near_a_death(clue, deaths)]
     if not pool:
-        pool = _warnings(clues, deaths) or deaths
+        told = [clue for clue in clues if is_cause(clue) and ends_from_outside(clue) and not clue.survived]
+        pool = _warnings(clues, deaths) or [*told, *deaths]
     if not pool:
         return Choice(root=None, died=bool(ends))
+    if is_finished and all(clue.role == "symptom" and clue.weight <= BARE for clue in pool):
+        return Choice(root=None, died=False)  # whoever ended badly after the last step told nobody of what
     unexplained = [clue for clue in pool if not explainers(clue, pool)] or pool
     root = first_of(without_vague(unexplained))
     rest = [clue for clue in clues if clue is not root and clue.role in ("cause", "symptom")]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from holdfast.core.diagnosis.clues import Clue, is_before, is_much_later
 
 ANY_CAUSE = "*"
+OUTSIDE = ("process", "scheduler")
 
 
 def names(edge: str, clue: Clue) -> bool:
@@ -35,7 +36,7 @@ def explains(cause: Clue, effect: Clue) -> bool:
 
 def ends_from_outside(clue: Clue) -> bool:
     """Whoever is told to stop may stumble while stopping: only what came before can be why it was told."""
-    return clue.role == "cause" and ANY_CAUSE in clue.signature.explained_by
+    return clue.class_ in OUTSIDE and clue.role == "cause" and ANY_CAUSE in clue.signature.explained_by
 
 
 def explainers(effect: Clue, among: Sequence[Clue]) -> list[Clue]:

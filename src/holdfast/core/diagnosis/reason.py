@@ -42,7 +42,7 @@ def diagnose(
     """tables: what is known of devices' codes."""
     rulings = all_rulings(search, signatures, tables)
     known = clues(search, signatures, rulings)
-    choice = choose(known)
+    choice = choose(known, is_finished=any(source.is_finished for source in search.sources))
     if choice.root is None:
         return _unknown(search) if choice.died else _none()
     return _explained(choice.root, choice, known, search)
