@@ -154,7 +154,7 @@ def rg_patterns(place: Path) -> tuple[int, int]:
             "(?:", signature.pattern
         )  # rg joins the patterns: a name may be there only once
         if LOOKAROUND.search(pattern) or not rg_takes(pattern):
-            pattern = "(?-u:" + ESCAPED.sub(r"\1", loosened(pattern).decode("ascii")) + ")"
+            pattern = "(?-u:" + ESCAPED.sub(r"\1", loosened(pattern).expression.decode("ascii")) + ")"
             foreign += 1
         lines.append(pattern)
     place.write_text("\n".join(lines) + "\n")

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import msgspec
-from msgspec import Struct
 
 from holdfast.model.signatures import Signature
 from holdfast.observe import byte_patterns
-from holdfast.observe.byte_patterns import TooLoose, Words, loosened, words
+from holdfast.observe.byte_patterns import Loose, TooLoose, loosened
 from holdfast.parsers.signature_files import SignatureError
 
 try:
@@ -36,6 +35,8 @@ Candidate: TypeAlias = tuple[
 MAGIC = b"holdfast automaton 1\n"
 DIGEST_BYTES = 32
 CACHE_FILES_MAX = 10
+DIGITS_ARE_ZERO = bytes.maketrans(b"123456789", b"000000000")
+ZEROS = re.compile(rb"0{2,}")
 CPU_FLAGS = re.compile(rb"^(?:flags|Features)\s*:(.*)$", re.MULTILINE)
 
 
@@ -49,18 +50,15 @@ class Engine(Protocol):
         ...
 
 
-class Loose(Struct, frozen=True):
-    """What is made of a signature's pattern."""
-
-    expression: bytes
-    needed: Words
-
-
 class PlainEngine:
-    """Python's `re`, one pattern after the other; each only on lines that hold one of its words."""
+    """Python's `re`, one pattern after the other; each only on lines that hold one of its words.
+
+    Most lines of a log are alike but for their numbers. Words are looked for in one of each kind first.
+    """
 
     def __init__(self, patterns: Sequence[Loose]) -> None:
         self._patterns = patterns
+        self._kinds_of_words = [tuple(map(_without_numbers, loose.any_of)) for loose in patterns]
         self._compiled: dict[int, re.Pattern[bytes]] = {}
 
     def fork(self) -> "PlainEngine":
@@ -69,12 +67,15 @@ class PlainEngine:
     def candidates(self, text: Text, size: int) -> list[Candidate]:
         found: list[Candidate] = []
         text = bytes(text[:size])
-        small_letters = text.lower()
+        kinds = b"\n".join(set(_without_numbers(text).split(b"\n")))
+        small_text, small_kinds = text.lower(), kinds.lower()
         for number, loose in enumerate(self._patterns):
-            where = small_letters if loose.needed.caseless else text
-            for start, stop in _lines_with(loose.needed, where):
-                matches = self._pattern(number).finditer(text, start, stop)
-                found += [(number, match.end()) for match in matches]
+            where, kinds_here = (small_text, small_kinds) if loose.caseless else (text, kinds)
+            kinds_of_words = self._kinds_of_words[number]
+            if not kinds_of_words or any(word in kinds_here for word in kinds_of_words):
+                for start, stop in _lines_with(loose.any_of, where):
+                    matches = self._pattern(number).finditer(text, start, stop)
+                    found += [(number, match.end()) for match in matches]
         found.sort(key=_by_offset)
         return found
 
@@ -128,16 +129,20 @@ def _loose(signatures: Sequence[Signature], place: Path | None) -> list[Loose]:
     if kept is not None:
         with suppress(msgspec.DecodeError):
             return msgspec.msgpack.decode(kept, type=list[Loose])
-    made = [Loose(_loosened(one), words(one.pattern)) for one in signatures]
+    made = [_loosened(one) for one in signatures]
     _keep(place, msgspec.msgpack.encode(made))
     return made
 
 
-def _lines_with(needed: Words, text: bytes) -> Iterator[tuple[int, int]]:
+def _without_numbers(text: bytes) -> bytes:
+    return ZEROS.sub(b"0", text.translate(DIGITS_ARE_ZERO))
+
+
+def _lines_with(any_of: Sequence[bytes], text: bytes) -> Iterator[tuple[int, int]]:
     """The lines that hold one of the words; all at once where none is known. A line may come several times."""
-    if not needed.any_of:
+    if not any_of:
         yield 0, len(text)
-    for word in needed.any_of:
+    for word in any_of:
         at = text.find(word)
         while at >= 0:
             stop = text.find(b"\n", at)
@@ -150,7 +155,7 @@ def _by_offset(candidate: Candidate) -> int:
     return candidate[1]
 
 
-def _loosened(signature: Signature) -> bytes:
+def _loosened(signature: Signature) -> Loose:
     try:
         return loosened(signature.pattern)
     except (TooLoose, re.error) as error:
@@ -158,7 +163,7 @@ def _loosened(signature: Signature) -> bytes:
 
 
 def _compiled(signatures: Sequence[Signature]) -> "hyperscan.Database":
-    expressions = [_loosened(signature) for signature in signatures]
+    expressions = [_loosened(signature).expression for signature in signatures]
     count = len(expressions)
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
     try:

@@ -14,6 +14,7 @@ source: the parse tree of CPython's Lib/re/_parser.py, which says more than the 
 """
 
 import re
+from collections.abc import Iterator
 from itertools import takewhile
 from re import _constants as ops  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
@@ -61,35 +62,38 @@ class TooLoose(ValueError):
     """Nothing is left of a pattern that a line must hold."""
 
 
-def loosened(pattern: str) -> bytes:
-    """raises: re.error, for what is no pattern; TooLoose, for one that the empty line matches"""
-    tree = parser.parse(pattern, re.ASCII)
-    nodes = _trimmed(_flat(tree))
-    if not _least(nodes):
-        nodes = _flat(tree)
-    if not _least(nodes):
-        nodes = _looked_for(tree)
-    if not _least(nodes):
-        raise TooLoose(f"{pattern!r} holds nothing that a line must have")
-    text = _whole(nodes)
-    return b"(?i:" + text + b")" if tree.state.flags & re.IGNORECASE else text
+class Loose(Struct, frozen=True):
+    """What is made of a pattern. `expression`: the loosened pattern.
 
+    `any_of`: one of these stands in every match; where there are none, nothing is known. `caseless`: they are small
+    letters, whatever the text has.
+    """
 
-class Words(Struct, frozen=True):
-    """One of these stands in every match; where there are none, nothing is known. `caseless`: all are small letters."""
-
+    expression: bytes
     any_of: tuple[bytes, ...]
     caseless: bool
 
 
-def words(pattern: str) -> Words:
-    """What a text must hold for the pattern to match anywhere, so that most patterns need not be tried."""
+def loosened(pattern: str) -> Loose:
+    """raises: re.error, for what is no pattern; TooLoose, for one that the empty line matches"""
     tree = parser.parse(pattern, re.ASCII)
+    nodes = _flat(tree)
     caseless = bool(tree.state.flags & re.IGNORECASE)
-    found = {word.encode("utf-8", "surrogatepass") for word in _any_of(_flat(tree))}
+    words = {word.encode("utf-8", "surrogatepass") for word in _any_of(nodes)}
     if caseless:
-        found = {word.lower() for word in found}  # of bytes: only ASCII has small letters, as for the engines
-    return Words(tuple(sorted(found)), caseless)
+        words = {word.lower() for word in words}  # of bytes: only ASCII has small letters, as for the engines
+    chosen = next((some for some in _choices(tree, nodes) if _least(some)), None)
+    if chosen is None:
+        raise TooLoose(f"{pattern!r} holds nothing that a line must have")
+    text = _whole(chosen)
+    return Loose(b"(?i:" + text + b")" if caseless else text, tuple(sorted(words)), caseless)
+
+
+def _choices(tree: Any, nodes: list[Node]) -> Iterator[list[Node]]:
+    """The best first; one that may match nothing at all is of no use."""
+    yield _trimmed(nodes)
+    yield nodes
+    yield _looked_for(tree)
 
 
 def _any_of(nodes: list[Node]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from holdfast.observe.streams import Unreadable
 from holdfast.observe.sweep import Caps, Entry, Knowledge, Sweep, made
 
 THREADS_MAX = 4
-SMALL_BYTES = 2 << 20  # so much text is searched sooner by `re` than signatures are compiled
+SMALL_BYTES = 256 << 10  # so much text is searched sooner by `re` than signatures are compiled
 COUNTED_BYTES = 64 << 20  # whose lines are counted; more of a large tree
 COUNTED_PART = 16
 LAST_S = 1e12  # later than any stamp
