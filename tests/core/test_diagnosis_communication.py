@@ -14,6 +14,8 @@ from holdfast.core.diagnosis.communication import (
 from holdfast.core.diagnosis.network_paths import (
     compare_gdr,
     compare_init,
+    compare_settings,
+    compare_versions,
     flapping_port,
     local_interface,
     started_apart,
@@ -289,6 +291,34 @@ def test_a_bridge_of_containers_leads_to_no_other_node():
 def test_one_node_alone_may_use_loopback():
     assert local_interface([interface("n1", "lo")], LOGS) is None
     assert local_interface([interface("n1", "eth0"), interface("n2", "bond0")], LOGS) is None
+
+
+def setting(host, name, value):
+    text = f"{host}:1:2 [0] NCCL INFO {name} set by environment to {value}."
+    return seen(text, id_="nccl-setting", host=host)
+
+
+def test_settings_that_must_agree_and_do_not():
+    told = [
+        setting("n1", "NCCL_PROTO", "Simple"),
+        setting("n2", "NCCL_PROTO", "LL"),
+        setting("n3", "NCCL_PROTO", "Simple"),
+    ]
+    found = compare_settings(told, LOGS)
+    assert (found.category, hosts(found)) == ("nccl_config_error", ["n2"])
+    assert "n2=LL" in found.title.en
+    assert compare_settings([told[0], told[2]], LOGS) is None
+    own = [setting("n1", "NCCL_IB_HCA", "mlx5_0"), setting("n2", "NCCL_IB_HCA", "mlx5_1")]
+    assert compare_settings(own, LOGS) is None
+
+
+def test_versions_of_nccl_are_compared_between_nodes_only():
+    def version(host, number):
+        return seen(f"NCCL version {number}+cuda12.4", id_="nccl-version", host=host)
+
+    found = compare_versions([version("n1", "2.21.5"), version("n2", "2.18.1")], LOGS)
+    assert found.category == "version_mismatch"
+    assert compare_versions([version("n1", "2.21.5"), version("n1", "2.18.1")], LOGS) is None
 
 
 def port(event, offset):

@@ -14,11 +14,13 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.diagnosis.comparisons import INIT_ADVICE, INIT_STATE, Comparison, place
+from holdfast.core.diagnosis.comparisons import INIT_ADVICE, INIT_STATE, Comparison, first_of, place
 from holdfast.core.diagnosis.missing import spans
 from holdfast.core.diagnosis.network_paths import (
     compare_gdr,
     compare_init,
+    compare_settings,
+    compare_versions,
     flapping_port,
     local_interface,
     started_apart,
@@ -34,6 +36,7 @@ FINGERPRINT = "torch-collective-mismatch"
 LISTED = "torchrun-table-rank"
 EPOCH = "training-epoch"
 SETTING = "nccl-setting"
+ACS = "nccl-acs"
 
 # All ranks of the group give the same sizes; scatters, all-to-all and point-to-point calls rightly differ.
 UNIFORM = frozenset(
@@ -88,6 +91,8 @@ def compare(sightings: Sequence[Sighting], sources: Sequence[Source]) -> tuple[C
         flapping_port,
         compare_gdr,
         local_interface,
+        compare_settings,
+        compare_versions,
         compare_init,
         started_apart,
     )
@@ -211,6 +216,12 @@ PARTED_ADVICE = Words(
     zh="查找此调用之前按 rank 或数据分支的代码:rank 0 条件、批次数不等、可选 loss、被吞掉的异常。"
     "TORCH_DISTRIBUTED_DEBUG=DETAIL 会指出首个不一致的调用;flight record(TORCH_NCCL_TRACE_BUFFER_SIZE=2000)"
     "给出其堆栈。",
+)
+P2P_ADVICE = Words(
+    en=f"Unset {COPIES_BY_MEMCPY}; turn ACS off (lspci -vvv | grep ACSCtl) and set iommu=pt; NCCL_P2P_DISABLE=1 "
+    "shows whether it is the direct copies.",
+    zh=f"取消设置 {COPIES_BY_MEMCPY};关闭 ACS(lspci -vvv | grep ACSCtl)并设置 iommu=pt;"
+    "NCCL_P2P_DISABLE=1 可确认是否为直接拷贝的问题。",
 )
 MISSING_ADVICE = Words(
     en="Look at what they did last: the ends of their logs, py-spy stacks, the state of their node. A slow data "
@@ -383,33 +394,40 @@ def _missing(waits: Sequence[Wait], silent: set[int], *, weight: float) -> Compa
 def _stuck_at_start(waits: Sequence[Wait], sightings: Iterable[Sighting], *, all_there: bool) -> Comparison:
     """The first collectives hang: nobody trained yet, so the way between the GPUs is what was never tried."""
     first = _first(waits)
-    by_memcpy = any(
-        one.signature == SETTING
-        and one.captures.get("name") == COPIES_BY_MEMCPY
-        and one.captures.get("value") == "1"
-        for one in sightings
-    )
+    path = _doubtful_path(sightings)
     there_en = "All ranks joined it, and it never ended" if all_there else "It never ended"
     there_zh = "所有 rank 均已加入,但始终未完成" if all_there else "始终未完成"
     return Comparison(
-        category="p2p_failure" if by_memcpy else "nccl_init_failure",
+        category="p2p_failure" if path else "nccl_init_failure",
         first=first.sighting,
-        weight=0.75 if by_memcpy else 0.7 if all_there else 0.5,
+        weight=0.75 if path else 0.7 if all_there else 0.5,
         title=Words(
             en=f"{first.op} #{first.seq}, among the first of the job, never ended",
             zh=f"作业最初的集合通信 {first.op} #{first.seq} 始终未完成",
         ),
         explanation=Words(
             en=f"{there_en}: data does not get from GPU to GPU"
-            + (f" ({COPIES_BY_MEMCPY}=1 is set)." if by_memcpy else ", or a rank is still busy before it."),
+            + (f" ({path.en})." if path else ", or a rank is still busy before it."),
             zh=f"{there_zh}:数据无法在 GPU 间传输"
-            + (f"(设置了 {COPIES_BY_MEMCPY}=1)。" if by_memcpy else ",或有 rank 仍停在之前的步骤。"),
+            + (f"({path.zh})。" if path else ",或有 rank 仍停在之前的步骤。"),
         ),
-        advice=Words(en=f"Unset {COPIES_BY_MEMCPY}.", zh=f"取消设置 {COPIES_BY_MEMCPY}。")
-        if by_memcpy
-        else INIT_ADVICE,
+        advice=P2P_ADVICE if path else INIT_ADVICE,
         seen=tuple(wait.sighting for wait in waits),
     )
+
+
+def _doubtful_path(sightings: Iterable[Sighting]) -> Words | None:
+    """What makes direct copies between GPUs of a node the first suspect."""
+    for one in sightings:
+        if (
+            one.signature == SETTING
+            and one.captures["name"] == COPIES_BY_MEMCPY
+            and one.captures["value"] == "1"
+        ):
+            return Words(en=f"{COPIES_BY_MEMCPY}=1 is set", zh=f"设置了 {COPIES_BY_MEMCPY}=1")
+        if one.signature == ACS and "ACS" in one.text:
+            return Words(en="ACS is on", zh="ACS 已开启")
+    return None
 
 
 def _nobody_missing(waits: Sequence[Wait]) -> Comparison:
@@ -462,4 +480,6 @@ def _is_minority(ranks: set[int], among: Mapping[int, int]) -> bool:
 
 
 def _first(waits: Iterable[Wait]) -> Wait:
-    return min(waits, key=lambda wait: place(wait.sighting))
+    every = list(waits)
+    first = first_of(wait.sighting for wait in every)
+    return next(wait for wait in every if wait.sighting is first)

@@ -1,6 +1,6 @@
 """What rules say that compare the lines of several ranks or nodes, and what those rules share. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -61,3 +61,11 @@ def who_of(one: Sighting, sources: Sequence[Source]) -> Culprit:
 def place(one: Sighting) -> tuple[float, int, int]:
     """Sorts by time; what has none comes last, in the order of logs and lines."""
     return (one.writer.stamp_s if one.writer.stamp_s is not None else float("inf"), one.source, one.offset)
+
+
+def first_of(sightings: Iterable[Sighting]) -> Sighting:
+    """The earliest: in one log the line that stands first, for the stamps of several ranks in it may be shuffled."""
+    every = list(sightings)
+    if len({one.source for one in every}) == 1:
+        return min(every, key=lambda one: one.offset)
+    return min(every, key=place)

@@ -4,7 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from holdfast.core.diagnosis.comparisons import INIT_ADVICE, INIT_STATE, Comparison, host_of, place, who_of
+from holdfast.core.diagnosis.comparisons import INIT_ADVICE, INIT_STATE, Comparison, first_of, host_of, who_of
 from holdfast.core.diagnosis.missing import spans
 from holdfast.model.sightings import Sighting, Source
 from holdfast.model.signatures import Words
@@ -17,7 +17,30 @@ INTERFACE = "nccl-bootstrap-interface"
 PORT_ERROR = "ib-port-error"
 PORT_ACTIVE = "ib-port-active"
 STARTS = frozenset({"torchrun-starts", "torch-store-joined", INTERFACE, INIT_STATE})
+SETTING = "nccl-setting"
+VERSION = "nccl-version"
 NOT_MET = "rendezvous_timeout"
+# Both ends of a connection or a ring read these: unlike values hang or garble what they do together.
+MUST_AGREE = frozenset(
+    {
+        "NCCL_ALGO",
+        "NCCL_PROTO",
+        "NCCL_NET",
+        "NCCL_NET_PLUGIN",
+        "NCCL_IB_DISABLE",
+        "NCCL_P2P_DISABLE",
+        "NCCL_SHM_DISABLE",
+        "NCCL_NVLS_ENABLE",
+        "NCCL_COLLNET_ENABLE",
+        "NCCL_CUMEM_ENABLE",
+        "NCCL_BUFFSIZE",
+        "NCCL_MIN_NCHANNELS",
+        "NCCL_MAX_NCHANNELS",
+        "NCCL_NTHREADS",
+        "NCCL_CROSS_NIC",
+        "NCCL_SOCKET_FAMILY",
+    }
+)
 APART_S = 60.0  # clocks of nodes differ by less; launchers that start together, too
 LOCAL_INTERFACE = re.compile(r"(?:lo|docker|virbr|veth|br-|cni|podman|lxcbr|tun|cali|flannel)[\w.-]*$")
 
@@ -41,7 +64,7 @@ def compare_gdr(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Com
     one_with, one_without = with_it[0], without[0]
     return Comparison(
         category="gdr_mismatch",
-        first=min((lines[host] for host in without), key=place),
+        first=first_of(lines[host] for host in without),
         role="cause",
         severity="warning",
         weight=0.8,
@@ -78,7 +101,8 @@ def local_interface(sightings: Sequence[Sighting], sources: Sequence[Source]) ->
     }
     if len(chosen) < 2 or not wrong:
         return None
-    host, first = min(wrong.items(), key=lambda item: place(item[1]))
+    first = first_of(wrong.values())
+    host = next(host for host, one in wrong.items() if one is first)
     name, address = first.captures.get("interface", "?"), first.captures.get("address", "?")
     return Comparison(
         category="nccl_wrong_interface",
@@ -105,12 +129,82 @@ def local_interface(sightings: Sequence[Sighting], sources: Sequence[Source]) ->
     )
 
 
+def compare_settings(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Comparison | None:
+    """NCCL's settings that differ between nodes and must not: an image or a file brought them along on some."""
+    values: dict[str, dict[str, Sighting]] = defaultdict(dict)  # name -> host -> first line
+    for one in sightings:
+        host = host_of(one, sources)
+        if one.signature == SETTING and host is not None and one.captures["name"] in MUST_AGREE:
+            values[one.captures["name"]].setdefault(host, one)
+    for name, by_host in sorted(values.items()):
+        told = {host: one.captures["value"] for host, one in by_host.items()}
+        if len(set(told.values())) > 1:
+            odd = _rare(told)
+            listed = ", ".join(f"{host}={value}" for host, value in sorted(told.items())[:4])
+            return Comparison(
+                category="nccl_config_error",
+                first=first_of(by_host[host] for host in odd or by_host),
+                role="cause",
+                severity="warning",
+                weight=0.82,
+                culprits=tuple(Culprit(host=host) for host in sorted(odd)),
+                title=Words(
+                    en=f"{name} differs between nodes: {listed}", zh=f"{name} 在各节点上不一致:{listed}"
+                ),
+                explanation=Words(
+                    en="Both sides of a collective must run it alike; unlike settings hang it or garble the data.",
+                    zh="集合通信的各方设置必须一致,否则会挂起或数据错误。",
+                ),
+                advice=Words(
+                    en=f"Look for {name} in the image, /etc/nccl.conf and the job's environment of each node; set "
+                    "it alike everywhere, or nowhere.",
+                    zh=f"检查各节点镜像、/etc/nccl.conf 与作业环境中的 {name};应处处一致,或都不设置。",
+                ),
+                seen=tuple(by_host.values()),
+            )
+    return None
+
+
+def compare_versions(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Comparison | None:
+    """Nodes that run unlike versions of NCCL."""
+    lines: dict[str, Sighting] = {}
+    versions: dict[str, set[str]] = defaultdict(set)
+    for one in sightings:
+        host = host_of(one, sources)
+        if one.signature == VERSION and host is not None:
+            versions[host].add(one.captures["version"])
+            lines.setdefault(host, one)
+    told = {host: next(iter(found)) for host, found in versions.items() if len(found) == 1}
+    if len(set(told.values())) < 2:
+        return None
+    odd = _rare(told)
+    listed = ", ".join(f"{host}: {version}" for host, version in sorted(told.items())[:4])
+    return Comparison(
+        category="version_mismatch",
+        first=first_of(lines[host] for host in odd or told),
+        role="cause",
+        severity="warning",
+        weight=0.82,
+        culprits=tuple(Culprit(host=host) for host in sorted(odd)),
+        title=Words(en=f"nodes run unlike versions of NCCL: {listed}", zh=f"各节点 NCCL 版本不一致:{listed}"),
+        explanation=Words(
+            en="Ranks of one communicator must run the same version.",
+            zh="同一通信域内所有 rank 的版本必须一致。",
+        ),
+        advice=Words(
+            en="Use one image on all nodes; look for another libnccl.so in LD_LIBRARY_PATH or LD_PRELOAD.",
+            zh="所有节点使用同一镜像;检查 LD_LIBRARY_PATH 与 LD_PRELOAD 中的其他 libnccl.so。",
+        ),
+        seen=tuple(lines.values()),
+    )
+
+
 def flapping_port(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Comparison | None:
     """A port of a network card that went down: and came up again, or not."""
     lost = [one for one in sightings if one.signature == PORT_ERROR]
     if not lost:
         return None
-    first = min(lost, key=place)
+    first = first_of(lost)
     back = [
         one
         for one in sightings
@@ -205,7 +299,7 @@ def started_apart(sightings: Sequence[Sighting], sources: Sequence[Source]) -> C
     minutes = f"{gap_s / 60:.0f}"
     return Comparison(
         category=NOT_MET,
-        first=min(failed, key=place),
+        first=first_of(failed),
         role="cause",
         weight=0.93,
         culprits=tuple(who for _, _, who in late[-8:]),
@@ -237,3 +331,9 @@ def _uses_gdr(one: Sighting) -> bool | None:
     if one.signature == RING_GDR:
         return one.captures["gdr"] == "1"
     return None
+
+
+def _rare(values: dict[str, str]) -> set[str]:
+    """Who does not say what most say; empty where there is no most."""
+    ((usual, count), *_) = Counter(values.values()).most_common()
+    return {who for who, value in values.items() if value != usual} if count * 2 > len(values) else set()
