@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from fcntl import ioctl
 from itertools import pairwise
 
@@ -57,6 +58,11 @@ def signature(pid: int) -> tuple[bytes, bytes]:
     """(start time, where the environment lies): another after an exec, or when the number is reused."""
     fields = stat_fields(pid)
     return (fields[19], fields[47]) if len(fields) > 47 else (b"", b"")
+
+
+def ticks_now() -> int:
+    """The time in the unit of a process's start time: clock ticks since the boot."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 def progress(pid: int) -> tuple[bytes, ...]:

@@ -1,7 +1,7 @@
 """Finds the ranks in the tree by their environment, and learns how each ended. Never signals one.
 
 A rank is the topmost process of its branch that has RANK: what it forks (data loader workers) inherits
-RANK and is not looked at. Launchers and shells can have a RANK from outside (a cluster's operator sets it
+RANK and is not looked at, nor when it outlives the rank and is left to us. Launchers and shells can have a RANK from outside (a cluster's operator sets it
 for the whole container); then the rank is below them.
 """
 
@@ -50,6 +50,7 @@ class Ranks:
         self.failed = False  # one at least did not end with code 0
         self.pids_seen: set[int] = set()
         self._passed: dict[int, _Passed] = {}
+        self._ended: dict[object, int] = {}  # rank: when the last one ended, in clock ticks since the boot
         self._poll = poll
         self._facts = facts
 
@@ -60,10 +61,11 @@ class Ranks:
     def look(self, now_s: float, children: Callable[[int], list[int]]) -> None:
         """Goes down from this process to the topmost ranks."""
         seen: set[int] = set()
-        todo: list[tuple[int, bool]] = [(pid, False) for pid in children(os.getpid())]
+        left_to_us = children(os.getpid())
+        todo: list[tuple[int, bool]] = [(pid, False) for pid in left_to_us]
         while todo:
             pid, inherits = todo.pop()
-            if pid in seen:
+            if pid in seen or (self.any_yet and pid in left_to_us and self._outlived_its_rank(pid)):
                 continue
             seen.add(pid)
             if pid not in self.living and not self._is_new_rank(pid, now_s, inherits):
@@ -92,6 +94,7 @@ class Ranks:
             del self.by_pidfd[rank.pidfd]
             os.close(rank.pidfd)
         self.failed = self.failed or code != 0
+        self._ended[rank.named["rank"]] = proc.ticks_now()
         self._facts.add("rank-exited", pid=pid, rank=rank.named["rank"], code=code)
 
     def _is_new_rank(self, pid: int, now_s: float, inherits: bool) -> bool:
@@ -113,6 +116,18 @@ class Ranks:
         if inherits and named["local_rank"] is None and now_s - passed.since_s < SETTLE_S:
             return False
         return self._found(pid, signature, named)
+
+    def _outlived_its_rank(self, pid: int) -> bool:
+        """Who was left to us, has the RANK of one that ended, and ran beside it, was started by it."""
+        if pid in self.living:
+            return False
+        started = proc.signature(pid)[0]
+        named = _named(proc.environment(pid)) if started else None
+        if named is None:
+            return False
+        # One that has just died may still be among the living: its end was not read yet.
+        is_taken = any(rank.named["rank"] == named["rank"] for rank in self.living.values())
+        return is_taken or int(started) <= self._ended.get(named["rank"], -1)
 
     def _found(self, pid: int, signature: tuple[bytes, bytes], named: dict[str, object]) -> bool:
         pidfd: int | None = None
