@@ -87,9 +87,9 @@ def test_the_announcement_for_another_gpu_decides_nothing(of):
         ("Recover IMEX domain", "fix_env"),
     ],
 )
-def test_an_announcement_alone_is_a_symptom_with_its_action(of, name, action):
+def test_an_announcement_alone_gives_its_action(of, name, action):
     (judgement,) = of(xid(154, f"GPU recovery action changed from 0x0 (None) to 0x4 ({name})"))
-    assert (judgement.role, judgement.action) == ("symptom", action)
+    assert (judgement.role, judgement.action) == ("cause", action)
 
 
 def test_a_row_remap_that_waits_wants_a_reset_though_the_table_says_none(of):
@@ -319,3 +319,34 @@ def test_a_few_corrected_errors_in_a_long_log_are_context(of):
     assert causes(of(noise + error.format(3000, 0))) == []
     many = "".join(error.format(3000 + n, 0) for n in range(20))
     assert [one.category for one in causes(of(noise + many))] == ["mce_edac"]
+
+
+def test_the_words_fit_the_code_the_device_and_the_action(of):
+    (judgement,) = of(xid(79, "GPU has fallen off the bus."))
+    assert judgement.title.en == "Xid 79 on GPU 0000:1b:00: GPU is no longer reachable over PCIe"
+    assert "reboot" in judgement.advice.en
+    assert "重启" in judgement.advice.zh
+    (unknown,) = of(xid(199, "new"))
+    assert unknown.title is None
+
+
+@pytest.mark.parametrize(
+    ("line", "device", "action"),
+    [
+        ("device 3 fault code: 0x80E01801 raised", "", "restart"),
+        (
+            "[ERROR] RUNTIME(1,t):2031-09-23 [task.cc:1]PrintErrorInfo:E30008Memory async copy failed, device_id=2, x",
+            "NPU 2",
+            "",
+        ),
+    ],
+)
+def test_npu_faults_name_the_npu(of, line, device, action):
+    (judgement,) = of(line + "\n")
+    assert judgement.devices == ((device,) if device else ())
+    assert judgement.action == action
+
+
+def test_npu_codes_that_need_nothing_are_context(of):
+    (judgement,) = of("npu-exporter: device 1 fault code: 0x80818201\n")
+    assert (judgement.role, judgement.fact.mnemonic) == ("context", "NotHandle")

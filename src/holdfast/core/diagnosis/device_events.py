@@ -96,6 +96,8 @@ class Event(Struct, frozen=True, kw_only=True, eq=False):
             return 1
         if self.kind in ("sxid", "fabric"):
             return 3 if self.is_fatal_word else 1
+        if self.kind == "after":
+            return 1 if self.code == "45" else 2
         if self.fact is not None:
             return GRAVITY[self.fact.severity]
         return 3 if self.kind in ("bus", "lost") else 2

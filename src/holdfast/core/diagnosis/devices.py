@@ -24,6 +24,7 @@ from holdfast.core.diagnosis.device_events import (
     events,
     is_same_device,
 )
+from holdfast.core.diagnosis.device_words import advice_of, title_of
 from holdfast.core.diagnosis.host_events import judge_hosts
 from holdfast.core.diagnosis.judgements import (
     Judgement,
@@ -66,7 +67,7 @@ def judge(
     seen = events(sightings, sources, tables)
     flags = _flags(sightings)
     found = [judgement for episode in episodes(seen) for judgement in _of_episode(episode, seen, flags)]
-    found = _exonerated(_one_each(found), seen)
+    found = [_worded(judgement) for judgement in _exonerated(_one_each(found), seen)]
     taken = {id(one) for judgement in found for one in (judgement.first, *judgement.explained)}
     found += [judgement for judgement in judge_hosts(sightings, sources) if id(judgement.first) not in taken]
     return tuple(sorted(found, key=lambda judgement: (judgement.first.source, judgement.first.offset)))
@@ -174,8 +175,13 @@ def _judgement(
 
 
 def _role(root: Event) -> Role:
-    if root.kind == "after":
-        return "symptom"
+    if (
+        root.sighting.signature == "nvidia-sxid-detail"
+        or root.code == "154"
+        and root.sub
+        and root.sub.is_harmless
+    ):
+        return "context"
     if root.kind in ("sxid", "fabric") and not root.is_fatal_word and root.fact is not None:
         return "context" if root.fact.verdicts.get("imbue") == "none" else "cause"
     if root.kind == "npu" and root.fact is not None and root.fact.severity == "info":
@@ -301,6 +307,15 @@ def _exonerated(found: Sequence[Judgement], seen: Sequence[Event]) -> list[Judge
         else judgement
         for judgement in found
     ]
+
+
+def _worded(judgement: Judgement) -> Judgement:
+    device = judgement.devices[0] if judgement.devices else ""
+    return replace(
+        judgement,
+        title=title_of(judgement.fact, device),
+        advice=advice_of(judgement.fact, judgement.action, device),
+    )
 
 
 def _is_of_many(judgement: Judgement, seen: Sequence[Event]) -> bool:

@@ -29,6 +29,7 @@ class Judgement(Struct, frozen=True, kw_only=True, eq=False):
     `decided_by`: "recovery action", "state flags", "sub-code", "repetition", "exoneration", "table", "signature",
     "recovered". `why`: that source's reason, in a sentence. `disagree`: "NVIDIA: reset_gpu", one for each source
     that names another action. `fact`: what the table of codes knows. `confidence`: that the category is right.
+    `title`, `advice`: in place of the signature's; None where those of the signature are to be used.
     """
 
     first: Sighting
@@ -44,6 +45,8 @@ class Judgement(Struct, frozen=True, kw_only=True, eq=False):
     explained: tuple[Sighting, ...] = ()
     fact: CodeFact | None = None
     confidence: float = 0.9
+    title: Words | None = None
+    advice: Words | None = None
 
 
 def where_of(sighting: Sighting) -> tuple[bool, float] | None:

@@ -1,0 +1,158 @@
+"""Host logs from end to end: what kernel, scheduler and tool lines are held to mean, and healthy ones that scare."""
+
+import pytest
+
+from holdfast.core.diagnosis.reason import diagnose
+from holdfast.observe.code_store import package_tables
+from holdfast.observe.scan import search
+from holdfast.observe.signature_store import package_signatures
+
+SIGNATURES = package_signatures()
+BY_ID = {signature.id: signature for signature in SIGNATURES}
+TABLES = package_tables()
+
+
+@pytest.fixture
+def diagnosis(tmp_path):
+    def of(text):
+        (tmp_path / "log.txt").write_text(text)
+        return diagnose(search([tmp_path], SIGNATURES), BY_ID, TABLES)
+
+    return of
+
+
+CASES = {
+    "carrier-comes-and-goes": (
+        "Mar 17 06:18:01 n4 systemd-networkd[98]: ib2: Lost carrier\nMar 17 06:18:09 n4 systemd-networkd[98]: ib2: Gained carrier\n",
+        "nic_link_flap",
+    ),
+    "infiniband-port-down": ("Mar 14 05:03:41 n9 kernel: mlx5_core 0000:4b:00.0 mlx5_2: Port: 1 Link DOWN\n", "nic_down"),
+    "firmware-of-card-stops": (
+        "mlx5_core 0000:4b:00.0: poll_health:801:(pid 0): device's health compromised - reached miss count\n",
+        "nic_down",
+    ),
+    "pods-preempted": ("  Normal  Preempted  9s  default-scheduler  Preempted by pod 0d3b on node w-7\n", "pod_preempted"),
+    "pod-evicted": ("Reason:   Evicted\nMessage:  The node was low on resource: memory.\n", "pod_evicted"),
+    "evicted-then-not-placed": (
+        "Warning  FailedScheduling  9s  default-scheduler  0/4 nodes are available: 4 node(s) had untolerated taint\n"
+        "9s  Warning  Evicted  pod/a-1  Evict batch pod due to memory pressure\n",
+        "pod_evicted",
+    ),
+    "node-not-ready": ("w-01   NotReady   <none>   10d   v1.30.2\n", "node_not_ready"),
+    "gang-not-whole": ("3/4 tasks in gang unschedulable: pod group is not ready, 1 Pending, 4 minAvailable\n", "failed_scheduling"),
+    "container-over-limit": ("      Reason:       OOMKilled\n      Exit Code:    137\n", "cgroup_oom"),
+    "slurm-out-of-memory": ("slurmstepd: error: Detected 3 oom_kill events in StepId=9.0. Some of the step tasks have been OOM Killed.\n", "slurm_oom"),
+    "slurm-lost-a-node": (
+        "srun: error: Node failure on n12\nslurmstepd: error: *** STEP 8.0 ON n11 CANCELLED AT 2031-01-02T03:04:05 DUE TO NODE FAILURE,"
+        " SEE SLURMCTLD LOG FOR DETAILS ***\nsrun: error: n11: tasks 0-7: Terminated\n",
+        "slurm_node_fail",
+    ),
+    "slurm-time-is-up": ("slurmctld: Time limit exhausted for JobId=4242\n", "slurm_time_limit"),
+    "slurm-prolog": ("slurmd: error: [job 77] prolog failed status=1:0\n", "slurm_prolog"),
+    "slurm-refuses": ("sbatch: error: Batch job submission failed: Invalid partition name specified\n", "slurm_config"),
+    "somebody-cancelled": ("slurmstepd: error: *** JOB 34 ON n7 CANCELLED AT 2031-01-02T03:04:05 ***\n", "terminated"),
+    "link-then-gpu": (
+        "[9.1] pcieport 0000:15:01.0: DPC: containment event, status:0x1f01 source:0x0000\n"
+        "[9.4] NVRM: Xid (PCI:0000:16:00): 79, pid=0, GPU has fallen off the bus.\n",
+        "pcie_aer",
+    ),
+    "gpu-without-firmware": ("kernel: [ 5.2] NVRM: GPU 0000:0a:00.0: RmInitAdapter failed! (0x24:0x72:1568)\n", "gpu_missing"),
+    "gpu-lost-in-tool": ("Unable to determine the device handle for GPU 0000:5A:00.0: GPU is lost.\n", "gpu_missing"),
+    "driver-and-library": ("Failed to initialize NVML: Driver/library version mismatch\n", "driver_mismatch"),
+    "xid-45-alone": ("NVRM: Xid (PCI:0000:16:00): 45, pid=18, name=python3, Ch 00000001\n", "xid_45"),
+    "disk-goes": (
+        "nvme nvme4: I/O tag 7 (1007) opcode 0x2 (I/O Cmd) QID 3 timeout, reset controller\n"
+        "nvme nvme4: Disabling device after reset failure: -19\nXFS (nvme4n1): metadata I/O error in \"x\" at daddr 0x10 len 8 error 5\n",
+        "storage_io",
+    ),
+    "storage-stalls-tasks": (
+        "[100.5] nfs: server nas7 not responding, still trying\n[250.1] INFO: task python3:88 blocked for more than 120 seconds.\n",
+        "nfs_lustre_stall",
+    ),
+    "bad-dimm-looks-like-shm": ("Memory failure: 0x77: Sending SIGBUS to python3:42 due to hardware memory corruption\n", "mce_edac"),
+    "machine-check-panics": (
+        "mce: [Hardware Error]: CPU 7: Machine Check Exception: 5 Bank 4: be00000000010134\nKernel panic - not syncing: Fatal machine check\n",
+        "mce_edac",
+    ),
+    "cpu-stuck": ("watchdog: BUG: soft lockup - CPU#7 stuck for 41s! [pt_data_pin:77]\n", "soft_lockup"),
+    "kernel-bug": ("kernel: BUG: kernel NULL pointer dereference, address: 0000000000000018\n", "kernel_bug"),
+    "ras-of-bluegene": ("- 11178 2031.06.03 R02-M1 2031-06-03 R02-M1-N0-C:J12-U11 RAS KERNEL FATAL data TLB error interrupt\n", "kernel_fault"),
+    "hot-gpu": ("        HW Slowdown        : Active\n            HW Thermal Slowdown       : Active\n", "thermal_throttle"),
+    "narrow-link": ("5d:00.0 3D controller: NVIDIA GA100 (rev a1)\n\t\tLnkSta:\tSpeed 16GT/s, Width x8 (downgraded)\n", "pcie_link_downgrade"),
+    "fabric-manager-stops": ("[ERROR] detected number of NVSwitches don't match with any supported system topology, aborting fabric manager\n", "fabric_manager"),
+    "notify-wait": ("EI0002: The wait execution of the Notify register times out. Reason: remote rank [5]\n", "npu_hccl"),
+    "heartbeat": ("[INFO] HCCL(9,python) [heartbeat.cc:536][3][HCCL_TRACE]rank [10.1.0.9/2]: rank [10.1.0.7/5] status[LOST] by rank [10.1.0.7/6]\n", "npu_heartbeat"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_host_log_has_its_category(diagnosis, name):
+    text, category = CASES[name]
+    assert diagnosis(text).category == category
+
+
+HEALTHY = {
+    "boot": """\
+[    0.000000] Command line: BOOT_IMAGE=/vmlinuz root=/dev/md0 errors=remount-ro
+[    0.004] ACPI BIOS Error (bug): Could not resolve symbol [\\_SB.PC02], AE_NOT_FOUND (20240827/dswload2-162)
+[    0.005] ACPI Error: Aborting method \\_SB.GPLD due to previous error (AE_NOT_FOUND) (20240827/psparse-529)
+[    0.006] [Firmware Bug]: TSC ADJUST differs within socket(s), fixing all errors
+[    0.008] APIC error on CPU0: 00(40)
+[    0.009] mce: CPU supports 31 MCE banks
+[    0.010] EDAC MC: Ver: 3.0.0
+[    0.120] pci 0000:00:1c.0: BAR 13: failed to assign [io  size 0x1000]
+[    0.130] pci 0000:3a:05.0: bridge window [io  size 0x1000]: failed to assign
+[    0.200] pcieport 0000:00:1c.0: AER: enabled with IRQ 130
+[    0.210] pcieport 0000:00:1c.0: pciehp: Slot #3 AttnBtn- PwrCtrl- MRL- AttnInd- PwrInd- HotPlug+ Surprise+ Interlock-
+[    0.220] pcieport 0000:00:1c.0: DPC: error containment capabilities: Int Msg #0, RPExt+ PoisonedTLP+ SwTrigger+ RP PIO Log 6
+[    0.300] acpi PNP0A08:00: _OSC: platform does not support [SHPCHotplug PME AER LTR DPC]
+[    0.400] ERST: Error Record Serialization Table (ERST) support is initialized.
+[    0.500] ata2: SATA link down (SStatus 0 SControl 300)
+[    0.600] EDAC MC0: Giving out device to module skx_edac controller Skylake Socket#0 IMC#0: DEV 0000:3a:0a.0 (INTERRUPT)
+[    0.700] random: crng init done
+[    1.100] systemd[1]: Failed to look up module alias 'autofs4': Function not implemented
+[    1.200] EXT4-fs (md0): mounted filesystem with ordered data mode. Opts: errors=remount-ro. Quota mode: none.
+[    1.300] XFS (nvme1n1): Ending clean mount
+[    2.100] blk_update_request: I/O error, dev loop7, sector 0 op 0x0:(READ) flags 0x80700 phys_seg 1 prio class 0
+[    3.100] nvidia: loading out-of-tree module taints kernel.
+[    3.200] nvidia: module verification failed: signature and/or required key missing - tainting kernel
+[    3.300] NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  575.57.08
+[    4.100] nvidia-nvswitch0: SXid (PCI:0000:04:00.0): 22013, Non-fatal, Link 12 Minion Link DLREQ interrupt
+[    5.100] mlx5_core 0000:41:00.0: Port module event: module 0, Cable plugged
+[    5.200] mlx5_core 0000:41:00.0: 252.048 Gb/s available PCIe bandwidth (16.0 GT/s PCIe x16 link)
+[    5.300] mlx5_core 0000:41:00.1 eth3: Link down
+[    5.900] mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link INIT
+[    6.100] mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link ACTIVE
+[   16.900] rcu: RCU event tracing is enabled.
+[   17.900] perf: interrupt took too long (2514 > 2500), lowering kernel.perf_event_max_sample_rate to 79500
+""",
+    "a-monitor-that-asks-too-much": (
+        "mlx5_core 0000:4b:00.0: mlx5_cmd_out_err:811:(pid 14): ACCESS_REG(0x805) op_mod(0x1) failed, status bad resource(0x5)\n"
+        * 3
+    ),
+    "idle-gpus": """\
+GPU 00000000:1B:00.0
+    Performance State                     : P8
+    Clocks Event Reasons
+        Idle                              : Active
+        SW Power Cap                      : Not Active
+        HW Slowdown                       : Not Active
+            HW Thermal Slowdown           : Not Active
+            HW Power Brake Slowdown       : Not Active
+    Remapped Rows
+        Pending                           : No
+        Remapping Failure Occurred        : No
+            SRAM Uncorrectable Parity     : 0
+    GPU Recovery Action                   : None
+    Fabric
+        State                             : Completed
+        Status                            : Success
+""",
+    "idle-links": "1b:00.0 3D controller: NVIDIA GH100 (rev a1)\n\t\tLnkSta:\tSpeed 2.5GT/s (downgraded), Width x16\n",
+    "slurm-says-nothing-bad": "slurmctld: Node n3 now responding\nslurmd: launch task StepId=9.0 request from UID:1000\n",
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_node_has_no_cause(diagnosis, name):
+    assert diagnosis(HEALTHY[name]).category == "none"
