@@ -1,0 +1,96 @@
+"""What an incident leaves as evidence."""
+
+import json
+import tarfile
+
+import zstandard
+
+from holdfast.agent.bundle import BundleWriter, Scene
+from holdfast.core.verdict import Failure, RankExit, first_verdict
+from holdfast.model.samples import RankSample
+from holdfast.observe.bundles import FAILURE, read_member
+
+
+def scene(folder, **changed):
+    failure = Failure(exits=(RankExit(rank=1, pid=7, code=-9, at_s=5.0),))
+    usual = {
+        "incident": 3,
+        "attempt": 1,
+        "folder": folder,
+        "failure": failure,
+        "verdict": first_verdict(failure),
+        "offsets": {},
+        "kernel": (b"NVRM: a line",),
+        "kernel_why_not": "",
+        "samples": (RankSample(rank=1, pid=7, at_s=4.0, state="S"),),
+        "settings": b"{}",
+        "env": {"NCCL_DEBUG": "WARN", "HOME": "/home/ada", "NCCL_TOKEN": "hf_abcdefghijklmnopqrstuvwx"},
+        "at_s": 5.0,
+    }
+    return Scene(**{**usual, **changed})
+
+
+def written(tmp_path, **changed):
+    worker = tmp_path / "attempt-001" / "worker-0"
+    worker.mkdir(parents=True)
+    (worker / "rank-1.log").write_text("step 1\npassword=hunter2hunter2\n")
+    (worker / "rank-1.log.idx").write_bytes(b"\0")
+    (worker / "rank-1.stacks").write_text("File train.py\n")
+    said = []
+    writer = BundleWriter(tmp_path / "incidents", said.append)
+    path = writer.write(scene(worker, **changed))
+    writer.wait(30)
+    return path, said
+
+
+def names(path):
+    with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
+            return [member.name for member in archive]
+
+
+def test_all_that_tells_is_in_it(tmp_path):
+    path, said = written(tmp_path)
+    assert path.name == "incident-003.tar.zst"
+    assert said == []
+    assert names(path) == [
+        "verdict.json",
+        "failure.json",
+        "settings.json",
+        "versions.json",
+        "environment.json",
+        "kernel.log",
+        "samples.jsonl",
+        "attempt-001/worker-0/rank-1.stacks",
+        "attempt-001/worker-0/rank-1.log",
+    ]
+
+
+def test_the_ends_of_ranks_are_read_back(tmp_path):
+    path, _ = written(tmp_path)
+    assert json.loads(read_member(path, FAILURE))["exits"][0]["rank"] == 1
+
+
+def test_secrets_and_what_is_nobodys_business_stay_here(tmp_path):
+    path, _ = written(tmp_path)
+    environment = json.loads(read_member(path, "environment.json"))
+    assert "HOME" not in environment
+    assert "abcdefghijklm" not in environment["NCCL_TOKEN"]
+
+
+def test_that_the_kernels_log_was_not_read_is_evidence_too(tmp_path):
+    path, _ = written(tmp_path, kernel=(), kernel_why_not="no right to read it")
+    assert read_member(path, "kernel-not-read.txt") == b"no right to read it\n"
+
+
+def test_a_bundle_that_cannot_be_written_is_told_and_harms_nobody(tmp_path):
+    (tmp_path / "incidents").write_text("in the way")
+    path, said = written(tmp_path)
+    assert "could not be saved" in said[0]
+    assert not path.is_file()
+
+
+def test_what_is_no_bundle_has_no_members(tmp_path):
+    (tmp_path / "x.tar.zst").write_bytes(b"no archive")
+    assert read_member(tmp_path / "x.tar.zst", FAILURE) is None
+    assert read_member(tmp_path / "missing.tar.zst", FAILURE) is None
