@@ -98,7 +98,7 @@ class Run:
 class Place:
     """A state folder and a folder for notes. Every process started here carries `marks`."""
 
-    def __init__(self, path):
+    def __init__(self, path, cache):
         self.path = path
         self.state = path / "state"
         self.marks = {"HOLDFAST_TEST_MARK": uuid.uuid4().hex}
@@ -106,6 +106,7 @@ class Place:
         self.env = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(path),
+            "XDG_CACHE_HOME": str(cache),  # compiled signatures, once for all tests
             "HOLDFAST_STATE_DIR": str(self.state),
             "NOTES": str(path),
             **self.marks,

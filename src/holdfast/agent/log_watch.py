@@ -3,9 +3,11 @@
 Decides nothing. It tells what is new, and keeps what was seen for the diagnosis; what it keeps is bounded.
 """
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -21,6 +23,7 @@ from holdfast.parsers.signature_files import SignatureError
 
 KERNEL = "kernel.log"
 LOOK_S = 0.5
+LOWEST = 19
 SIGHTINGS_MAX = 2000
 KERNEL_LINES_MAX = 2000
 TAIL_LINES = 40
@@ -47,6 +50,11 @@ class Signatures:
         self._ready = threading.Event()
         threading.Thread(target=self._load, name="holdfast-signatures", daemon=True).start()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether they are there, or are known not to come."""
+        return self._ready.is_set()
+
     def news(self) -> str:
         """Why they cannot be used, if that was not said yet."""
         why, self._told = (self.why_not if self.why_not != self._told else ""), self.why_not
@@ -63,6 +71,8 @@ class Signatures:
         return self._ready.wait(timeout_s) and not self.why_not
 
     def _load(self) -> None:
+        with suppress(OSError):  # compiling takes seconds the first time, and the training is starting
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST)
         try:
             found = self._source()
             # Lines that prove a pattern are for tests; a third of the memory goes to them.

@@ -48,8 +48,8 @@ class NodeLog:
         why, self._why_told = (self.why_not if self.why_not != self._why_told else ""), self.why_not
         return why
 
-    def poll(self, at_s: float) -> list[Chunk]:
-        if at_s - self._polled_s < POLL_S:
+    def poll(self, at_s: float, *, now: bool = False) -> list[Chunk]:
+        if not now and at_s - self._polled_s < POLL_S:
             return []
         self._polled_s = at_s
         lines = self._follower.poll()

@@ -40,6 +40,7 @@ from holdfast.observe.gpus import gpus_of
 from holdfast.parsers.commands import recognise
 
 BUNDLE_WAIT_S = 10.0  # at the end, for evidence that is being written
+SIGNATURES_WAIT_S = 2.0  # a job that fails in its first seconds on this machine: they are being compiled
 SETTLE_S = 1.5  # how long a complaint about a lost peer waits for the peer's own error
 STANDBY_UNSEEN_S = 60.0  # a job whose log names no steps is taken to train after this long
 
@@ -287,7 +288,9 @@ class WorkerAgent:
         if self.attempt is None:
             return
         attempt = self.attempt
-        attempt.scan(self._node_log.poll(at_s), now=True)
+        if not self._signatures.is_over and at_s - asked_s <= SIGNATURES_WAIT_S:
+            return
+        attempt.scan(self._node_log.poll(at_s, now=True), now=True)
         told = diagnosis(attempt)
         if not told.certain and at_s - asked_s <= SETTLE_S:
             return
