@@ -45,6 +45,8 @@ def diagnose(
     choice = choose(known, is_finished=any(source.is_finished for source in search.sources))
     if choice.root is None:
         return _unknown(search) if choice.died else _none()
+    if choice.root.category == "unknown":
+        return _unknown(search)
     return _explained(choice.root, choice, known, search)
 
 
