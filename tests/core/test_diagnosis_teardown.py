@@ -18,6 +18,7 @@ KNOWN = {one.id: one for one in (DONE, LIMIT)}
         (1000.0, 1010.0, 5, False),  # it was about to end
         (1000.0, 1300.0, 40, False),  # another trial had begun
         (None, 1300.0, 5, False),
+        (1000.0, 1000.0 + 2 * 3600 + 5, 5, False),  # another time zone, or hours: nobody can tell
         (1000.0, 9e8, 5, False),  # clocks that cannot be compared
     ],
 )

@@ -11,6 +11,8 @@ ENDED_BY_LIMIT = ("time_limit", "slurm_time_limit", "terminated")
 PATIENCE_S = (
     60.0  # so long a healthy job may take to end: it writes its last checkpoint, ranks leave one by one
 )
+# One of the stamps may be of another time zone: then they are half an hour or more apart, and tell nothing.
+ZONES_S = 1740.0
 
 TITLE = Words(
     en="the work was done, but the job did not end until it was ended",
@@ -51,4 +53,4 @@ def _waited(done: Sighting, ended: Sighting, search: Search) -> bool:
     begin_s, end_s = done.writer.stamp_s, ended.writer.stamp_s
     if begin_s is None or end_s is None or not are_comparable(begin_s, end_s):
         return False
-    return end_s - begin_s >= PATIENCE_S
+    return PATIENCE_S <= end_s - begin_s < ZONES_S
