@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from holdfast.model.sightings import Search
 from holdfast.observe import scan
-from holdfast.observe.blocks import AHEAD_BYTES, BLOCK_BYTES
+from holdfast.observe.automaton import engine
+from holdfast.observe.blocks import AHEAD_BYTES, BLOCK_BYTES, blocks, new_buffer
 from holdfast.observe.follow import Chunk
 from holdfast.observe.line_numbers import line_of, lines_of
 from holdfast.observe.log_tree import logs
-from holdfast.observe.sweep import LINE_BYTES_MAX, Caps
+from holdfast.observe.sweep import START_BYTES_MAX, Allowance, Caps, Knowledge, Sweep
 from holdfast.observe.watcher import Watcher
 from observe.knowing import signature
 
@@ -204,9 +205,27 @@ def test_a_very_long_line(search, tmp_path):
     (tmp_path / "log").write_bytes(noise + OOM_LINE.rstrip() + noise + b"\nfinished\n")
     oom, end = search(tmp_path).sightings
     assert "CUDA out of memory" in oom.text
-    assert len(oom.text) <= 2 * LINE_BYTES_MAX
-    assert abs(oom.offset - len(noise)) <= LINE_BYTES_MAX
+    assert len(oom.text) <= 4000
+    assert abs(oom.offset - len(noise)) <= START_BYTES_MAX
     assert end.line == 2
+
+
+def test_what_a_long_line_begins_with(search, tmp_path):
+    """Who wrote it counts; `^` means the true start, and a word is not seen where only a part of it is."""
+    rest = b" " + b"x" * 5000
+    (tmp_path / "log").write_bytes(
+        b"[rank5]: " + rest + b" " + OOM_LINE + b"y" * 9000 + b"finished\n" + b"finished\n"
+    )
+    oom, end = search(tmp_path).sightings
+    assert (oom.writer.rank, oom.offset, oom.line) == (5, 0, 1)
+    assert end.line == 3
+
+
+def test_a_line_on_which_a_pattern_takes_long_holds_nothing_up(search, tmp_path):
+    slow = signature("slow", r"(?:\w+ ?)+ killed \d+ times in a row, never")
+    nasty = b"w" * 28 + b" " + b"w" * 600 + b" killed 12 times in a row\n"
+    (tmp_path / "log").write_bytes(nasty * 3 + OOM_LINE)
+    assert [one.signature for one in search(tmp_path, known=(*ALL, slow)).sightings] == ["oom"]
 
 
 def test_holes_part_lines(search, tmp_path):
@@ -241,6 +260,35 @@ def test_beyond_a_count_only_the_last_line_of_a_block_is_looked_at(search, tmp_p
     assert Caps().lines < note.count <= many
     assert note.last_offset == 15 * (many - 1)
     assert oom.signature == "oom"
+
+
+def test_when_memory_is_used_up_the_first_and_the_last_are_kept(tmp_path):
+    known = Knowledge([NOTE, OOM])
+    allowance = Allowance(10_000)
+    for number in range(3):
+        lines = b"".join(b"NCCL INFO %s\n" % (letters(n) * 200) for n in range(300))
+        oom = b"".join(b"CUDA out of memory. Tried to allocate 1 GiB %s\n" % letters(n) for n in range(300))
+        (tmp_path / f"{number}.log").write_bytes(lines + oom)
+    for log in logs([tmp_path], []):
+        sweep = Sweep(log.name, known, engine([NOTE, OOM], None), Caps(), allowance)
+        for block in blocks(log, new_buffer()):
+            sweep.take(block)
+        source, entries = sweep.finish()
+        notes = [entry for entry in entries if entry.number == 0]
+        ooms = [entry for entry in entries if entry.number == 1]
+        if log.name == "0.log":
+            assert 3 < len(notes) < 20  # until it was used up
+        else:
+            assert [entry.count for entry in notes] == [1, 299, 1]
+            assert all(len(entry.text) <= 400 for entry in entries)
+            assert len(source.tail) == 3
+        assert ooms[0].text.endswith(" g")
+        assert ooms[-1].text.endswith(letters(299).decode())
+        assert [entry.count for entry in ooms] == [1, 299, 1]
+
+
+def letters(number):
+    return bytes(103 + int(digit) for digit in str(number))
 
 
 def test_many_tracebacks(search, tmp_path):

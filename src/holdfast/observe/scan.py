@@ -17,10 +17,12 @@ from holdfast.observe.blocks import blocks, new_buffer
 from holdfast.observe.line_numbers import lines_of
 from holdfast.observe.log_tree import Log, LogFile, find, natural, of_stdin, opened
 from holdfast.observe.streams import Unreadable
-from holdfast.observe.sweep import Caps, Entry, Knowledge, Sweep, made
+from holdfast.observe.sweep import Allowance, Caps, Entry, Knowledge, Sweep, made
 
 THREADS_MAX = 4
 SMALL_BYTES = 256 << 10  # so much text is searched sooner by `re` than signatures are compiled
+MEMORY_BYTES = 64 << 20
+SKIPPED_MAX = 1000
 COUNTED_BYTES = 64 << 20  # whose lines are counted; more of a large tree
 COUNTED_PART = 16
 LAST_S = 1e12  # later than any stamp
@@ -54,7 +56,7 @@ def search(
     return Search(
         sources=tuple(log.source for log in logs),
         sightings=sightings,
-        skipped=(*skipped, *(note for one in found for note in one.skipped)),
+        skipped=_shortened([*skipped, *(note for one in found for note in one.skipped)]),
         bytes_read=sum(log.source.size_bytes for log in logs),
     )
 
@@ -81,6 +83,7 @@ class _Crew:
         self.knowledge = Knowledge(signatures)
         self._engine = first
         self._own = local()
+        self._allowance = Allowance(MEMORY_BYTES)
         self._caps = Caps(
             texts=min(200, max(10, TEXTS_IN_ALL // logs)), lines=min(20_000, max(200, LINES_IN_ALL // logs))
         )
@@ -108,13 +111,23 @@ class _Crew:
         own = self._own
         if not hasattr(own, "engine"):
             own.engine, own.buffer = self._engine.fork(), new_buffer()
-        sweep = Sweep(log.name, self.knowledge, own.engine, self._caps, counts_lines=log.file is None)
+        is_stream = log.file is None
+        sweep = Sweep(
+            log.name, self.knowledge, own.engine, self._caps, self._allowance, counts_lines=is_stream
+        )
         try:
             for block in blocks(log, own.buffer):
                 sweep.take(block)
         except Unreadable as error:
             skipped.append(Skipped(name=log.name, why=str(error)))
         return FoundLog(*sweep.finish(), path if log.file else None)
+
+
+def _shortened(skipped: Sequence[Skipped]) -> tuple[Skipped, ...]:
+    if len(skipped) <= SKIPPED_MAX:
+        return tuple(skipped)
+    more = Skipped(name="...", why=f"{len(skipped) - SKIPPED_MAX} more were not read, or not to their ends")
+    return (*skipped[:SKIPPED_MAX], more)
 
 
 def _count_lines(logs: Sequence[FoundLog], knowledge: Knowledge) -> None:

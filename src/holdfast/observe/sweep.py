@@ -6,7 +6,8 @@ counted, then only followed: its first lines and its last one are always among t
 
 import re
 from collections.abc import Sequence
-from typing import TypeAlias
+from time import thread_time
+from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -17,8 +18,15 @@ from holdfast.observe.blocks import Block
 from holdfast.observe.excerpts import Exceptional, exceptions, following, last_step, names_last_step, tail
 from holdfast.parsers.line_heads import labels_are_nodes, writer_of, writer_of_name
 
-LINE_BYTES_MAX = 16 << 10  # of a longer line, what is around the match: patterns may take the square of it
+LINE_BYTES_MAX = 4 << 10  # on either side of where a match ends: patterns may take the square of a line
+START_BYTES_MAX = 64 << 10  # so far back the start of a line is looked for: there stands who wrote it
+CUT = "… "  # stands for the start of a line that is too long; no pattern may begin in it
+SLOW_BYTES = 512  # from this length on, it is measured what looking at a line takes
+SLOW_S = 1.0  # of CPU, for one signature in one log; beyond it only the last line of each block is looked at
 TEXT_MAX = 4000
+TEXT_SHORT = 400  # where memory is used up
+TAIL_SHORT, TAIL_LINES_FEW = 200, 3
+ENTRY_BYTES = 1000  # of a sighting beside its texts
 COUNTED_BYTES = 64 << 10  # whose lines are counted at once
 TRACEBACK_START = "python-traceback-start"
 EXCEPTION = "python-exception"
@@ -43,6 +51,23 @@ class Caps(Struct, frozen=True, kw_only=True):
     lines: int = 20_000
 
 
+class Allowance:
+    """Memory for what is found, shared by all logs of a search: roughly so many bytes.
+
+    When it is used up, of each signature in each log only the first line and the last are kept, and cut short.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        self._left_bytes = size_bytes
+
+    @property
+    def is_used_up(self) -> bool:
+        return self._left_bytes <= 0
+
+    def take(self, *texts: str) -> None:
+        self._left_bytes -= ENTRY_BYTES + sum(map(len, texts))
+
+
 class Entry(Struct):
     """A sighting being made. `line`: 0 where the lines before it were not counted."""
 
@@ -59,6 +84,14 @@ class Entry(Struct):
     error_type: str = ""
 
 
+class Place(NamedTuple):
+    """A line in the text of a block. `seen_from`: where the part of it begins that is looked at."""
+
+    start: int
+    seen_from: int
+    stop: int
+
+
 class Seen(Struct):
     """One signature in one log, so far.
 
@@ -69,9 +102,10 @@ class Seen(Struct):
     by_key: dict[Key, Entry] = {}
     line_end: int = -1
     looked_at: int = 0
+    slow_s: float = 0.0
     more: Entry | None = None
     last: Entry | None = None
-    waiting: tuple[int, int] | None = None
+    waiting: Place | None = None
     last_stop: int = -1  # in this block: where the line of `last` ends
 
 
@@ -109,6 +143,7 @@ class Sweep:
         knowledge: Knowledge,
         engine: Engine,
         caps: Caps,
+        allowance: Allowance,
         *,
         lines_before: int | None = 0,
         counts_lines: bool = False,
@@ -118,6 +153,7 @@ class Sweep:
         self._knowledge = knowledge
         self._engine = engine
         self._caps = caps
+        self._allowance = allowance
         self._counts_lines = counts_lines
         self._seen: dict[int, Seen] = {}
         self._block = Block(bytearray(), 0, 0, 0, is_last=True)
@@ -162,6 +198,9 @@ class Sweep:
             if entry is not None
         ]
         lines = tail(block)
+        if self._allowance.is_used_up:
+            lines = tuple(line[:TAIL_SHORT] for line in lines[-TAIL_LINES_FEW:])
+        self._allowance.take(*lines)
         self._heed_labels(entries, lines)
         source = Source(
             name=self._name,
@@ -181,7 +220,7 @@ class Sweep:
                 last_kept = end
         for number, seen in self._seen.items():
             if seen.waiting is not None:
-                self._confirm(number, seen, *seen.waiting)
+                self._confirm(number, seen, seen.waiting)
                 seen.waiting = None
         self._read_tracebacks()
         for seen in self._seen.values():
@@ -199,45 +238,57 @@ class Sweep:
             seen = self._seen[number] = Seen()
         if self._text_at + end <= seen.line_end:
             return False  # one more match in the same line
-        start, stop = self._line_around(end)
-        seen.line_end = self._text_at + stop
-        if seen.looked_at >= self._caps.lines:
-            seen.waiting = (start, stop)
+        place = self._line_around(end)
+        seen.line_end = self._text_at + place.stop
+        if seen.looked_at >= self._caps.lines or seen.slow_s > SLOW_S:
+            seen.waiting = place
             return False
-        return self._confirm(number, seen, start, stop)
+        return self._confirm(number, seen, place)
 
-    def _line_around(self, end: int) -> tuple[int, int]:
+    def _line_around(self, end: int) -> Place:
         text = self._block.text
-        nearby = max(0, end - LINE_BYTES_MAX)
+        nearby = max(0, end - START_BYTES_MAX)
         start = text.rfind(b"\n", nearby, end) + 1 or nearby
         limit = min(end + LINE_BYTES_MAX, self._block.end)
         stop = text.find(b"\n", end, limit)
-        return start, limit if stop < 0 else stop
+        return Place(start, max(start, end - LINE_BYTES_MAX), limit if stop < 0 else stop)
 
-    def _confirm(self, number: int, seen: Seen, start: int, stop: int) -> bool:
-        raw = bytes(self._block.text[start:stop])
-        line = raw.decode("utf-8", "replace")
-        match = self._knowledge.pattern(number).search(line)
+    def _confirm(self, number: int, seen: Seen, place: Place) -> bool:
+        """Whether the signature is there, and a text was seen for the first time."""
+        raw = bytes(self._block.text[place.start : place.stop])
+        match = self._match(number, seen, raw, place.seen_from - place.start)
         if match is None:
             return False  # not counted: however often this happens, the next one may be the fault
         seen.looked_at += 1
         if number == self._knowledge.traceback_start:
-            self._traceback_starts.append(start)
-        offset = self._block.offset_of(start)
+            self._traceback_starts.append(place.start)
+        line = match.string.removeprefix(CUT)
+        offset = self._block.offset_of(place.start)
         captures = {name: value for name, value in match.groupdict().items() if value is not None}
         writer = writer_of(raw, self._writer)
         figures = (
             value for name, value in captures.items() if name not in PASSING and FIGURE.fullmatch(value)
         )
         key = (*_who(writer), *figures, NUMBERS.sub("#", line))
-        entry = self._kept(seen, key, Entry(number, offset, 0, line, captures, writer, offset), stop)
+        entry = self._kept(seen, key, Entry(number, offset, 0, line, captures, writer, offset), place.stop)
         self._entries_on.setdefault(offset, []).append(entry)
         return entry.count == 1 and entry is not seen.last
+
+    def _match(self, number: int, seen: Seen, raw: bytes, seen_from: int) -> re.Match[str] | None:
+        pattern = self._knowledge.pattern(number)
+        if len(raw) < SLOW_BYTES:
+            return pattern.search(raw.decode("utf-8", "replace"))
+        line = raw[seen_from:].decode("utf-8", "replace")
+        begun_s = thread_time()
+        match = pattern.search(CUT + line, len(CUT)) if seen_from else pattern.search(line)
+        seen.slow_s += thread_time() - begun_s
+        return match
 
     def _kept(self, seen: Seen, key: Key, entry: Entry, stop: int) -> Entry:
         """The entry that stands for this one: itself, where its text is new."""
         known = seen.by_key.get(key)
-        if known is None and len(seen.by_key) < self._caps.texts:
+        is_room = not seen.by_key or (len(seen.by_key) < self._caps.texts and not self._allowance.is_used_up)
+        if known is None and is_room:
             seen.by_key[key] = entry
         elif known is None and seen.more is None:
             seen.more = entry
@@ -253,10 +304,12 @@ class Sweep:
 
     def _complete(self, entry: Entry, stop: int) -> None:
         """What only a sighting that is kept is worth."""
-        entry.text = entry.text[:TEXT_MAX]
+        is_used_up = self._allowance.is_used_up
+        entry.text = entry.text[: TEXT_SHORT if is_used_up else TEXT_MAX]
         entry.line = self._line_of(entry.offset)
-        if self._knowledge.is_cause(entry.number):
+        if self._knowledge.is_cause(entry.number) and not is_used_up:
             entry.record = following(self._block, stop)
+        self._allowance.take(entry.text, *entry.record)
 
     def _line_of(self, offset: int) -> int:
         if self._lines_before is None:

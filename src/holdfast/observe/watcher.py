@@ -8,8 +8,9 @@ from holdfast.model.signatures import Signature
 from holdfast.observe.automaton import engine
 from holdfast.observe.blocks import of_lines
 from holdfast.observe.follow import Chunk
-from holdfast.observe.sweep import Caps, Knowledge, Sweep, made
+from holdfast.observe.sweep import Allowance, Caps, Knowledge, Sweep, made
 
+MEMORY_BYTES = 8 << 20
 CAPS = Caps(
     texts=100, lines=20
 )  # lines: in one poll; with one or two polls a second, a loud log costs no more
@@ -26,6 +27,7 @@ class Watcher:
 
     def __init__(self, signatures: Sequence[Signature], *, cache: Path | None = None) -> None:
         self.sources: list[str] = []
+        self._allowance = Allowance(MEMORY_BYTES)
         self._knowledge = Knowledge(signatures)
         self._engine = engine(signatures, cache)
         self._sweeps: dict[str, tuple[int, Sweep]] = {}
@@ -43,7 +45,7 @@ class Watcher:
     def _sweep(self, source: str) -> tuple[int, Sweep]:
         known = self._sweeps.get(source)
         if known is None:
-            sweep = Sweep(source, self._knowledge, self._engine, CAPS, lines_before=None)
+            sweep = Sweep(source, self._knowledge, self._engine, CAPS, self._allowance, lines_before=None)
             known = self._sweeps[source] = (len(self.sources), sweep)
             self.sources.append(source)
         return known
