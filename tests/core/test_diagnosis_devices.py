@@ -199,6 +199,7 @@ def test_a_lost_link_is_the_cause_of_a_lost_gpu(of):
         + xid(45, "Ch 00000001", device="0000:16:00", at=101.5)
     )
     assert (first.category, len(first.explained), rest) == ("pcie_aer", 4, [])
+    assert first.devices == ("0000:15:01.0", "0000:16:00")
 
 
 def test_a_lost_gpu_is_the_cause_of_the_switch_ports_behind_it(of):
@@ -345,6 +346,11 @@ def test_npu_faults_name_the_npu(of, line, device, action):
     (judgement,) = of(line + "\n")
     assert judgement.devices == ((device,) if device else ())
     assert judgement.action == action
+
+
+def test_what_only_looks_like_a_code_of_an_npu_is_context(of):
+    (judgement,) = of("a driver said: error code: 0xC0000005\n")
+    assert judgement.role == "context"
 
 
 def test_npu_codes_that_need_nothing_are_context(of):

@@ -41,6 +41,7 @@ KINDS_OF: dict[str, Kind] = {
     "nvidia-smi-gpu-lost": "lost",
     "nvidia-xid": "xid",
     "device-plugin-xid": "xid",
+    "dcgm-exporter-xid": "xid",
     "nvidia-sxid-fatal": "sxid",
     "nvidia-sxid-nonfatal": "sxid",
     "fm-nvswitch-fatal": "fabric",

@@ -29,6 +29,7 @@ from holdfast.core.diagnosis.host_events import judge_hosts
 from holdfast.core.diagnosis.judgements import (
     Judgement,
     device_above,
+    distinct_devices,
     headers,
     same_device,
     seconds_between,
@@ -138,7 +139,7 @@ def _one_each(found: Sequence[Judgement]) -> list[Judgement]:
             made[key] = judgement
         else:
             more = (judgement.first, *judgement.explained)
-            devices = tuple(dict.fromkeys((*known.devices, *judgement.devices)))
+            devices = distinct_devices((*known.devices, *judgement.devices))
             made[key] = replace(known, explained=(*known.explained, *more), devices=devices)
     return list(made.values())
 
@@ -156,12 +157,15 @@ def _judgement(
         for source, action in {**others, **verdicts}.items()
         if decider.action and action != decider.action and source != decider.by
     )
-    devices = tuple(dict.fromkeys(event.device for event in group if event.device))
+    lost = (
+        [event for event in followers if event.is_lost] if root.kind == "bus" else []
+    )  # what a port took with it
+    devices = distinct_devices(event.device for event in (*group, *lost))
     return Judgement(
         first=root.sighting,
         category=root.sighting.category,
         role=_role(root),
-        severity=SEVERITIES[max(event.gravity for event in group)],
+        severity=_severity(group, decider.action),
         action=decider.action,
         devices=devices,
         host=root.node or None,
@@ -174,6 +178,12 @@ def _judgement(
     )
 
 
+def _severity(group: Sequence[Event], action: str) -> Severity:
+    """What asks for an action ended the process, however light the table takes it for the device."""
+    grave = max(event.gravity for event in group)
+    return SEVERITIES[max(grave, 2) if action not in ("", "none") else grave]
+
+
 def _role(root: Event) -> Role:
     if (
         root.sighting.signature == "nvidia-sxid-detail"
@@ -184,8 +194,8 @@ def _role(root: Event) -> Role:
         return "context"
     if root.kind in ("sxid", "fabric") and not root.is_fatal_word and root.fact is not None:
         return "context" if root.fact.verdicts.get("imbue") == "none" else "cause"
-    if root.kind == "npu" and root.fact is not None and root.fact.severity == "info":
-        return "context"  # codes that the vendor's own platform does not act on
+    if root.kind == "npu" and root.code and (root.fact is None or root.fact.severity == "info"):
+        return "context"  # no NPU's code after all, or one that the vendor's own platform does not act on
     return "cause"
 
 

@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -77,6 +77,15 @@ def pci_address(text: str) -> str:
 def same_device(one: str, other: str) -> bool:
     """`0000:91:00` (Xid) and `0000:91:00.0` are the same device."""
     return pci_address(one).lower().split(".")[0] == pci_address(other).lower().split(".")[0]
+
+
+def distinct_devices(named: Iterable[str]) -> tuple[str, ...]:
+    """Each device once, by the first of its names."""
+    found: list[str] = []
+    for name in named:
+        if name and not any(same_device(name, known) for known in found):
+            found.append(name)
+    return tuple(found)
 
 
 def headers(sightings: Sequence[Sighting], signatures: Collection[str]) -> dict[int, list[Sighting]]:
