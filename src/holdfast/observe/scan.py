@@ -28,6 +28,7 @@ COUNTED_PART = 16
 LAST_S = 1e12  # later than any stamp
 TEXTS_IN_ALL = 100_000  # kept of one signature, over all logs
 LINES_IN_ALL = 300_000  # looked at of one signature, over all logs
+TRACEBACKS_IN_ALL = 8000  # stretches read for them
 
 
 def search(
@@ -85,7 +86,9 @@ class _Crew:
         self._own = local()
         self._allowance = Allowance(MEMORY_BYTES)
         self._caps = Caps(
-            texts=min(200, max(10, TEXTS_IN_ALL // logs)), lines=min(20_000, max(200, LINES_IN_ALL // logs))
+            texts=_share(TEXTS_IN_ALL, logs, 10, Caps().texts),
+            lines=_share(LINES_IN_ALL, logs, 200, Caps().lines),
+            tracebacks=_share(TRACEBACKS_IN_ALL, logs, 3, Caps().tracebacks),
         )
 
     def search(self, files: Sequence[LogFile]) -> list[FoundFile]:
@@ -121,6 +124,10 @@ class _Crew:
         except Unreadable as error:
             skipped.append(Skipped(name=log.name, why=str(error)))
         return FoundLog(*sweep.finish(), path if log.file else None)
+
+
+def _share(in_all: int, logs: int, least: int, most: int) -> int:
+    return min(most, max(least, in_all // logs))
 
 
 def _shortened(skipped: Sequence[Skipped]) -> tuple[Skipped, ...]:

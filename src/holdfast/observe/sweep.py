@@ -32,7 +32,6 @@ TRACEBACK_START = "python-traceback-start"
 EXCEPTION = "python-exception"
 EXCEPTION_CATEGORY = "python_exception"
 EXCEPTION_NUMBER = -1  # where others have the number of their signature
-WINDOWS_MAX = 50  # of tracebacks; then only the last one of each block is read
 NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-f]{8,}\b|\d+", re.ASCII)
 FIGURE = re.compile(r"[0-9a-fA-Fx:.,/\[\] -]{1,40}", re.ASCII)
 PASSING = frozenset(
@@ -45,10 +44,14 @@ Key: TypeAlias = tuple[object, ...]
 
 
 class Caps(Struct, frozen=True, kw_only=True):
-    """For one signature in one log: texts that are kept, and lines that match it and are looked at."""
+    """For one signature in one log: texts that are kept, and lines that match it and are looked at.
+
+    `tracebacks`: stretches of a log that are read for them; then only the last one of each block is.
+    """
 
     texts: int = 200
     lines: int = 20_000
+    tracebacks: int = 50
 
 
 class Allowance:
@@ -328,7 +331,7 @@ class Sweep:
         for one in ahead.values():
             self._place(one)
         starts = [at for at in self._traceback_starts if self._text_at + at >= self._traceback_end]
-        if self._windows >= WINDOWS_MAX:
+        if self._windows >= self._caps.tracebacks:
             starts = starts[-1:]
         for start in starts:
             if self._text_at + start < self._traceback_end:
