@@ -31,7 +31,9 @@ def culprits(choice: Choice, clues: Sequence[Clue], search: Search) -> tuple[Cul
     if root.signature.rank_from == "capture":
         found = [one for clue in same for one in _captured(clue)]
     found = found or [_of_line(clue, search, alone) for clue in same]
-    if root.signature.rank_from == "none":
+    if root.signature.rank_from == "none" and root.role == "symptom":
+        found = []  # who complains is not who did it
+    elif root.signature.rank_from == "none":
         told = _as_launchers_tell(clues, alone)
         found = [one for one in found if one.rank is not None] or (told if len(told) == 1 else [])
     elif all(one.rank is None for one in found):

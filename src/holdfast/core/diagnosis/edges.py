@@ -6,6 +6,7 @@ from holdfast.core.diagnosis.clues import Clue, is_before, is_much_later
 
 ANY_CAUSE = "*"
 OUTSIDE = ("process", "scheduler")
+NOT_LATER = (*OUTSIDE, "communication")  # a lost connection or a late rank is followed by errors of all kinds
 
 
 def names(edge: str, clue: Clue) -> bool:
@@ -29,7 +30,7 @@ def explains(cause: Clue, effect: Clue) -> bool:
         return False
     if _declared(effect, cause):
         return is_before(cause, effect) is True
-    if ends_from_outside(effect):
+    if effect.role == "cause" and effect.class_ in NOT_LATER and ANY_CAUSE in effect.signature.explained_by:
         return is_before(cause, effect) is not False
     return True
 

@@ -1,6 +1,6 @@
 """Gathers what the rules that look at more than one line say, sighting by sighting. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from holdfast.core.diagnosis import training
 from holdfast.core.diagnosis.clues import Ruling
@@ -10,7 +10,7 @@ from holdfast.core.diagnosis.devices import judge
 from holdfast.core.diagnosis.judgements import Judgement
 from holdfast.core.diagnosis.teardown import teardown_hangs
 from holdfast.model.code_facts import CodeTables
-from holdfast.model.sightings import Search
+from holdfast.model.sightings import Search, Sighting
 from holdfast.model.signatures import Signature, Words
 from holdfast.model.verdicts import Culprit
 
@@ -33,8 +33,20 @@ def all_rulings(search: Search, signatures: Mapping[str, Signature], tables: Cod
     for judgement in judge(search.sightings, search.sources, tables):
         _add_judgement(found, judgement, signatures)
     for comparison in reversed(compare(search.sightings, search.sources)):
-        found[id(comparison.first)] = _of_comparison(comparison)
+        _add_comparison(found, comparison, signatures)
     return found
+
+
+def _add_comparison(
+    found: dict[int, Ruling], comparison: Comparison, signatures: Mapping[str, Signature]
+) -> None:
+    """Said of the first line, and of the same line of the other ranks; what it explains is context."""
+    ruling = _of_comparison(comparison)
+    for sighting in comparison.seen:
+        if sighting.signature == comparison.first.signature:
+            found[id(sighting)] = ruling
+    found[id(comparison.first)] = ruling
+    _add_context(found, comparison.explained, signatures)
 
 
 def _of_comparison(comparison: Comparison) -> Ruling:
@@ -61,11 +73,19 @@ def _add_judgement(
         weight=judgement.confidence,
         action=judgement.action,
         culprits=_culprits(judgement),
+        title=judgement.title,
         explanation=judgement.fact.meaning if judgement.fact else None,
+        advice=judgement.advice,
         decided_by=_decided_by(judgement),
         disagree=tuple(Words(en=one, zh=one) for one in judgement.disagree),
     )
-    for sighting in judgement.explained:
+    _add_context(found, judgement.explained, signatures)
+
+
+def _add_context(
+    found: dict[int, Ruling], sightings: Iterable[Sighting], signatures: Mapping[str, Signature]
+) -> None:
+    for sighting in sightings:
         signature = signatures.get(sighting.signature)
         if signature is not None:
             found[id(sighting)] = Ruling(
