@@ -1,0 +1,72 @@
+"""Who is named as the culprit, and with what."""
+
+from core.clue_kit import clue, search, signature
+from holdfast.core.diagnosis.blame import culprits
+from holdfast.core.diagnosis.choose import choose
+from holdfast.model.verdicts import Culprit
+
+OOM = signature("oom", "gpu_oom")
+PEER = signature("peer", "nccl_network_error", rank_from="capture")
+PORT = signature("torch-port-bind-failed", "port_in_use")
+WAITS = signature("waits", "collective_timeout", role="symptom", rank_from="none", severity="fatal")
+KILLED = signature("killed", "process_killed", role="symptom", severity="fatal")
+TASK = signature("task", "slurm_task_crash", role="symptom", area="scheduler")
+ROOT_CAUSE = signature("torchrun-root-cause", "unknown", role="context")
+TABLE_RANK = signature("torchrun-table-rank", "unknown", role="context")
+TABLE_HOST = signature("torchrun-table-host", "unknown", role="context")
+
+
+def named(*clues):
+    return culprits(choose(clues), clues, search(*(one.sighting for one in clues)))
+
+
+def test_who_wrote_the_line_and_others_with_the_same_error():
+    assert named(clue(OOM, offset=1, rank=3), clue(OOM, offset=9, rank=5)) == (
+        Culprit(rank=3),
+        Culprit(rank=5),
+    )
+
+
+def test_whom_the_line_blames():
+    blamed = clue(PEER, rank=0, captures={"peer": "gpu-17"})
+    assert named(blamed) == (Culprit(host="gpu-17"),)
+
+
+def test_the_root_cause_of_torchruns_table_not_its_other_failures():
+    assert named(
+        clue(OOM, offset=1),
+        clue(TABLE_HOST, offset=10, captures={"host": "a"}),
+        clue(TABLE_RANK, offset=11, captures={"rank": "1"}),
+        clue(ROOT_CAUSE, offset=20),
+        clue(TABLE_HOST, offset=21, captures={"host": "b"}),
+        clue(TABLE_RANK, offset=22, captures={"rank": "6"}),
+    )[0] == Culprit(rank=6, host="b")
+
+
+def test_whom_a_launcher_saw_fail_where_the_line_names_nobody():
+    assert named(clue(OOM, offset=1), clue(KILLED, offset=9, captures={"local_rank": "2"})) == (
+        Culprit(rank=2),
+    )
+
+
+def test_a_scheduler_knows_the_host_of_a_rank():
+    task = clue(TASK, offset=9, rank=28, host="g11")
+    assert named(clue(OOM, offset=1, rank=28), task) == (Culprit(rank=28, host="g11"),)
+
+
+def test_who_only_waits_is_nobodys_culprit():
+    assert named(clue(WAITS, rank=3)) == ()
+
+
+def test_the_socket_of_the_rendezvous_is_rank_0s():
+    assert named(clue(PORT)) == (Culprit(rank=0),)
+
+
+def test_the_only_host_there_is():
+    assert named(clue(OOM, offset=1, rank=3), clue(KILLED, offset=5, host="node-a"))[0] == Culprit(
+        rank=3, host="node-a"
+    )
+
+
+def test_nothing_wrong_is_nobodys_fault():
+    assert named() == ()

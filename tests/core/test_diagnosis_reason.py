@@ -1,0 +1,79 @@
+"""The whole reasoning over sightings: what is said in the end."""
+
+from core.clue_kit import search, sighting, signature
+from holdfast.core.diagnosis.reason import diagnose
+from holdfast.core.diagnosis.telling import telling_lines
+from holdfast.model.sightings import Search, Source
+from holdfast.model.signatures import Words
+
+OOM = signature(
+    "oom",
+    "gpu_oom",
+    title=Words(en="{bytes} were missing", zh="缺少 {bytes}"),
+    action="reduce_memory",
+)
+CLOSED = signature("closed", "nccl_network_error", role="symptom")
+STARTS = signature("omp-threads-notice", "none", role="context")
+ENDED = signature("ended", "unknown", role="symptom", weight=0.3)
+FAILED = signature("failed", "python_exception", weight=0.6)
+KNOWN = {one.id: one for one in (OOM, CLOSED, STARTS, ENDED, FAILED)}
+
+
+def test_captures_fill_the_words():
+    told = diagnose(search(sighting(OOM, captures={"bytes": "2 GiB"})), KNOWN)
+    assert (told.category, told.title, told.action) == (
+        "gpu_oom",
+        Words(en="2 GiB were missing", zh="缺少 2 GiB"),
+        "reduce_memory",
+    )
+
+
+def test_the_same_from_many_ranks_is_one_fact_with_witnesses():
+    seen = [sighting(OOM, source=n, rank=n, at_s=100.0 + n) for n in range(64)]
+    told = diagnose(search(*seen, sources=64), KNOWN)
+    (fact,) = told.evidence
+    assert (fact.count, fact.ranks) == (64, tuple(range(64)))
+    assert told.first_error.file == "rank-0.log"
+
+
+def test_a_follower_makes_the_cause_surer_and_a_rival_less_sure():
+    alone = diagnose(search(sighting(OOM, offset=1)), KNOWN).confidence
+    followed = diagnose(search(sighting(OOM, offset=1), sighting(CLOSED, offset=5)), KNOWN).confidence
+    doubted = diagnose(
+        search(sighting(FAILED, offset=1), sighting(OOM, offset=5, source=1), sources=2), KNOWN
+    )
+    assert alone < followed
+    assert doubted.category == "gpu_oom"
+
+
+def test_clocks_years_apart_do_not_order_lines():
+    old, new = sighting(OOM, source=0, at_s=1000.0), sighting(FAILED, source=1, at_s=1.7e9)
+    assert diagnose(search(old, new, sources=2), KNOWN).category == "gpu_oom"
+
+
+def test_of_several_runs_in_one_log_the_last():
+    runs = (sighting(STARTS, offset=1), sighting(OOM, offset=5), sighting(STARTS, offset=9))
+    assert diagnose(search(*runs), KNOWN).category == "none"
+    assert diagnose(search(*runs, sighting(FAILED, offset=12)), KNOWN).category == "python_exception"
+
+
+def test_an_end_that_nothing_explains_is_unknown_with_the_telling_lines():
+    tail = ("step 7", "the frobnicator cannot reach the quux", "bye")
+    seen = Search(sources=(Source(name="a.log", tail=tail),), sightings=(sighting(ENDED, offset=9),))
+    told = diagnose(seen, KNOWN)
+    assert (told.category, told.first_error.text) == ("unknown", tail[1])
+
+
+def test_nothing_seen_is_nothing_wrong():
+    assert diagnose(search(), KNOWN).category == "none"
+
+
+def test_telling_lines_are_those_of_one_rank_rather_than_of_all():
+    common = ("connection lost to peer 4",)
+    sources = [Source(name=f"{n}", tail=common) for n in range(3)]
+    sources.append(Source(name="odd", tail=(*common, "cannot open the tokenizer")))
+    assert telling_lines(sources)[0].text == "cannot open the tokenizer"
+
+
+def test_without_any_trouble_the_last_line_is_what_there_is():
+    assert [one.text for one in telling_lines([Source(name="a", tail=("one", "two"))])] == ["two"]
