@@ -2,6 +2,7 @@
 
 import pytest
 
+from core.clue_kit import sighting
 from holdfast.core.diagnosis.devices import judge
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.sightings import Source
@@ -356,3 +357,29 @@ def test_what_only_looks_like_a_code_of_an_npu_is_context(of):
 def test_npu_codes_that_need_nothing_are_context(of):
     (judgement,) = of("npu-exporter: device 1 fault code: 0x80818201\n")
     assert (judgement.role, judgement.fact.mnemonic) == ("context", "NotHandle")
+
+
+def test_a_storm_of_one_fault_is_one_judgement(of):
+    storm = "".join(
+        f"[ {100 + n}.0] nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link {n} LTSSM Fault Up\n"
+        for n in range(64)
+    )
+    (judgement,) = of(storm)
+    assert len(judgement.explained) == 63
+
+
+def test_how_long_it_takes_grows_with_the_number_of_sightings_only():
+    # an episode of very many sightings, as a folder of many nodes' logs without host names can give
+    signature = next(one for one in SIGNATURES if one.id == "nvidia-xid")
+    sightings = tuple(
+        sighting(
+            signature,
+            offset=n,
+            text=f"NVRM: Xid (PCI:0000:{n % 250:02x}:00): 94",
+            captures={"xid": "94", "device": f"0000:{n % 250:02x}:00"},
+        )
+        for n in range(20_000)
+    )
+    (judgement,) = judge(sightings, (Source(name="all.log"),), TABLES)
+    assert len(judgement.devices) == 250
+    assert len(judgement.explained) == 19_999

@@ -83,6 +83,16 @@ class Event(Struct, frozen=True, kw_only=True, eq=False):
     sub: SubCode | None = None
 
     @property
+    def likeness(self) -> tuple[object, ...]:
+        """Events of which this is the same are one fault seen again."""
+        return (
+            self.sighting.signature,
+            self.code,
+            self.device,
+            self.sub and (self.sub.action, self.sub.is_peer),
+        )
+
+    @property
     def is_lost(self) -> bool:
         return self.kind == "lost" or self.kind == "xid" and self.code == LOST_XID
 

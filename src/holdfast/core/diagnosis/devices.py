@@ -38,6 +38,7 @@ from holdfast.model.code_facts import CodeTables
 from holdfast.model.sightings import Sighting, Source
 from holdfast.model.signatures import Role, Severity, Words
 
+KINDS_MAX = 400  # different faults of one episode that are compared with each other
 TOGETHER_S = 30.0
 MANY = 3
 PROGRAM_XIDS = frozenset({"13", "31", "43"})
@@ -92,56 +93,72 @@ def _flags(sightings: Sequence[Sighting]) -> list[Flag]:
 
 
 def _of_episode(episode: Sequence[Event], seen: Sequence[Event], flags: Sequence[Flag]) -> list[Judgement]:
-    """One judgement for each category of the episode's unexplained events."""
-    place = {id(event): at for at, event in enumerate(episode)}
+    """One judgement for each category of the episode's unexplained events.
+
+    A fault that repeats on one device is looked at once: storms write the same thousands of times.
+    """
+    same: dict[tuple[object, ...], list[Event]] = defaultdict(list)
+    for event in episode:
+        same[event.likeness].append(event)
+    firsts = [alike[0] for alike in same.values()][:KINDS_MAX]
     explainers = {
         id(effect): [
             cause
-            for cause in episode
-            if cause is not effect and accounts_for(cause, effect, place[id(cause)] < place[id(effect)])
+            for at, cause in enumerate(firsts)
+            if at != place and accounts_for(cause, effect, at < place)
         ]
-        for effect in episode
+        for place, effect in enumerate(firsts)
     }
-    roots = [event for event in episode if not explainers[id(event)]] or list(episode[:1])
+    roots = [event for event in firsts if not explainers[id(event)]] or firsts[:1]
+    owner = _owners(firsts, explainers, roots)
     groups: dict[str, list[Event]] = defaultdict(list)
     for root in roots:
         groups[root.sighting.category].append(root)
-    owner = {id(root): root.sighting.category for root in roots}
-    for effect in episode:  # every follower belongs to the first cause that explains it, directly or not
-        owner.setdefault(id(effect), _owner(effect, explainers, roots))
-    made = []
-    for category, group in groups.items():
-        followers = [event for event in episode if event is not group[0] and owner[id(event)] == category]
-        made.append(_judgement(group, followers, seen, flags))
-    return made
+    likely = roots[0].sighting.category
+    followers: dict[str, list[Event]] = defaultdict(list)
+    for likeness, alike in same.items():
+        category = owner.get(likeness, likely)
+        followers[category] += [event for event in alike if event is not groups[category][0]]
+    return [_judgement(group, followers[category], seen, flags) for category, group in groups.items()]
 
 
-def _owner(effect: Event, explainers: dict[int, list[Event]], roots: Sequence[Event]) -> str:
-    ahead, known = [effect], {id(effect)}
-    while ahead:
-        causes = explainers[id(ahead.pop(0))]
-        for cause in causes:
-            if cause in roots:
-                return cause.sighting.category
-            if id(cause) not in known:
-                known.add(id(cause))
-                ahead.append(cause)
-    return roots[0].sighting.category if roots else effect.sighting.category
+def _owners(
+    firsts: Sequence[Event], explainers: dict[int, list[Event]], roots: Sequence[Event]
+) -> dict[tuple[object, ...], str]:
+    """For each kind of event the category of the root that explains it, directly or not."""
+    owner = {root.likeness: root.sighting.category for root in roots}
+    for effect in firsts:
+        ahead, known = [effect], {id(effect)}
+        while ahead and effect.likeness not in owner:
+            for cause in explainers[id(ahead.pop(0))]:
+                if cause.likeness in owner:
+                    owner[effect.likeness] = owner[cause.likeness]
+                    break
+                if id(cause) not in known:
+                    known.add(id(cause))
+                    ahead.append(cause)
+    return owner
 
 
 def _one_each(found: Sequence[Judgement]) -> list[Judgement]:
     """The same fault of the same device or node again, an episode later, is the same incident going on."""
-    made: dict[tuple[str, str | None, str], Judgement] = {}
+    same: dict[tuple[str, str | None, str], list[Judgement]] = defaultdict(list)
     for judgement in found:
-        key = (judgement.category, judgement.host, judgement.devices[0] if judgement.devices else "")
-        known = made.get(key)
-        if known is None:
-            made[key] = judgement
-        else:
-            more = (judgement.first, *judgement.explained)
-            devices = distinct_devices((*known.devices, *judgement.devices))
-            made[key] = replace(known, explained=(*known.explained, *more), devices=devices)
-    return list(made.values())
+        device = judgement.devices[0] if judgement.devices else ""
+        same[(judgement.category, judgement.host, device)].append(judgement)
+    return [
+        group[0]
+        if len(group) == 1
+        else replace(
+            group[0],
+            devices=distinct_devices(device for one in group for device in one.devices),
+            explained=(
+                *group[0].explained,
+                *(sighting for one in group[1:] for sighting in (one.first, *one.explained)),
+            ),
+        )
+        for group in same.values()
+    ]
 
 
 def _judgement(

@@ -76,16 +76,20 @@ def pci_address(text: str) -> str:
 
 def same_device(one: str, other: str) -> bool:
     """`0000:91:00` (Xid) and `0000:91:00.0` are the same device."""
-    return pci_address(one).lower().split(".")[0] == pci_address(other).lower().split(".")[0]
+    return _without_function(one) == _without_function(other)
+
+
+def _without_function(address: str) -> str:
+    return pci_address(address).lower().split(".")[0]
 
 
 def distinct_devices(named: Iterable[str]) -> tuple[str, ...]:
     """Each device once, by the first of its names."""
-    found: list[str] = []
+    found: dict[str, str] = {}
     for name in named:
-        if name and not any(same_device(name, known) for known in found):
-            found.append(name)
-    return tuple(found)
+        if name:
+            found.setdefault(_without_function(name), name)
+    return tuple(found.values())
 
 
 def headers(sightings: Sequence[Sighting], signatures: Collection[str]) -> dict[int, list[Sighting]]:
