@@ -155,6 +155,12 @@ def test_nul_bytes_and_broken_characters(search, tmp_path):
     assert (oom.line, note.text) == (2, "NCCL INFO caf�")
 
 
+def test_a_log_that_was_emptied_while_its_writer_went_on(search, tmp_path):
+    (tmp_path / "log").write_bytes(bytes(100_000) + OOM_LINE)
+    (one,) = search(tmp_path).sightings
+    assert (one.text, one.offset) == (OOM_LINE.decode().rstrip(), 100_000)
+
+
 # Blocks
 
 

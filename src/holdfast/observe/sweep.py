@@ -50,7 +50,7 @@ class Caps(Struct, frozen=True, kw_only=True):
     """
 
     texts: int = 200
-    lines: int = 20_000
+    lines: int = 5_000
     tracebacks: int = 50
 
 
@@ -99,7 +99,7 @@ class Seen(Struct):
     """One signature in one log, so far.
 
     `line_end`: where the line ends that was looked at last. `more`: counts the lines whose texts are not kept, and is
-    the first of them; `last`: the last of them. `waiting`: in this block, the last line that was not looked at.
+    the first of them; `last`: the last of them. `waiting`: in this block, where the last match ends that was not looked at.
     """
 
     by_key: dict[Key, Entry] = {}
@@ -108,7 +108,7 @@ class Seen(Struct):
     slow_s: float = 0.0
     more: Entry | None = None
     last: Entry | None = None
-    waiting: Place | None = None
+    waiting: int | None = None
     last_stop: int = -1  # in this block: where the line of `last` ends
 
 
@@ -223,7 +223,7 @@ class Sweep:
                 last_kept = end
         for number, seen in self._seen.items():
             if seen.waiting is not None:
-                self._confirm(number, seen, seen.waiting)
+                self._confirm(number, seen, self._line_around(seen.waiting))
                 seen.waiting = None
         self._read_tracebacks()
         for seen in self._seen.values():
@@ -241,17 +241,19 @@ class Sweep:
             seen = self._seen[number] = Seen()
         if self._text_at + end <= seen.line_end:
             return False  # one more match in the same line
+        if seen.looked_at >= self._caps.lines or seen.slow_s > SLOW_S:
+            seen.waiting = end
+            return False
         place = self._line_around(end)
         seen.line_end = self._text_at + place.stop
-        if seen.looked_at >= self._caps.lines or seen.slow_s > SLOW_S:
-            seen.waiting = place
-            return False
         return self._confirm(number, seen, place)
 
     def _line_around(self, end: int) -> Place:
         text = self._block.text
         nearby = max(0, end - START_BYTES_MAX)
         start = text.rfind(b"\n", nearby, end) + 1 or nearby
+        if text[start] == 0:  # a log that was emptied while its writer went on: what was there reads as zeros
+            start = end - len(bytes(text[start:end]).lstrip(b"\0"))
         limit = min(end + LINE_BYTES_MAX, self._block.end)
         stop = text.find(b"\n", end, limit)
         return Place(start, max(start, end - LINE_BYTES_MAX), limit if stop < 0 else stop)
