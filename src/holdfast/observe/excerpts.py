@@ -39,6 +39,7 @@ STEP_WORD_MAX = max(map(len, STEP_WORDS))
 STEP_TRUST = 2  # a form of less trust counts only where there is no better one
 TRACEBACK_BYTES = 128 << 10
 TRACEBACK_LINES = 1500
+IGNORED = b"Exception ignored in"
 
 
 class Exceptional(Struct, frozen=True):
@@ -59,6 +60,9 @@ def exceptions(block: Block, start: int) -> tuple[list[Exceptional], int]:
     found = []
     end = start + 1
     for traceback in tracebacks(lines):
+        if _is_ignored(traceback, lines, block, start):
+            end = max(end, begins[traceback.last_line + 1])
+            continue
         number = _exception_line(traceback, lines)
         found.append(
             Exceptional(
@@ -71,6 +75,16 @@ def exceptions(block: Block, start: int) -> tuple[list[Exceptional], int]:
         )
         end = max(end, begins[traceback.last_line + 1])
     return found, end
+
+
+def _is_ignored(traceback: Traceback, lines: list[bytes], block: Block, start: int) -> bool:
+    """Python says so itself, in the line above: what a destructor raises at the end ends nothing."""
+    if traceback.first_line > 0:
+        return IGNORED in lines[traceback.first_line - 1]
+    return (
+        IGNORED
+        in bytes(block.text[max(0, start - STEP_LINE_BYTES) : start]).rstrip(b"\n").rpartition(b"\n")[2]
+    )
 
 
 def following(block: Block, stop: int) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from holdfast.core.diagnosis.clues import Ruling
+from holdfast.core.diagnosis.wordings import of_words
 from holdfast.model.sightings import Sighting
 from holdfast.model.signatures import Words
 
@@ -38,7 +39,9 @@ OTHERS_MIN_SHARE = 0.25  # of the device: less than that does not decide whether
 UNUSED_MIN_BYTES = 1 * GIB
 
 # Exceptions whose words say too little; their place may say more.
-VAGUE = frozenset({"python-exception", "key-or-index-missing", "assertion-without-words"})
+VAGUE = frozenset(
+    {"python-exception", "key-or-index-missing", "assertion-without-words", "checkpoint-key-missing"}
+)
 CODE_ERRORS = frozenset({"NameError", "UnboundLocalError", "TypeError", "AttributeError", "SyntaxError"})
 STATE = r"check_?point|ckpt|state(?:_?dict)?|weights|snapshot|pretrained|optim(?:izer)?"
 PLACES = (
@@ -90,7 +93,10 @@ def rulings(sightings: Sequence[Sighting]) -> dict[int, Ruling]:
     """By id() of the sighting: what holds in place of its signature."""
     found: dict[int, Ruling] = {}
     for sighting in sightings:
-        ruling = of_memory(sighting) if sighting.signature == OUT_OF_MEMORY else of_place(sighting)
+        if sighting.signature == OUT_OF_MEMORY:
+            ruling = of_memory(sighting)
+        else:
+            ruling = of_place(sighting) or of_words(sighting)
         if ruling is not None:
             found[id(sighting)] = ruling
     return found | _of_many(sightings)

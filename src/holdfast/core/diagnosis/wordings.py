@@ -1,0 +1,76 @@
+"""What an exception that no signature knows is about, by the words of its message: a thing and what is wrong with it.
+
+Every project words its own errors, so no list of messages is ever complete. But a message about a shard that cannot
+be opened names a shard and says that it cannot be opened. Both must be there; a mere mention decides nothing. Pure.
+"""
+
+import re
+
+from holdfast.core.diagnosis.clues import Ruling
+from holdfast.model.sightings import Sighting
+
+VAGUE = frozenset({"python-exception", "assertion-without-words"})
+# Their messages name identifiers of the code, whatever these are called.
+CODE_ERRORS = frozenset(
+    {
+        *("NameError", "UnboundLocalError", "TypeError", "AttributeError", "SyntaxError", "IndentationError"),
+        *("ZeroDivisionError", "RecursionError", "NotImplementedError", "KeyboardInterrupt", "SystemExit"),
+    }
+)
+WEIGHT = 0.7
+MESSAGE = re.compile(r"[\w.]*(?:Error|Exception|Exit)\b:? ?(?P<message>.*)$")
+
+DEFECT = (
+    r"not found|missing|no such|cannot|can ?not|can't|could ?n[o']t|unable|fail(?:ed|ure)?|corrupt\w*|truncated|broken"
+    r"|damaged|invalid|mismatch\w*|does ?n[o']t|is not|unexpected\w*|empty|absent|not present|bad\b|malformed|incomplete"
+)
+DATA = (
+    r"shards?|data ?sets?|samples?|records?|images?|annotations?|tokens? file|jsonl?\b|parquet|arrow|tfrecords?|webdataset"
+    r"|tar\b|npy|npz|hdf5|lmdb|memmap|index file|data files?|corpus|vocab\w*|tokenizer|label file|csv"
+)
+CHECKPOINT = r"check ?points?|ckpt|snapshot|state[_ ]?dict|optimizer state|pretrained weights|weights? file|safetensors"
+RULES = (
+    (
+        re.compile(
+            r"(?i)\b(?:nan|inf|non-?finite|infinit\w+|diverg\w+)\b.*\b(?:loss|grad\w*|norm|tensors?|values?|weights?|activations?)\b"
+            r"|\b(?:loss|grad\w*|norm|tensors?|values?|weights?|activations?)\b.*\b(?:nan|inf|non-?finite|infinite|diverged)\b"
+        ),
+        "nan_loss",
+    ),
+    (
+        re.compile(r"(?i)\b(?:gpu|cuda|device|hbm|vram|hip|xpu|npu)\b.*\bout of memory|out of memory.*\b(?:gpu|cuda|device|hbm|vram)\b"),
+        "gpu_oom",
+    ),
+    (re.compile(r"(?i)\bout of memory|memory exhausted|not enough memory|insufficient memory"), "host_oom"),
+    (
+        re.compile(
+            r"(?i)\bversions?\b.*\b(?:unsupported|not supported|incompatible|mismatch\w*|too old|too new|older|newer|at least|required?s?)\b"
+            r"|\b(?:unsupported|incompatible|requires?|upgrade|downgrade|needs)\b.*\bversions?\b"
+        ),
+        "version_mismatch",
+    ),
+    (re.compile(rf"(?i)\b(?:sav|writ|dump)\w*\b.*\b(?:{CHECKPOINT})\b.*\b(?:{DEFECT})|\b(?:{DEFECT})\b.*\b(?:sav|writ|dump)\w*\b.*\b(?:{CHECKPOINT})\b"), "checkpoint_save_error"),
+    (re.compile(rf"(?i)\b(?:{CHECKPOINT})\b.*\b(?:{DEFECT})|\b(?:{DEFECT})\b.*\b(?:{CHECKPOINT})\b"), "checkpoint_load_error"),
+    (re.compile(rf"(?i)\b(?:{DATA})\b.*\b(?:{DEFECT})|\b(?:{DEFECT})\b.*\b(?:{DATA})\b"), "data_error"),
+)  # fmt: skip
+# The message asks for another setting: the code is right, what it was told is not.
+SETTING = re.compile(
+    r"(?i)\b(?:must be|should be|expected one of|has to be|needs to be|choose from|valid (?:options|choices|values)|not a valid"
+    r"|unknown (?:option|argument|model|optimizer|scheduler|config\w*)|unrecognized|please (?:set|specify|provide|use|pass)"
+    r"|divisible by|config\w*|--\w[\w-]+|unsupported|not supported)\b"
+)
+
+
+def of_words(sighting: Sighting) -> Ruling | None:
+    """None where its words do not tell, or the exception is a mistake of the code by its kind."""
+    kind = sighting.error_type.rpartition(".")[2]
+    if sighting.signature not in VAGUE or not sighting.error_type or kind in CODE_ERRORS:
+        return None
+    found = MESSAGE.search(sighting.text)
+    message = found["message"][:500] if found else ""
+    for pattern, category in RULES:
+        if pattern.search(message):
+            return Ruling(category=category, weight=WEIGHT)
+    if SETTING.search(message):
+        return Ruling(category=sighting.category, weight=WEIGHT, action="fix_config")
+    return None

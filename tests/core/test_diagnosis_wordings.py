@@ -1,0 +1,47 @@
+"""What exceptions that nobody knows are about, by their words."""
+
+import pytest
+
+from core.clue_kit import sighting, signature
+from holdfast.core.diagnosis.wordings import of_words
+
+VAGUE = signature("python-exception", "python_exception", weight=0.6)
+
+
+def ruled(text):
+    kind = text.partition(":")[0]
+    return of_words(sighting(VAGUE, text=text, error_type=kind))
+
+
+@pytest.mark.parametrize(
+    ("text", "category"),
+    [
+        ("RuntimeError: cannot open shard /mnt/a/00012.tar", "data_error"),
+        ("ValueError: sample 17 is truncated", "data_error"),
+        ("RuntimeError: optimizer state not present in snapshot", "checkpoint_load_error"),
+        ("OSError: saving the checkpoint failed", "checkpoint_save_error"),
+        ("RuntimeError: Non-finite loss at step 12", "nan_loss"),
+        ("RuntimeError: out of memory on device 3", "gpu_oom"),
+        ("RuntimeError: Unsupported torch version 2.9.0", "version_mismatch"),
+    ],
+)
+def test_a_thing_and_what_is_wrong_with_it(text, category):
+    assert ruled(text).category == category
+
+
+def test_a_setting_that_is_asked_for_is_no_fault_of_the_code():
+    ruling = ruled("ValueError: num_heads must be divisible by tensor_parallel_size")
+    assert (ruling.category, ruling.action) == ("python_exception", "fix_config")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RuntimeError: the shard was read",  # a mention
+        "NameError: name 'dataset' is not defined",  # the code's own names
+        "AttributeError: 'NoneType' object has no attribute 'checkpoint'",
+        "RuntimeError: something odd",
+    ],
+)
+def test_a_mere_mention_decides_nothing(text):
+    assert ruled(text) is None
