@@ -72,13 +72,17 @@ def _kill(report: Sequence[Sighting], host: str) -> Judgement:
     name = next((one.captures["name"] for one in report[1:] if "name" in one.captures), "")
     pid = next((one.captures["pid"] for one in report if "pid" in one.captures), "")
     limit = next((one.captures["limit"] for one in report if "limit" in one.captures), "")
-    who = f"{name or report[0].captures.get('name', '?')}, pid {pid or '?'}"
+    asker = report[0].captures.get("name", "") if report[0].signature == OOM_STARTS else ""
+    who = f"{name or asker or '?'}, pid {pid or '?'}" + (f" (memory asked for by {asker})" if asker else "")
     return Judgement(
         first=report[0],
         category="cgroup_oom" if is_cgroup else "host_oom",
         severity="fatal",
         host=host or None,
-        why=Words(en=f"killed: {who}{'; limit of ' + limit if limit else ''}", zh=f"被杀进程:{who}"),
+        why=Words(
+            en=f"killed: {who}" + (f"; limit of {limit}" if limit else ""),
+            zh=f"被杀进程:{name or asker or '?'}(pid {pid or '?'})" + (f",限额 {limit}" if limit else ""),
+        ),
         explained=tuple(report[1:]),
         confidence=0.97 if is_cgroup or is_global else 0.8,
     )
