@@ -116,3 +116,12 @@ def test_excerpts_are_of_causes(signatures):
     watch = LogWatch(signatures, "a")
     watch.look([lines("stdout", "it waits for others", "it melted down", offset=0)], 100.0)
     assert watch.offsets() == {"stdout": (len("it waits for others") + 1,)}
+
+
+def test_a_fault_of_ours_ends_the_looking_and_nothing_else(signatures):
+    watch = LogWatch(signatures, "a")
+    unreadable = Chunk("stdout", 100.0, 0, ["no bytes"])
+    (told,) = watch.news([unreadable], 100.0, now=True)
+    assert told.startswith("known failures are no longer recognised")
+    assert watch.news([lines("stdout", "it melted down")], 101.0) == []
+    assert watch.search().sightings == ()

@@ -27,9 +27,9 @@ def test_a_device_of_the_jobs_is_told_once(tmp_path):
     logs = watch()
     log.write_text(XID.format(n=1))
     logs.look(node.poll(10.0), 10.0, now=True)
-    assert node.failed(logs.search(), [OTHER]) == []
-    assert node.failed(logs.search(), [MINE]) == [DeviceFound("0000:5d:00", "xid_79")]
-    assert node.failed(logs.search(), [MINE]) == []
+    assert node.failed(logs, [OTHER]) == []
+    assert node.failed(logs, [MINE]) == [DeviceFound("0000:5d:00", "xid_79")]
+    assert node.failed(logs, [MINE]) == []
 
 
 def test_a_log_that_cannot_be_read_is_told_once(tmp_path):

@@ -293,9 +293,8 @@ class Attempt:
     def scan(self, chunks: Sequence[Chunk], *, now: bool = False) -> None:
         """Has signatures look at what was read, and tells which known faults are new."""
         at_s = self._clock()
-        for sighting in self.logs.look(chunks, at_s, now=now):
-            text = self.logs.told(sighting)
-            if text and not self.stopping:
+        for text in self.logs.news(chunks, at_s, now=now):
+            if not self.stopping:
                 self._emit(FindingNoted(at_s=at_s, finding="log", text=text, attempt=self.number))
 
     def _tell_step(self, at_s: float) -> None:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.agent.attempt import Attempt
 from holdfast.core.culprits import refine
@@ -25,7 +26,7 @@ from holdfast.core.verdict import (
 )
 from holdfast.model.events import VerdictReached
 from holdfast.model.samples import Hang
-from holdfast.model.verdicts import Verdict
+from holdfast.model.verdicts import Evidence, Verdict
 from holdfast.observe import stacks
 from holdfast.observe.code_store import tables_for
 from holdfast.parsers.elastic import failed_lines, failure_table
@@ -74,9 +75,18 @@ def diagnosis(attempt: Attempt) -> Told:
     )
     first = first_verdict(failure)
     certain = attempt.command_code is not None or _is_certain(failure, first)
-    seen = attempt.logs.search()
-    found = diagnose(seen, attempt.logs.signatures, tables_for({one.category for one in seen.sightings}))
-    return Told(failure, verdict_of(joined(first, found)), certain)
+    return Told(failure, _with_logs(first, attempt), certain)
+
+
+def _with_logs(first: Verdict, attempt: Attempt) -> Verdict:
+    """The verdict with what the lines say. Whatever goes wrong in here, the job is not kept waiting for it."""
+    try:
+        seen = attempt.logs.search()
+        tables = tables_for({one.category for one in seen.sightings})
+        return verdict_of(joined(first, diagnose(seen, attempt.logs.signatures, tables)))
+    except Exception as error:  # noqa: BLE001 - hundreds of rules must not cost the recovery
+        says = f"the lines of the logs could not be weighed ({type(error).__name__}: {error}): this is without them"
+        return replace(first, evidence=(*first.evidence, Evidence(text=says)))
 
 
 def diagnosis_of_no_start(reason: str, incident: int, at_s: float) -> VerdictReached:

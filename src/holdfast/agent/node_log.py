@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
-from holdfast.agent.log_watch import KERNEL
+from holdfast.agent.log_watch import KERNEL, LogWatch
 from holdfast.core.diagnosis.devices import judge
 from holdfast.core.diagnosis.judgements import Judgement, same_device
 from holdfast.model.sightings import Search
@@ -59,8 +59,14 @@ class NodeLog:
         self._offset += sum(len(line) + 1 for line in lines)
         return [chunk]
 
-    def failed(self, seen: Search, opened: Collection[str]) -> list[DeviceFound]:
+    def failed(self, logs: LogWatch, opened: Collection[str]) -> list[DeviceFound]:
         """Devices among `opened` that failed for good and were not told yet."""
+        try:
+            return self._failed(logs.search(), opened)
+        except Exception:  # noqa: BLE001 - a fault in a rule is told by the verdict, which meets it too
+            return []
+
+    def _failed(self, seen: Search, opened: Collection[str]) -> list[DeviceFound]:
         tables = tables_for({one.category for one in seen.sightings})
         found = []
         for judgement in judge(seen.sightings, seen.sources, tables):

@@ -317,7 +317,7 @@ class WorkerAgent:
         attempt.scan(chunks, now=True)
         opened = gpus_of(rank.pid for rank in attempt.ranks.values() if not rank.gone)
         if opened and not attempt.stopping:
-            for one in self._node_log.failed(attempt.logs.search(), opened):
+            for one in self._node_log.failed(attempt.logs, opened):
                 self._emit(DeviceFaulted(at_s=at_s, node=self._node, device=one.device, code=one.code))
 
     def _save_evidence(self, attempt: Attempt, incident: int, told: Told, at_s: float) -> None:
