@@ -120,7 +120,7 @@ def test_excerpts_are_of_causes(signatures):
 
 def test_a_fault_of_ours_ends_the_looking_and_nothing_else(signatures):
     watch = LogWatch(signatures, "a")
-    unreadable = Chunk("stdout", 100.0, 0, ["no bytes"])
+    unreadable = Chunk("stdout", 100.0, None, [b"it melted down"])
     (told,) = watch.news([unreadable], 100.0, now=True)
     assert told.startswith("known failures are no longer recognised")
     assert watch.news([lines("stdout", "it melted down")], 101.0) == []
