@@ -94,7 +94,9 @@ def tree(folder: Path, gib: float, runs: int, env: Mapping[str, str], wait_s: fl
         speed = size_bytes / 1e9 / statistics.median(one.wall_s for one in some)
         memory = max(one.rss_mib for one in some)
         limit = f"{RSS_LIMIT_MIB:.0f} MiB" if name == "holdfast" else ""
-        print(f"| {name}: time, GB/s, most memory | {wall}, {speed:.2f} GB/s, {memory:.0f} MiB | {limit} |")
+        cpu = spread([one.cpu_s for one in some], "s")
+        print(f"| {name}: time | {wall}, {speed:.2f} GB/s | |\n| {name}: CPU | {cpu} | |")
+        print(f"| {name}: most memory | {memory:.0f} MiB | {limit} |")
         if name != "holdfast":
             ratios = [
                 ours.wall_s / theirs.wall_s for ours, theirs in zip(costs["holdfast"], some, strict=True)

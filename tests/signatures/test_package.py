@@ -14,4 +14,6 @@ def test_each_is_well_formed_and_matches_its_lines():
 
 
 def test_ids_are_unique():
-    assert [id_ for id_, count in Counter(signature.id for signature in SIGNATURES).items() if count > 1] == []
+    assert [
+        id_ for id_, count in Counter(signature.id for signature in SIGNATURES).items() if count > 1
+    ] == []
