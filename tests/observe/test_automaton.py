@@ -34,6 +34,8 @@ FORMS = [
     (r"a(?i:bc)d", rb"a(?i:bc)d"),
     (r"rm: .{0,160}: Permission denied|\S+ killed by", rb"(?::\ Permission\ denied|\ killed\ by)"),
     (r"显存不?足", rb"(?:\xe6\x98\xbe)(?:\xe5\xad\x98)(?:(?:\xe4\xb8\x8d))?(?:\xe8\xb6\xb3)"),
+    (r"(?:Rank (?P<rank>\d+)\] )?(?:^|[^a-z])lost: nan", rb"lost:\ nan"),
+    (r"\w+ [0-9a-f]+: (?:[Rr]efused|Unable) to", rb":\ (?:[\x52\x72]efused|Unable)\ to"),
     (r"(?=.*rank)(?=.*lost)", rb"[^\n]*rank"),
     (r"x{2,3}y[ab]{20}z", rb"(?:x){2,3}y[\x61-\x62]{16,}z"),
     (r"(?P<a>\w)=(?P=a);", rb"[\x30-\x39\x41-\x5a\x5f\x61-\x7a]=[^\n]*;"),
@@ -55,9 +57,11 @@ def test_a_pattern_that_the_empty_line_matches_is_refused(pattern):
         engine([signature("too-much", pattern)], None, is_small=True)
 
 
-def test_a_pattern_that_is_none_is_refused():
+@pytest.mark.parametrize("pattern", ["(", "(?<=a*)b", "(?P<a>x)(?P<a>y)"])
+@pytest.mark.parametrize("is_small", [True, False])
+def test_a_pattern_that_is_none_is_refused(pattern, is_small):
     with pytest.raises(SignatureError, match="broken"):
-        engine([signature("fine", "x"), signature("broken", "(")], None)
+        engine([signature("fine", "x"), signature("broken", pattern)], None, is_small=is_small)
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,8 @@ def _by_offset(candidate: Candidate) -> int:
 
 def _loosened(signature: Signature) -> Loose:
     try:
+        if "(?<" in signature.pattern:
+            re.compile(signature.pattern)  # only this finds a lookbehind that has no fixed length
         return loosened(signature.pattern)
     except (TooLoose, re.error) as error:
         raise SignatureError(f"{signature.id}: {error}") from error

@@ -29,6 +29,7 @@ WORD_LETTERS = 4  # a word of so many is rare enough to begin a search with
 COMMON = frozenset(
     ("info", "warning", "warn", "debug", "step", "loss", "rank", "iter", "iteration", "epoch", "time")
 )
+FIRST_LETTERS = 2  # a class of so few is but a letter that may be large or small
 PREFIX_LETTERS = 3  # what stands before it and has so many is rare itself
 ROUNDS_MAX = 16  # of a class; counted repeats beyond it cost the automaton more than they tell
 GROUP_ROUNDS_MAX = 4
@@ -153,22 +154,34 @@ def _without_start(nodes: list[Node]) -> list[Node]:
     """Without what has no bound before the first unmistakable word: it would keep the automaton busy all the time."""
     word_at = next((at for at in range(len(nodes)) if _is_word(nodes[at:])), 0)
     unbounded = [at for at in range(word_at) if _is_unbounded(nodes[at])]
-    if not unbounded or _letters(nodes[: unbounded[-1]]) >= PREFIX_LETTERS:
-        return nodes
-    return nodes[unbounded[-1] + 1 :]
+    if unbounded and _letters(nodes[: unbounded[-1]]) < PREFIX_LETTERS:
+        nodes = nodes[unbounded[-1] + 1 :]
+    first = next((at for at, node in enumerate(nodes) if not _is_weak(node)), 0)
+    is_word = sum(1 for _ in takewhile(lambda node: node[0] is ops.LITERAL, nodes[first:])) >= WORD_LETTERS
+    return nodes[first:] if is_word else nodes
+
+
+def _is_weak(node: Node) -> bool:
+    """What may be anything, or nothing: an automaton begins more cheaply with what comes behind it."""
+    op, operand = node
+    if op is ops.BRANCH:
+        return all(_is_weak(one) or one[0] is ops.AT for branch in operand[1] for one in branch)
+    return op in CLASSES or (op in REPEATS and not operand[0])
 
 
 def _is_word(nodes: list[Node]) -> bool:
     op, operand = nodes[0]
     if op is ops.BRANCH:
         return all(len(branch) and _is_word(_flat(branch)) for branch in operand[1])
-    run = list(takewhile(lambda node: node[0] is ops.LITERAL, nodes))
-    text = "".join(chr(code) for _, code in run)
-    return _letters(run) >= WORD_LETTERS and text.strip(" :=[]()").lower() not in COMMON
+    if op is ops.IN and len(nodes) > 1 and len(_members(nodes[0])[0]) <= FIRST_LETTERS:
+        return _is_word(nodes[1:])  # [Ff]ailed
+    return _letters(list(takewhile(lambda node: node[0] is ops.LITERAL, nodes))) >= WORD_LETTERS
 
 
 def _letters(nodes: list[Node]) -> int:
-    return sum(op is ops.LITERAL and chr(operand).isalnum() for op, operand in nodes)
+    """How many letters and digits its words have, but for those that stand in every log."""
+    text = "".join(chr(operand) if op is ops.LITERAL else " " for op, operand in nodes)
+    return sum(len(word) for word in re.findall(r"\w+", text) if word.lower() not in COMMON)
 
 
 def _is_unbounded(node: Node) -> bool:
