@@ -308,6 +308,15 @@ def test_many_tracebacks(search, tmp_path):
     assert exceptions[1].frame == "/data/train.py:88 step"
 
 
+def test_many_exceptions_that_differ(search, tmp_path):
+    text = b"".join(TRACE + b"ValueError: no " + letters(number) + b"\n" for number in range(300))
+    (tmp_path / "log").write_bytes(text)
+    found = [one for one in search(tmp_path).sightings if one.signature == "python-exception"]
+    assert len(found) == 202
+    assert (found[200].count, found[201].line) == (100, 300 * 6)
+    assert found[201].captures["message"] == "no " + letters(299).decode()
+
+
 # Tracebacks
 
 

@@ -362,7 +362,7 @@ class Sweep:
         key = (*_who(writer), one.frame, NUMBERS.sub("#", line))
         captures = {"type": one.type, "message": one.message}
         entry = Entry(EXCEPTION_NUMBER, one.offset, 0, line, captures, writer, one.offset)
-        return self._kept(seen, key, entry, -1)
+        return self._kept(seen, key, entry, 0)
 
     def _heed_labels(self, entries: Sequence[Entry], lines: Sequence[str]) -> None:
         """Where the labels of srun are workers and not ranks, says so of every line that has one."""
