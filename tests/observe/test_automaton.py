@@ -231,6 +231,8 @@ grad norm: 0.512 | number of skipped iterations:   0 | number of nan iterations:
 Epoch: [3][ 120/5004]  Time  0.312 ( 0.334)  Data  0.001 ( 0.012)  Loss 2.3456e+00 (2.4e+00)  Acc@1  45.31 ( 44.02)
 {'loss': 2.3456, 'grad_norm': 0.52, 'learning_rate': 3e-05, 'epoch': 0.12}
  12%|#2        | 120/1000 [01:10<08:30,  1.72it/s, loss=2.35, v_num=0]
+2026-03-01 09:00:00,123 INFO eval.py:51 validation at step 1200: loss 2.3456, perplexity 10.44
+2026-03-01 09:00:00,123 INFO checkpoint.py:88 saved /data/run/checkpoint-1200 in 12.3 s
 Training: 100%|##########| 500/500 [10:00<00:00,  0.83it/s]
 Epoch 3:  24%|##4       | 120/500 [01:10<03:41,  1.72it/s, train_loss=2.350]
 [rank3]: step 1200 loss 2.3456 time 0.312s

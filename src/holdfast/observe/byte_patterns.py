@@ -14,7 +14,7 @@ source: the parse tree of CPython's Lib/re/_parser.py, which says more than the 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import takewhile
 from re import _constants as ops  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
@@ -175,13 +175,13 @@ def _is_word(nodes: list[Node]) -> bool:
         return all(len(branch) and _is_word(_flat(branch)) for branch in operand[1])
     if op is ops.IN and len(nodes) > 1 and len(_members(nodes[0])[0]) <= FIRST_LETTERS:
         return _is_word(nodes[1:])  # [Ff]ailed
-    return _letters(list(takewhile(lambda node: node[0] is ops.LITERAL, nodes))) >= WORD_LETTERS
+    return _letters(list(takewhile(lambda node: node[0] is ops.LITERAL, nodes)), COMMON) >= WORD_LETTERS
 
 
-def _letters(nodes: list[Node]) -> int:
-    """How many letters and digits its words have, but for those that stand in every log."""
+def _letters(nodes: list[Node], without: Collection[str] = ()) -> int:
+    """How many letters and digits its words have."""
     text = "".join(chr(operand) if op is ops.LITERAL else " " for op, operand in nodes)
-    return sum(len(word) for word in re.findall(r"\w+", text) if word.lower() not in COMMON)
+    return sum(len(word) for word in re.findall(r"\w+", text) if word.lower() not in without)
 
 
 def _is_unbounded(node: Node) -> bool:
