@@ -45,9 +45,10 @@ def choose(clues: Sequence[Clue], *, is_finished: bool = False) -> Choice:
     clues = one_for_each_line(of_last_run([clue for clue in clues if not is_code(clue)]))
     symptoms = [clue for clue in clues if clue.role == "symptom" and clue.category != "none"]
     ends = [clue for clue in symptoms if clue.severity in ("fatal", "error") and not clue.survived]
-    deaths = [clue for clue in ends if not _work_was_done_after(clue, clues)]
+    done = [clue for clue in clues if clue.role == "end-ok"]
+    deaths = [clue for clue in ends if not _work_was_done_after(clue, done)]
     causes = [clue for clue in clues if is_cause(clue) and not ends_from_outside(clue)]
-    alive = [clue for clue in causes if not clue.survived and not _ended_well_after(clue, clues, deaths)]
+    alive = [clue for clue in causes if not clue.survived and not _ended_well_after(clue, done, deaths)]
     pool = alive or [clue for clue in causes if _near_a_death(clue, deaths)]
     if not pool:
         told = [clue for clue in clues if is_cause(clue) and ends_from_outside(clue) and not clue.survived]
@@ -132,16 +133,13 @@ def _earlier(one: Clue, other: Clue) -> Clue:
     return one if before else other
 
 
-def _work_was_done_after(clue: Clue, clues: Sequence[Clue]) -> bool:
-    return any(
-        done.role == "end-ok" and is_before(clue, done) and done.sighting.source == clue.sighting.source
-        for done in clues
-    )
+def _work_was_done_after(clue: Clue, done: Sequence[Clue]) -> bool:
+    return any(one.sighting.source == clue.sighting.source and is_before(clue, one) for one in done)
 
 
-def _ended_well_after(clue: Clue, clues: Sequence[Clue], deaths: Sequence[Clue]) -> bool:
+def _ended_well_after(clue: Clue, done: Sequence[Clue], deaths: Sequence[Clue]) -> bool:
     """The job said that its work was done, later than this, and nothing died."""
-    return not deaths and any(done.role == "end-ok" and is_before(clue, done) is not False for done in clues)
+    return not deaths and any(is_before(clue, one) is not False for one in done)
 
 
 def _near_a_death(clue: Clue, deaths: Sequence[Clue]) -> bool:
