@@ -3,6 +3,7 @@
 Decides nothing. It tells what is new, and keeps what was seen for the diagnosis; what it keeps is bounded.
 """
 
+import ctypes
 import os
 import threading
 from collections import deque
@@ -15,13 +16,14 @@ from msgspec.structs import replace
 from holdfast.core.diagnosis.choose import CODE, EXCEPTION
 from holdfast.core.diagnosis.clues import filled
 from holdfast.model.sightings import Search, Sighting, Source
-from holdfast.model.signatures import Signature
+from holdfast.model.signatures import Signature, Words
 from holdfast.observe.follow import Chunk
 from holdfast.observe.watcher import Watcher
 from holdfast.parsers.line_heads import writer_of_name
 from holdfast.parsers.signature_files import SignatureError
 
 KERNEL = "kernel.log"
+NO_WORDS = Words(en="", zh="")
 LOOK_S = 0.5
 LOWEST = 19
 SIGHTINGS_MAX = 2000
@@ -75,14 +77,34 @@ class Signatures:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST)
         try:
             found = self._source()
-            # Lines that prove a pattern are for tests; a third of the memory goes to them.
-            lean = tuple(replace(one, matches=(), misses=()) for one in found)
+            lean = tuple(_lean(one) for one in found)
+            del found
             self._first = Watcher(lean, cache=self._cache)
             self.by_id = {one.id: one for one in lean}
         except (SignatureError, OSError) as error:
             self.why_not = str(error)
         finally:
             self._ready.set()
+            _give_memory_back()
+
+
+def _lean(one: Signature) -> Signature:
+    """Without what the record of a run does not keep: proofs, explanations, the other language."""
+    return replace(
+        one,
+        matches=(),
+        misses=(),
+        source="",
+        explanation=NO_WORDS,
+        title=replace(one.title, zh=""),
+        advice=replace(one.advice, zh=""),
+    )
+
+
+def _give_memory_back() -> None:
+    """What reading and compiling took: glibc keeps it else, and an agent is to be small."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class LogWatch:
