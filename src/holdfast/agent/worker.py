@@ -368,7 +368,9 @@ class WorkerAgent:
             self._prepare_standby(attempt.number + 1)
         elif not standby.imports:
             self._note_imports(attempt)
-            standby.let_import(self._imports)
+            # A rank may print a step before rank 0, whose imports are noted, has made its own.
+            if self._imports is not None or self._clock() - attempt.started_s > STANDBY_UNSEEN_S:
+                standby.let_import(self._imports)
 
     def _hurry_standby(self, attempt: Attempt) -> None:
         """From when the ranks of a failed attempt are gone: the cores are idle while the rest of it ends."""

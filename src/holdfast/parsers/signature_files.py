@@ -56,7 +56,7 @@ def complaints(
 
 def compiled(signature: Signature) -> re.Pattern[str]:
     """raises: re.error"""
-    return re.compile(signature.pattern)
+    return re.compile(signature.pattern, re.ASCII)
 
 
 def _form(signature: Signature, actions: Collection[str]) -> list[str]:

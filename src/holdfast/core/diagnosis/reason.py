@@ -135,7 +135,7 @@ def _fact(same: Sequence[Clue], search: Search) -> Fact:
     each = {id(clue): clue for clue in same}.values()
     return Fact(
         file=search.sources[first.sighting.source].name,
-        line=first.sighting.line,
+        line=first.sighting.line or None,
         text=first.sighting.text,
         says=_words(first.signature.title, {**_about(first), **first.sighting.captures}),
         signature=first.signature.id,
@@ -149,7 +149,7 @@ def _first_error(root: Clue, search: Search) -> FirstError:
     sighting = root.sighting
     return FirstError(
         file=search.sources[sighting.source].name,
-        line=sighting.line,
+        line=sighting.line or None,
         text=sighting.text,
         at_s=_known_time(root.at_s),
         after=sighting.record[:3],
