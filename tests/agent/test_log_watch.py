@@ -5,27 +5,13 @@ import threading
 import pytest
 
 from holdfast.agent.log_watch import KERNEL, LogWatch, Signatures
-from holdfast.model.signatures import Signature, Words
 from holdfast.observe.follow import Chunk
 from holdfast.parsers.signature_files import SignatureError
+from observe.knowing import signature
 
-WORDS = Words(en="t", zh="t")
-OWN = tuple(
-    Signature(
-        id=id_,
-        category=category,
-        pattern=pattern,
-        role=role,
-        title=WORDS,
-        explanation=WORDS,
-        advice=WORDS,
-        source="test",
-        matches=(pattern,),
-    )
-    for id_, category, pattern, role in (
-        ("own-fault", "gpu_oom", "melted down", "cause"),
-        ("own-complaint", "collective_timeout", "waits for others", "symptom"),
-    )
+OWN = (
+    signature("own-fault", "melted down"),
+    signature("own-complaint", "waits for others", category="collective_timeout", role="symptom"),
 )
 
 

@@ -1,19 +1,8 @@
 """Signatures for tests of the search: only what the search looks at."""
 
-from holdfast.model.signatures import Signature, Words
-
-NONE = Words(en="-", zh="-")
+from core import clue_kit
+from holdfast.model.signatures import Signature
 
 
 def signature(id_: str, pattern: str, *, category: str = "gpu_oom", role: str = "cause") -> Signature:
-    return Signature(
-        id=id_,
-        category=category,
-        pattern=pattern,
-        role=role,
-        title=NONE,
-        explanation=NONE,
-        advice=NONE,
-        source="-",
-        matches=(),
-    )
+    return clue_kit.signature(id_, category, pattern=pattern, role=role, matches=())

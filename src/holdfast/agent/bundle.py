@@ -18,6 +18,7 @@ from holdfast.core.verdict import Failure
 from holdfast.model.samples import RankSample
 from holdfast.model.verdicts import Verdict
 from holdfast.observe.bundles import FAILURE, Member, excerpt, write_bundle
+from holdfast.observe.log_tree import WORKS
 
 VERDICT = "verdict.json"
 FLIGHT_BYTES_MAX = 8 << 20
@@ -72,7 +73,7 @@ def members(scene: Scene) -> Iterator[Member]:
 
 
 class BundleWriter:
-    """Writes one bundle at a time in a thread of its own. `tell`: where it failed, in words."""
+    """Writes each bundle in a thread of its own. `tell`: where one failed, in words."""
 
     def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
         self._folder = folder
@@ -104,13 +105,12 @@ class BundleWriter:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Small ones that say much first, then logs by name; no sockets, gates and indices."""
+    """Small ones that say much first, then logs by name; nothing that only keeps our works going."""
     try:
         found = [path for path in folder.iterdir() if path.is_file() and not path.is_symlink()]
     except OSError:
         return []
-    kept = [path for path in found if path.suffix not in (".idx", ".go", ".preload", ".ready", ".sock")]
-    kept = [path for path in kept if path.name not in ("gate", "imports")]
+    kept = [path for path in found if not WORKS.fullmatch(path.name)]
     order = {".json": 0, ".jsonl": 0, ".stacks": 1}
     return sorted(kept, key=lambda path: (order.get(path.suffix, 2), path.name))
 

@@ -51,15 +51,15 @@ def collect_stacks(attempt: Attempt, found: Hang) -> Hang:
 
 
 class Told(Struct, frozen=True):
-    """A diagnosis of an attempt. `certain`: nothing that could still come would change it."""
+    """What the ends of ranks and their errors tell. `certain`: nothing that could still come would change it."""
 
     failure: Failure
-    verdict: Verdict
+    first: Verdict
     certain: bool
 
 
 def diagnosis(attempt: Attempt) -> Told:
-    """The verdict on what is known now: ends of ranks, their errors, and what signatures saw in their logs."""
+    """The first verdict on what is known now. Asked again and again until it is certain, so no lines are weighed."""
     errors = tuple(attempt.errors.values())
     needs_logs = attempt.hang is None and all(is_complaint(error) for error in errors)
     logged, elastic = _from_logs(attempt) if needs_logs else ((), ())
@@ -75,10 +75,10 @@ def diagnosis(attempt: Attempt) -> Told:
     )
     first = first_verdict(failure)
     certain = attempt.command_code is not None or _is_certain(failure, first)
-    return Told(failure, _with_logs(first, attempt), certain)
+    return Told(failure, first, certain)
 
 
-def _with_logs(first: Verdict, attempt: Attempt) -> Verdict:
+def with_logs(first: Verdict, attempt: Attempt) -> Verdict:
     """The verdict with what the lines say. Whatever goes wrong in here, the job is not kept waiting for it."""
     try:
         seen = attempt.logs.search()

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from holdfast.core.diagnosis.choose import CODE, EXCEPTION
+from holdfast.core.diagnosis.choose import CODE
 from holdfast.core.diagnosis.clues import filled
 from holdfast.model.sightings import Search, Sighting, Source
-from holdfast.model.signatures import Signature, Words
+from holdfast.model.signatures import EXCEPTION, Signature, Words
+from holdfast.observe.excerpts import TAIL_LINE_MAX, TAIL_LINES
 from holdfast.observe.follow import Chunk
 from holdfast.observe.watcher import Watcher
 from holdfast.parsers.line_heads import writer_of_name
@@ -28,8 +29,6 @@ LOOK_S = 0.5
 LOWEST = 19
 SIGHTINGS_MAX = 2000
 KERNEL_LINES_MAX = 2000
-TAIL_LINES = 40
-TAIL_BYTES = 400
 TEXT_MAX = 200
 WAITING_BYTES_MAX = 4 << 20  # of output that comes before the signatures are there
 SURVIVED_S = 2.0  # steps so long after a fault are no lines that were on their way already
@@ -241,7 +240,7 @@ class LogWatch:
             self.kernel_lines.extend(chunk.lines)
 
     def _tail(self, name: str) -> tuple[str, ...]:
-        return tuple(line[:TAIL_BYTES].decode("utf-8", "replace") for line in self._tails.get(name, ()))
+        return tuple(line[:TAIL_LINE_MAX].decode("utf-8", "replace") for line in self._tails.get(name, ()))
 
     def _hold_back(self, chunks: Sequence[Chunk]) -> None:
         for chunk in chunks:

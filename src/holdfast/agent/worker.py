@@ -16,12 +16,19 @@ import msgspec
 from holdfast.agent.attempt import WORKER, Attempt
 from holdfast.agent.bundle import BundleWriter, Scene
 from holdfast.agent.environment import Given, Names, environment, free_port, is_old_torch
-from holdfast.agent.evidence import Told, answer, collect_stacks, diagnosis, diagnosis_of_no_start
+from holdfast.agent.evidence import (
+    answer,
+    collect_stacks,
+    diagnosis,
+    diagnosis_of_no_start,
+    with_logs,
+)
 from holdfast.agent.launch import LaunchSpec, Running, attach, launch
 from holdfast.agent.log_watch import LogWatch, Signatures
 from holdfast.agent.node_log import NodeLog
 from holdfast.agent.standby import GATE, Standby, gated, imports_to_repeat
 from holdfast.core import hang, platform_rule
+from holdfast.core.verdict import Failure
 from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,
@@ -34,6 +41,7 @@ from holdfast.model.events import (
 from holdfast.model.orders import Diagnose, StartAttempt, StopAttempt
 from holdfast.model.samples import Hang
 from holdfast.model.settings import RunSettings
+from holdfast.model.verdicts import Verdict
 from holdfast.observe.clock import JobClock
 from holdfast.observe.follow import Chunk
 from holdfast.observe.gpus import gpus_of
@@ -290,15 +298,16 @@ class WorkerAgent:
         attempt = self.attempt
         if not self._signatures.is_over and at_s - asked_s <= SIGNATURES_WAIT_S:
             return
-        attempt.scan(self._node_log.poll(at_s, now=True), now=True)
         told = diagnosis(attempt)
         if not told.certain and at_s - asked_s <= SETTLE_S:
             return
         self._diagnose = None
-        self._save_evidence(attempt, order.incident, told, at_s)
-        for one in self._node_log.failed_of(told.verdict):
+        attempt.scan(self._node_log.poll(at_s, now=True), now=True)
+        verdict = with_logs(told.first, attempt)
+        self._save_evidence(attempt, order.incident, told.failure, verdict, at_s)
+        for one in self._node_log.failed_of(verdict):
             self._emit(DeviceFaulted(at_s=at_s, node=self._node, device=one.device, code=one.code))
-        self._emit(answer(told.verdict, order.incident, at_s))
+        self._emit(answer(verdict, order.incident, at_s))
 
     # Evidence ---------------------------------------------------------------------------------------------
 
@@ -320,13 +329,15 @@ class WorkerAgent:
             for one in self._node_log.failed(attempt.logs, opened):
                 self._emit(DeviceFaulted(at_s=at_s, node=self._node, device=one.device, code=one.code))
 
-    def _save_evidence(self, attempt: Attempt, incident: int, told: Told, at_s: float) -> None:
+    def _save_evidence(
+        self, attempt: Attempt, incident: int, failure: Failure, verdict: Verdict, at_s: float
+    ) -> None:
         scene = Scene(
             incident=incident,
             attempt=attempt.number,
             folder=attempt.folder,
-            failure=told.failure,
-            verdict=told.verdict,
+            failure=failure,
+            verdict=verdict,
             offsets=attempt.logs.offsets(),
             kernel=tuple(attempt.logs.kernel_lines),
             kernel_why_not=self._node_log.why_not,

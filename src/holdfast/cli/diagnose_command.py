@@ -22,11 +22,12 @@ from holdfast.core.diagnosis.live import joined
 from holdfast.core.diagnosis.missing import NOTHING_READ, is_empty, not_found
 from holdfast.core.diagnosis.reason import diagnose as reasoned
 from holdfast.core.verdict import Failure, first_verdict
-from holdfast.model.diagnoses import Diagnosis
+from holdfast.model.diagnoses import Diagnosis, FirstError
 from holdfast.model.sightings import Search
 from holdfast.model.signatures import Signature
 from holdfast.observe.bundles import FAILURE, read_member
 from holdfast.observe.code_store import tables_for
+from holdfast.observe.line_numbers import line_of
 from holdfast.observe.scan import search
 from holdfast.observe.signature_store import all_signatures
 from holdfast.observe.surroundings import with_surroundings
@@ -90,9 +91,16 @@ def answered(found: Search, signatures: Mapping[str, Signature], places: Sequenc
     first = answer.first_error
     return replace(
         answer,
-        first_error=first and with_surroundings(first, places),
+        first_error=first and with_surroundings(_numbered(first, places), places),
         not_found=answer.not_found or not_found(found, signatures, answer.class_),
     )
+
+
+def _numbered(first: FirstError, places: Sequence[Path]) -> FirstError:
+    """In large logs the search counts the lines of a few sightings only; this one is worth it."""
+    if first.line is not None or first.source is None:
+        return first
+    return replace(first, line=line_of(places, first.file, first.offset))
 
 
 def _failures(places: Sequence[Path]) -> list[Failure]:

@@ -10,8 +10,9 @@ class FirstError(Struct, frozen=True, kw_only=True):
     """The line that everything else follows from. `file`: the name of its Source; `line` counts from 1.
 
     `at_s`: when, in seconds since the epoch; None where nothing tells. `before`, `after`: the lines around it, in
-    their order, at most three each. `verbatim`: the line with its colours, where it has any. `frame`: the user's own line of code behind it. `source`, `offset`: where it
-    stands among the sources of the Search, for whoever reads the lines around it.
+    their order, at most three each. `verbatim`: the line with its colours, where it has any. `frame`: the user's own
+    line of code behind it. `source`, `offset`: where it stands among the sources of the Search, for whoever reads the
+    lines around it.
     """
 
     file: str

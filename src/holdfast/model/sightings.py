@@ -4,6 +4,11 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+# Where stamps are put that have no year, or not even a date: far from each other and from real ones.
+YEAR_UNKNOWN = 2000  # a leap year: the 29th of February has its place
+DAY_UNKNOWN_S = 7305 * 86400.0  # 1990-01-01
+ASSUMED_DATES_S = ((DAY_UNKNOWN_S, DAY_UNKNOWN_S + 2 * 86400.0), (10957 * 86400.0, 11323 * 86400.0))
+
 
 class Writer(Struct, frozen=True, kw_only=True):
     """Who wrote a line, as far as the line and its file's name tell. None: not known.

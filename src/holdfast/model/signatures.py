@@ -1,5 +1,6 @@
 """What a signature is: one known line of a log, what it means, and how it relates to others. No behaviour."""
 
+import re
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -7,6 +8,10 @@ from msgspec import Struct
 Role: TypeAlias = Literal["cause", "symptom", "context", "end-ok"]
 Severity: TypeAlias = Literal["fatal", "error", "warning", "info"]
 Area: TypeAlias = Literal["worker", "kernel", "scheduler", "npu", "fabric", "tool"]
+
+FIELD = re.compile(r"\{(\w+)\}")  # in a category or a text: what the pattern captured under that name
+# Of these the search itself makes sightings: where a traceback begins, and the exception that it names.
+TRACEBACK_START, EXCEPTION = "python-traceback-start", "python-exception"
 
 
 class Words(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -101,34 +101,36 @@ def tail(block: Block) -> tuple[str, ...]:
     return _texts(lines if len(lines) <= TAIL_CUTS else lines[1:], TAIL_LINE_MAX)[-TAIL_LINES:]
 
 
-def last_step(block: Block, end: int) -> int | None:
-    """Where in the log the last line of progress begins that stands in the text not far before `end`.
+class Progress(Struct, frozen=True):
+    """How far a training has come. `offset`: where in the log its last line begins; `is_finished`: that is the last."""
+
+    offset: int | None
+    is_finished: bool
+
+
+def progress(block: Block, end: int) -> Progress:
+    """What the last lines of progress tell that stand in the text not far before `end`.
 
     Progress goes on from a line before it: a bar that is drawn once more when its process ends does not.
     """
     latest: dict[bool, tuple[int, Sighting]] = {}  # by whether its form is trusted
     doubtful = None
+    is_finished = False
     for start, line in islice(_step_like_lines(block, end), STEP_LINES_MAX):
         step = step_on(line)
         if step is None:
             continue
         is_trusted = step.form.trust >= STEP_TRUST
         known = latest.get(is_trusted)
-        if known is not None and _goes_on(step, known[1]):
+        if known is None and is_trusted:
+            is_finished = step.number == step.total and step.number > 1
+        elif known is not None and _goes_on(step, known[1]):
             if is_trusted:
-                return block.offset_of(known[0])
+                return Progress(block.offset_of(known[0]), is_finished)
             doubtful = known[0] if doubtful is None else doubtful
         latest[is_trusted] = (start, step)
-    return None if doubtful is None or True in latest else block.offset_of(doubtful)
-
-
-def names_last_step(block: Block, end: int) -> bool:
-    """Whether the last line of progress not far before `end` is that of the last step of all."""
-    for _, line in islice(_step_like_lines(block, end), STEP_LINES_MAX):
-        step = step_on(line)
-        if step is not None and step.form.trust >= STEP_TRUST:
-            return step.total is not None and step.number == step.total > 1
-    return False
+    is_known = doubtful is not None and True not in latest
+    return Progress(block.offset_of(doubtful) if is_known and doubtful is not None else None, is_finished)
 
 
 def _goes_on(earlier: Sighting, later: Sighting) -> bool:

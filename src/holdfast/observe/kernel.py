@@ -100,7 +100,7 @@ def read_kernel_log(path: Path = KMSG, *, since_sequence: int = 0, lines_max: in
             why_not=f"{path} could not be opened: {error.strerror}", next_sequence=since_sequence
         )
     try:
-        records, why_not = _records(file)
+        records, why_not = read_records(file)
     finally:
         os.close(file)
     lines: list[bytes] = []
@@ -118,10 +118,13 @@ def read_kernel_log(path: Path = KMSG, *, since_sequence: int = 0, lines_max: in
     )
 
 
-def _records(file: int) -> tuple[list[bytes], str]:
-    """Every record there is now, and why it ended early, if it did. One read of /dev/kmsg gives one record."""
+def read_records(file: int, records_max: int = LINES_MAX * 10) -> tuple[list[bytes], str]:
+    """Every record there is now, and why it ended early, if it did. One read of /dev/kmsg gives one record.
+
+    records_max: a log written faster than it is read has no end.
+    """
     records: list[bytes] = []
-    for _ in range(LINES_MAX * 10):  # a log written faster than it is read has no end
+    for _ in range(records_max):
         try:
             record = os.read(file, RECORD_MAX_BYTES)
         except BlockingIOError:

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.observe.kernel import KMSG, RECORD, RECORD_MAX_BYTES, unescaped
+from holdfast.observe.kernel import KMSG, RECORD, RECORD_MAX_BYTES, read_records, unescaped
 from holdfast.parsers.lines import LineCutter
 
 SYSLOGS = (Path("/var/log/kern.log"), Path("/var/log/messages"))
@@ -112,21 +112,10 @@ class KernelFollower:
         return True
 
     def _records(self) -> list[bytes]:
-        lines: list[bytes] = []
-        for _ in range(RECORDS_MAX):
-            try:
-                record = os.read(self._fd, RECORD_MAX_BYTES)
-            except BlockingIOError:
-                break
-            except BrokenPipeError:
-                continue  # records were overwritten before they were read: go on with the oldest there is
-            except OSError as error:
-                self._lose(error.strerror or str(error))
-                break
-            if not record:
-                break
-            lines += [unescaped(match["text"]) for match in RECORD.finditer(record)]
-        return lines
+        records, why = read_records(self._fd, RECORDS_MAX)
+        if why:
+            self._lose(why)
+        return [unescaped(match["text"]) for record in records for match in RECORD.finditer(record)]
 
     def _lose(self, why: str) -> None:
         self.why_not = f"the kernel's log ({self.source}) can no longer be read: {why}"

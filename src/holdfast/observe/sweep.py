@@ -12,10 +12,10 @@ from typing import NamedTuple, TypeAlias
 from msgspec import Struct
 
 from holdfast.model.sightings import Sighting, Source, Writer
-from holdfast.model.signatures import Signature
+from holdfast.model.signatures import EXCEPTION, FIELD, TRACEBACK_START, Signature
 from holdfast.observe.automaton import Candidate, Engine
 from holdfast.observe.blocks import Block
-from holdfast.observe.excerpts import Exceptional, exceptions, following, last_step, names_last_step, tail
+from holdfast.observe.excerpts import Exceptional, exceptions, following, progress, tail
 from holdfast.parsers.line_heads import labels_are_nodes, writer_of, writer_of_name
 
 LINE_BYTES_MAX = 4 << 10  # on either side of where a match ends: patterns may take the square of a line
@@ -28,8 +28,6 @@ TEXT_SHORT = 400  # where memory is used up
 TAIL_SHORT, TAIL_LINES_FEW = 200, 3
 ENTRY_BYTES = 1000  # of a sighting beside its texts
 COUNTED_BYTES = 64 << 10  # whose lines are counted at once
-TRACEBACK_START = "python-traceback-start"
-EXCEPTION = "python-exception"
 EXCEPTION_CATEGORY = "python_exception"
 EXCEPTION_NUMBER = -1  # where others have the number of their signature
 NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-f]{8,}\b|\d+", re.ASCII)
@@ -37,7 +35,6 @@ FIGURE = re.compile(r"[0-9a-fA-Fx:.,/\[\] -]{1,40}", re.ASCII)
 PASSING = frozenset(
     ("ms", "s", "seconds", "bytes", "pid", "tid", "step", "address", "sector", "count", "time")
 )
-FIELD = re.compile(r"\{(\w+)\}")
 LABEL = re.compile(r"\s*\d{1,6}: ")  # srun's: a rank, or a worker
 
 Key: TypeAlias = tuple[object, ...]
@@ -193,7 +190,7 @@ class Sweep:
     def finish(self) -> tuple[Source, list[Entry]]:
         """The log, and what was seen in it, by offset. Nothing may be asked of it afterwards."""
         block = self._block
-        step = last_step(block, block.size)
+        reached = progress(block, block.size)
         entries = [
             entry
             for seen in self._seen.values()
@@ -209,8 +206,8 @@ class Sweep:
             name=self._name,
             size_bytes=block.offset + block.raw_size,
             writer=self._writer,
-            last_step_offset=step if step is not None else self._last_step,
-            is_finished=names_last_step(block, block.size),
+            last_step_offset=self._last_step if reached.offset is None else reached.offset,
+            is_finished=reached.is_finished,
             tail=lines,
         )
         return source, sorted(entries, key=lambda entry: (entry.offset, entry.number))
@@ -231,7 +228,7 @@ class Sweep:
                 self._complete(seen.last, seen.last_stop)
                 seen.last_stop = -1
         if last_kept >= 0 and not self._block.is_last:
-            step = last_step(self._block, last_kept)
+            step = progress(self._block, last_kept).offset
             self._last_step = self._last_step if step is None else step
 
     def _take_hit(self, number: int, end: int) -> bool:

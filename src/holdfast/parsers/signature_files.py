@@ -9,10 +9,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from holdfast.model.signatures import Signature, SignatureFile
+from holdfast.model.signatures import FIELD, Signature, SignatureFile
 
 ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-FIELD = re.compile(r"\{(\w+)\}")
 ANY_CAUSE = "*"
 
 

@@ -16,8 +16,8 @@ import re
 
 from msgspec import Struct
 
-YEAR_UNKNOWN = 2000  # a leap year: the 29th of February has its place
-DAY_UNKNOWN_S = 7305 * 86400.0  # 1990-01-01
+from holdfast.model.sightings import DAY_UNKNOWN_S, YEAR_UNKNOWN
+
 DAY_S = 86400
 MONTHS = {
     name: number

@@ -13,10 +13,9 @@ from msgspec import Struct
 
 from holdfast.core.diagnosis.clues import Clue, is_before
 from holdfast.core.diagnosis.edges import ends_from_outside, explainers
+from holdfast.model.signatures import EXCEPTION, TRACEBACK_START
 
-NEAR_BYTES = (
-    256 << 10
-)  # of an end: what stands so close before it can be its reason, though steps came between
+NEAR_BYTES = 256 << 10  # of an end: what stands so close can be its reason, though steps came between
 SURE = 0.75  # a signature of at least this weight is not doubted for a vague one before it
 VAGUE = 0.6
 LIKELY = 0.5
@@ -24,7 +23,6 @@ BARE = 0.5  # of a symptom that says no more than that something ended
 # Lines that launchers print once, when they begin.
 RUN_STARTS = frozenset({"omp-threads-notice", "deepspeed-launch-command"})
 CODE = re.compile(r"(?:^|[\]):>|]) ?\s{4,}(?:raise|return|assert|except|with|if|elif|for|while)\b")
-EXCEPTION, TRACEBACK_START = "python-exception", "python-traceback-start"
 
 
 class Choice(Struct, frozen=True, eq=False):
@@ -52,7 +50,7 @@ def choose(clues: Sequence[Clue], *, is_finished: bool = False) -> Choice:
     pool = alive or [clue for clue in causes if _near_a_death(clue, deaths)]
     if not pool:
         told = [clue for clue in clues if is_cause(clue) and ends_from_outside(clue) and not clue.survived]
-        pool = _warnings(clues, deaths) or [*told, *deaths]
+        pool = _warnings(clues, done, deaths) or [*told, *deaths]
     if not pool:
         return Choice(root=None, died=bool(ends))
     if is_finished and all(clue.role == "symptom" and clue.weight <= BARE for clue in pool):
@@ -150,11 +148,11 @@ def _near_a_death(clue: Clue, deaths: Sequence[Clue]) -> bool:
     )
 
 
-def _warnings(clues: Sequence[Clue], deaths: Sequence[Clue]) -> list[Clue]:
+def _warnings(clues: Sequence[Clue], done: Sequence[Clue], deaths: Sequence[Clue]) -> list[Clue]:
     """Lesser causes, of a job that died; those of a node's own logs also where no job is known to have gone on."""
     lesser = [clue for clue in clues if clue.role == "cause" and not clue.survived]
     if deaths:
         return lesser
-    if any(clue.role == "end-ok" for clue in clues):
+    if done:
         return []
     return [clue for clue in lesser if clue.signature.area != "worker"]

@@ -4,7 +4,6 @@ A log's lines mostly bear no time where it matters (a traceback's end), so a sig
 stamped one before it in the same log. Two sightings are only put in order where something tells their order.
 """
 
-import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
@@ -14,10 +13,9 @@ from msgspec import Struct
 from holdfast.core.categories import KINDS
 from holdfast.core.clock_offsets import are_comparable, clock_offsets
 from holdfast.model.sightings import Search, Sighting, Source, Writer
-from holdfast.model.signatures import Role, Severity, Signature, Words
+from holdfast.model.signatures import FIELD, Role, Severity, Signature, Words
 from holdfast.model.verdicts import Culprit
 
-FIELD = re.compile(r"\{(\w+)\}")
 SHARED = ("op", "seq", "pg", "step", "epoch")  # captures that make one line the same event for all ranks
 CLOCK_SKEW_S = 30.0  # between nodes that nobody has synchronised well
 
@@ -140,7 +138,7 @@ def _clue(
     survived: bool,
     order: int,
 ) -> Clue:
-    category = ruling.category if ruling else filled(sighting.category, sighting.captures)
+    category = ruling.category if ruling else sighting.category
     said: Ruling | Signature = ruling or signature
     return Clue(
         sighting=sighting,

@@ -6,7 +6,6 @@ from holdfast.model.diagnoses import Other
 
 FOLLOWERS = 0.7  # doubt that is left when other lines follow from the cause, as they should
 RIVAL = 0.85  # for each other cause that nothing explains
-WITHOUT_DEATH = 0.9
 WEAK = 0.7  # a complaint or a warning taken for want of a cause; a fault that training outlived
 RIVALS_MAX = 3
 CONFIDENCE_MAX = 0.98

@@ -30,14 +30,19 @@ def explains(cause: Clue, effect: Clue) -> bool:
         return False
     if _declared(effect, cause):
         return is_before(cause, effect) is True
-    if effect.role == "cause" and effect.class_ in NOT_LATER and ANY_CAUSE in effect.signature.explained_by:
+    if effect.class_ in NOT_LATER and _yields_to_any(effect):
         return is_before(cause, effect) is not False
     return True
 
 
 def ends_from_outside(clue: Clue) -> bool:
     """Whoever is told to stop may stumble while stopping: only what came before can be why it was told."""
-    return clue.class_ in OUTSIDE and clue.role == "cause" and ANY_CAUSE in clue.signature.explained_by
+    return clue.class_ in OUTSIDE and _yields_to_any(clue)
+
+
+def _yields_to_any(clue: Clue) -> bool:
+    """A cause of its own, and only where there is no other."""
+    return clue.role == "cause" and ANY_CAUSE in clue.signature.explained_by
 
 
 def explainers(effect: Clue, among: Sequence[Clue]) -> list[Clue]:

@@ -10,12 +10,10 @@ from holdfast.core.diagnosis.rulings import NO_TABLES, all_rulings
 from holdfast.core.diagnosis.telling import telling_lines
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
-from holdfast.model.sightings import Search
+from holdfast.model.sightings import ASSUMED_DATES_S, Search
 from holdfast.model.signatures import Signature, Words
 
 EVIDENCE_MAX = 16
-# Where stamps without a year (2000) or without a date (1990-01-01) are put: parsers/stamps.py.
-ASSUMED_DATES_S = ((631_152_000.0, 631_324_800.0), (946_684_800.0, 978_307_200.0))
 
 UNKNOWN_TITLE = Words(en="the job failed, and nothing known explains it", zh="作业失败,现有知识无法解释原因")
 UNKNOWN_EXPLANATION = Words(

@@ -16,7 +16,7 @@ from msgspec import Struct
 from holdfast.core.diagnosis.clues import Ruling
 from holdfast.core.diagnosis.wordings import of_words
 from holdfast.model.sightings import Sighting
-from holdfast.model.signatures import Words
+from holdfast.model.signatures import EXCEPTION, Words
 
 OUT_OF_MEMORY = "gpu-out-of-memory"
 MIB = float(1 << 20)
@@ -39,9 +39,7 @@ OTHERS_MIN_SHARE = 0.25  # of the device: less than that does not decide whether
 UNUSED_MIN_BYTES = 1 * GIB
 
 # Exceptions whose words say too little; their place may say more.
-VAGUE = frozenset(
-    {"python-exception", "key-or-index-missing", "assertion-without-words", "checkpoint-key-missing"}
-)
+VAGUE = frozenset({EXCEPTION, "key-or-index-missing", "assertion-without-words", "checkpoint-key-missing"})
 CODE_ERRORS = frozenset({"NameError", "UnboundLocalError", "TypeError", "AttributeError", "SyntaxError"})
 STATE = r"check_?point|ckpt|state(?:_?dict)?|weights|snapshot|pretrained|optim(?:izer)?"
 PLACES = (

@@ -8,8 +8,9 @@ import re
 
 from holdfast.core.diagnosis.clues import Ruling
 from holdfast.model.sightings import Sighting
+from holdfast.model.signatures import EXCEPTION
 
-VAGUE = frozenset({"python-exception", "assertion-without-words"})
+VAGUE = frozenset({EXCEPTION, "assertion-without-words"})
 # Their messages name identifiers of the code, whatever these are called.
 CODE_ERRORS = frozenset(
     {
