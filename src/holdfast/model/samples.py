@@ -4,6 +4,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from holdfast.model.flight import GroupStatus
+
 GONE_STATES = frozenset("ZX")  # the process has ended: still to be reaped, or no longer there
 
 
@@ -27,6 +29,7 @@ class RankSample(Struct, frozen=True, kw_only=True):
     log_bytes: int = 0  # size of what the rank has written to its own output
     step: int | None = None  # the last step its log named
     exit_code: int | None = None  # once it is known; -N: killed by signal N
+    groups: tuple[GroupStatus, ...] | None = None  # its process groups, by way of the shim; None: not known
 
 
 class Stack(Struct, frozen=True, kw_only=True):
