@@ -24,8 +24,17 @@ class RankSample(Struct, frozen=True, kw_only=True):
     tree_cpu_s: float | None = None  # the process and all below it, every thread
     io_bytes: int | None = None  # rchar + wchar of /proc/PID/io, over the process and all below it
     disk_bytes: int | None = None  # read_bytes + write_bytes, likewise
+    # wchar, likewise: handed to write(), by way of pipes too; what is sent on sockets does not count
+    write_bytes: int | None = None
+    disk_write_bytes: int | None = None  # write_bytes of /proc/PID/io, likewise: pages of files made dirty
     wait_channel: str = ""  # /proc/PID/wchan of the main thread; "" when unknown or running
-    blocked_children: int = 0  # processes below it in state D, among those read for this sample
+    traced: bool | None = None  # a debugger or tracer is attached; None: not known
+    # Of the processes below it; where there are many, some were read seconds ago.
+    children: int = 0
+    running_children: int = 0  # in state R
+    blocked_children: int = 0  # in state D
+    child_names: tuple[str, ...] = ()  # distinct, the busiest first, at most 4: pt_data_worker, cc1plus, nvcc
+    child_channels: tuple[str, ...] = ()  # distinct wait channels, the most frequent first, at most 4
     log_bytes: int = 0  # size of what the rank has written to its own output
     step: int | None = None  # the last step its log named
     exit_code: int | None = None  # once it is known; -N: killed by signal N
