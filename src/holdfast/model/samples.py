@@ -30,15 +30,27 @@ class RankSample(Struct, frozen=True, kw_only=True):
     wait_channel: str = ""  # /proc/PID/wchan of the main thread; "" when unknown or running
     traced: bool | None = None  # a debugger or tracer is attached; None: not known
     # Of the processes below it; where there are many, some were read seconds ago.
-    children: int = 0
+    children: int = 0  # that have not ended
     running_children: int = 0  # in state R
     blocked_children: int = 0  # in state D
-    child_names: tuple[str, ...] = ()  # distinct, the busiest first, at most 4: pt_data_worker, cc1plus, nvcc
+    child_names: tuple[str, ...] = ()  # distinct, what runs first, then the newest, at most 4
     child_channels: tuple[str, ...] = ()  # distinct wait channels, the most frequent first, at most 4
     log_bytes: int = 0  # size of what the rank has written to its own output
     step: int | None = None  # the last step its log named
     exit_code: int | None = None  # once it is known; -N: killed by signal N
     groups: tuple[GroupStatus, ...] | None = None  # its process groups, by way of the shim; None: not known
+
+
+class StackTrend(Struct, frozen=True, kw_only=True):
+    """What repeated stacks of one rank's main thread showed. Two are distinct when their functions differ."""
+
+    rank: int
+    from_s: float  # the job's clock, at the first and at the last of them
+    to_s: float
+    samples: int
+    distinct: int
+    # Where it is inside its innermost Python frame: the interpreter itself, a call into C, the kernel.
+    inside: Literal["interpreter", "library", "kernel", "unknown"] = "unknown"
 
 
 class Stack(Struct, frozen=True, kw_only=True):
@@ -49,8 +61,9 @@ class Stack(Struct, frozen=True, kw_only=True):
 
 
 # stopped: a rank in state T; blocked-io: in state D; quiet: nobody runs; spinning: a few run, the others wait;
-# silent: something runs, but no step, line or byte; exit-hang: some ranks ended, the others do not.
-HangKind = Literal["stopped", "blocked-io", "quiet", "spinning", "silent", "exit-hang"]
+# silent: something runs, but no step, line or byte; exit-hang: some ranks ended, the others do not;
+# left-early: others wait in a collective for ranks that have ended.
+HangKind = Literal["stopped", "blocked-io", "quiet", "spinning", "silent", "exit-hang", "left-early"]
 
 
 class Hang(Struct, frozen=True, kw_only=True):

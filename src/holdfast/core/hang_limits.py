@@ -1,0 +1,169 @@
+"""How long a standstill of each kind may last before it is a hang: chosen floors, and what the run itself has shown.
+
+Pure. A standstill that ended by itself was healthy, so its length is usual from then on, for its kind alone: a
+checkpoint of ten minutes says nothing about how long a rank may wait for another. What was learned is carried
+from attempt to attempt.
+"""
+
+from typing import Literal, assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+# What kind of standstill it is, from the quickest to be sure of to the slowest:
+# waiting: nobody runs, someone waits for another; outside: someone waits for the network, a pipe or a timer;
+# blocked: someone is in state D; running: a few run, the others wait; busy: many run; unseen: not all can be read.
+Stretch = Literal["waiting", "outside", "blocked", "running", "busy", "unseen"]
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every limit, in seconds. Those without a measurement named are chosen: a false alarm costs a run."""
+
+    hang_timeout_s: float | None = None  # given, it replaces floor_s ... silent_s
+    world_size: int | None = None  # while fewer are sampled, not all is seen
+    stopped_s: float = 0.9  # two samples a second apart
+    left_s: float = (
+        1.9  # ranks wait in a collective for one that has ended; what it sent last has long arrived
+    )
+    floor_s: float = 6.0  # a fault shows in the sample after it, the log may lag one more: 8 s in all
+    floor_without_steps_s: float = 30.0  # lines alone are weaker proof that training has begun
+    quiet_factor: float = 3.0  # three usual steps (HANG.md: <= 3 for slow jobs)
+    outside_s: float = 60.0  # retries of storage and web clients give up within it
+    blocked_s: float = 120.0  # an fsync of a large checkpoint stays in D with no counter moving
+    blocked_remote_s: float = (
+        30.0  # a file server that does not answer: a hiccup of its network is over by then
+    )
+    running_s: float = 90.0  # a quiet evaluation on one rank looks the same
+    start_s: float = 600.0  # before training has been learned
+    start_awaited_s: float = 30.0  # likewise, but ranks wait in a collective for one that does nothing at all
+    first_steps_s: float = (
+        60.0  # a step was made, too few to learn from, and nobody runs or waits on the outside
+    )
+    silent_s: float = 1800.0  # the platforms' default
+    exit_hang_s: float = 60.0
+    exit_busy_factor: float = 10.0  # where a rank that lives on still runs: it may finish its work
+    marks_min: int = 20
+    calls_min: int = 5  # calls with a mark, so that one burst of lines is not taken for training
+    calls_min_with_steps: int = 1  # a counter that has risen by marks_min is no burst of lines
+    marks_min_again: int = 2  # in a later attempt, what the one before taught holds from here on
+    watch_gap_s_max: float = 15.0  # longer between two calls: nobody watched, nothing is concluded from it
+
+
+class Learned(Struct, frozen=True, kw_only=True):
+    """What is usual in this job, carried from attempt to attempt: the longest healthy stretch of each kind."""
+
+    marks: int = 0  # steps; where the log names none, calls in which it or the collectives moved
+    calls: int = 0  # calls with a mark
+    has_steps: bool = False
+    has_collectives: bool = False  # they were seen to move: as good a proof of training as steps
+    from_before: bool = False  # an attempt before this one had been learned
+    waiting_s: float = 0.0
+    outside_s: float = 0.0
+    blocked_s: float = 0.0
+    running_s: float = 0.0
+    still_s: float = 0.0  # no step, line or I/O, though something ran
+
+
+def has_begun(learned: Learned, settings: Settings, stretch: Stretch = "waiting") -> bool:
+    """Training is under way and its usual lengths are known.
+
+    Collectives move during start-up too (groups are made, weights are sent round), before a first step that may
+    compile for minutes: they shorten only the wait for a rank that does nothing.
+    """
+    if learned.from_before:
+        return learned.marks >= settings.marks_min_again
+    if learned.has_collectives and stretch == "waiting" and learned.calls >= settings.calls_min:
+        return True
+    calls_min = settings.calls_min_with_steps if learned.has_steps else settings.calls_min
+    return learned.marks >= settings.marks_min and learned.calls >= calls_min
+
+
+def quiet_limit_s(
+    learned: Learned, settings: Settings, stretch: Stretch = "waiting", *, awaited: bool = False
+) -> float:
+    """How long a standstill of this kind may last before it is called a hang.
+
+    `awaited`: ranks are known to wait in a collective for the one that stands still.
+    """
+    if settings.hang_timeout_s is not None:
+        return settings.hang_timeout_s
+    if stretch == "busy" or stretch == "unseen":
+        return max(settings.silent_s, settings.quiet_factor * learned.still_s)
+    if not has_begun(learned, settings, stretch):
+        return _start_limit_s(learned, settings, stretch, awaited=awaited)
+    has_pulse = learned.has_steps or learned.has_collectives
+    floor_s = settings.floor_s if has_pulse else settings.floor_without_steps_s
+    usual_s = learned.waiting_s
+    match stretch:
+        case "waiting":
+            pass
+        case "outside":
+            floor_s, usual_s = max(floor_s, settings.outside_s), max(usual_s, learned.outside_s)
+        case "blocked":
+            floor_s, usual_s = max(floor_s, settings.blocked_s), max(usual_s, learned.blocked_s)
+        case "running":
+            floor_s, usual_s = max(floor_s, settings.running_s), max(usual_s, learned.running_s)
+        case never:
+            assert_never(never)
+    return min(max(floor_s, settings.quiet_factor * usual_s), settings.silent_s)
+
+
+def _start_limit_s(learned: Learned, settings: Settings, stretch: Stretch, *, awaited: bool) -> float:
+    if stretch == "waiting" and awaited:
+        return settings.start_awaited_s
+    if stretch == "waiting" and learned.has_steps and learned.marks:
+        return settings.first_steps_s
+    return settings.silent_s if stretch == "running" else settings.start_s
+
+
+def count_marks(knows: Learned, steps: int, *, grew: bool, moved: bool) -> Learned:
+    """`grew`: the log; `moved`: the collectives. The first step begins a new phase: start-up says nothing of training."""
+    if steps and not knows.has_steps:
+        return Learned(has_steps=True, has_collectives=knows.has_collectives or moved, marks=steps, calls=1)
+    knows = replace(knows, has_collectives=True) if moved and not knows.has_collectives else knows
+    marks = steps if knows.has_steps and not knows.has_collectives else max(steps, int(grew or moved))
+    return replace(knows, marks=knows.marks + marks, calls=knows.calls + 1) if marks else knows
+
+
+def learn(knows: Learned, stretch: Learned, kind: Stretch, *, moved: bool) -> tuple[Learned, Learned]:
+    """A standstill that ended by itself was healthy: its lengths become usual, and a new stretch begins.
+
+    Where only CPU came back, the quiet part has ended; a rank that spins now and then still spins, so that and
+    the time without a step, line or byte go on. What came before an attempt's first mark is start-up: not learned.
+    """
+    if not moved and kind != "busy":
+        return knows, stretch
+    after = Learned() if moved else Learned(running_s=stretch.running_s, still_s=stretch.still_s)
+    if knows.calls <= 1:
+        return knows, after
+    longest = replace(
+        knows,
+        waiting_s=max(knows.waiting_s, stretch.waiting_s),
+        outside_s=max(knows.outside_s, stretch.outside_s),
+        blocked_s=max(knows.blocked_s, stretch.blocked_s),
+    )
+    if moved:
+        longest = replace(
+            longest,
+            running_s=max(knows.running_s, stretch.running_s),
+            still_s=max(knows.still_s, stretch.still_s),
+        )
+    return longest, after
+
+
+def lengthen(stretch: Learned, kind: Stretch, quiet_s: float, still_s: float) -> Learned:
+    """The standstill going on, by each kind it has been so far."""
+    longer = replace(stretch, still_s=max(stretch.still_s, still_s))
+    match kind:
+        case "waiting":
+            return replace(longer, waiting_s=max(longer.waiting_s, quiet_s))
+        case "outside":
+            return replace(longer, outside_s=max(longer.outside_s, quiet_s))
+        case "blocked":
+            return replace(longer, blocked_s=max(longer.blocked_s, quiet_s))
+        case "running":
+            return replace(longer, running_s=max(longer.running_s, quiet_s))
+        case "busy" | "unseen":
+            return longer
+        case never:
+            assert_never(never)
