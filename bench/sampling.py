@@ -1,6 +1,7 @@
-"""What it costs to sample ranks once a second: `python bench/sampling.py [RANKS] [SECONDS]`.
+"""What it costs to sample ranks once a second: `python bench/sampling.py [RANKS] [SECONDS] [CHILDREN]`.
 
-Each rank is a real Python process with 20 threads and 2 children. The target is 0.4 % of a core for 8 ranks.
+Each rank is a real Python process with 20 threads and 2 children, or as many as are asked for.
+The target is 0.4 % of a core for 8 ranks.
 """
 
 import statistics
@@ -13,19 +14,26 @@ from holdfast.observe.procs import RankReader
 TARGET_SHARE = 0.004
 
 RANK = """
-import subprocess, sys, threading, time
+import os, sys, threading
+read, write = os.pipe()
+for _ in range(int(sys.argv[1])):
+    if not os.fork():
+        os.close(write)
+        os.read(read, 1)  # until the rank has gone
+        os._exit(0)
 quiet = threading.Event()
 for _ in range(19):
     threading.Thread(target=quiet.wait, daemon=True).start()
-children = [subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) for _ in range(2)]
 print("ready", flush=True)
 sys.stdin.read()
 """
 
 
-def main(ranks: int, seconds: int) -> None:
+def main(ranks: int, seconds: int, children: int) -> None:
     processes = [
-        subprocess.Popen([sys.executable, "-c", RANK], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, str(children)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         for _ in range(ranks)
     ]
     try:
@@ -34,7 +42,7 @@ def main(ranks: int, seconds: int) -> None:
         measure([RankReader(process.pid, rank) for rank, process in enumerate(processes)], seconds)
     finally:
         for process in processes:
-            process.stdin.close()  # its children end with it: their input ends too
+            process.stdin.close()
             process.wait()
 
 
@@ -57,4 +65,4 @@ def measure(readers: list[RankReader], seconds: int) -> None:
 
 if __name__ == "__main__":
     numbers = [int(word) for word in sys.argv[1:]]
-    main(*(numbers + [8, 30][len(numbers) :]))
+    main(*(numbers + [8, 30, 2][len(numbers) :]))

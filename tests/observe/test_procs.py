@@ -159,6 +159,155 @@ sys.stdin.read()"""
         assert len(os.listdir("/proc/self/fd")) == open_before
 
 
+def test_children_are_told_by_what_they_wait_for(child, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    program = f"""import os, sys, socket
+ours, theirs = socket.socketpair()
+def fork(name, do):
+    if not os.fork():
+        open('/proc/self/comm', 'w').write(name)
+        do()
+for _ in range(3):
+    fork('pt_data_worker', lambda: open({str(tmp_path / "fifo")!r}).read())
+fork('on a socket', lambda: theirs.recv(1))
+def spin():
+    while True: pass
+fork('cc1plus', spin)
+print('ready', flush=True)
+sys.stdin.read()"""
+    with RankReader(child(program).pid, 0) as reader:
+        sample = until(
+            lambda: (
+                (one := reader.sample(0.0)).running_children == 1
+                and len(one.child_channels) == 2
+                and len(one.child_names) == 3
+                and one
+            )
+        )
+    assert sample.children == 5 and sample.blocked_children == 0
+    assert sample.child_names[0] == "cc1plus"  # it runs; the others began within the same tick
+    assert set(sample.child_names) == {"cc1plus", "on a socket", "pt_data_worker"}
+    fifo, socket = sample.child_channels  # the more frequent first
+    assert any(word in fifo for word in ("wait_for_partner", "fifo", "pipe"))  # by the kernel's version
+    assert any(word in socket for word in ("unix", "sk", "schedule")) and socket != fifo
+
+
+def test_a_grandchild_shows_in_the_second_after_its_parent(child):
+    program = """import os, sys
+print('ready', flush=True)
+sys.stdin.readline()
+if not os.fork():
+    if not os.fork():
+        open('/proc/self/comm', 'w').write('ptxas')
+    os.read(0, 1)
+print('forked', flush=True)
+sys.stdin.read()"""
+    process = child(program)
+    with RankReader(process.pid, 0) as reader:
+        assert reader.sample(0.0).children == 0
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
+        until(lambda: "ptxas" in reader.sample(1.0).child_names)
+        assert reader.sample(2.0).children == 2
+
+
+def test_what_is_written_is_told_from_what_is_read(child, tmp_path):
+    program = f"""import sys
+print('ready', flush=True)
+for line in sys.stdin:
+    if line == 'read\\n':
+        open('/dev/zero', 'rb', 0).read(8 << 20)
+    else:
+        open({str(tmp_path / "checkpoint")!r}, 'wb', 0).write(bytes(8 << 20))
+    print('done', flush=True)"""
+    process = child(program)
+
+    def after(word):
+        process.stdin.write(word + b"\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"done\n"
+        return reader.sample(0.0)
+
+    with RankReader(process.pid, 0) as reader:
+        first = reader.sample(0.0)
+        read = after(b"read")
+        assert read.io_bytes >= first.io_bytes + (8 << 20)
+        assert read.write_bytes < first.write_bytes + (1 << 20)
+        written = after(b"write")
+        assert written.write_bytes >= read.write_bytes + (8 << 20)
+        assert written.disk_write_bytes >= read.disk_write_bytes  # a file system in memory counts nothing
+
+
+def test_a_tracer_shows_while_the_rank_runs(child):
+    rank = child(IDLE)
+    program = f"""import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+SEIZE = 0x4206
+sys.exit(7) if libc.ptrace(SEIZE, {rank.pid}, None, None) else None
+print('ready', flush=True)
+sys.stdin.read()"""
+    with RankReader(rank.pid, 0) as reader:
+        assert reader.sample(0.0).traced is False
+        tracer = subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        try:
+            if tracer.stdout.readline() != b"ready\n":
+                pytest.skip("this machine does not let one process trace another")
+            sample = reader.sample(1.0)
+            assert sample.traced is True and sample.state in "SR"
+        finally:
+            tracer.communicate()
+        assert reader.sample(2.0).traced is False
+
+
+HIDDEN = """import os, subprocess, sys, time
+from holdfast.observe.procs import RankReader
+subprocess.run(["mount", "-t", "proc", "-o", sys.argv[1], "proc", "/proc"], check=True)
+roots = int(sys.argv[2])
+def leave_root():
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+ready, wait = os.pipe(), os.pipe()
+own = os.fork()
+if not own:
+    os.close(wait[1])
+    leave_root()  # the kernel makes it one that none but root may trace
+    os.write(ready[1], b"r")
+    os.read(wait[0], 1)
+    os._exit(0)
+os.read(ready[0], 1)
+leave_root()
+for pid in (roots, own, 2 ** 22 + 1):
+    with RankReader(pid, 0) as reader:
+        for _ in range(2):
+            one = reader.sample(0.0)
+        print(one.state, one.io_bytes, one.write_bytes, one.children, sep=",")
+os.close(wait[1])
+os.waitpid(own, 0)
+"""
+
+
+@pytest.mark.parametrize("option", ["hidepid=0", "hidepid=1", "hidepid=2"])
+def test_what_proc_hides_is_not_known_and_not_gone(child, option):
+    kernel = tuple(int(part) for part in os.uname().release.split(".")[:2])
+    if os.geteuid() != 0 or kernel < (5, 8):
+        pytest.skip("needs root, and a kernel (5.8) where one mount of /proc can hide what others show")
+    other = child(IDLE)
+    ran = subprocess.run(
+        ["unshare", "--mount", sys.executable, "-c", HIDDEN, option, str(other.pid)],
+        capture_output=True,
+        text=True,
+    )
+    if ran.returncode != 0 and "mount" in ran.stderr:
+        pytest.skip(f"cannot mount /proc here: {ran.stderr.strip().splitlines()[-1]}")
+    assert ran.returncode == 0, ran.stderr
+    of_root, not_to_be_traced, never = (line.split(",") for line in ran.stdout.splitlines())
+    assert of_root == (["S", "None", "None", "0"] if option == "hidepid=0" else ["?", "None", "None", "0"])
+    assert not_to_be_traced[0] in "S?" and not_to_be_traced[1] == "None"
+    assert never[0] == "X"
+
+
 def test_a_pid_that_never_was_is_gone():
     with open("/proc/sys/kernel/pid_max") as file:
         never = int(file.read()) + 1
@@ -179,6 +328,7 @@ def test_names_with_brackets_and_blanks():
     text = b"8421 (a) R (b c)) S 1 2 3 4 5 6 7 8 9 10 250 50 30 20 20 0 5 0 777 1 2 3"
     stat = procs.parse_stat(text)
     assert stat is not None and stat.state == "S" and stat.started == 777
+    assert stat.name == "a) R (b c)"
     assert stat.own_cpu_s == 300 / procs.TICKS_PER_S and stat.reaped_cpu_s == 50 / procs.TICKS_PER_S
 
 
@@ -188,6 +338,16 @@ def test_a_list_of_children_that_was_cut_loses_its_last():
     assert procs.parse_children(b"1 2 ") == [1, 2]
 
 
+def test_sums_of_io_and_tracers_are_told_as_the_kernel_writes_them():
+    text = (
+        b"rchar: 5\nwchar: 7\nsyscr: 1\nsyscw: 1\nread_bytes: 20\nwrite_bytes: 30\ncancelled_write_bytes: 0\n"
+    )
+    assert procs.parse_io(text) == (12, 50, 7, 30)
+    assert procs.parse_traced(b"Name:\tx\nPPid:\t1\nTracerPid:\t0\nUid:\t0\n") is False
+    assert procs.parse_traced(b"Name:\tx\nPPid:\t1\nTracerPid:\t12\nUid:\t0\n") is True
+    assert procs.parse_traced(b"") is None
+
+
 @given(st.binary(max_size=300))
 def test_no_text_of_proc_raises(text):
     procs.parse_stat(text)
@@ -195,3 +355,4 @@ def test_no_text_of_proc_raises(text):
     procs.parse_io(text)
     procs.parse_children(text)
     procs.parse_wait_channel(text)
+    procs.parse_traced(text)

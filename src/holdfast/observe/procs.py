@@ -1,15 +1,16 @@
-"""Reads what one rank does from /proc, once a second and for less than half a millisecond.
+"""Reads what one rank and the processes below it do from /proc, once a second and for less than a millisecond.
 
 It never raises for what the world does: a process may end, change its owner or be hidden between
 two reads. What could not be read is None; a process that has ended has state "X"; one that may not be
 read has state "?". It opens no file that can block on the memory lock of a stuck process
-(cmdline, environ, maps, smaps): stat, io, wchan and children answer in state D as well.
+(cmdline, environ, maps, smaps): stat, io, wchan, status and children answer in state D as well.
 
 source: proc(5); measured on Linux 6.18 by bench/sampling.py
 """
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -17,9 +18,12 @@ from holdfast.model.samples import RankSample
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 READ_BYTES_MAX = 4096  # stat and io are under 512 bytes; a children list is cut here, at about 600 processes
+TRACER = b"\nTracerPid:\t"  # among the first 200 bytes of status
 WALK_EVERY = 10  # the whole tree, by every thread, is listed in one sample of this many
 DESCENDANTS_MAX = 256  # of one rank; a data loader has 4-64, a compiler pool up to 32
 DESCENDANTS_READ_MAX = 16  # read in one sample, in turn: 64 loader workers cost as much as 16
+NAMES_MAX = 4  # of children and of their wait channels, in one sample
+ENDED = frozenset("ZXx")
 
 
 class Usage(NamedTuple):
@@ -28,14 +32,27 @@ class Usage(NamedTuple):
     cpu_s: float
     io_bytes: int
     disk_bytes: int
+    write_bytes: int
+    disk_write_bytes: int
 
 
-NOTHING = Usage(0.0, 0, 0)
+class Transferred(NamedTuple):
+    """What /proc/PID/io counts, in the sums that are of use here."""
+
+    io_bytes: int  # rchar + wchar
+    disk_bytes: int  # read_bytes + write_bytes
+    write_bytes: int  # wchar
+    disk_write_bytes: int  # write_bytes
+
+
+NOTHING = Usage(0.0, 0, 0, 0, 0)
+NO_BYTES = Transferred(0, 0, 0, 0)
 
 
 class ProcessStat(NamedTuple):
     """The fields of /proc/PID/stat that are of use here. Seconds, and ticks since boot for `started`."""
 
+    name: str  # at most 15 characters: what the program calls itself, else its file
     state: str
     own_cpu_s: float
     reaped_cpu_s: float  # of children that have ended and been waited for
@@ -55,8 +72,9 @@ class RankReader:
         self._main = _open(f"{here}/task/{pid}/stat")
         self._io = _open(f"{here}/io")
         self._wait_channel = _open(f"{here}/wchan")
+        self._status = _open(f"{here}/status")
         self._children = _open(f"{here}/task/{pid}/children")
-        self._gone = self._stat is None and not os.path.exists(here)
+        self._gone = self._stat is None and not _is_there(pid)
         self._samples = 0
         self._below: dict[int, _Descendant] = {}
         self._seen: Usage | None = None  # the sum over the tree in the sample before
@@ -71,10 +89,10 @@ class RankReader:
         self.close()
 
     def close(self) -> None:
-        for fd in (self._stat, self._main, self._io, self._wait_channel, self._children):
+        for fd in (self._stat, self._main, self._io, self._wait_channel, self._status, self._children):
             if fd is not None:
                 os.close(fd)
-        self._stat = self._main = self._io = self._wait_channel = self._children = None
+        self._stat = self._main = self._io = self._wait_channel = self._status = self._children = None
 
     def sample(self, at_s: float, *, log_bytes: int = 0, step: int | None = None) -> RankSample:
         """The rank now. `log_bytes` and `step` are what the follower of its log knows."""
@@ -87,6 +105,7 @@ class RankReader:
         main = parse_stat(_read(self._main))
         io = parse_io(_read(self._io))
         self._add_up(stat, io)
+        below = [process for process in self._below.values() if process.state not in ENDED]
         return RankSample(
             at_s=at_s,
             rank=self.rank,
@@ -96,18 +115,25 @@ class RankReader:
             tree_cpu_s=self._used.cpu_s,
             io_bytes=self._used.io_bytes if io else None,
             disk_bytes=self._used.disk_bytes if io else None,
-            blocked_children=sum(process.state == "D" for process in self._below.values()),
+            write_bytes=self._used.write_bytes if io else None,
+            disk_write_bytes=self._used.disk_write_bytes if io else None,
             wait_channel=parse_wait_channel(_read(self._wait_channel)),
+            traced=True if stat.state == "t" else parse_traced(_read(self._status)),
+            children=len(below),
+            running_children=sum(process.state == "R" for process in below),
+            blocked_children=sum(process.state == "D" for process in below),
+            child_names=_names(below),
+            child_channels=_channels(below),
             log_bytes=log_bytes,
             step=step,
         )
 
     def _has_gone(self) -> bool:
         """A file of /proc that was open and now fails means that the process has ended; one never opened does not."""
-        self._gone = self._stat is not None or not os.path.exists(f"/proc/{self.pid}")
+        self._gone = self._stat is not None or not _is_there(self.pid)
         return self._gone
 
-    def _add_up(self, stat: ProcessStat, io: tuple[int, int] | None) -> None:
+    def _add_up(self, stat: ProcessStat, io: Transferred | None) -> None:
         """Adds what the tree used since the sample before.
 
         A child that ends is added to its parent's counters by the kernel when it is waited for, so the sum over
@@ -115,27 +141,19 @@ class RankReader:
         counts as nothing, so that the counters given out only grow.
         """
         self._list_descendants()
-        io_bytes, disk_bytes = io or (0, 0)
-        parts = [Usage(stat.own_cpu_s + stat.reaped_cpu_s, io_bytes, disk_bytes), *self._below_used()]
-        seen = Usage(
-            sum(part.cpu_s for part in parts),
-            sum(part.io_bytes for part in parts),
-            sum(part.disk_bytes for part in parts),
-        )
-        before = self._seen or NOTHING
-        self._used = Usage(
-            self._used.cpu_s + max(0.0, seen.cpu_s - before.cpu_s),
-            self._used.io_bytes + max(0, seen.io_bytes - before.io_bytes),
-            self._used.disk_bytes + max(0, seen.disk_bytes - before.disk_bytes),
-        )
+        here = Usage(stat.own_cpu_s + stat.reaped_cpu_s, *(io or NO_BYTES))
+        seen = _sum([here, *self._below_used()])
+        grown = (max(0, now - before) for now, before in zip(seen, self._seen or NOTHING, strict=True))
+        self._used = _sum([self._used, Usage._make(grown)])
         self._seen = seen
 
     def _list_descendants(self) -> None:
-        """New children of the main thread at once; those of other threads and their own children by and by."""
+        """Children of main threads at once, generation by generation; those of other threads by and by."""
         if self._samples % WALK_EVERY == 0:
             found = set(_tree_below(self.pid))
         else:
             found = {*self._below, *parse_children(_read(self._children))}
+            found.update(pid for process in self._below.values() for pid in process.children)
         self._samples += 1
         for pid in self._below.keys() - found:
             del self._below[pid]
@@ -157,18 +175,52 @@ class _Descendant:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.used = NOTHING
+        self.name = ""
         self.state = "?"
-        self._started: int | None = None
+        self.started: int | None = None
+        self.wait_channel = ""
+        self.children: list[int] = []
 
     def read(self) -> bool:
         """False: it is gone, or its pid is another process's now."""
         stat = parse_stat(_read_once(f"/proc/{self.pid}/stat"))
-        if stat is None or self._started not in (None, stat.started):
+        if stat is None or self.started not in (None, stat.started):
             return False
-        self._started, self.state = stat.started, stat.state
-        io_bytes, disk_bytes = parse_io(_read_once(f"/proc/{self.pid}/io")) or self.used[1:]
-        self.used = Usage(stat.own_cpu_s + stat.reaped_cpu_s, io_bytes, disk_bytes)
+        here = f"/proc/{self.pid}"
+        self.started, self.state, self.name = stat.started, stat.state, stat.name
+        io = parse_io(_read_once(f"{here}/io")) or Transferred._make(self.used[1:])
+        self.used = Usage(stat.own_cpu_s + stat.reaped_cpu_s, *io)
+        waits = stat.state in "SD"
+        self.wait_channel = parse_wait_channel(_read_once(f"{here}/wchan")) if waits else ""
+        self.children = parse_children(_read_once(f"{here}/task/{self.pid}/children"))
         return True
+
+
+def _sum(parts: Iterable[Usage]) -> Usage:
+    return Usage._make(map(sum, zip(*parts, strict=True)))
+
+
+def _names(processes: Iterable[_Descendant]) -> tuple[str, ...]:
+    """What runs first, then what began last: a compiler stands before the loader workers that wait."""
+    known = [process for process in processes if process.started is not None]
+    known.sort(key=lambda process: (process.state != "R", -(process.started or 0)))
+    return tuple(dict.fromkeys(process.name for process in known))[:NAMES_MAX]
+
+
+def _channels(processes: Iterable[_Descendant]) -> tuple[str, ...]:
+    counts = Counter(process.wait_channel for process in processes if process.wait_channel)
+    return tuple(name for name, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:NAMES_MAX])
+
+
+def _is_there(pid: int) -> bool:
+    """Also where /proc does not show it (hidepid): then it may not be signalled, and that is an answer."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
 
 
 def parse_stat(text: bytes) -> ProcessStat | None:
@@ -177,7 +229,8 @@ def parse_stat(text: bytes) -> ProcessStat | None:
     The name may hold blanks and brackets, so fields are counted from the last bracket: state is field 3,
     utime, stime, cutime and cstime are fields 14-17, starttime is field 22.
     """
-    fields = text[text.rfind(b")") + 2 :].split()
+    end = text.rfind(b")")
+    fields = text[end + 2 :].split()
     if len(fields) < 20:
         return None
     try:
@@ -186,6 +239,7 @@ def parse_stat(text: bytes) -> ProcessStat | None:
     except ValueError:
         return None
     return ProcessStat(
+        text[text.find(b"(") + 1 : end].decode("utf-8", "replace"),
         fields[0].decode("ascii", "replace"),
         (user + system) / TICKS_PER_S,
         (reaped_user + reaped_system) / TICKS_PER_S,
@@ -193,8 +247,8 @@ def parse_stat(text: bytes) -> ProcessStat | None:
     )
 
 
-def parse_io(text: bytes) -> tuple[int, int] | None:
-    """`rchar: 6976\\nwchar: 0\\n...` -> (rchar + wchar, read_bytes + write_bytes); None when it is not of this form.
+def parse_io(text: bytes) -> Transferred | None:
+    """`rchar: 6976\\nwchar: 0\\n...` -> sums; None when it is not of this form.
 
     The order of the lines is fixed by the kernel: rchar wchar syscr syscw read_bytes write_bytes cancelled.
     """
@@ -202,9 +256,21 @@ def parse_io(text: bytes) -> tuple[int, int] | None:
     if len(values) < 6:
         return None
     try:
-        return int(values[0]) + int(values[1]), int(values[4]) + int(values[5])
+        read, written, _, _, disk_read, disk_written = map(int, values[:6])
     except ValueError:
         return None
+    return Transferred(read + written, disk_read + disk_written, written, disk_written)
+
+
+def parse_traced(status: bytes) -> bool | None:
+    """Whether `TracerPid:` of /proc/PID/status names a process; None where there is no such line.
+
+    A tracer in a pid namespace that is not seen from here shows as 0.
+    """
+    at = status.find(TRACER)
+    if at < 0:
+        return None
+    return status[at + len(TRACER) :].split(b"\n", 1)[0].strip() not in (b"0", b"")
 
 
 def parse_wait_channel(text: bytes) -> str:
