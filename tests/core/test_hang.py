@@ -1,107 +1,30 @@
 """The hang detector on simulated samples: each fault is found, and its healthy twin is not called a hang."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.hang_kit import (
+    BLOCKED,
+    COMPILES,
+    EVALUATES,
+    GONE,
+    LOOPS,
+    POLLS,
+    SLEEPS,
+    STOPPED,
+    TRACED,
+    TRAINS,
+    WAITS,
+    WRITES,
+    Doing,
+    Job,
+)
 from holdfast.core import hang
 from holdfast.core.culprits import refine
 from holdfast.model.samples import Hang, RankSample, Stack
-
-
-class Doing(NamedTuple):
-    """What a rank does in one second. The numbers are those measured on real gloo ranks."""
-
-    state: str = "S"
-    channel: str = "futex_do_wait"
-    main_s: float = 0.0
-    tree_s: float = 0.003
-    io: int = 0
-    disk: int = 0
-    blocked: int = 0
-
-
-WAITS = Doing()
-TRAINS = Doing("R", "", 0.06, 0.18, 22_000_000)
-SLEEPS = Doing(channel="hrtimer_nanosleep")
-POLLS = Doing(channel="poll_schedule_timeout.constprop.0")
-LOOPS = Doing("R", "", 1.0, 1.0)
-EVALUATES = Doing("R", "", 0.155, 0.3)
-COMPILES = Doing("S", "do_wait", 0.0, 1.9)
-WRITES = Doing("D", "folio_wait_bit", 0.1, 0.1, 303_000_000, 303_000_000)
-BLOCKED = Doing("D", "rpc_wait_bit_killable")
-STOPPED = Doing("T", "do_signal_stop")
-TRACED = Doing("t", "ptrace_stop")
-GONE = Doing("X", "")
-
-
-class Job:
-    """Ranks that do what they are told, second by second, with the detector watching."""
-
-    def __init__(self, ranks: int = 4, *, knows: hang.Learned | None = None, **limits: float) -> None:
-        self.limits = hang.Settings(**limits)
-        self.state = hang.start(knows)
-        self.at_s, self.ranks = 1000.0, ranks
-        self.step: int | None = None
-        self.log_bytes = 0
-        self.used = [Doing(main_s=0.0, tree_s=0.0)] * ranks
-        self.readable = True
-        self.hangs: list[Hang] = []
-
-    def second(self, doing: Mapping[int, Doing], *, steps: int = 0, log: int = 0) -> Hang | None:
-        """One second in which rank r does doing[r], or waits."""
-        self.at_s += 1.0
-        self.log_bytes += log
-        self.step = (self.step or 0) + steps if steps else self.step
-        samples = tuple(self._sample(rank, doing.get(rank, WAITS)) for rank in range(self.ranks))
-        self.state, found = hang.observe(
-            self.state, samples, self.at_s, self.limits, log_bytes=self.log_bytes, step=self.step
-        )
-        self.hangs += [found] if found else []
-        return found
-
-    def _sample(self, rank: int, now: Doing) -> RankSample:
-        was = self.used[rank]
-        self.used[rank] = used = Doing(
-            main_s=was.main_s + now.main_s,
-            tree_s=was.tree_s + now.tree_s,
-            io=was.io + now.io,
-            disk=was.disk + now.disk,
-        )
-        seen = self.readable and now is not GONE
-        return RankSample(
-            at_s=self.at_s,
-            rank=rank,
-            pid=100 + rank,
-            state=now.state if self.readable else "?",
-            main_cpu_s=used.main_s if seen else None,
-            tree_cpu_s=used.tree_s if seen else None,
-            io_bytes=used.io if seen else None,
-            disk_bytes=used.disk if seen else None,
-            wait_channel=now.channel,
-            blocked_children=now.blocked,
-        )
-
-    def all(self, doing: Doing) -> dict[int, Doing]:
-        return dict.fromkeys(range(self.ranks), doing)
-
-    def train(self, for_s: int = 60, *, steps: int = 50, log: int = 400) -> "Job":
-        """20 ms steps; five lines a second."""
-        for _ in range(for_s):
-            self.second(self.all(TRAINS), steps=steps, log=log)
-        return self
-
-    def stay(self, doing: Mapping[int, Doing], for_s: float, *, log: int = 0) -> Hang | None:
-        """The first hang found while nothing is stepped."""
-        until_s = self.at_s + for_s
-        while self.at_s < until_s:
-            if found := self.second(doing, log=log):
-                return found
-        return None
-
 
 # --- faults
 
