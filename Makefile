@@ -37,7 +37,7 @@ golden: $(READY)
 
 $(READY): pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet $(TORCH)
-	$(BIN)/python -m pip install --quiet --editable '.[demo,sim,dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[demo,sim,stacks,dev]'
 	touch $@
 
 # Debian keeps a part of venv, ensurepip, in a package of its own.

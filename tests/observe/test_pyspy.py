@@ -1,0 +1,272 @@
+"""Real processes, looked into by the real py-spy, and by tools that misbehave."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.observe import pyspy
+from holdfast.observe.pyspy import NO_TOOL, Ask, Collection, Sampling, collect, sample_repeatedly
+
+WITHIN_S = 15.0
+SLEEPS = "def inner():\n    print('ready', flush=True)\n    input()\ninner()\n"
+LOOPS = "def loop():\n    print('ready', flush=True)\n    while True: pass\nloop()\n"
+HOLDS_THE_GIL = (
+    "import ctypes\ndef hold():\n    print('ready', flush=True)\n    ctypes.PyDLL(None).sleep(60)\nhold()\n"
+)
+THREADS = """import threading
+def wait(): threading.Event().wait()
+for number in range(50): threading.Thread(target=wait, name=f"t{number}", daemon=True).start()
+print('ready', flush=True)
+input()
+"""
+WITH_SHIM = """import faulthandler, json, os, signal, sys
+folder = sys.argv[1]
+number = signal.SIGUSR2
+faulthandler.register(number, file=open(f"{folder}/rank-0.stacks", "ab"), all_threads=True, chain=False)
+with open(f"{folder}/rank-0.shim.json", "w") as note:
+    json.dump({"pid": os.getpid(), "stack_signal": int(number)}, note)
+def wait_here():
+    print("ready", flush=True)
+    while sys.stdin.read(1): pass
+wait_here()
+"""
+
+
+@pytest.fixture
+def python(tmp_path):
+    """python(program): a process of it that has printed "ready"."""
+    started = []
+
+    def start(program):
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        started.append(process)
+        assert process.stdout.readline() == b"ready\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+
+
+@pytest.fixture
+def tool(tmp_path):
+    """tool(script): a program in place of py-spy; its fourth word is the pid it is asked for."""
+
+    def write(script):
+        path = tmp_path / "tool"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    return write
+
+
+def one(pid, **how):
+    (found,) = collect([Ask(0, pid)], WITHIN_S, **how)
+    return found
+
+
+def functions(found):
+    return [frame.rpartition(" ")[2] for frame in found.threads[0].frames]
+
+
+def state(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_ranks_are_looked_into_in_the_order_asked(python):
+    sleeps, loops, holds = python(SLEEPS), python(LOOPS), python(HOLDS_THE_GIL)
+    found = collect([Ask(7, sleeps.pid), Ask(1, loops.pid), Ask(3, holds.pid)], WITHIN_S)
+    assert [(seen.rank, seen.pid, seen.source, seen.why_not) for seen in found] == [
+        (7, sleeps.pid, "py-spy", ""),
+        (1, loops.pid, "py-spy", ""),
+        (3, holds.pid, "py-spy", ""),
+    ]
+    assert [functions(seen)[0] for seen in found] == ["inner", "loop", "hold"]
+    assert [seen.threads[0].holds_gil for seen in found[:2]] == [False, True]
+
+
+def test_a_stopped_rank_is_read_and_left_stopped(python):
+    process = python(SLEEPS)
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+    found = one(process.pid, native=True)
+    assert (found.state, found.source, functions(found)) == ("T", "py-spy", ["inner", "<module>"])
+    assert found.why_not == "no native frames: it is stopped"
+    assert state(process.pid) == "T"
+
+
+def test_the_main_thread_is_the_first_of_many(python):
+    found = one(python(THREADS).pid)
+    assert len(found.threads) == 51
+    assert found.threads[0].is_main and functions(found) == ["<module>"]
+    assert {thread.name for thread in found.threads[1:]} == {f"t{number}" for number in range(50)}
+
+
+def test_native_frames_of_a_rank_that_sleeps_in_c(python):
+    process = python(HOLDS_THE_GIL)
+    found = one(process.pid, native=True)
+    assert (found.source, found.why_not) == ("native", "")
+    assert any(":native " in frame for frame in found.threads[0].frames[:3])
+    assert state(process.pid) == "S"
+
+
+def test_a_rank_that_is_gone_and_one_that_is_no_python():
+    with subprocess.Popen(["sleep", "60"]) as other, subprocess.Popen(["true"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        zombie, no_python = collect([Ask(0, ended.pid), Ask(1, other.pid)], WITHIN_S)
+        other.kill()
+    assert (zombie.state, zombie.source, zombie.why_not) == ("Z", "", "the process is gone")
+    assert (no_python.source, no_python.why_not) == ("", "py-spy finds no Python in it that it knows")
+    assert one(ended.pid).why_not == "the process is gone"
+
+
+def test_a_rank_that_goes_during_the_collection(python, tool):
+    process = python(SLEEPS)
+    found = one(
+        process.pid, tool=tool('kill -9 "$5"; while kill -0 "$5" && ! grep -q Z "/proc/$5/stat"; do :; done')
+    )
+    assert found.why_not == "the process is gone"
+
+
+def test_faulthandler_answers_where_py_spy_does_not(python, tmp_path, tool):
+    ask = Ask(0, python(WITH_SHIM).pid, tmp_path)
+    for how in (
+        {"tool": tool("echo 'Error: no luck today.' >&2; exit 1"), "signal_first": False},
+        {"tool": tool("exit 1"), "signal_first": True},
+        {"tool": str(tmp_path / "absent")},
+    ):
+        (found,) = collect([ask], WITHIN_S, **how)
+        assert (found.source, found.why_not, functions(found)[0]) == ("faulthandler", "", "wait_here")
+        assert found.threads[0].is_main
+
+
+def test_py_spy_is_missing(python, tmp_path):
+    ask = Ask(0, python(WITH_SHIM).pid, tmp_path)
+    work = [Collection([one], WITHIN_S) for one in (ask, Ask(0, ask.pid))]
+    for collection in work:
+        collection.start()
+        while not collection.poll():
+            continue
+    assert [collection.result()[0].source for collection in work] == ["faulthandler", ""]
+    assert work[1].result()[0].why_not == NO_TOOL
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("echo 'Error: Failed to get stack traces' >&2; exit 1", "py-spy failed: Failed to get stack traces"),
+        ("exit 3", "py-spy failed: it said nothing"),
+        ("echo '[{'", "py-spy failed: it said nothing"),
+        ("echo 'Permission denied (os error 13)' >&2", "forbidden"),
+        ("echo 'Operation not permitted (os error 1)' >&2", "forbidden"),
+    ],
+)
+def test_why_there_is_no_stack(python, tool, script, says):
+    found = one(python(SLEEPS).pid, tool=tool(script))
+    assert found.threads == () and found.source == ""
+    assert says in found.why_not.replace("forbids", "forbidden")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+def test_a_process_of_another_user():
+    program = "import os; from holdfast.observe.pyspy import forbidden; os.setuid(65534); print(forbidden(1))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "the process belongs to user 0: run this as that user or as root\n"
+
+
+def test_a_tool_that_hangs_is_given_up_and_nothing_of_it_is_left(python, tool):
+    process = python(SLEEPS)
+    now_s = [0.0]
+    collection = Collection([Ask(0, process.pid)], 60, tool=tool("exec sleep 60"), clock=lambda: now_s[0])
+    collection.start()
+    assert not collection.poll()
+    now_s[0] = pyspy.DUMP_S
+    assert not collection.poll() or collection.result()
+    while not collection.poll():
+        continue
+    (found,) = collection.result()
+    assert (found.threads, found.why_not) == ((), "py-spy did not finish in 3 s")
+
+
+def test_no_more_than_the_deadline_is_waited_for(python, tool):
+    process = python(SLEEPS)
+    now_s = [0.0]
+    asks = [Ask(rank, process.pid) for rank in range(20)]
+    collection = Collection(asks, 1.0, tool=tool("exec sleep 60"), clock=lambda: now_s[0])
+    collection.start()
+    assert not collection.poll()
+    now_s[0] = 1.0
+    assert collection.poll()
+    assert {found.why_not for found in collection.result()} == {"there was no answer within 1 s"}
+
+
+def test_a_rank_that_a_killed_tool_has_left_stopped_goes_on(python, tool):
+    process = python(LOOPS)
+    collection = Collection(
+        [Ask(0, process.pid)], WITHIN_S, native=True, tool=tool('kill -STOP "$5"; exec sleep 60')
+    )
+    collection.start()
+    while state(process.pid) != "T":
+        collection.poll()
+    collection.close()
+    os.waitid(os.P_PID, process.pid, os.WCONTINUED)
+    assert state(process.pid) == "R"
+
+
+def test_a_tool_killed_while_it_holds_a_busy_rank_lets_it_go(python):
+    process = python(LOOPS)
+    held = 0
+    for _ in range(10):
+        collection = Collection([Ask(0, process.pid)], WITHIN_S, native=True, tool=pyspy.tool_path())
+        collection.start()
+        while not collection.poll() and state(process.pid) != "t":
+            continue
+        held += state(process.pid) == "t"
+        collection.close()
+        until_s = time.monotonic() + WITHIN_S
+        while state(process.pid) != "R" and time.monotonic() < until_s:
+            continue
+        assert state(process.pid) == "R"
+    assert held
+
+
+def test_sampling_tells_a_rank_that_stands_still():
+    frames = []
+    with subprocess.Popen([sys.executable, "-c", LOOPS], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"ready\n"
+        frames = sample_repeatedly(Ask(0, process.pid), samples=4, over_s=0.2)
+        process.kill()
+    assert len(frames) == 4 and len(set(frames)) == 1
+
+
+def test_sampling_of_a_process_that_is_gone():
+    sampling = Sampling(Ask(0, 2**22 + 1), samples=3, over_s=0.01, tool=pyspy.tool_path())
+    sampling.start()
+    while not sampling.poll():
+        continue
+    assert (sampling.frames, sampling.why_not) == ([], "the process is gone")
+    sampling.close()
+
+
+def test_a_busy_agent_is_not_held_up(python):
+    """No look takes long: a start of a tool is the longest, and it is shared out over looks."""
+    process = python(THREADS)
+    collection = Collection([Ask(rank, process.pid) for rank in range(8)], WITHIN_S, tool=pyspy.tool_path())
+    before = time.process_time()
+    collection.start()
+    looks = 1
+    while not collection.poll():
+        looks += 1
+    assert (time.process_time() - before) / looks < 0.1
+    assert all(len(found.threads) == 51 for found in collection.result())
