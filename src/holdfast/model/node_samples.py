@@ -1,0 +1,141 @@
+"""What is read about one node once a second, besides its ranks: its network, disks and memory, its devices, NCCL's view."""
+
+from msgspec import Struct
+
+from holdfast.model.samples import RankSample
+
+
+class InterfaceSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One network interface. Counters since it came up."""
+
+    name: str
+    is_up: bool | None = None  # operstate; None: it does not tell (loopback, tunnels)
+    received_bytes: int
+    sent_bytes: int
+    errors: int = 0  # of both directions
+    dropped: int = 0
+
+
+class PortSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One port of an RDMA device. Its traffic shows in no process's I/O and in no interface's counters.
+
+    `errors`: error and congestion counters that are not zero, by their names in sysfs; read every few seconds.
+    """
+
+    device: str  # mlx5_0
+    port: int
+    state: str  # ACTIVE, INIT, DOWN ...; "" unknown
+    received_bytes: int | None = None
+    sent_bytes: int | None = None
+    errors: dict[str, int] = {}
+
+
+class DiskSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One block device, for the whole node. Network file systems have none."""
+
+    name: str
+    read_bytes: int
+    written_bytes: int
+    in_flight: int = 0  # requests that the device has not answered
+    busy_s: float = 0.0  # time with at least one such request
+
+
+class NodeSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One node at one moment. Counters since boot; None: could not be read.
+
+    `ports_age_s`: how old the ports' values are, where their driver does not answer; None: never read.
+    """
+
+    interfaces: tuple[InterfaceSample, ...] = ()
+    ports: tuple[PortSample, ...] = ()
+    ports_age_s: float | None = None
+    disks: tuple[DiskSample, ...] = ()
+    dirty_bytes: int | None = None  # written to files and not yet on its way to a disk
+    writeback_bytes: int | None = None  # on its way
+    available_bytes: int | None = None  # memory that programs can still have
+    tcp_sent: int | None = None  # segments, of this network namespace
+    tcp_retransmitted: int | None = None  # segments sent again
+    tcp_timeouts: int | None = None  # a peer did not answer in time, back-off doubled
+
+
+class DeviceSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One GPU or NPU. None: the driver does not tell. `error`: why nothing is known, in the driver's words."""
+
+    index: int
+    address: str = ""  # PCI, as the kernel writes it: 0000:5d:00.0
+    uuid: str = ""
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    utilization: float | None = None  # 0..1, of the time with any kernel running: a waiting collective counts
+    sm_active: float | None = None  # 0..1, of the SMs that did something: low in a waiting collective
+    memory_used_bytes: int | None = None
+    memory_bytes: int | None = None
+    temperature_c: int | None = None
+    error: str = ""
+
+
+class RankRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A process in NCCL's report. `rank`: in the communicator; None: the process as a whole."""
+
+    rank: int | None = None
+    pid: int | None = None
+    node: str = ""  # its address
+    gpu: int | None = None  # CUDA's number
+
+
+class RasGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Communicators of the same size and condition. Counts as NCCL gives them."""
+
+    communicators: int
+    nodes: int
+    ranks: int  # of one communicator
+    status: str  # RUNNING, INIT, FINALIZE, ABORT, NOCOMM, UNKNOWN
+    errors: tuple[str, ...] = ()  # MISMATCH, ERROR, INCOMPLETE; empty: OK
+
+
+class RasLaunched(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Ranks of one communicator that have launched as many operations. `who`: those that the report names."""
+
+    operation: str  # AllReduce; "" where all kinds are counted together (NCCL before 2.26)
+    count: int  # operations launched
+    ranks: int
+    who: tuple[RankRef, ...] = ()
+
+
+class RasTrouble(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One entry under Errors or Warnings. `communicator`: its hash; "" for the job as a whole."""
+
+    kind: str  # INCOMPLETE, DEAD, ERROR, MISMATCH, TIMEOUT ...
+    communicator: str = ""
+    missing: int = 0  # ranks or processes without an answer
+    who: tuple[RankRef, ...] = ()  # missing, dead, or with an error
+    launched: tuple[RasLaunched, ...] = ()
+    says: tuple[str, ...] = ()  # lines that are not understood, as they are
+
+
+class RasReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What NCCL's RAS says of the job. It can say that all is well in a real hang: a witness, never a verdict.
+
+    `is_whole`: the report came to its end; what was cut off may have named more.
+    """
+
+    nccl: str = ""  # version
+    processes: int | None = None
+    groups: tuple[RasGroup, ...] = ()
+    troubles: tuple[RasTrouble, ...] = ()
+    is_whole: bool = False
+
+
+class Moment(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All that one worker's agent saw in one second, or what was new in it. `at_s`: the job's clock.
+
+    `devices_age_s`, `ras_age_s`: how long ago these were so; grows while a driver or NCCL does not answer.
+    """
+
+    at_s: float
+    ranks: tuple[RankSample, ...] = ()
+    node: NodeSample | None = None
+    devices: tuple[DeviceSample, ...] = ()
+    devices_age_s: float | None = None
+    ras: RasReport | None = None
+    ras_age_s: float | None = None
