@@ -1,0 +1,161 @@
+"""Puts the digests of many ranks side by side: the same group of the same ranks is one team. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from holdfast.core.flight.members import ranks_of
+from holdfast.model.digests import Digest, GroupDigest
+
+UNKNOWN = -1  # how far a rank is in a group of which its record tells nothing
+
+
+class Team:
+    """One process group as its ranks tell of it. Ranks are of the whole job, in the group's own order."""
+
+    __slots__ = ("about", "backend", "has_p2p", "members", "members_known", "name", "told")
+
+    def __init__(self, name: str, members: tuple[int, ...]) -> None:
+        self.name = name
+        self.members = members
+        self.members_known = bool(members)
+        self.about = ""
+        self.backend = ""
+        self.has_p2p = False
+        self.told: dict[int, GroupDigest] = {}
+
+    def add(self, rank: int, group: GroupDigest) -> None:
+        self.told[rank] = group
+        self.about = self.about or group.about
+        self.backend = self.backend or group.backend
+        self.has_p2p = self.has_p2p or group.has_p2p
+
+
+class Scene:
+    """All that was told, aligned. `teams_of[rank][slot]`: which team the rank's group in that place is."""
+
+    __slots__ = ("absent", "moved", "ranks", "teams", "teams_of", "world_size")
+
+    def __init__(self, ranks: dict[int, Digest], moved: frozenset[int], world_size: int | None) -> None:
+        self.ranks = ranks
+        self.moved = moved
+        self.world_size = world_size
+        self.teams: list[Team] = []
+        self.teams_of: dict[int, list[int]] = {}
+        self.absent: frozenset[int] = frozenset()
+
+    def enqueued(self, team: Team, rank: int) -> int:
+        """The last collective of the team that the rank enqueued; UNKNOWN where its record does not tell."""
+        group = team.told.get(rank)
+        if group is None:
+            digest = self.ranks.get(rank)
+            return UNKNOWN if digest is None or digest.is_wrapped or digest.unnamed else 0
+        if team.has_p2p and not group.has_p2p and not group.first:
+            return UNKNOWN  # its counter may count sends and receives
+        return group.enqueued
+
+
+def gather(digests: Sequence[Digest], world_size: int | None) -> Scene:
+    """Two digests of one rank are two looks at it: the later one counts, and whether it went on in between."""
+    ranks, moved = _latest(digests)
+    scene = Scene(ranks, moved, world_size)
+    _form_teams(scene)
+    for team in scene.teams:
+        if not team.members:
+            all_ranks = world_size is not None and (team.about == "default_pg" or team.name in ("0", ""))
+            team.members = tuple(range(world_size)) if all_ranks and world_size else tuple(sorted(team.told))
+            team.members_known = all_ranks
+    _name_the_unnamed(scene)
+    wanted: set[int] = set(range(world_size)) if world_size is not None else set()
+    for team in scene.teams:
+        wanted.update(team.members)
+    scene.absent = frozenset(wanted - ranks.keys())
+    return scene
+
+
+def _latest(digests: Iterable[Digest]) -> tuple[dict[int, Digest], frozenset[int]]:
+    ranks: dict[int, Digest] = {}
+    moved = set()
+    for digest in digests:
+        other = ranks.get(digest.rank)
+        if other is not None:
+            if _progress(other) != _progress(digest):
+                moved.add(digest.rank)
+            if _progress(other) >= _progress(digest):
+                continue
+        ranks[digest.rank] = digest
+    return dict(sorted(ranks.items())), frozenset(moved)
+
+
+def _progress(digest: Digest) -> tuple[int, int]:
+    return sum(group.enqueued + group.completed for group in digest.groups), digest.last_ms
+
+
+def _form_teams(scene: Scene) -> None:
+    index: dict[tuple[str, object], int] = {}
+    by_name: dict[str, list[int]] = {}
+    unknown: list[tuple[int, int, GroupDigest]] = []
+    for rank, digest in scene.ranks.items():
+        places = scene.teams_of[rank] = [-1] * len(digest.groups)
+        for slot, group in enumerate(digest.groups):
+            if not group.members:
+                unknown.append((rank, slot, group))
+                continue
+            key = (group.name, group.members)
+            place = index.get(key)
+            if place is None:
+                place = index[key] = len(scene.teams)
+                scene.teams.append(Team(group.name, ranks_of(group.members)))
+                by_name.setdefault(group.name, []).append(place)
+            places[slot] = place
+            scene.teams[place].add(rank, group)
+    sets: dict[int, frozenset[int]] = {}
+    for rank, slot, group in unknown:
+        place = _joined(rank, group.name, by_name, scene, sets)
+        if place is None:
+            key = (group.name, ())
+            place = index.get(key)
+            if place is None:
+                place = index[key] = len(scene.teams)
+                scene.teams.append(Team(group.name, ()))
+        scene.teams_of[rank][slot] = place
+        scene.teams[place].add(rank, group)
+
+
+def _joined(
+    rank: int, name: str, by_name: dict[str, list[int]], scene: Scene, sets: dict[int, frozenset[int]]
+) -> int | None:
+    """The one team of that name whose members, told by others, hold this rank."""
+    for place in by_name.get(name, ()):
+        if place not in sets:
+            sets[place] = frozenset(scene.teams[place].members)
+        if rank in sets[place]:
+            return place
+    return None
+
+
+def _name_the_unnamed(scene: Scene) -> None:
+    """Counters of groups without an operation in the ring carry only a local id: peers of the group know which it is.
+
+    Ranks of one group run the same program, so they made their groups in the same order.
+    """
+    usual: dict[int, int] = {}
+    for rank, digest in scene.ranks.items():
+        counters = {status.group_id: status for status in digest.unnamed}
+        if not counters:
+            continue
+        for slot, group in enumerate(digest.groups):
+            if group.group_id >= 0:
+                continue
+            place = scene.teams_of[rank][slot]
+            team = scene.teams[place]
+            if place not in usual:
+                ids = Counter(told.group_id for told in team.told.values() if told.group_id >= 0)
+                usual[place] = ids.most_common(1)[0][0] if ids else -1
+            status = counters.get(usual[place])
+            if status is not None:
+                told = replace(group, enqueued=status.enqueued, completed=status.completed)
+            else:
+                told = replace(group, enqueued=UNKNOWN if usual[place] < 0 else 0)
+            team.told[rank] = told

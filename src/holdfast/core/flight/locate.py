@@ -1,0 +1,374 @@
+"""Names the ranks that keep the others waiting, from every rank's digest and what else is known of them. Pure.
+
+Ranks wait in operations, operations for ranks; where those chains end is the cause (`graph`). One kind of end is
+told: the one that most waiting ranks are led to.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.culprits import ranks_named
+from holdfast.core.flight import mismatch, reasons, slow, words
+from holdfast.core.flight.gather import Scene, gather
+from holdfast.core.flight.graph import Awaited, Waits, ends, reaches, waits
+from holdfast.model.digests import Digest, Located, LocatedKind, RankLife
+from holdfast.model.signatures import Words
+
+ABSENT_SHARE = 8  # more than one rank in eight without a record says nothing of them: the records were lost
+FIRST = ("mismatch", "lag", "order", "missing", "network_or_device")  # where as many ranks lead to each
+BARRIERS = ("barrier", "all_reduce_barrier", "allreduce_barrier")
+
+
+class _End(Struct):
+    """Ends of chains of one kind, put together."""
+
+    kind: LocatedKind
+    culprits: list[int]
+    awaited: list[int]  # the operations in question
+    how: str = ""
+
+
+def locate(
+    digests: Sequence[Digest],
+    world_size: int | None = None,
+    lives: Mapping[int, RankLife] | None = None,
+    *,
+    stalled_s: float | None = None,
+) -> Located | None:
+    """Who is waited for, and why; None where the job is healthy, or moves.
+
+    Two digests of one rank, taken one after the other, tell whether it moved. `stalled_s`: for how long nothing has
+    moved, where that was measured: without it a wait no longer than others in the records is taken for normal life.
+    """
+    known = lives or {}
+    scene = gather(digests, world_size)
+    found = waits(scene, known)
+    if not found.by_rank:
+        # where a record is missing, its rank may have died, and then the others' last operations failed
+        found = waits(scene, known, all_failed=bool(_believed(scene.absent, scene, known)))
+        mismatch.find(found, scene)
+        if not any(one.mismatch for one in found.awaited):
+            return _nobody_waits(scene, known)
+    mismatch.find(found, scene)
+    end = _heaviest(_ends(found, scene, known), found)
+    if end is None:
+        return None
+    root = found.awaited[end.awaited[0]] if end.awaited else None
+    led = reaches(found, end.culprits, end.awaited)
+    waiting = tuple(sorted(led - set(end.culprits)))
+    if root is None:
+        root = _most_awaited(found, end.culprits)
+    if _moves(end, root, waiting, found, scene, known, stalled_s):
+        return None
+    return _told(end, root, waiting, found, scene, known, stalled_s)
+
+
+def _nobody_waits(scene: Scene, lives: Mapping[int, RankLife]) -> Located | None:
+    """No operation is open. A rank without a record, or one that ended while others live, is all there is to tell."""
+    absent = _believed(scene.absent, scene, lives)
+    if not absent or not scene.ranks:
+        return None
+    why = reasons.common({rank: reasons.reason(lives.get(rank), is_absent=True) for rank in absent})
+    text = words.described(absent, lives, why.kind, scene.absent)
+    others = len(scene.ranks)
+    return Located(
+        kind=why.kind,
+        category=why.category,
+        culprits=absent,
+        confidence=min(why.confidence, 0.5),
+        why=words.joined(
+            text,
+            Words(en=f"the other {others} wait in nothing", zh=f"其余 {others} 个 rank 没有等待"),
+        ),
+    )
+
+
+def _believed(
+    ranks: Sequence[int] | frozenset[int], scene: Scene, lives: Mapping[int, RankLife]
+) -> tuple[int, ...]:
+    """Of ranks without a record those that this speaks against: few have none, or more is known of them."""
+    world = scene.world_size or len(scene.ranks) + len(scene.absent)
+    gone = tuple(
+        sorted(
+            rank
+            for rank in ranks
+            if reasons.is_gone(lives.get(rank)) or (rank in lives and lives[rank].answered is False)
+        )
+    )
+    if gone:
+        return gone
+    few = len(scene.absent) <= max(1, world // ABSENT_SHARE)
+    return tuple(sorted(ranks)) if few else ()
+
+
+def _ends(found: Waits, scene: Scene, lives: Mapping[int, RankLife]) -> list[_End]:
+    """Every end, by kind."""
+    by_kind: dict[LocatedKind, _End] = {}
+
+    def add(kind: LocatedKind, culprits: Sequence[int], awaited: Sequence[int], how: str = "") -> None:
+        end = by_kind.setdefault(kind, _End(kind, [], [], how))
+        end.culprits.extend(culprits)
+        end.awaited.extend(awaited)
+
+    sinks: list[int] = []
+    for ranks, places in ends(found):
+        if ranks and places:
+            add("order", *_circle(ranks, places, found, scene))
+        elif ranks:
+            sinks.extend(ranks)
+        else:
+            for place in places:
+                kind, culprits, how = _all_there(found.awaited[place], lives)
+                add(kind, culprits, [place], how)
+    present = [rank for rank in sinks if rank not in scene.absent]
+    absent = [rank for rank in sinks if rank in scene.absent]
+    believed = _believed(absent, scene, lives) if absent else ()
+    if any(reasons.is_gone(lives.get(rank)) for rank in believed):
+        add("missing", believed, [])
+    if present:
+        add("missing", _outside_first(present, found, lives), [])
+    elif believed and "missing" not in by_kind:
+        add("missing", believed, [])
+    elif absent and not believed:
+        add(
+            "records_missing",
+            (),
+            [place for place, one in enumerate(found.awaited) if set(one.lacking) & set(absent)],
+        )
+    return list(by_kind.values())
+
+
+def _outside_first(sinks: list[int], found: Waits, lives: Mapping[int, RankLife]) -> list[int]:
+    """A rank whose stack is in a send that no record shows (gloo) is itself kept waiting, by one that is outside."""
+    sending = {rank for rank in sinks if reasons.in_send(lives.get(rank))}
+    others = [rank for rank in sinks if rank not in sending]
+    if others or not sending:
+        return others or sinks
+    outside = [
+        rank for rank, life in lives.items() if rank not in found.by_rank and reasons.waits_outside(life)
+    ]
+    return sorted(outside) or sinks
+
+
+def _all_there(awaited: Awaited, lives: Mapping[int, RankLife]) -> tuple[LocatedKind, Sequence[int], str]:
+    """An operation that all have reached, or on which ranks disagree."""
+    if awaited.mismatch:
+        return "mismatch", awaited.mismatch, ""
+    gone = [rank for rank in awaited.waiters if reasons.is_gone(lives.get(rank))]
+    if gone:
+        return "missing", gone, "inside"
+    if awaited.done and len(awaited.waiters) <= len(awaited.done):
+        return (
+            ("network_or_device", (), "lag")
+            if awaited.team.backend == "gloo"
+            else ("lag", awaited.waiters, "")
+        )
+    return "network_or_device", (), ""
+
+
+def _circle(
+    ranks: Sequence[int], places: Sequence[int], found: Waits, scene: Scene
+) -> tuple[Sequence[int], Sequence[int], str]:
+    """Ranks that wait for each other: whose step is unusual, else for whom most wait, else all of them."""
+    odd, how = mismatch.unusual(ranks, found, scene)
+    if not odd:
+        counts = {rank: 0 for rank in ranks}
+        for place in places:
+            awaited = found.awaited[place]
+            for rank in awaited.lacking:
+                if rank in counts:
+                    counts[rank] += len(awaited.waiters)
+        most = max(counts.values())
+        odd = tuple(rank for rank in ranks if counts[rank] == most)
+        how = "most" if len(odd) < len(ranks) else ""
+    first = [place for place in places if any(rank in found.awaited[place].lacking for rank in odd)]
+    return odd, first or places, how
+
+
+def _heaviest(several: Sequence[_End], found: Waits) -> _End | None:
+    """The kind of end to which most waiting ranks are led."""
+
+    def weight(end: _End) -> tuple[int, int]:
+        led = reaches(found, end.culprits, end.awaited)
+        return len(led), -FIRST.index(end.kind) if end.kind in FIRST else -len(FIRST)
+
+    return max(several, key=weight, default=None)
+
+
+def _most_awaited(found: Waits, culprits: Sequence[int]) -> Awaited | None:
+    wanted = set(culprits)
+    lacked = [one for one in found.awaited if wanted.intersection(one.lacking)]
+    return max(lacked, key=lambda one: (len(one.waiters), -one.sequence, one.team.name), default=None)
+
+
+def _moves(
+    end: _End,
+    root: Awaited | None,
+    waiting: Sequence[int],
+    found: Waits,
+    scene: Scene,
+    lives: Mapping[int, RankLife],
+    stalled_s: float | None,
+) -> bool:
+    """What looks like a wait is normal life: it moved between two looks, or is young."""
+    if any(reasons.is_gone(lives.get(rank)) for rank in end.culprits):
+        return False
+    involved = [*end.culprits, *waiting]
+    if scene.moved.intersection(involved):
+        return not (root and slow.is_slow(end.culprits, root, stalled_s))
+    if end.kind == "missing" and root is not None and root.team.backend == "gloo" and end.culprits:
+        # the record says that they never enqueued it, a stack taken after says that they are inside
+        if all(reasons.in_collective(lives.get(rank)) for rank in end.culprits):
+            return True
+    return stalled_s is None and slow.is_young([*waiting, *end.culprits], found, scene)
+
+
+def _told(
+    end: _End,
+    root: Awaited | None,
+    waiting: tuple[int, ...],
+    found: Waits,
+    scene: Scene,
+    lives: Mapping[int, RankLife],
+    stalled_s: float | None,
+) -> Located:
+    culprits = tuple(sorted(set(end.culprits)))
+    kind, category, confidence = _reason(end, root, culprits, found, scene, lives, stalled_s)
+    waiters = root.waiters if root else []
+    shown = next((rank for rank in waiters if rank not in culprits), waiters[0] if waiters else None)
+    first = found.first[shown] if shown is not None else None
+    located = Located(
+        kind=kind,
+        category=category,
+        culprits=culprits,
+        waiting=waiting,
+        group=root.team.name if root else "",
+        about=root.team.about if root else "",
+        operation=first.kind if first else "",
+        sequence=root.sequence if root else 0,
+        expected=first.signature if first and kind in ("mismatch", "order", "uneven") else "",
+        got=_got(culprits, found, scene) if kind in ("mismatch", "order", "uneven") else "",
+        confidence=confidence,
+    )
+    return _with_words(located, end, root, scene, lives)
+
+
+def _got(culprits: Sequence[int], found: Waits, scene: Scene) -> str:
+    for rank in culprits:
+        if rank in found.first:
+            return found.first[rank].signature
+    digest = scene.ranks.get(culprits[0]) if culprits else None
+    return digest.groups[digest.newest].last if digest is not None and digest.newest >= 0 else ""
+
+
+def _reason(
+    end: _End,
+    root: Awaited | None,
+    culprits: Sequence[int],
+    found: Waits,
+    scene: Scene,
+    lives: Mapping[int, RankLife],
+    stalled_s: float | None,
+) -> tuple[LocatedKind, str, float]:
+    match end.kind:
+        case "missing":
+            if root is not None and slow.is_slow(culprits, root, stalled_s):
+                if not any(reasons.is_gone(lives.get(rank)) for rank in culprits):
+                    return "straggler", "straggler", 0.8
+            why = reasons.common(
+                {rank: reasons.reason(lives.get(rank), is_absent=rank in scene.absent) for rank in culprits}
+            )
+            return why.kind, why.category, why.confidence
+        case "mismatch":
+            if root is not None and _left_early(culprits, root, found, scene):
+                return "uneven", "uneven_data", 0.8
+            many = len(root.waiters) + len(root.done) + len(root.behind) if root else 0
+            return "mismatch", "collective_mismatch", 0.95 if 2 * len(culprits) < many else 0.6
+        case "order":
+            if root is not None and _left_early(culprits, root, found, scene):
+                return "uneven", "uneven_data", 0.8
+            return "order", "collective_mismatch", {"own": 0.9, "others": 0.85, "most": 0.6}.get(end.how, 0.4)
+        case "lag":
+            return "lag", "gpu_fault", 0.9
+        case "records_missing":
+            return "records_missing", "collective_timeout", 0.3
+        case _:
+            category = "nccl_network_error" if end.how == "lag" else "collective_timeout"
+            return "network_or_device", category, 0.6
+
+
+def _left_early(culprits: Sequence[int], root: Awaited, found: Waits, scene: Scene) -> bool:
+    """They went on to what comes after the last batch: a barrier that none ran before, while others go on."""
+    for rank in culprits:
+        first = found.first.get(rank)
+        if first is None or first.kind not in BARRIERS:
+            return False
+        if any(
+            mismatch.has_run(scene.ranks[other], first.key)
+            for other in [rank, *root.waiters[:8]]
+            if other in scene.ranks
+        ):
+            return False
+    return bool(culprits)
+
+
+def _with_words(
+    located: Located, end: _End, root: Awaited | None, scene: Scene, lives: Mapping[int, RankLife]
+) -> Located:
+    culprits, waiting = located.culprits, located.waiting
+    what = words.operation(root, located.operation) if root else "a collective"
+    what_zh = words.operation_zh(root, located.operation) if root else "集合通信"
+    wait = words.wait(waiting, culprits, what, what_zh)
+    who = words.described(culprits, lives, located.kind, scene.absent)
+    named, named_zh = ranks_named(culprits), words.ranks_zh(culprits)
+    parts: tuple[Words, ...]
+    match located.kind:
+        case "mismatch":
+            lead = Words(
+                en=f"{named} ran {located.got}, the others {located.expected}, as {what}",
+                zh=f"{named_zh} 在{what_zh}执行了 {located.got},其他 rank 执行的是 {located.expected}",
+            )
+            parts = (lead, who if any(rank in lives for rank in culprits) else Words(en="", zh=""), wait)
+        case "order" | "uneven" if located.got:
+            lead = Words(
+                en=f"{named} went on to {located.got} where others wait in {located.expected}",
+                zh=f"{named_zh} 已转到 {located.got},而其他 rank 在等待 {located.expected}",
+            )
+            parts = (lead, who if any(rank in lives for rank in culprits) else Words(en="", zh=""), wait)
+        case "lag":
+            lead = Words(
+                en=f"{named} enqueued {what} like the others, which completed it: the device stands still",
+                zh=f"{named_zh} 与其他 rank 一样提交了{what_zh},其他 rank 已完成而它没有:设备停滞",
+            )
+            parts = (lead, Words(en="", zh=""), wait)
+        case "network_or_device":
+            many = len(root.waiters) if root else 0
+            parts = (
+                Words(
+                    en=f"all {many} ranks arrived in {what} and it does not end: the network, or a device",
+                    zh=f"全部 {many} 个 rank 都已进入{what_zh},但它没有结束:网络或设备问题",
+                ),
+            )
+        case "records_missing":
+            lost = len(scene.absent)
+            parts = (
+                Words(
+                    en=f"records of {lost} ranks are missing, among them those that {len(waiting)} ranks wait for",
+                    zh=f"缺少 {lost} 个 rank 的记录,其中包括 {len(waiting)} 个 rank 所等待的",
+                ),
+                wait,
+            )
+        case "straggler":
+            parts = (
+                Words(en=f"{named} comes late each time", zh=f"{named_zh} 每次都到得晚"),
+                who if any(rank in lives for rank in culprits) else Words(en="", zh=""),
+                wait,
+            )
+        case _:
+            never = Words(en="", zh="")
+            if root is not None and end.how != "inside":
+                never = Words(en=f"it never enqueued {what}", zh=f"从未提交{what_zh}")
+            parts = (who, wait, never if not waiting else Words(en="", zh=""))
+    return replace(located, why=words.joined(*parts))

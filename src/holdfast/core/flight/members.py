@@ -1,0 +1,35 @@
+"""Members of a group as runs of ranks: 16,384 of them take a few bytes. Pure."""
+
+from collections.abc import Sequence
+
+from holdfast.model.digests import Members
+
+RUNS_MAX = 48  # more than that and they are left out: the group is then whoever reports it
+RANKS_MAX = 1 << 20  # in what came over the wire
+
+
+def runs(ranks: Sequence[int]) -> Members:
+    """`(0, 2, 4, 6)` -> `((0, 4, 2),)`; () where it does not get short."""
+    found: list[tuple[int, int, int]] = []
+    at = 0
+    while at < len(ranks):
+        stride = ranks[at + 1] - ranks[at] if at + 1 < len(ranks) else 1
+        end = at + 1
+        while end < len(ranks) and ranks[end] - ranks[end - 1] == stride:
+            end += 1
+        if end - at == 2 and end < len(ranks):  # a pair is no pattern: the second may begin a better run
+            end, stride = at + 1, 1
+        found.append((ranks[at], end - at, stride))
+        at = end
+        if len(found) > RUNS_MAX:
+            return ()
+    return tuple(found)
+
+
+def ranks_of(members: Members) -> tuple[int, ...]:
+    """The ranks again, in the group's own order. Runs that lie about their length are cut."""
+    ranks: list[int] = []
+    for first, many, stride in members:
+        many = max(0, min(many, RANKS_MAX - len(ranks)))
+        ranks.extend(first + stride * place for place in range(many))
+    return tuple(ranks)

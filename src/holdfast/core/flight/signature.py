@@ -1,0 +1,62 @@
+"""What must be alike on all ranks of a group in one collective, and how an operation is said in words. Pure."""
+
+from zlib import crc32
+
+from holdfast.model.flight import Operation
+
+# Ranks may give other sizes here (uneven splits, or lists that only the root has): the kind alone is compared.
+UNEVEN = frozenset(
+    (
+        "all_to_all",
+        "alltoall",
+        "alltoall_base",
+        "all_to_all_single",
+        "all_gather",
+        "gather",
+        "scatter",
+        "coalesced",
+    )
+)
+SENDS, RECEIVES = ("send", "isend"), ("recv", "irecv", "recv_any_source", "recvanysource")
+SIZES_SHOWN = 3
+TEXT_CHARS = 56
+
+
+def bare(kind: str) -> str:
+    """`nccl:send 0->1` -> `send`."""
+    return kind.rpartition(":")[2].split(" ", 1)[0]
+
+
+def key(operation: Operation) -> int:
+    """1..65535: a hash of what all ranks must agree on; 0 is kept for "not known"."""
+    kind = bare(operation.kind)
+    if kind in UNEVEN:
+        text = kind
+    elif operation.is_p2p:
+        text = operation.kind
+    else:
+        text = f"{kind} {operation.input_sizes} {operation.input_types}"
+    return crc32(text.encode()) % 65535 + 1
+
+
+def words(operation: Operation) -> str:
+    """`all_reduce of 4000 Float`."""
+    sizes = ["x".join(map(str, size)) or "1" for size in operation.input_sizes[:SIZES_SHOWN]]
+    if len(operation.input_sizes) > SIZES_SHOWN:
+        sizes.append(f"... ({len(operation.input_sizes)} tensors)")
+    types = sorted(set(operation.input_types))
+    what = " ".join(part for part in (", ".join(sizes), "/".join(types)) if part)
+    text = f"{bare(operation.kind)} of {what}" if what else bare(operation.kind)
+    return text if len(text) <= TEXT_CHARS else text[: TEXT_CHARS - 3] + "..."
+
+
+def peer(kind: str) -> tuple[int, bool]:
+    """The other side as a rank of the group (-1: not said), and whether this side sends.
+
+    source: FlightRecorder's profiling names, "nccl:send 0->1" and "nccl:recv 1<-0"
+    """
+    text = kind.rpartition(":")[2]
+    name, _, sides = text.partition(" ")
+    sends = name in SENDS
+    _, _, other = sides.partition("->" if sends else "<-")
+    return (int(other) if other.isdecimal() else -1), sends

@@ -1,0 +1,73 @@
+"""Tells a slow rank from a hung one by when the ranks came to earlier collectives. Pure."""
+
+from collections.abc import Sequence
+from statistics import median
+
+from holdfast.core.flight.gather import Scene, Team
+from holdfast.core.flight.graph import Awaited, Waits
+from holdfast.model.digests import GroupDigest
+
+LATE_MS = 50.0
+LATE_SHARE = 0.25  # of the time between two collectives of the group
+SEEN_MIN = 3  # earlier collectives at which it must have been late, each time
+PEERS_MAX = 64
+PATIENCE = 5.0  # times its usual lateness: more, and it is not slow but stuck
+AGE_SHARE = 3.0  # times the longest gap between enqueues: a wait up to this is part of normal life
+AGE_MS_MIN = 1000
+
+
+def is_slow(culprits: Sequence[int], awaited: Awaited, stalled_s: float | None) -> bool:
+    """Each culprit is one collective behind, and came clearly late to the ones before too."""
+    team = awaited.team
+    if awaited.pair is not None or team.has_p2p or not culprits:
+        return False
+    peers = [rank for rank in awaited.waiters[:PEERS_MAX] if rank in team.told]
+    late = [_lateness_ms(rank, peers, team, awaited.sequence) for rank in culprits]
+    if not all(late):
+        return False
+    return stalled_s is None or stalled_s * 1000 <= PATIENCE * min(late)
+
+
+def _lateness_ms(rank: int, peers: Sequence[int], team: Team, sequence: int) -> float:
+    """How much later than its peers it usually comes; 0: is not clearly late each time."""
+    own = team.told.get(rank)
+    if own is None or own.enqueued != sequence - 1:
+        return 0.0
+    mine = arrivals(own)
+    theirs = [arrivals(team.told[peer]) for peer in peers]
+    late = []
+    for at in sorted(mine):
+        times = [other[at] for other in theirs if at in other]
+        if times:
+            late.append(mine[at] - median(times))
+    steps = sorted(
+        later - earlier for earlier, later in zip(list(mine.values()), list(mine.values())[1:], strict=False)
+    )
+    usual = max(LATE_MS, LATE_SHARE * median(steps)) if steps else LATE_MS
+    if len(late) < SEEN_MIN or min(late) < usual:
+        return 0.0
+    return median(late)
+
+
+def arrivals(group: GroupDigest) -> dict[int, int]:
+    """When the last collectives were enqueued, in order: sequence -> wall clock, ms."""
+    gaps = [int.from_bytes(group.arrivals[at : at + 2], "big") for at in range(0, len(group.arrivals) - 1, 2)]
+    at_ms, times = group.last_ms, {group.enqueued: group.last_ms}
+    for back, gap in enumerate(reversed(gaps), 1):
+        at_ms -= gap
+        times[group.enqueued - back] = at_ms
+    return dict(reversed(times.items()))
+
+
+def is_young(ranks: Sequence[int], found: Waits, scene: Scene) -> bool:
+    """By their own clocks these ranks have not waited longer than such a job waits now and then."""
+    ages = [
+        scene.ranks[rank].taken_ms - found.first[rank].since_ms
+        for rank in ranks
+        if rank in found.first
+        and rank in scene.ranks
+        and scene.ranks[rank].taken_ms
+        and found.first[rank].since_ms
+    ]
+    gap = max((scene.ranks[rank].longest_gap_ms for rank in ranks if rank in scene.ranks), default=0)
+    return bool(ages) and max(ages) < max(AGE_MS_MIN, AGE_SHARE * gap)
