@@ -37,6 +37,9 @@ COMMANDS = {
     "status": Place("holdfast.cli.record_commands", "status_app", "What a job does now, on one screen."),
     "log": Place("holdfast.cli.record_commands", "log_app", "The fault-tolerance log of a job."),
     "logs": Place("holdfast.cli.logs_command", "app", "The training's output, of all workers and attempts."),
+    "stacks": Place(
+        "holdfast.cli.stacks_command", "app", "Where the ranks of a running job are in their code."
+    ),
     "diagnose": Place(
         "holdfast.cli.diagnose_command", "app", "Why a job stopped, from whatever it left behind."
     ),

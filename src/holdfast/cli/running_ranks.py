@@ -1,0 +1,122 @@
+"""Which processes the ranks of a running job are, told from its journal and the facts of its reapers. Only reads."""
+
+import socket
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.cli.record import Record
+from holdfast.journal.jobdir import JobDir
+
+FACTS_BYTES_MAX = 16 << 20
+CLOCK_S = 60.0  # that much the wall clock may have been set since
+
+
+class NotRunning(Exception):
+    """There is no rank to look at. One line: what, and what to do now."""
+
+
+class RunningRank(NamedTuple):
+    """A rank that has not ended, as far as is known."""
+
+    rank: int
+    worker: int
+    pid: int
+    folder: Path
+
+
+class RunningJob(NamedTuple):
+    """The attempt now, and its ranks; `ended`: ranks of it that have ended, with how."""
+
+    job: str
+    attempt: int
+    ranks: tuple[RunningRank, ...]
+    ended: dict[int, str]
+
+
+class _Fact(Struct, frozen=True):
+    """What is of use here of a line of reaper.jsonl; other keys pass."""
+
+    kind: str
+    t: float = 0.0
+    pid: int | None = None
+    rank: int | None = None
+    code: int | None = None
+
+
+def running_job(record: Record) -> RunningJob:
+    """raises: NotRunning, RecordUnreadable"""
+    record.all_lines()
+    job, summary = record.job, record.story.summary()
+    if record.story.ended:
+        raise NotRunning(
+            f"job {job.name} does not run, it has ended ({summary.outcome}); holdfast log {job.name} says how"
+        )
+    host = record.facts.get("host")
+    if isinstance(host, str) and host and host != socket.gethostname():
+        raise NotRunning(f"job {job.name} runs on {host}: its stacks can be had there only")
+    known = _from_facts(job, summary.attempt)
+    for rank in summary.ranks:  # a damaged or late file of facts
+        folder = job.worker(summary.attempt, rank.worker)
+        known.setdefault(
+            rank.rank, (RunningRank(rank.rank, rank.worker, rank.pid, folder), rank.code, rank.ended)
+        )
+    ended = {number: _how(code) for number, (_, code, over) in known.items() if over}
+    ranks = tuple(one for number, (one, _, _) in sorted(known.items()) if number not in ended)
+    if not ranks:
+        raise NotRunning(_none_of(job.name, summary.attempt, summary.phase_words, ended))
+    return RunningJob(job.name, summary.attempt, ranks, ended)
+
+
+def _none_of(name: str, attempt: int, phase: str, ended: dict[int, str]) -> str:
+    if ended:
+        return (
+            f"all ranks of job {name}, attempt {attempt}, have ended ({phase}); holdfast log {name} says how"
+        )
+    return f"job {name} has no ranks yet ({phase}): a rank is a process started with RANK set"
+
+
+def _how(code: int | None) -> str:
+    return "it has ended" if code is None else f"it has ended with {code}"
+
+
+def _from_facts(job: JobDir, attempt: int) -> dict[int, tuple[RunningRank, int | None, bool]]:
+    """By rank: its process, its exit code, and whether it has ended. Also what began before the machine did."""
+    found: dict[int, tuple[RunningRank, int | None, bool]] = {}
+    booted_s = _booted_at_s()
+    for path in sorted(job.attempt(attempt).glob("worker-*/reaper.jsonl")):
+        worker = path.parent.name.removeprefix("worker-")
+        for fact in _facts(path):
+            if fact.rank is None or fact.pid is None or not worker.isdigit():
+                continue
+            if fact.kind == "rank-started":
+                rank = RunningRank(fact.rank, int(worker), fact.pid, path.parent)
+                found[fact.rank] = (rank, None, fact.t < booted_s - CLOCK_S)
+            elif fact.kind == "rank-exited" and fact.rank in found and found[fact.rank][0].pid == fact.pid:
+                found[fact.rank] = (found[fact.rank][0], fact.code, True)
+    return found
+
+
+def _facts(path: Path) -> list[_Fact]:
+    try:
+        with path.open("rb") as file:
+            lines = file.read(FACTS_BYTES_MAX).splitlines()
+    except OSError:
+        return []
+    facts = []
+    for line in lines:
+        try:
+            facts.append(msgspec.json.decode(line, type=_Fact))
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue  # cut short, or of another version
+    return facts
+
+
+def _booted_at_s() -> float:
+    try:
+        return time.time() - float(Path("/proc/uptime").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0.0
