@@ -5,8 +5,10 @@ import tarfile
 
 import zstandard
 
-from holdfast.agent.bundle import BundleWriter, Scene
+from holdfast.agent.bundle import BundleWriter, Scene, members, sample_lines
+from holdfast.agent.sample_ring import SampleRing
 from holdfast.core.verdict import Failure, RankExit, first_verdict
+from holdfast.model.node_samples import DeviceSample, Moment, NodeSample, RasReport
 from holdfast.model.samples import RankSample
 from holdfast.observe.bundles import FAILURE, read_member
 
@@ -94,3 +96,40 @@ def test_what_is_no_bundle_has_no_members(tmp_path):
     (tmp_path / "x.tar.zst").write_bytes(b"no archive")
     assert read_member(tmp_path / "x.tar.zst", FAILURE) is None
     assert read_member(tmp_path / "missing.tar.zst", FAILURE) is None
+
+
+def test_samples_are_those_of_the_ring_in_full_for_two_minutes_and_thinned_before(tmp_path):
+    worker = tmp_path / "attempt-001" / "worker-0"
+    worker.mkdir(parents=True)
+    ring = SampleRing(worker)
+    for at_s in range(1000):
+        sample = RankSample(rank=0, pid=7, at_s=float(at_s), state="S")
+        ras = RasReport(nccl="2.27.3") if at_s == 995 else None
+        ring.add(
+            Moment(
+                at_s=float(at_s),
+                ranks=(sample,),
+                node=NodeSample(dirty_bytes=at_s),
+                devices=(DeviceSample(index=0, power_w=71.0),),
+                devices_age_s=0.5,
+                ras=ras,
+            )
+        )
+        ring.flush()
+    ring.close()
+    newest = RankSample(rank=0, pid=7, at_s=1000.0, state="T")
+    lines = [json.loads(line) for line in sample_lines(scene(worker, at_s=1000.0, samples=(newest,)))]
+    ranks = [line["at_s"] for line in lines if line["kind"] == "rank"]
+    assert ranks[-1] == 1000.0 and ranks[-121:-1] == [float(at_s) for at_s in range(880, 1000)]
+    assert ranks[:-121] == [float(at_s) for at_s in range(0, 880, 10)]
+    assert {line["kind"] for line in lines} == {"rank", "node", "device", "ras"}
+    device = next(line for line in lines if line["kind"] == "device")
+    assert (device["power_w"], device["age_s"], device["at_s"]) == (71.0, 0.5, 0.0)
+
+
+def test_the_ring_itself_is_not_in_it(tmp_path):
+    worker = tmp_path / "attempt-001" / "worker-0"
+    worker.mkdir(parents=True)
+    for name in ("samples.new", "samples.old"):
+        (worker / name).write_bytes(b"x" * 100)
+    assert not [one.name for one in members(scene(worker)) if "samples." in one.name and "worker" in one.name]

@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import platform
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -14,7 +15,9 @@ import msgspec
 from msgspec import Struct
 
 from holdfast import __version__
+from holdfast.agent.sample_ring import NEW, OLD, read_samples
 from holdfast.core.verdict import Failure
+from holdfast.model.node_samples import Moment
 from holdfast.model.samples import RankSample
 from holdfast.model.verdicts import Verdict
 from holdfast.observe.bundles import FAILURE, Member, excerpt, write_bundle
@@ -22,6 +25,10 @@ from holdfast.observe.log_tree import WORKS
 
 VERDICT = "verdict.json"
 FLIGHT_BYTES_MAX = 8 << 20
+SAMPLES_S = 1800.0
+SAMPLES_FULL_S = 120.0
+THINNED = 10
+MOMENTS_MAX = 400  # with 8 ranks about 3 MiB
 TOLD = (
     "HOLDFAST_",
     "NCCL_",
@@ -66,10 +73,40 @@ def members(scene: Scene) -> Iterator[Member]:
     )
     kernel = scene.kernel or ((scene.kernel_why_not.encode(),) if scene.kernel_why_not else ())
     yield Member("kernel.log" if scene.kernel else "kernel-not-read.txt", b"\n".join(kernel) + b"\n")
-    yield Member("samples.jsonl", b"\n".join(_json(sample) for sample in scene.samples) + b"\n")
+    yield Member("samples.jsonl", b"\n".join(sample_lines(scene)) + b"\n")
     base = f"attempt-{scene.attempt:03d}/{scene.folder.name}"
     for path in _files(scene.folder):
         yield Member(f"{base}/{path.name}", _content(path, scene.offsets.get(path.name, ())), _time(path))
+
+
+def sample_lines(scene: Scene) -> list[bytes]:
+    """One JSON object for each sample, with its `kind` (rank, node, device, ras), the oldest first.
+
+    Of the worker's ring: every second of the last SAMPLES_FULL_S, before that one in THINNED. What the ring does
+    not have (yet) is taken from the scene.
+    """
+    moments: deque[Moment] = deque(maxlen=MOMENTS_MAX)
+    for number, moment in enumerate(read_samples(scene.folder, scene.at_s - SAMPLES_S)):
+        if moment.at_s >= scene.at_s - SAMPLES_FULL_S or number % THINNED == 0:
+            moments.append(moment)
+    last_s = moments[-1].at_s if moments else float("-inf")
+    lines = [line for moment in moments for line in _lines_of(moment)]
+    lines += [_line("rank", sample) for sample in scene.samples if sample.at_s > last_s]
+    return lines
+
+
+def _lines_of(moment: Moment) -> Iterator[bytes]:
+    yield from (_line("rank", sample) for sample in moment.ranks)
+    if moment.node is not None:
+        yield _line("node", moment.node, at_s=moment.at_s)
+    for device in moment.devices:
+        yield _line("device", device, at_s=moment.at_s, age_s=moment.devices_age_s)
+    if moment.ras is not None:
+        yield _line("ras", moment.ras, at_s=moment.at_s, age_s=moment.ras_age_s)
+
+
+def _line(kind: str, sample: Struct, **more: float | None) -> bytes:
+    return msgspec.json.encode({"kind": kind, **more, **msgspec.to_builtins(sample)})
 
 
 class BundleWriter:
@@ -110,7 +147,7 @@ def _files(folder: Path) -> list[Path]:
         found = [path for path in folder.iterdir() if path.is_file() and not path.is_symlink()]
     except OSError:
         return []
-    kept = [path for path in found if not WORKS.fullmatch(path.name)]
+    kept = [path for path in found if not WORKS.fullmatch(path.name) and path.name not in (NEW, OLD)]
     order = {".json": 0, ".jsonl": 0, ".stacks": 1}
     return sorted(kept, key=lambda path: (order.get(path.suffix, 2), path.name))
 
