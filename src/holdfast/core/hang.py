@@ -34,7 +34,7 @@ __all__ = ["Learned", "Settings", "Watch", "learned", "observe", "quiet_limit_s"
 
 JITTER_S = 0.25  # samples a second apart come a little early or late
 MARKS_PER_CALL_MAX = 20
-SUSPECT_S = 3.0  # a rank that runs while others wait this long has its stack looked at
+SUSPECT_S = 2.0  # a rank that runs while others wait this long has its stack looked at
 SUSPECTS_MAX = 3
 LOOP_SAMPLES = 10  # identical stacks: a quiet evaluation showed 2-3 distinct ones in 12, an endless loop 1
 NODE_QUIET_S = 4.0  # neither disks nor links of the node carried much: nothing is being flushed

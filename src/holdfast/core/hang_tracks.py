@@ -16,12 +16,13 @@ TREE_CPU_S = 0.10
 SPIN_SHARE = 0.3  # a main thread in an endless loop took 0.74-1.00
 TRICKLE_BYTES_PER_S = 16 << 10  # waiting gloo ranks: 0; a monitor that reads /proc: some KiB every 10 s
 TRICKLE_BYTES = 64 << 10  # one such burst
+UNHEARD_S = 2.5  # two questions without an answer; a busy rank answers within its interpreter's 5 ms
 
 
 class RankTrack(Struct, frozen=True):
     """One rank's latest sample, and those in which its CPU and I/O last moved.
 
-    `groups`: how far it was when it last answered; `groups_s`: when that last changed.
+    `groups`: how far it was when it last answered, `heard_s`; `groups_s`: when that last changed.
     """
 
     last: RankSample
@@ -32,10 +33,17 @@ class RankTrack(Struct, frozen=True):
     stopped_since_s: float | None = None
     groups: tuple[GroupStatus, ...] | None = None
     groups_s: float | None = None
+    heard_s: float | None = None
 
     @property
     def is_pending(self) -> bool:
-        """It has enqueued a collective that is not complete: it waits for others, or will as soon as it asks for it."""
+        """It has enqueued a collective that is not complete: it waits for others, or will as soon as it asks for it.
+
+        A rank that waits for others answers; one that does not (stopped, in the kernel, holding the GIL) is at
+        something else, whatever it told before.
+        """
+        if self.heard_s is None or self.last.at_s - self.heard_s > UNHEARD_S:
+            return False
         return any(group.enqueued > group.completed for group in self.groups or ())
 
 
@@ -43,7 +51,7 @@ def follow(before: RankTrack | None, now: RankSample) -> RankTrack:
     stopped_since_s = now.at_s if now.state == "T" else None
     if before is None or before.last.pid != now.pid:
         groups_s = None if now.groups is None else now.at_s
-        return RankTrack(now, now, now, False, False, stopped_since_s, now.groups, groups_s)
+        return RankTrack(now, now, now, False, False, stopped_since_s, now.groups, groups_s, groups_s)
     if now.state == "T" and before.stopped_since_s is not None:
         stopped_since_s = before.stopped_since_s
     last = before.last
@@ -58,6 +66,7 @@ def follow(before: RankTrack | None, now: RankSample) -> RankTrack:
         stopped_since_s=stopped_since_s,
         groups=groups,
         groups_s=before.groups_s if groups == before.groups else now.at_s,
+        heard_s=before.heard_s if now.groups is None else now.at_s,
     )
 
 

@@ -190,6 +190,7 @@ def _of_hang(hang: Hang) -> Verdict:
         category = "dataloader_stuck"
     if hang.kind == "silent" and not hang.culprits:
         category = "unknown"
+    category = hang.category or category
     seen = Evidence(text=f"hang ({hang.kind})", says=_cut(hang.why), at_s=hang.since_s)
     culprits = tuple(Culprit(rank=rank) for rank in hang.culprits)
     title = (

@@ -74,5 +74,7 @@ class Hang(Struct, frozen=True, kw_only=True):
     waiting: tuple[int, ...] = ()
     since_s: float  # the last sign of life, on the job's clock
     why: str
+    why_zh: str = ""
+    category: str = ""  # of the taxonomy, where more is known than the kind; "": not known
     confidence: float  # 0..1
     seen: tuple[RankSample, ...] = ()

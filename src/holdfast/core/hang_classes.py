@@ -1,0 +1,79 @@
+"""What each rank is doing at the moment of a hang, in one word: what the localiser and the story for people need.
+
+Pure. source of the classes: measured on real ranks, one fault each (docs/hang.md)
+"""
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from holdfast.core.culprits import waits_for_others
+from holdfast.core.hang_looks import is_blocked
+from holdfast.core.hang_tracks import RankTrack
+from holdfast.model.digests import RankClass, RankLife
+from holdfast.model.samples import GONE_STATES, Stack
+
+FRESH_S = 2.5  # a counter that moved within two samples still moves
+COMPILERS = ("cc1", "cc1plus", "ptxas", "nvcc", "cicc", "cudafe++", "ninja", "ld", "as", "g++", "gcc", "clang", "triton")
+
+
+def lives(
+    tracks: Mapping[int, RankTrack], stacks: Mapping[int, Stack], errors: Mapping[int, str]
+) -> dict[int, RankLife]:
+    """By rank. `errors`: the last words of those that have some."""
+    return {
+        rank: RankLife(
+            rank_class=_class_of(track, stacks.get(rank)),
+            exit_code=track.last.exit_code,
+            wait_channel=track.last.wait_channel,
+            frames=stacks[rank].frames if rank in stacks else (),
+            error=errors.get(rank, ""),
+            answered=rank in stacks if stacks else None,
+        )
+        for rank, track in tracks.items()
+    }
+
+
+def _class_of(track: RankTrack, stack: Stack | None) -> RankClass:
+    sample = track.last
+    if sample.state in GONE_STATES:
+        return "dead"
+    if sample.state == "T":
+        return "stopped"
+    if sample.state in "?t":
+        return "unknown"
+    if is_blocked(sample):
+        return "blocked"
+    if sample.at_s - track.io_from.at_s < FRESH_S and track.io_from.at_s > track.cpu_from.at_s - FRESH_S:
+        moved = (sample.write_bytes or 0) > 0 and track.runs
+        if moved and not track.spins:
+            return "writing"
+    if any(name in COMPILERS for name in sample.child_names):
+        return "compiling"
+    if track.is_pending or (stack is not None and waits_for_others(stack.frames)):
+        return "comm_wait"
+    return "running" if track.runs else "waiting_outside"
+
+
+def words(rank_class: RankClass) -> str:
+    """`is stopped`, `runs`: after the name of a rank."""
+    match rank_class:
+        case "dead":
+            return "has ended"
+        case "stopped":
+            return "is stopped"
+        case "blocked":
+            return "is blocked in I/O"
+        case "waiting_outside":
+            return "waits, not for other ranks"
+        case "writing":
+            return "writes"
+        case "compiling":
+            return "compiles"
+        case "running":
+            return "runs"
+        case "comm_wait":
+            return "waits in a collective"
+        case "unknown":
+            return "cannot be seen"
+        case never:
+            assert_never(never)
