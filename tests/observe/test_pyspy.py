@@ -270,3 +270,29 @@ def test_a_busy_agent_is_not_held_up(python):
         looks += 1
     assert (time.process_time() - before) / looks < 0.1
     assert all(len(found.threads) == 51 for found in collection.result())
+
+
+BLOCKED = """import os, sys
+print("ready", flush=True)
+def spawn():
+    opens = [(os.POSIX_SPAWN_OPEN, 0, sys.argv[1] + "/pipe", os.O_RDONLY, 0)]
+    os.posix_spawn("/bin/true", ["true"], {}, file_actions=opens)
+spawn()
+input()
+"""
+
+
+def test_a_rank_blocked_in_the_kernel_is_read_but_never_paused(python, tmp_path):
+    """posix_spawn waits in state D until its child has opened a pipe that nobody writes."""
+    os.mkfifo(tmp_path / "pipe")
+    process = python(BLOCKED)
+    until_s = time.monotonic() + WITHIN_S
+    while state(process.pid) != "D" and time.monotonic() < until_s:
+        continue
+    found = one(process.pid, native=True)
+    open(tmp_path / "pipe", "wb").close()
+    assert (found.state, found.source, functions(found)) == ("D", "py-spy", ["spawn", "<module>"])
+    assert found.why_not == "no native frames: a thread of it is blocked in the kernel (state D)"
+    assert found.wait_channel
+    if os.geteuid() == 0:
+        assert any("vfork" in frame or "clone" in frame for frame in found.kernel_frames)
