@@ -26,7 +26,7 @@ import zstandard
 from holdfast.model.node_samples import Moment
 
 NEW, OLD = "samples.new", "samples.old"
-SEGMENT_BYTES = 4 << 20  # 40 minutes of 8 ranks with 4 groups each, 8 GPUs and 8 RDMA ports (1,750 bytes a second)
+SEGMENT_BYTES = 4 << 20  # 40 minutes, where 8 ranks, 8 GPUs and 8 RDMA ports take 1,750 bytes a second
 SEGMENT_BYTES_READ_MAX = 64 << 20  # another version may have larger ones
 RECORD_BYTES_MAX = 1 << 20  # of content, compressed and not
 HEAD = struct.Struct("<II")
