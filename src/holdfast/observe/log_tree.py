@@ -29,6 +29,7 @@ from holdfast.observe.streams import (
     unxz,
     unzstd,
 )
+from holdfast.parsers.flight_names import Kind, kind_of
 
 Say: TypeAlias = Callable[[Skipped], None]
 Identity: TypeAlias = tuple[int, int]  # device and inode
@@ -76,12 +77,14 @@ class LogFile(Struct, frozen=True):
 class Log(Struct, frozen=True):
     """One log, to be read before the next one is asked for.
 
-    `file`: the same where it is a file as it stands on the disk; such a log can be read again.
+    `file`: the same where it is a file as it stands on the disk; such a log can be read again. `kind`: what it is
+    where it is no log, but tells of its own: a flight record, a list of groups, a dump of stacks.
     """
 
     name: str
     stream: Reader
     file: FileReader | None = None
+    kind: Kind | None = None
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
@@ -278,6 +281,8 @@ def _of_file(name: str, fd: int, say: Say, meter: Meter) -> Iterator[Log]:
             yield from _member(name, member, say, meter, 1)
     elif _unpacker(head) or is_tar(head):
         yield from _logs(name, Packed(reader, meter), say, meter, 0)
+    elif kind := kind_of(name, head):
+        yield Log(name, reader, kind=kind)
     elif head.startswith(UTF16_MARKS):
         yield Log(name, Utf8(reader))
     elif why := _why_no_text(head):
@@ -303,6 +308,8 @@ def _logs(name: str, reader: Reader, say: Say, meter: Meter, depth: int) -> Iter
             yield from _member(name, member, say, meter, depth + 1)
     elif head.startswith(ZIP):
         say(Skipped(name=name, why="it is a zip archive within another, or on stdin: unpack it first"))
+    elif kind := kind_of(name, head):
+        yield Log(name, whole, kind=kind)
     elif head.startswith(UTF16_MARKS):
         yield Log(name, Utf8(whole))
     elif why := _why_no_text(head):

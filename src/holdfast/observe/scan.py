@@ -1,7 +1,7 @@
 """Searches logs for all signatures in one go: a few threads, each with one block of one log in memory."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -37,15 +37,18 @@ def search(
     *,
     stdin: BinaryIO | None = None,
     cache: Path | None = None,
+    beside: Callable[[Log], object] | None = None,
 ) -> Search:
     """Everything that is found under the paths and on stdin. `cache`: a folder for compiled signatures.
+
+    `beside`: is given what is no log, but tells of the job too (flight records, dumps of stacks), by several threads.
 
     raises: SignatureError, for a signature that cannot be searched for
     """
     skipped: list[Skipped] = []
     files = find(paths, skipped.append)
     is_small = stdin is None and sum(file.size_bytes for file in files) <= SMALL_BYTES
-    crew = _Crew(signatures, engine(signatures, cache, is_small=is_small), len(files) + 1)
+    crew = _Crew(signatures, engine(signatures, cache, is_small=is_small), len(files) + 1, beside)
     found = crew.search(files)
     if stdin is not None:
         found.append(crew.search_stdin(stdin))
@@ -80,9 +83,16 @@ class FoundFile(Struct, frozen=True):
 class _Crew:
     """The threads and what each has of its own."""
 
-    def __init__(self, signatures: Sequence[Signature], first: Engine, logs: int) -> None:
+    def __init__(
+        self,
+        signatures: Sequence[Signature],
+        first: Engine,
+        logs: int,
+        beside: Callable[[Log], object] | None,
+    ) -> None:
         self.knowledge = Knowledge(signatures)
         self._engine = first
+        self._beside = beside
         self._own = local()
         self._allowance = Allowance(MEMORY_BYTES)
         self._caps = Caps(
@@ -108,7 +118,17 @@ class _Crew:
         return self._logs(opened(file, skipped.append), skipped, file.path)
 
     def _logs(self, logs: Iterator[Log], skipped: list[Skipped], path: Path | None) -> FoundFile:
-        return FoundFile([self._log(log, skipped, path) for log in logs], skipped)
+        found: list[FoundLog] = []
+        for log in logs:
+            if log.kind is None:
+                found.append(self._log(log, skipped, path))
+            elif self._beside is not None:
+                self._beside(log)
+            else:
+                skipped.append(
+                    Skipped(name=log.name, why="it is a flight record or a dump of stacks, no log")
+                )
+        return FoundFile(found, skipped)
 
     def _log(self, log: Log, skipped: list[Skipped], path: Path | None) -> FoundLog:
         own = self._own

@@ -1,0 +1,29 @@
+"""What flight records and dumps of stacks told of a job, offline: all that the search for who is awaited needs. No behaviour."""
+
+from msgspec import Struct
+
+from holdfast.model.digests import Digest
+from holdfast.model.sightings import Skipped
+from holdfast.model.thread_stacks import RankStacks
+
+
+class RecordFile(Struct, frozen=True):
+    """Where a rank's record stood, among the files that were named."""
+
+    rank: int
+    file: str
+
+
+class FlightScene(Struct, frozen=True, kw_only=True):
+    """One job. By rank, each at most once in `digests` and `records`; `stacks` may have a rank once for each source.
+
+    `notes`: what was odd, in words. `skipped`: files that look like records and could not be read, and why.
+    """
+
+    digests: tuple[Digest, ...] = ()
+    records: tuple[RecordFile, ...] = ()
+    stacks: tuple[RankStacks, ...] = ()
+    notes: tuple[str, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    files: int = 0
+    size_bytes: int = 0
