@@ -59,7 +59,7 @@ FAULTS = {
 }
 HEALTHY = (
     *("none", "checkpoint", "evaluate-one", "evaluate-all", "compile", "first-step-long", "start-long"),
-    *("loader-slow", "pause-one", "pause-all", "child-works", "garbage", "debugger", "join", "slow-rank", "quiet-log"),
+    *("loader-slow", "pause-one", "pause-all", "one-call", "child-works", "garbage", "debugger", "join", "slow-rank", "quiet-log"),
 )  # fmt: skip
 TWO_CULPRITS = ("sigstop", "sleep", "lock", "gil", "loop")  # sometimes, of eight
 ONLY_DDP, AT_FIRST_STEP = ("compile", "join"), ("compile", "first-step-long", "start-long")
@@ -155,7 +155,7 @@ def pause_s(kind: str, step_s: float, dice: random.Random) -> float:
             return min(100 * step_s, 8.0) * dice.uniform(0.5, 1.0)
         case "garbage":
             return dice.uniform(3.0, 5.0)
-        case "debugger" | "slow-rank":
+        case "debugger" | "slow-rank" | "one-call":
             return dice.uniform(10.0, 15.0)
         case _:
             return dice.uniform(20.0, 30.0)
@@ -192,7 +192,7 @@ def one_run(plan: Plan, folder: Path, flags: Sequence[str]) -> Outcome:
 
 
 def holdfast(state: Path, flags: Sequence[str]) -> list[str]:
-    fixed = ["--state-dir", str(state), "--no-hang-restart", "--grace", GRACE]
+    fixed = ["--state-dir", str(state), "--no-hang-restart", "--max-restarts", "none", "--grace", GRACE]
     return [*HOLDFAST, "run", "--policy", "holdfast", *fixed, *flags, "--"]
 
 
@@ -369,8 +369,12 @@ def main() -> int:
     ]
     bench = Bench(options.flag)
     try:
-        with ThreadPoolExecutor(options.parallel) as pool:
-            list(pool.map(bench.run, plans))
+        if options.parallel > 1:
+            with ThreadPoolExecutor(options.parallel) as pool:
+                list(pool.map(bench.run, plans))
+        else:  # in the main thread, so that Ctrl-C ends the run under way
+            for plan in plans:
+                bench.run(plan)
     finally:
         bench.close()
         table(bench.outcomes)

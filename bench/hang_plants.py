@@ -29,6 +29,8 @@ FOREVER_S = 10**6
 CHUNK_BYTES = 8 << 20
 CHUNKS_IN_FILE = 16
 WRITE_PAUSE_S = 0.1
+EVALUATION_BATCH = 256
+SUMMED_FIRST = 10**7
 BATCH_PARTS = 4  # of a slow epoch: so many batches take long
 
 # They strike while a batch is loaded, in the loader's own process.
@@ -174,8 +176,22 @@ def checkpoint(job: "Job") -> None:
 
 
 def evaluate(job: "Job") -> None:
+    """Without a word, a collective or a byte of I/O: the model on batch after batch."""
     if job.hits() or job.options.kind == "evaluate-all":
-        compute_for(job.options.seconds)
+        model = getattr(job.network, "module", job.network)
+        until_s = time.perf_counter() + job.options.seconds
+        with torch.no_grad():
+            while time.perf_counter() < until_s:
+                model(torch.randn(EVALUATION_BATCH, next(model.parameters()).shape[1]))
+    dist.barrier()
+
+
+def call_once(job: "Job") -> None:
+    """One call into C that takes long, as packing a large object does: its Python stack never changes."""
+    if job.hits():
+        begun_s = time.perf_counter()
+        sum(range(SUMMED_FIRST))
+        sum(range(int(SUMMED_FIRST * job.options.seconds / (time.perf_counter() - begun_s))))
     dist.barrier()
 
 
@@ -209,6 +225,7 @@ PAUSES: "dict[str, Callable[[Job], object]]" = {
     "first-step-long": lambda job: compute_for(job.options.seconds),
     "pause-one": pause,
     "pause-all": pause,
+    "one-call": call_once,
     "child-works": work_in_a_child,
     "garbage": collect_garbage,
     "debugger": lambda job: None,  # the bench attaches it
