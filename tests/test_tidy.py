@@ -31,6 +31,7 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.__main__": "python -m holdfast",
     "holdfast.cli.main": "the holdfast command (pyproject.toml)",
     "holdfast.shim.sitecustomize": "Python itself, in the ranks, by way of PYTHONPATH",
+    "holdfast.shim.holdfast_shim_torch": "sitecustomize, by its path",
     "holdfast.agent.reaper.loop": "BOOT in holdfast.agent.launch: a process of its own",
     "holdfast.demo.train": "the demo's training, a script under torchrun",
 }

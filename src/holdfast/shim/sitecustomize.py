@@ -1,14 +1,16 @@
 """Reaches into a training rank without touching the script: Python loads it at start, by way of PYTHONPATH.
 
 In the process that owns a RANK it gives the rank a log of its own, saves what an uncaught exception says, lets
-faulthandler dump stacks on a signal, notes which parts of torch are imported, and keeps a standby waiting at its
-gate. In every other process it does nothing but load the `sitecustomize` that it hides.
+faulthandler dump stacks on a signal, notes which parts of torch are imported, keeps a standby waiting at its gate,
+and once torch.distributed is imported loads `holdfast_shim_torch.py`, which answers how far the rank is.
+In every other process it does nothing but load the `sitecustomize` that it hides.
 
-It never imports holdfast, never raises, never starts a process or thread: where a part fails the script runs as if
+It never imports holdfast, never raises, never starts a process: where a part fails the script runs as if
 there were no shim. It runs under the training's Python, so its syntax is that of 3.6. Imports stand inside
 functions here and nowhere else: each module loaded at start would cost every Python process of the job.
 """
 
+import _thread
 import os
 import sys
 
@@ -27,6 +29,8 @@ TRACEBACK_BYTES_MAX = 64 << 10
 POLL_S = 0.02
 # A script that closes descriptors it did not open is given the low numbers again, and must not find us there.
 FD_MIN = 500
+START_THREAD = _thread.start_new_thread  # as it is now: gevent, for one, replaces it
+TORCH_DISTRIBUTED = "torch.distributed.distributed_c10d"
 LAUNCHERS = {"torchrun", "torch.distributed.run", "torch.distributed.launch"}
 LAUNCHERS |= {"accelerate", "accelerate-launch", "accelerate.commands.launch"}
 LAUNCHERS |= {"deepspeed", "deepspeed.launcher.launch"}
@@ -39,12 +43,25 @@ class Rank:
         self.number = number
         self.pid = os.getpid()
         self.folder = os.path.abspath(folder)
+        self.last_words = []  # type: list[Callable[[], None]]
 
     def path(self, ending: str) -> str:
         return os.path.join(self.folder, f"rank-{self.number}.{ending}")
 
     def is_here(self) -> bool:
         return os.getpid() == self.pid
+
+    def write(self, ending: str, data: bytes) -> None:
+        """A file of the rank, whole or not at all."""
+        path = self.path(ending)
+        new = f"{path}.{os.getpid()}.new"
+        try:
+            with open(new, "wb") as file:
+                file.write(data)
+            os.rename(new, path)
+        except OSError:
+            os.unlink(new)
+            raise
 
 
 # Whose process this is
@@ -118,6 +135,8 @@ def _record_exceptions(rank: Rank) -> None:
         try:
             if rank.is_here() and not issubclass(kind, (KeyboardInterrupt, SystemExit)):
                 _attempt(_write_error, rank, kind, error, trace)
+                for part in rank.last_words:
+                    _attempt(part)
         finally:
             previous(kind, error, trace)
 
@@ -145,7 +164,7 @@ def _write_error(
         "frame": _cut(_frame(trace), MESSAGE_BYTES_MAX),
         "time": time.time(),
     }
-    _write(rank.path("error.json"), json.dumps(record) + "\n")
+    rank.write("error.json", (json.dumps(record) + "\n").encode())
 
 
 def _frame(trace: "TracebackType | None") -> str:
@@ -171,18 +190,6 @@ def _cut(text: str, bytes_max: int) -> str:
     return data.decode("utf-8", "ignore")
 
 
-def _write(path: str, text: str) -> None:
-    """Whole or not at all."""
-    new = f"{path}.{os.getpid()}.new"
-    try:
-        with open(new, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.rename(new, path)
-    except OSError:
-        os.unlink(new)
-        raise
-
-
 # Its stacks, on request
 
 
@@ -197,10 +204,13 @@ def _register_stacks(rank: Rank) -> int:
 
 
 def _append(path: str) -> int:
-    """A descriptor with a high number, where this process may have one."""
+    return _high(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644))
+
+
+def _high(low: int) -> int:
+    """The same open file under a high number, where this process may have one."""
     import fcntl
 
-    low = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, FD_MIN)
     except OSError:
@@ -215,10 +225,8 @@ def _write_note(rank: Rank, stack_signal: "int | None") -> None:
 
     python = "%d.%d.%d" % sys.version_info[:3]
     facts = (rank.pid, rank.number, stack_signal or 0, python, time.time())
-    _write(
-        rank.path("shim.json"),
-        '{"pid": %d, "rank": %d, "stack_signal": %d, "python": "%s", "time": %f}\n' % facts,
-    )
+    text = '{"pid": %d, "rank": %d, "stack_signal": %d, "python": "%s", "time": %f}\n' % facts
+    rank.write("shim.json", text.encode())
 
 
 # What it imports, for the next standby
@@ -255,6 +263,47 @@ class Imports:
             for key in keys
             if self.env.get(key) != os.environ.get(key) and not key.startswith("HOLDFAST_")
         ]
+
+
+# How far it is, once it imports torch.distributed
+
+
+class Tools:
+    """What the other file needs of this one."""
+
+    def __init__(self) -> None:
+        self.attempt = _attempt
+        self.high = _high
+        self.thread = START_THREAD
+        self.lock = _thread.allocate_lock
+
+
+class Reach:
+    """Waits for torch.distributed. Finds no module itself, and wraps none."""
+
+    def __init__(self, rank: Rank, tools: Tools) -> None:
+        self.rank = rank
+        self.tools = tools
+        self.is_done = False
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """None, always: the next finder is asked."""
+        if name == TORCH_DISTRIBUTED and not self.is_done:
+            self.is_done = True
+            if self.rank.is_here():
+                _attempt(_reach, self.rank, self.tools)
+
+
+def _reach(rank: Rank, tools: Tools) -> None:
+    """Beside this file, by its path: no name on sys.path can be mistaken for it."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "holdfast_shim_torch.py")
+    spec = spec_from_file_location("holdfast_shim_torch", path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    rank.last_words.append(module.start(rank, tools))
 
 
 # Its gate, when it is a standby
@@ -401,6 +450,10 @@ def _set_up() -> None:
         for key in ("HOLDFAST_GATE", "HOLDFAST_PRELOAD"):
             os.environ.pop(key, None)
         imports.env = dict(os.environ)
+    if TORCH_DISTRIBUTED in sys.modules:  # imported at the gate, or by a hidden sitecustomize
+        _attempt(_reach, rank, Tools())
+    else:
+        sys.meta_path.insert(0, Reach(rank, Tools()))
 
 
 def _load_hidden() -> None:

@@ -1,0 +1,283 @@
+"""Asks ranks how far they are in their collectives, over the socket that the shim opens in each. Never waits long.
+
+`rank-N.sock` in the worker's folder answers b"s" with the status of all groups and b"r" with the flight records; an
+answer begins with its length in 4 bytes. A rank that holds the GIL, is stopped or sits in the kernel takes the
+question and does not answer: `GroupStatusReader.unanswered_since_s` says since when, and that is a sign by itself.
+"""
+
+import os
+import select
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from holdfast.model.flight import Group, GroupStatus
+
+PATH_BYTES_MAX = 107  # sun_path, less its end
+STATUS_BYTES_MAX = 4 << 20
+RECORDS_BYTES_MAX = 256 << 20  # a ring of 2,000 entries: 0.3 MiB
+GROUPS_BYTES_MAX = 64 << 20
+MEMBERS_MAX = 1 << 20
+# NCCL's recorder and that of the other backends both number their groups from 0: where a rank has both, the ids of
+# the others are raised by this.
+OTHER_RECORDER = 1_000_000
+
+Count = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
+
+
+class _Counts(Struct, frozen=True):
+    last_enqueued_collective: Count = -1
+    last_started_collective: Count = -1
+    last_completed_collective: Count = -1
+
+
+class _Recorder(Struct, frozen=True):
+    pg_status: dict[Count, _Counts] = {}
+
+
+class _Answer(Struct, frozen=True):
+    at: float
+    nccl: _Recorder = _Recorder()
+    fr: _Recorder = _Recorder()
+    sequences: tuple[Count, ...] = ()
+
+
+class _Members(Struct, frozen=True):
+    desc: str = ""
+    backend: str = ""
+    ranks: tuple[int, ...] = ()
+    ranges: str = ""
+
+
+# PyTorch writes its numbers as text in JSON: {"0": {"last_enqueued_collective": "3000", ...}}
+_ANSWERS = msgspec.json.Decoder(_Answer, strict=False)
+_GROUPS = msgspec.json.Decoder(dict[str, _Members])
+
+
+class GroupStatusReader:
+    """How far one rank is, asked again and again over one connection; the answer is read when it is there.
+
+    At most one question is open: a rank that was stopped finds one, not a thousand. A lost connection is made anew
+    by the next `ask`.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
+        self.path = path
+        self.unanswered_since_s: float | None = None  # by `clock`; None: every question was answered
+        self._clock = clock
+        self._socket: socket.socket | None = None
+        self._received = bytearray()
+
+    def ask(self) -> bool:
+        """Sends the question, unless one is open. False: nobody listens there (not yet, or no longer)."""
+        if self._socket is None:
+            self._socket = _connect(self.path)
+            self._received.clear()
+            if self._socket is None:
+                self.unanswered_since_s = None
+                return False
+        elif self.unanswered_since_s is not None:
+            return True
+        try:
+            self._socket.send(b"s")
+        except OSError:
+            self.close()
+            return False
+        if self.unanswered_since_s is None:
+            self.unanswered_since_s = self._clock()
+        return True
+
+    def read(self) -> tuple[GroupStatus, ...] | None:
+        """The answer, if it is there; one entry for each group that has been used. None: not yet."""
+        try:
+            body = self._take()
+            found = None if body is None else parse_status(body)
+        except (OSError, ValueError):
+            self.close()
+            return None
+        if found is not None:
+            self.unanswered_since_s = None
+        return found
+
+    def _take(self) -> bytes | None:
+        """raises: OSError, ConnectionError at its end, ValueError where it is longer than any answer"""
+        if self._socket is None:
+            return None
+        try:
+            while piece := self._socket.recv(1 << 16):
+                self._received += piece
+                if (body := _whole(self._received, STATUS_BYTES_MAX)) is not None:
+                    self._received.clear()
+                    return body
+        except BlockingIOError:
+            return None
+        raise ConnectionResetError("the rank has closed its socket")
+
+    def fileno(self) -> int:
+        """For select; -1 without a connection."""
+        return -1 if self._socket is None else self._socket.fileno()
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._socket, self.unanswered_since_s = None, None
+
+
+def group_status(path: Path, deadline_s: float, clock: Callable[[], float]) -> tuple[GroupStatus, ...] | None:
+    """How far the rank behind the socket `path` is; None where it has not said so before `clock` says `deadline_s`."""
+    body = _answer(path, b"s", STATUS_BYTES_MAX, deadline_s, clock)
+    try:
+        return None if body is None else parse_status(body)
+    except ValueError:
+        return None
+
+
+def flight_records(path: Path, deadline_s: float, clock: Callable[[], float]) -> tuple[bytes, ...] | None:
+    """Its records without stacks, each a pickle of a peer: to be read by an unpickler that refuses every class.
+
+    NCCL's comes first. None where the rank does not answer before `clock` says `deadline_s`. Takes the rank 1-10 ms.
+    """
+    body = _answer(path, b"r", RECORDS_BYTES_MAX, deadline_s, clock)
+    records = []
+    while body:
+        end = 4 + int.from_bytes(body[:4])
+        if end > len(body):
+            return None
+        records.append(body[4:end])
+        body = body[end:]
+    return None if body is None else tuple(records)
+
+
+def parse_status(body: bytes) -> tuple[GroupStatus, ...]:
+    """`{"at": 812.25, "fr": {"pg_status": {"0": {"last_enqueued_collective": "3000", ...}}, ...}}`
+
+    Without a recorder (torch 2.5 to 2.8 on gloo) only the counts of collectives given to each group, in the order
+    in which the groups were made: `{"at": 812.25, "sequences": [3000]}`.
+
+    raises: ValueError
+    """
+    answer = _ANSWERS.decode(body)
+    shift = OTHER_RECORDER if answer.nccl.pg_status else 0
+    found = [_status(group, counts) for group, counts in answer.nccl.pg_status.items()]
+    found += [_status(group + shift, counts) for group, counts in answer.fr.pg_status.items()]
+    found += [GroupStatus(group, count, -1, -1) for group, count in enumerate(answer.sequences)]
+    return tuple(sorted(found, key=lambda one: one.group_id))
+
+
+def _status(group: int, counts: _Counts) -> GroupStatus:
+    return GroupStatus(
+        group,
+        counts.last_enqueued_collective,
+        counts.last_started_collective,
+        counts.last_completed_collective,
+    )
+
+
+def read_groups(path: Path) -> dict[str, Group]:
+    """The groups of `rank-N.groups.json`, by name; empty where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return parse_groups(file.read(GROUPS_BYTES_MAX))
+    except (OSError, ValueError):
+        return {}
+
+
+def parse_groups(text: bytes) -> dict[str, Group]:
+    """`{"1": {"desc": "dp0", "backend": "gloo", "ranks": [0, 2]}, "2": {"desc": "", "ranges": "0-1016:8,2000-2007"}}`
+
+    raises: ValueError
+    """
+    return {
+        name: Group(
+            name=name,
+            about=one.desc,
+            ranks=one.ranks or parse_ranges(one.ranges),
+            backend=one.backend,
+        )
+        for name, one in _GROUPS.decode(text).items()
+    }
+
+
+def parse_ranges(text: str) -> tuple[int, ...]:
+    """ "0-3,8,16-24:4" is 0, 1, 2, 3, 8, 16, 20, 24.
+
+    raises: ValueError, on anything else and on more than a million members
+    """
+    members: list[int] = []
+    for part in filter(None, text.split(",")):
+        ends, _, step = part.partition(":")
+        first, _, last = ends.partition("-")
+        found = range(int(first), int(last or first) + 1, int(step or 1))
+        if len(members) + len(found) > MEMBERS_MAX or found.step < 1:
+            raise ValueError(f"not a list of ranks: {text[:80]!r}")
+        members.extend(found)
+    return tuple(members)
+
+
+# Connections
+
+
+@contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """A name of `path` that fits into the address of a socket."""
+    if len(os.fsencode(path)) <= PATH_BYTES_MAX:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+def _connect(path: Path) -> socket.socket | None:
+    """Not blocking. None where nobody listens, or a rank that accepts nobody has too many waiting already."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made.setblocking(False)
+    try:
+        with _short(path) as name:
+            made.connect(name)
+    except (OSError, ValueError):
+        made.close()
+        return None
+    return made
+
+
+def _whole(received: bytearray, bytes_max: int) -> bytes | None:
+    """raises: ValueError, where the answer says that it is longer than `bytes_max`"""
+    if len(received) < 4:
+        return None
+    length = int.from_bytes(received[:4])
+    if length > bytes_max:
+        raise ValueError(f"an answer of {length} bytes")
+    return bytes(received[4 : 4 + length]) if len(received) >= 4 + length else None
+
+
+def _answer(
+    path: Path, question: bytes, bytes_max: int, deadline_s: float, clock: Callable[[], float]
+) -> bytes | None:
+    made = _connect(path)
+    if made is None:
+        return None
+    received = bytearray()
+    with made:
+        try:
+            made.send(question)
+            while (body := _whole(received, bytes_max)) is None:
+                if not _is_ready(made, deadline_s - clock()) or not (piece := made.recv(1 << 20)):
+                    return None
+                received += piece
+        except (OSError, ValueError):
+            return None
+    return body
+
+
+def _is_ready(made: socket.socket, within_s: float) -> bool:
+    poll = select.poll()
+    poll.register(made, select.POLLIN)
+    return bool(poll.poll(max(0.0, within_s * 1000)))

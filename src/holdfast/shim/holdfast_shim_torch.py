@@ -1,0 +1,349 @@
+"""Says how far a rank is in its collectives: loaded by `sitecustomize` once a rank imports torch.distributed.
+
+One thread sleeps on a unix socket, `rank-N.sock` beside the rank's other files, until somebody asks:
+
+    b"s"  the status of every group, JSON    {"at": 812.25, "nccl": {...}, "fr": {...}}
+    b"r"  the flight records, without stacks  for each recorder: 4 bytes of length, then a pickle
+
+Each answer begins with its length in 4 bytes, the highest first. When a question finds new groups, their members go
+to `rank-N.groups.json`. An uncaught exception leaves the records, an end of any orderly kind leaves the status.
+
+It wraps, replaces and calls nothing of the training; nothing happens in it until somebody asks. A rank that holds
+the GIL, is stopped or sits in the kernel does not answer: that is its answer.
+
+PyTorch has a server of its own for this, `_WorkerServer`, whose C++ threads need no GIL. It is not used, because in
+torch 2.13 it ends the rank (exit code 134, each seen): when a forked child ends in the usual way, when the script
+closes descriptors that it did not open, when a handler written in Python is asked while the interpreter ends.
+It also starts a thread for each core, warns on stderr, and has group status alone only in builds with NCCL.
+
+It runs under the training's Python: syntax of 3.6, standard library only, nothing of holdfast, nothing raised.
+"""
+
+import _socket
+import atexit
+import json
+import os
+import select
+import signal
+import sys
+import tempfile
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, Protocol
+
+    class Rank(Protocol):
+        """`sitecustomize.Rank`."""
+
+        number: int
+        folder: str
+
+        def path(self, ending: str) -> str: ...
+        def is_here(self) -> bool: ...
+        def write(self, ending: str, data: bytes) -> None: ...
+
+    class Lock(Protocol):
+        def acquire(self, blocking: bool = ..., timeout: float = ...) -> bool: ...
+        def release(self) -> None: ...
+
+    class Tools(Protocol):
+        """What `sitecustomize` hands over: taken before the script could replace any of it."""
+
+        def attempt(self, part: Callable[..., Any], *given: object) -> Any: ...
+        def high(self, low: int) -> int: ...
+        @property
+        def thread(self) -> Callable[[Callable[[], None], tuple[()]], int]: ...
+        def lock(self) -> Lock: ...
+
+
+STATUS = b"s"
+RECORDS = b"r"
+# Recorders by their names in torch._C._distributed_c10d; NCCL has one of its own. 2.5 to 2.13: what is there is used.
+RECORDERS = (("nccl", "_dump_nccl_trace"), ("fr", "_dump_fr_trace"))
+NO_GROUPS = b'"pg_status":{}'
+LISTED_MEMBERS_MAX = 512
+PATH_BYTES_MAX = 107  # sun_path, less its end
+CONNECTIONS_MAX = 8
+SEND_TIMEOUT_S = 2.0
+EXIT_TIMEOUT_S = 1.0
+# After an answer that took long, the same one is given again for a while: at most 0.1 % of the rank's time.
+REST_FACTOR = 1000.0
+REST_S_MAX = 10.0
+
+
+class Reach:
+    """The socket of one rank, its thread, and what the rank leaves behind."""
+
+    def __init__(self, rank: "Rank", tools: "Tools") -> None:
+        self.rank = rank
+        self.high, self.attempt = tools.high, tools.attempt
+        self.answering = (
+            tools.lock()
+        )  # taken for good at the end: a dying interpreter must not be called into
+        self.groups = {}  # type: dict[str, str]
+        self.listener = -1
+        self.connections = []  # type: list[int]
+        self.identity = (0, 0)
+        self.elsewhere = ""
+        self.poll = select.poll()
+        self.status = b""
+        self.rest_until_s = 0.0
+
+    # The socket
+
+    def listen(self) -> None:
+        path = self.rank.path("sock")
+        new = "%s.%d" % (path, os.getpid())
+        try:
+            low = _bound(new)
+        except OSError:
+            low = self._bound_elsewhere(new)
+        try:
+            self.listener = self.high(low.fileno())
+            low.detach()
+            found = os.lstat(new)
+            self.identity = (found.st_dev, found.st_ino)
+            os.rename(new, path)
+        except OSError:
+            os.unlink(new)
+            raise
+        self.poll.register(self.listener, select.POLLIN)
+
+    def _bound_elsewhere(self, link: str) -> "_socket.socket":
+        """Some file systems have no sockets: then it lies in a folder of its own, and a link says where."""
+        self.elsewhere = tempfile.mkdtemp(prefix="holdfast-")
+        low = _bound(os.path.join(self.elsewhere, "sock"))
+        os.symlink(os.path.join(self.elsewhere, "sock"), link)
+        return low
+
+    def remove(self) -> None:
+        """The socket's name, unless another process has taken it over."""
+        path = self.rank.path("sock")
+        found = os.lstat(path)
+        if (found.st_dev, found.st_ino) == self.identity:
+            os.unlink(path)
+        if self.elsewhere:
+            os.unlink(os.path.join(self.elsewhere, "sock"))
+            os.rmdir(self.elsewhere)
+
+    def leave(self) -> None:
+        """In a forked child: the socket is its parent's."""
+        for fd in [self.listener, *self.connections]:
+            self.attempt(os.close, fd)
+
+    # The thread
+
+    def serve(self) -> None:
+        # A signal must find the main thread, which would otherwise sleep on in its system call.
+        self.attempt(signal.pthread_sigmask, signal.SIG_BLOCK, _signals())
+        while self.attempt(self._round):
+            pass
+
+    def _round(self) -> bool:
+        """Answers those who ask now. False: the socket is gone, the script has closed it."""
+        for fd, event in self.poll.poll():
+            if fd != self.listener:
+                self._hear(fd)
+            elif event != select.POLLIN:
+                return False
+            else:
+                self._accept()
+        return True
+
+    def _accept(self) -> None:
+        listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, self.listener)  # type: Any
+        try:
+            fd = self.high(listener._accept()[0])
+        except OSError:  # who asked has gone already, or there are no descriptors left
+            return
+        finally:
+            listener.detach()
+        os.set_blocking(fd, False)
+        self.connections.append(fd)
+        self.poll.register(fd, select.POLLIN)
+        if len(self.connections) > CONNECTIONS_MAX:
+            self._drop(self.connections[0])
+
+    def _hear(self, fd: int) -> None:
+        try:
+            asked = os.read(fd, 64)
+            if asked:
+                self._answer(fd, asked[-1:])
+        except OSError:
+            asked = b""
+        if not asked:
+            self._drop(fd)
+
+    def _drop(self, fd: int) -> None:
+        self.connections.remove(fd)
+        self.poll.unregister(fd)
+        self.attempt(os.close, fd)
+
+    def _answer(self, fd: int, asked: bytes) -> None:
+        self.answering.acquire()
+        try:
+            body = self._status_answer() if asked == STATUS else self.records()
+        finally:
+            self.answering.release()
+        _send(fd, len(body).to_bytes(4, "big") + body, time.monotonic() + SEND_TIMEOUT_S)
+
+    def _status_answer(self) -> bytes:
+        if time.monotonic() >= self.rest_until_s:
+            self.attempt(self.note_groups)
+            self.status = self.current_status()
+        return self.status
+
+    # What torch knows
+
+    def current_status(self) -> bytes:
+        """How far each group is, by recorder. Without a recorder: how many collectives each group was given."""
+        began_s, now_s = _cpu_s(), time.monotonic()
+        parts = [b'{"at": %.6f' % now_s]
+        for name, function in _recorders("_json"):
+            parts.append(b'"%s": %s' % (name.encode(), function(False, False)))
+        if len(parts) == 1:
+            parts.append(b'"sequences": ' + json.dumps(self.attempt(_sequences) or []).encode())
+        self.rest_until_s = now_s + min(REST_S_MAX, REST_FACTOR * (_cpu_s() - began_s))
+        return b", ".join(parts) + b"}"
+
+    def records(self) -> bytes:
+        """Each recorder that has any group. Without stacks: they would import some 820 modules under the GIL."""
+        found = b""
+        statuses = dict(_recorders("_json"))
+        for name, function in _recorders():
+            if name not in statuses or NO_GROUPS not in statuses[name](False, False):
+                record = function(True, False, False)
+                found += len(record).to_bytes(4, "big") + record
+        return found
+
+    def note_groups(self) -> None:
+        """Writes down the members of new groups: on gloo the flight record does not know them."""
+        world = _world()
+        names = dict(world.pg_names) if world is not None else {}
+        members = dict(world.pg_group_ranks) if world is not None else {}
+        new = {one: name for one, name in names.items() if one in members and str(name) not in self.groups}
+        for group, name in new.items():
+            ranks = sorted(members[group])
+            about = {
+                "desc": str(getattr(group, "group_desc", "")),
+                "backend": str(world.pg_map[group][0]),
+            }  # type: dict[str, object]
+            about.update({"ranks": ranks} if len(ranks) <= LISTED_MEMBERS_MAX else {"ranges": _ranges(ranks)})
+            self.groups[str(name)] = json.dumps(about)
+        if new:
+            lines = ["%s: %s" % (json.dumps(name), about) for name, about in self.groups.items()]
+            self.rank.write("groups.json", ("{" + ",\n".join(lines) + "}\n").encode())
+
+    # What it leaves
+
+    def last_words(self) -> None:
+        """Before an uncaught exception ends the rank."""
+        self.attempt(self.note_groups)
+        data = self.records()
+        number = 0
+        while data:
+            end = 4 + int.from_bytes(data[:4], "big")
+            number += 1
+            ending = "flight.pickle" if number == 1 else "flight-%d.pickle" % number
+            self.rank.write(ending, data[4:end])
+            data = data[end:]
+
+    def at_exit(self) -> None:
+        if not self.rank.is_here():
+            return
+        if self.answering.acquire(True, EXIT_TIMEOUT_S):
+            self.attempt(self.note_groups)
+            if self.groups:
+                self.attempt(self._write_status)
+        self.attempt(self.remove)
+
+    def _write_status(self) -> None:
+        self.rank.write("status.json", self.current_status()[:-1] + b', "exit_time": %.6f}\n' % time.time())
+
+
+def start(rank: "Rank", tools: "Tools") -> "Callable[[], None]":
+    """Opens the socket and starts its thread. Gives what is to be called when an exception ends the rank."""
+    reach = Reach(rank, tools)
+    tools.attempt(reach.listen)
+    if reach.listener >= 0:
+        tools.thread(reach.serve, ())
+        if hasattr(os, "register_at_fork"):  # from 3.7 on
+            os.register_at_fork(after_in_child=reach.leave)
+    atexit.register(tools.attempt, reach.at_exit)
+    return reach.last_words
+
+
+def _bound(path: str) -> "_socket.socket":
+    """A listening socket at that path, however long, which only its owner may connect to."""
+    sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    short, folder = path, -1
+    if len(os.fsencode(path)) > PATH_BYTES_MAX:
+        folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        short = "/proc/self/fd/%d/%s" % (folder, os.path.basename(path))
+    try:
+        sock.bind(short)
+    finally:
+        if folder >= 0:
+            os.close(folder)
+    os.chmod(path, 0o600)
+    sock.listen(CONNECTIONS_MAX)
+    sock.setblocking(False)
+    return sock
+
+
+def _send(fd: int, data: bytes, deadline_s: float) -> None:
+    """raises: OSError, where the other side does not take it in time"""
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(fd, rest) :]
+        except BlockingIOError:
+            if time.monotonic() > deadline_s:
+                raise
+            poll = select.poll()
+            poll.register(fd, select.POLLOUT)
+            poll.poll(int(1000 * SEND_TIMEOUT_S))
+
+
+def _recorders(ending: str = "") -> "list[tuple[str, Callable[..., bytes]]]":
+    c10d = getattr(sys.modules.get("torch._C"), "_distributed_c10d", None)
+    found = [(name, getattr(c10d, function + ending, None)) for name, function in RECORDERS]
+    return [(name, function) for name, function in found if function is not None]
+
+
+def _world() -> "Any":
+    return getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_world", None)
+
+
+def _sequences() -> "list[int]":
+    """How many collectives each group was given, in the order in which the groups were made."""
+    world = _world()
+    return [group._get_sequence_number_for_group() for group in list(world.pg_names)] if world else []
+
+
+def _ranges(ranks: "list[int]") -> str:
+    """ "0-1023", "0-1016:8" (each eighth), "0-7,64-71"."""
+    step = ranks[1] - ranks[0]
+    if ranks == list(range(ranks[0], ranks[-1] + 1, step)):
+        return "%d-%d" % (ranks[0], ranks[-1]) + (":%d" % step if step > 1 else "")
+    runs = []  # type: list[list[int]]
+    for rank in ranks:
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ",".join("%d-%d" % (first, last) for first, last in runs)
+
+
+def _signals() -> "Iterable[int]":
+    """All of them, but for the two that glibc keeps to itself and warns of."""
+    if hasattr(signal, "valid_signals"):  # from Python 3.8 on
+        return signal.valid_signals()
+    return [number for number in range(1, signal.NSIG) if number not in (32, 33)]
+
+
+def _cpu_s() -> float:
+    """CPU time of this thread; before Python 3.7 the time that passes."""
+    return time.thread_time() if hasattr(time, "thread_time") else time.perf_counter()
