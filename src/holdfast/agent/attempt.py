@@ -7,12 +7,13 @@ whether something hangs, by the pure detectors.
 import errno
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
+from holdfast.agent.hang_scene import HangScene, Person, Seen
 from holdfast.agent.launch import (
     AnyFact,
     CommandGone,
@@ -32,8 +33,11 @@ from holdfast.agent.launch import (
     sweep,
 )
 from holdfast.agent.log_watch import LogWatch
+from holdfast.agent.loop_watch import LoopWatch
 from holdfast.agent.memory import MemoryWatch
+from holdfast.agent.sampler import Sampler
 from holdfast.core import hang, platform_rule
+from holdfast.core.hang_verdict import joined
 from holdfast.core.verdict import ErrorRecord, RankExit
 from holdfast.model.events import (
     AnyEvent,
@@ -55,10 +59,11 @@ from holdfast.observe.space import SpaceGuard
 from holdfast.parsers.steps import StepReader
 
 WORKER = 0  # one machine: the only worker
-SAMPLE_S = 1.0
+GUARD_S = 1.0
 SAMPLES_MAX = 2000  # kept for the evidence: four minutes of eight ranks
 STEP_EVENT_S = 1.0
 LEFTOVERS_NAMED_MAX = 5
+SCENE_S_MAX = 4.0  # a look has deadlines of its own: 1.5 s at most
 NOT_FOUND, NOT_RUNNABLE = 127, 126
 
 
@@ -91,6 +96,7 @@ class Attempt:
         echo: Callable[[Chunk], None],
         learned: hang.Learned | None,
         logs: LogWatch,
+        env: Mapping[str, str],
         *,
         from_end: bool = False,
         ranks_return: bool = False,
@@ -124,7 +130,9 @@ class Attempt:
         self._first_step: int | None = None
         self._step_told: int | None = None
         self._step_told_s = 0.0
-        self._sampled_s = 0.0
+        self._sampler = Sampler(self.folder, env, clock)
+        self._loops = LoopWatch(self.folder, clock)
+        self._scene: tuple[Hang, HangScene, float] | None = None  # a hang, its look, and since when
         self._guarded_s = 0.0
         self._space = SpaceGuard(self.folder, self._outputs)
         self._folder_changed_ns = 0
@@ -285,7 +293,9 @@ class Attempt:
                 step = reader.feed(line)
                 if step is not None:
                     self.step = step
-                    self._first_step = step if self._first_step is None else self._first_step
+                    if self._first_step is None:
+                        self._first_step = step
+                        self._sampler.signals.step_seen()
                     self.logs.step_seen(at_s)
         self.scan(chunks, now=finish)
         self._tell_step(at_s)
@@ -342,16 +352,32 @@ class Attempt:
     # What it does -----------------------------------------------------------------------------------------
 
     def look(self, hang_settings: hang.Settings, platform_settings: platform_rule.Settings) -> Hang | None:
-        """Once a second: the disk, samples of all ranks, and what the detectors say of them."""
-        at_s = self._clock()
-        self._guard_disk(at_s)
-        if self.stopping or self.hang or at_s - self._sampled_s < SAMPLE_S:
+        """Ten times a second: the disk, and once a second samples of all ranks, and what the detectors say of them.
+
+        A hang is given once it has been looked at from all sides, or as it is where that takes too long.
+        """
+        self._guard_disk(self._clock())
+        if self.stopping or self.hang:
             return None
-        self._sampled_s = at_s
-        samples = tuple(self._sample(rank, seen, at_s) for rank, seen in sorted(self.ranks.items()))
+        samples = self._sampler.look(self.ranks, self.step)
+        if samples is not None:
+            self._judge(samples, hang_settings, platform_settings)
+        suspects = {rank: self.ranks[rank].pid for rank in hang.to_sample(self.watch) if rank in self.ranks}
+        self._loops.poll(suspects)
+        return self._looked_at()
+
+    def _judge(
+        self,
+        samples: tuple[RankSample, ...],
+        hang_settings: hang.Settings,
+        platform_settings: platform_rule.Settings,
+    ) -> None:
+        at_s = samples[0].at_s if samples else self._clock()
         self.samples += samples
         log_bytes = sum(self._follower.sizes().values())
-        self.platform, finding = platform_rule.observe(self.platform, samples, at_s, platform_settings)
+        self.platform, finding = platform_rule.observe(
+            self.platform, samples, at_s, platform_settings, utilisation=self._sampler.utilisation()
+        )
         if finding is not None:
             text = f"platform rule: {finding.says}"
             self._emit(FindingNoted(at_s=at_s, finding="platform-hang", text=text, attempt=self.number))
@@ -364,11 +390,48 @@ class Attempt:
             log_bytes=log_bytes,
             step=self.step,
             first_step=self._first_step,
+            node_busy_s=self._sampler.node_busy_s,
+            trends=self._loops.trends,
         )
-        return found
+        if found is not None:
+            self._sampler.signals.suspect()
+            self._scene = (found, self.look_closer(at_s - found.since_s), at_s)
+        elif self._scene is not None and not self.watch.reported:
+            self._scene = None  # life has come back meanwhile: it was none
+
+    def look_closer(self, stalled_s: float | None) -> HangScene:
+        """Begins to look at all ranks: flight records, stacks. `stalled_s` None: ranks have failed."""
+        scene = HangScene(
+            self.folder,
+            [Person(number, rank.pid, rank.gone) for number, rank in sorted(self.ranks.items())],
+            self.watch.tracks,
+            {number: f"{error.type}: {error.message}" for number, error in self.errors.items()},
+            self.world_size,
+            stalled_s,
+        )
+        scene.start()
+        return scene
+
+    def _looked_at(self) -> Hang | None:
+        """The hang, once its look is over."""
+        if self._scene is None:
+            return None
+        found, scene, since_s = self._scene
+        if not scene.is_done and self._clock() - since_s < SCENE_S_MAX:
+            return None
+        self._scene = None
+        seen = scene.result if scene.is_done else Seen(None)
+        for text in seen.notes:
+            self._emit(FindingNoted(at_s=self._clock(), finding="hang", text=text, attempt=self.number))
+        return joined(found, seen.located, seen.stacks)
+
+    @property
+    def is_looking(self) -> bool:
+        """A hang has been found and is being looked at."""
+        return self._scene is not None
 
     def _guard_disk(self, at_s: float) -> None:
-        if self.over or at_s - self._guarded_s < SAMPLE_S:
+        if self.over or at_s - self._guarded_s < GUARD_S:
             return
         self._guarded_s = at_s
         text = self._space.look()
@@ -382,16 +445,16 @@ class Attempt:
             path for folder in folders for path in sorted(folder.iterdir()) if SOURCE.fullmatch(path.name)
         ]
 
-    def _sample(self, rank: int, seen: Rank, at_s: float) -> RankSample:
-        sample = seen.reader.sample(at_s, step=self.step)
-        return msgspec.structs.replace(sample, exit_code=seen.code) if seen.gone else sample
-
     def note_notes(self) -> None:
         for text in self._follower.notes:
             self._emit(FindingNoted(at_s=self._clock(), finding="output", text=text, attempt=self.number))
         self._follower.notes.clear()
+        if text := self._sampler.signals.news():
+            self._emit(FindingNoted(at_s=self._clock(), finding="not-seen", text=text, attempt=self.number))
 
     def close(self) -> None:
+        self._sampler.close()
+        self._loops.close()
         for seen in self.ranks.values():
             seen.reader.close()
         self._follower.close()

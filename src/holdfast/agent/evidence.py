@@ -4,14 +4,12 @@ Reads logs' ends, asks for stacks; never waits longer than a named limit, never 
 that could stop it.
 """
 
-import time
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.agent.attempt import Attempt
-from holdfast.core.culprits import refine
 from holdfast.core.diagnosis.live import joined, verdict_of
 from holdfast.core.diagnosis.reason import diagnose
 from holdfast.core.verdict import (
@@ -25,29 +23,13 @@ from holdfast.core.verdict import (
     problem_key,
 )
 from holdfast.model.events import VerdictReached
-from holdfast.model.samples import Hang
 from holdfast.model.verdicts import Evidence, Verdict
-from holdfast.observe import stacks
 from holdfast.observe.code_store import tables_for
 from holdfast.parsers.elastic import failed_lines, failure_table
 from holdfast.parsers.tracebacks import Traceback, tracebacks
 
-STACKS_S = 0.5
 TAIL_BYTES = 256 * 1024
 NETWORK = ("nccl_network_error", "collective_timeout", "rendezvous_timeout")
-
-
-def collect_stacks(attempt: Attempt, found: Hang) -> Hang:
-    """The hang, with its culprit told from the stacks of all ranks that can still give one."""
-    asked = []
-    for number, rank in attempt.ranks.items():
-        if not rank.gone:
-            one = stacks.ask(attempt.folder, number, rank.pid)
-            if one is not None:
-                asked.append(one)
-    deadline_s = time.monotonic() + STACKS_S
-    seen = stacks.collect(asked, deadline_s, time.monotonic, time.sleep)
-    return refine(found, seen) if seen else found
 
 
 class Told(Struct, frozen=True):

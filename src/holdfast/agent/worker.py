@@ -18,7 +18,6 @@ from holdfast.agent.bundle import BundleWriter, Scene
 from holdfast.agent.environment import Given, Names, environment, free_port, is_old_torch
 from holdfast.agent.evidence import (
     answer,
-    collect_stacks,
     diagnosis,
     diagnosis_of_no_start,
     with_logs,
@@ -161,6 +160,7 @@ class WorkerAgent:
             self._echo,
             self._learned,
             LogWatch(self._signatures, f"{running.folder.parent.name}/{running.folder.name}"),
+            self._base_env,
             from_end=from_end,
             ranks_return=self._ranks_return,
         )
@@ -274,7 +274,7 @@ class WorkerAgent:
         return [one.fileno() for one in running if one.alive]
 
     def _confirm(self, attempt: Attempt, found: Hang) -> None:
-        attempt.hang = collect_stacks(attempt, found)
+        attempt.hang = found
         event = HangFound(
             at_s=self._clock(),
             attempt=attempt.number,
@@ -297,6 +297,8 @@ class WorkerAgent:
             return
         attempt = self.attempt
         if not self._signatures.is_over and at_s - asked_s <= SIGNATURES_WAIT_S:
+            return
+        if attempt.is_looking:  # at a hang: that explains what ends meanwhile
             return
         told = diagnosis(attempt)
         if not told.certain and at_s - asked_s <= SETTLE_S:

@@ -13,7 +13,21 @@ from holdfast.model.digests import RankClass, RankLife
 from holdfast.model.samples import GONE_STATES, Stack
 
 FRESH_S = 2.5  # a counter that moved within two samples still moves
-COMPILERS = ("cc1", "cc1plus", "ptxas", "nvcc", "cicc", "cudafe++", "ninja", "ld", "as", "g++", "gcc", "clang", "triton")
+COMPILERS = (
+    "cc1",
+    "cc1plus",
+    "ptxas",
+    "nvcc",
+    "cicc",
+    "cudafe++",
+    "ninja",
+    "ld",
+    "as",
+    "g++",
+    "gcc",
+    "clang",
+    "triton",
+)
 
 
 def lives(
@@ -43,10 +57,8 @@ def _class_of(track: RankTrack, stack: Stack | None) -> RankClass:
         return "unknown"
     if is_blocked(sample):
         return "blocked"
-    if sample.at_s - track.io_from.at_s < FRESH_S and track.io_from.at_s > track.cpu_from.at_s - FRESH_S:
-        moved = (sample.write_bytes or 0) > 0 and track.runs
-        if moved and not track.spins:
-            return "writing"
+    if sample.at_s - track.wrote_s < FRESH_S:
+        return "writing"
     if any(name in COMPILERS for name in sample.child_names):
         return "compiling"
     if track.is_pending or (stack is not None and waits_for_others(stack.frames)):

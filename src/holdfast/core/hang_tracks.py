@@ -14,6 +14,7 @@ MAIN_CPU_S = 0.03  # three ticks of the kernel's clock on top, as one may be cou
 TREE_CPU_SHARE = 0.10  # of a core: idle helper threads took up to 0.01, a monitoring child takes up to 0.03
 TREE_CPU_S = 0.10
 SPIN_SHARE = 0.3  # a main thread in an endless loop took 0.74-1.00
+ALONE_SHARE = 0.8  # of its process's CPU: helper threads took 0.004 of a core beside a loop
 TRICKLE_BYTES_PER_S = 16 << 10  # waiting gloo ranks: 0; a monitor that reads /proc: some KiB every 10 s
 TRICKLE_BYTES = 64 << 10  # one such burst
 UNHEARD_S = 2.5  # two questions without an answer; a busy rank answers within its interpreter's 5 ms
@@ -34,6 +35,7 @@ class RankTrack(Struct, frozen=True):
     groups: tuple[GroupStatus, ...] | None = None
     groups_s: float | None = None
     heard_s: float | None = None
+    wrote_s: float = float("-inf")  # the last sample in which it had written more than a trickle
 
     @property
     def is_pending(self) -> bool:
@@ -56,17 +58,22 @@ def follow(before: RankTrack | None, now: RankSample) -> RankTrack:
         stopped_since_s = before.stopped_since_s
     last = before.last
     used_cpu = _used_cpu(before.cpu_from, now)
+    runnable = now.state == "R" and last.state == "R"
+    main_s, tree_s = _grew(last.main_cpu_s, now.main_cpu_s), _grew(last.tree_cpu_s, now.tree_cpu_s)
+    # Where other programs want the cores too, a loop gets little of one: but all that its process gets.
+    starved = runnable and 0 < ALONE_SHARE * tree_s <= main_s
     groups = before.groups if now.groups is None else now.groups
     return RankTrack(
         last=now,
         cpu_from=now if used_cpu else before.cpu_from,
         io_from=now if _moved_bytes(before.io_from, now) else before.io_from,
-        runs=used_cpu or (now.state == "R" and last.state == "R"),
-        spins=_grew(last.main_cpu_s, now.main_cpu_s) > SPIN_SHARE * (now.at_s - last.at_s),
+        runs=used_cpu or runnable,
+        spins=starved or main_s > SPIN_SHARE * (now.at_s - last.at_s),
         stopped_since_s=stopped_since_s,
         groups=groups,
         groups_s=before.groups_s if groups == before.groups else now.at_s,
         heard_s=before.heard_s if now.groups is None else now.at_s,
+        wrote_s=now.at_s if _grew(last.write_bytes, now.write_bytes) > TRICKLE_BYTES else before.wrote_s,
     )
 
 

@@ -1,0 +1,161 @@
+"""Looks at a standstill from all sides while the ranks stand still: flight records, stacks, what each rank does.
+
+In a thread, within seconds, and without pausing a rank. What was read is left in the worker's folder, so that the
+evidence bundle has it and can be diagnosed again.
+"""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.core.flight.digest import digest
+from holdfast.core.flight.locate import locate
+from holdfast.core.hang_classes import lives
+from holdfast.core.hang_tracks import RankTrack
+from holdfast.model.digests import Digest, Located
+from holdfast.model.flight import FlightRecord, Group
+from holdfast.model.samples import Stack
+from holdfast.model.thread_stacks import RankStacks
+from holdfast.observe.pyspy import Ask, collect, tool_path
+from holdfast.observe.worker_server import flight_records, parse_status, read_groups
+from holdfast.parsers.flight import read_record
+
+RECORDS_S = 1.0  # a rank that answers does so in 1-10 ms; one that does not is a sign by itself
+STACKS_S = 1.5
+AT_ONCE = 8
+RECORD, STATUS = "flight.pickle", "status.json"
+STACKS = "hang-stacks.json"
+
+
+class Person(NamedTuple):
+    """A rank, as it is looked at."""
+
+    rank: int
+    pid: int
+    is_gone: bool
+
+
+class Seen(NamedTuple):
+    """What a look brought."""
+
+    located: Located | None
+    stacks: tuple[RankStacks, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class HangScene:
+    """One look. `start`, then `result` once `is_done`.
+
+    `stalled_s`: for how long nothing has moved; None: ranks have failed, and it is asked why.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        people: Sequence[Person],
+        tracks: Mapping[int, RankTrack],
+        errors: Mapping[int, str],
+        world_size: int | None,
+        stalled_s: float | None,
+    ) -> None:
+        self._folder = folder
+        self._people = tuple(people)
+        self._tracks = dict(tracks)
+        self._errors = dict(errors)
+        self._world_size = world_size
+        self._stalled_s = stalled_s
+        self._result: Seen | None = None
+        self._thread = threading.Thread(target=self._run, name="holdfast-hang", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def is_done(self) -> bool:
+        return not self._thread.is_alive()
+
+    @property
+    def result(self) -> Seen:
+        """Of a look that is done."""
+        return self._result or Seen(None)
+
+    def _run(self) -> None:
+        try:
+            self._result = self._look()
+        except Exception as error:  # noqa: BLE001 - the hang is told without it, never held up
+            self._result = Seen(
+                None, (), (f"the hang could not be looked at: {type(error).__name__}: {error}",)
+            )
+
+    def _look(self) -> Seen:
+        living = [one for one in self._people if not one.is_gone]
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="holdfast-records") as pool:
+            asked = pool.map(self._record, self._people)
+            stacks = collect(
+                [Ask(one.rank, one.pid, self._folder) for one in living], STACKS_S, tool=tool_path()
+            )
+            told = [one for one in asked if one is not None]
+        self._leave(STACKS, msgspec.json.format(msgspec.json.encode(stacks), indent=1))
+        by_rank = {
+            one.rank: Stack(rank=one.rank, frames=one.threads[0].frames) for one in stacks if one.threads
+        }
+        seen = lives(self._tracks, by_rank, self._errors)
+        located = locate(told, self._world_size, seen, stalled_s=self._stalled_s) if told else None
+        return Seen(located, stacks)
+
+    def _record(self, one: Person) -> Digest | None:
+        """From the rank itself, else from what it left at its end."""
+        record = self._left_by(one) if one.is_gone else self._asked(one)
+        if record is None:
+            return None
+        return digest(record, _groups(self._folder, one.rank), taken_ns=time.time_ns())
+
+    def _asked(self, one: Person) -> FlightRecord | None:
+        path = self._folder / f"rank-{one.rank}.sock"
+        found = flight_records(path, time.monotonic() + RECORDS_S, time.monotonic)
+        if not found:
+            return None
+        records = []
+        for data in found:  # NCCL's recorder, and that of the others
+            try:
+                records.append((read_record(data, one.rank, f"rank-{one.rank}.{RECORD}"), data))
+            except ValueError:
+                continue
+        if not records:
+            return None
+        record, data = max(records, key=lambda pair: _busy(pair[0]))
+        self._leave(f"rank-{one.rank}.{RECORD}", data)
+        return record
+
+    def _left_by(self, one: Person) -> FlightRecord | None:
+        try:
+            path = self._folder / f"rank-{one.rank}.{RECORD}"
+            return read_record(path.read_bytes(), one.rank, path.name)
+        except (OSError, ValueError):
+            pass
+        try:
+            status = parse_status((self._folder / f"rank-{one.rank}.{STATUS}").read_bytes())
+        except (OSError, ValueError):
+            return None
+        return FlightRecord(rank=one.rank, status=status)
+
+    def _leave(self, name: str, data: bytes) -> None:
+        """For the bundle. Where it cannot be written the verdict is made all the same."""
+        try:
+            (self._folder / name).write_bytes(data)
+        except OSError:
+            return
+
+
+def _busy(record: FlightRecord) -> tuple[int, int]:
+    waits = sum(1 for one in record.status if one.enqueued > one.completed)
+    return waits, len(record.operations)
+
+
+def _groups(folder: Path, rank: int) -> dict[str, Group]:
+    return read_groups(folder / f"rank-{rank}.groups.json")
