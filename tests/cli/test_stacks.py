@@ -119,10 +119,7 @@ def test_some_ranks_and_some_that_are_not_to_be_had(holdfast, job, python):
 def test_native_frames_of_one_rank_of_each_group(holdfast, job, python):
     job({0: python(HANGS), 1: python(HANGS)})
     answer = json.loads(holdfast("stacks", "--json", "--native")[1])
-    assert [(group["ranks"], group["source"]) for group in answer["groups"]] == [
-        ([0], "native"),
-        ([1], "py-spy"),
-    ]
+    assert [(group["ranks"], group["source"]) for group in answer["groups"]] == [([0, 1], "native")]
     assert ":native " in answer["groups"][0]["frames"][0]
     assert holdfast("stacks", "--native", "--rank", "1")[0] == 0
 

@@ -3,6 +3,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from holdfast.core.stack_groups import grouped, place, python_frames, ranges, where_native
 from holdfast.model.thread_stacks import RankStacks, ThreadStack
@@ -51,8 +52,18 @@ def test_what_makes_stacks_equal():
     assert len(grouped([*one, rank(2, elsewhere)], by_line=False)) == 1
     assert len(grouped([*one, rank(2, WAIT, state="R")])) == 1
     assert len(grouped([*one, rank(2, WAIT, state="T")])) == 2
-    native = [rank(number, (f"{LIBC}0x7f{number:04x}", *WAIT)) for number in range(3)]
-    assert len(grouped(native)) == 1
+
+
+def test_native_frames_count_where_all_ranks_have_them():
+    def native(number, *inner):
+        return replace(rank(number, (*inner, f"{LIBC}0x7f{number:04x}", *WAIT)), source="native")
+
+    assert [group.ranks for group in grouped([native(0), native(1), native(2, f"{LIBC}read")])] == [
+        (2,),
+        (0, 1),
+    ]
+    (group,) = grouped([rank(0, WAIT), native(1), native(2, f"{LIBC}read")])
+    assert (group.ranks, group.example.rank, len(group.frames)) == ((0, 1, 2), 1, 5)
 
 
 def test_other_threads_count_when_they_are_asked_for():
@@ -116,8 +127,13 @@ def test_native_frames_do_not_name_the_users_line():
     ],
 )
 def test_where_the_innermost_native_frame_is(innermost, where):
-    main = ThreadStack(is_main=True, frames=(*innermost, *LOAD, f"{LIBC}0x7f226"))
+    main = ThreadStack(is_main=True, is_active=True, frames=(*innermost, *LOAD, f"{LIBC}0x7f226"))
     assert where_native([main]) == where
+
+
+def test_a_thread_that_does_not_run_waits_in_the_kernel_whatever_its_function_is_called():
+    frames = (f"{LIBC}0x7fcaf04a3e96", f"{PYTHON}PyThread_acquire_lock_timed", *LOAD)
+    assert where_native([ThreadStack(is_main=True, frames=frames)]) == "kernel"
 
 
 def test_without_native_frames_it_is_unknown():

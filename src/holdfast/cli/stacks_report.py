@@ -9,12 +9,15 @@ from typing import Any, NamedTuple
 
 from holdfast.cli.languages import Language, said
 from holdfast.cli.times import stamp
-from holdfast.cli.wrapping import shown
+from holdfast.cli.wrapping import cut, shown
 from holdfast.core.stack_groups import Doing, StackGroup, place, ranges
 from holdfast.model.signatures import Words
 from holdfast.model.thread_stacks import ThreadStack
 
 FRAMES_SHOWN_MAX = 60  # of one thread; the rest is said to be there
+
+FRAME_COLUMNS_MAX = 200  # names of C++ templates have thousands
+_SOURCE = {"native": "py-spy --native"}
 
 _HEAD = Words(en="job {job}, attempt {attempt}, {at}: {n}", zh="作业 {job},第 {attempt} 次尝试,{at}:{n}")
 _STACKS = Words(en="{ranks} ranks in {groups} stacks", zh="{ranks} 个 rank,{groups} 种调用栈")
@@ -60,7 +63,7 @@ class Seen(NamedTuple):
 
 
 def document(seen: Seen, *, all_threads: bool) -> dict[str, Any]:
-    """The same for machines. `threads`: those of the first rank, the main one alone unless all are asked for."""
+    """The same for machines. `threads`: those of one rank, the main one alone unless all are asked for."""
     return {
         "job": seen.job,
         "attempt": seen.attempt,
@@ -97,8 +100,9 @@ def _title(group: StackGroup, language: Language) -> str:
         does = said(_AT, language).format(does=does, place=place(group.own_frame))
     if group.inner_frame != group.own_frame:
         does += said(_IN, language).format(function=group.inner_frame.rpartition(" ")[2])
-    source = said(_BY, language).format(source=group.example.source)
-    facts = ", ".join(part for part in (group.state, group.wait_channel, source) if part)
+    source = group.example.source
+    by = said(_BY, language).format(source=_SOURCE.get(source, source))
+    facts = ", ".join(part for part in (group.state, group.wait_channel, by) if part)
     return f"{_named(group.ranks, language)}: {does} ({facts})"
 
 
@@ -124,7 +128,7 @@ def _body(group: StackGroup, language: Language, *, all_threads: bool) -> Iterat
 
 def _frames(frames: Sequence[str], language: Language) -> Iterator[str]:
     for frame in frames[:FRAMES_SHOWN_MAX]:
-        yield f"    {shown(frame)}"
+        yield f"    {cut(shown(frame), FRAME_COLUMNS_MAX)}"
     if len(frames) > FRAMES_SHOWN_MAX:
         yield "    " + said(_MORE, language).format(n=len(frames) - FRAMES_SHOWN_MAX)
 

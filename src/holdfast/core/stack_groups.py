@@ -36,7 +36,7 @@ SYSTEM_CALL = re.compile(
 
 
 class StackGroup(Struct, frozen=True, kw_only=True):
-    """Ranks whose stacks are the same. `example`: what was collected of the first of them."""
+    """Ranks whose stacks are the same. `example`: what was collected of the first, or the first with native frames."""
 
     ranks: tuple[int, ...]
     example: RankStacks
@@ -62,11 +62,12 @@ def grouped(
 
     `by_line` False: stacks that differ in line numbers only are equal. `all_threads`: the other threads count too.
     """
+    known = [one for one in collected if one.threads or one.source == "kernel"]
+    # Where only some ranks have native frames they tell no stacks apart.
+    same = _Comparison(by_line=by_line, native=all(one.source == "native" for one in known))
     groups: dict[Hashable, list[RankStacks]] = defaultdict(list)
-    keys: dict[tuple[str, ...], Hashable] = {}  # most ranks have a stack that was seen before
-    for one in collected:
-        if one.threads or one.source == "kernel":
-            groups[_key(one, keys, by_line=by_line, all_threads=all_threads)].append(one)
+    for one in known:
+        groups[same.key(one, all_threads=all_threads)].append(one)
     made = [_group(sorted(members, key=lambda one: one.rank)) for members in groups.values()]
     return tuple(sorted(made, key=lambda group: (len(group.ranks), group.ranks)))
 
@@ -98,7 +99,8 @@ def where_native(threads: Sequence[ThreadStack]) -> NativePlace:
     """Where the main thread of a dump with native frames is: in Python itself, in a library, in a call to the kernel.
 
     A Python loop has no native frame inside its innermost Python one, or only some of the interpreter; a long call
-    into C has a library's. A frame of the C library that is no system call belongs to whoever called it.
+    into C has a library's. A frame of the C library that is no system call belongs to whoever called it; its names
+    are often stripped, so of a thread that does not run it is taken for one.
     """
     main = next((thread for thread in threads if thread.is_main), None)
     if main is None or not any(NATIVE in frame for thread in threads for frame in thread.frames):
@@ -112,7 +114,7 @@ def where_native(threads: Sequence[ThreadStack]) -> NativePlace:
             return "interpreter"
         if not SYSTEM.match(name):
             return "library"
-        if SYSTEM_CALL.match(function):
+        if SYSTEM_CALL.match(function) or not main.is_active:
             return "kernel"
     return "unknown"
 
@@ -120,30 +122,33 @@ def where_native(threads: Sequence[ThreadStack]) -> NativePlace:
 # What makes stacks equal ---------------------------------------------------------------------------------
 
 
-def _key(
-    one: RankStacks, known: dict[tuple[str, ...], Hashable], *, by_line: bool, all_threads: bool
-) -> Hashable:
-    held = one.state if one.state in HELD else ""
-    if not one.threads:
-        return held, one.wait_channel, _same(one.kernel_frames, known, by_line=by_line)
-    main, *others = (_same(thread.frames, known, by_line=by_line) for thread in one.threads)
-    rest = frozenset(Counter(others).items()) if all_threads else None
-    return held, main, rest
+class _Comparison:
+    """Says what is to be equal. Most ranks have a stack that was seen before: it is prepared once."""
 
+    def __init__(self, *, by_line: bool, native: bool) -> None:
+        self._by_line, self._native = by_line, native
+        self._seen: dict[tuple[str, ...], Hashable] = {}
 
-def _same(frames: tuple[str, ...], known: dict[tuple[str, ...], Hashable], *, by_line: bool) -> Hashable:
-    if frames not in known:
-        known[frames] = tuple(_comparable(frame, by_line=by_line) for frame in frames)
-    return known[frames]
+    def key(self, one: RankStacks, *, all_threads: bool) -> Hashable:
+        held = one.state if one.state in HELD else ""
+        if not one.threads:
+            return held, one.wait_channel, self._frames(one.kernel_frames)
+        main, *others = (self._frames(thread.frames) for thread in one.threads)
+        return held, main, frozenset(Counter(others).items()) if all_threads else None
 
+    def _frames(self, frames: tuple[str, ...]) -> Hashable:
+        if frames not in self._seen:
+            counted = frames if self._native else python_frames(frames)
+            self._seen[frames] = tuple(self._frame(frame) for frame in counted)
+        return self._seen[frames]
 
-def _comparable(frame: str, *, by_line: bool) -> str:
-    if NATIVE in frame:
-        return ADDRESS.sub("0x", frame)
-    where, _, function = frame.rpartition(" ")
-    if not by_line:
-        where = LINE.sub(" ", f"{where} ")
-    return f"{where} {function.rpartition('.')[2]}"
+    def _frame(self, frame: str) -> str:
+        if NATIVE in frame:
+            return ADDRESS.sub("0x", frame)
+        where, _, function = frame.rpartition(" ")
+        if not self._by_line:
+            where = LINE.sub(" ", f"{where} ")
+        return f"{where} {function.rpartition('.')[2]}"
 
 
 # What a group does ---------------------------------------------------------------------------------------
@@ -151,7 +156,7 @@ def _comparable(frame: str, *, by_line: bool) -> str:
 
 def _group(members: list[RankStacks]) -> StackGroup:
     (state, channel), _ = Counter((one.state, one.wait_channel) for one in members).most_common(1)[0]
-    example = members[0]
+    example = next((one for one in members if one.source == "native"), members[0])
     frames = python_frames(example.threads[0].frames) if example.threads else ()
     return StackGroup(
         ranks=tuple(one.rank for one in members),

@@ -32,6 +32,7 @@ DUMP_S = 3.0  # 9-50 ms are usual
 NATIVE_S = 10.0  # 0.3-2.4 s are usual
 KERNEL_S = 0.5
 ANSWER_S = 1.0  # of faulthandler: 0.6-3 ms are usual
+LOOK_S_MAX = 0.02  # a look that has taken so long starts no more tools: each takes 1-20 ms
 WAIT_S = 0.005  # between two looks of those who may wait
 SAMPLES, SAMPLES_S = 12, 4.0  # an endless loop shows 1 stack in 12, an evaluation 2-3
 FORBIDDEN = ("permission denied", "operation not permitted", "access denied")
@@ -137,7 +138,7 @@ class Collection:
         for rank in [rank for rank in self._ranks if rank.is_listening]:
             rank.listen(now_s)
         room = self._at_once - sum(rank.is_running for rank in self._ranks)
-        while self._waiting and room > 0:
+        while self._waiting and room > 0 and self._clock() - now_s < LOOK_S_MAX:
             self._waiting.popleft().begin(now_s)
             room -= 1
         return not self._waiting and all(rank.is_done for rank in self._ranks)
