@@ -335,10 +335,14 @@ GROUP = """\
 def test_exception_groups():
     found = {one.type: one.user_frame for one in tracebacks(lines(GROUP))}
     assert found == {
-        "ExceptionGroup": "/home/user/train.py:20 <module>",
         "FileNotFoundError": "/home/user/data.py:3 load",
         "ValueError": "/home/user/data.py:5 load",
     }
+
+
+def test_an_exception_group_whose_exceptions_are_cut_off():
+    head = GROUP.partition("  +-+")[0]
+    assert [one.type for one in tracebacks(lines(head))] == ["ExceptionGroup"]
 
 
 def test_a_syntax_error_has_no_title():

@@ -21,7 +21,7 @@ RAY_HOST = r"(?:, (?:ip=)?(?P<host>[\w.:-]{1,60}))?"
 
 # A word before a colon is a host only where it is numbered as hosts are, and is no device, dtype, step or figure.
 NO_HOST = (
-    r"(?:[bf]p|bf|u?int|float|sha|md|utf|x|mlx|eth|ib|bond|en[opsx]|nvme|sd|dm|loop|tty|cuda|npu|hip|xpu|tpu|nvidia|hfi"
+    r"(?:[bf]p|bf|u?int|float|sha|md|utf|x|mlx|eth|ib|bond|en[opsx]|nvme|sd|dm|loop|tty|cuda|npu|hip|xpu|tpu|nvidia(?:-(?:nvswitch|nvlink|modeset|uvm|drm|fs))?|hfi"
     r"|nvswitch|rank|step|iter|iteration|epoch|layer|stage|fold|run|exp|experiment|top|acc|val|conv|fc|head|group|gpus"
     r"|device|thread|pid|tid|task|bucket|part|shard|chunk|block|level|attempt|trial|version|v|p|loss|lr|cpu|line|error"
     r"|warn|warning|info|test|batch|phase|try|arg|param|key|seed|docker|veth|cali|br|lo|mce|ata|usb|pci|scsi|kworker"

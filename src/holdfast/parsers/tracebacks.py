@@ -19,7 +19,7 @@ source: see `traceback_forms`
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,6 +36,7 @@ PREFIXES_MAX = 16  # the same of one writer
 OPEN_LINES_MAX = 5000  # a writer that is silent so long has died in the midst of it
 MIXED_LINES_MAX = 200  # two titles so near each other, with no exception between them: two ranks mix
 ADOPTED_LINES_MAX = 2
+GROUP_LINES_MAX = 4  # between an exception group and the first exception in it
 
 TITLE = b"Traceback (most recent call last)"
 FRAME = b'File "'
@@ -101,7 +102,12 @@ class _Reader:
                 break
         for one in self._all_open():
             self._close(one)
-        found = [self._with_rank(whose, one) for whose, one in self._done[:FOUND_MAX]]
+        begun = {one.first_line for _, one in self._done}
+        found = [
+            self._with_rank(whose, one)
+            for whose, one in self._done[:FOUND_MAX]
+            if not _holds_others(one, begun)
+        ]
         return tuple(sorted(found, key=lambda one: (one.last_line, one.first_line)))
 
     def _take(self, raw: bytes, number: int) -> None:
@@ -249,6 +255,13 @@ class _Reader:
         if whose.label is None or found.rank != whose.label or not self._labels_are_nodes:
             return found
         return replace(found, rank=None, worker=whose.label)
+
+
+def _holds_others(one: Traceback, begun: Collection[int]) -> bool:
+    """A group says nothing of its own: the exceptions in it, which begin right behind its line, are what happened."""
+    if not one.type.endswith("ExceptionGroup"):
+        return False
+    return any(one.error_line + ahead in begun for ahead in range(1, GROUP_LINES_MAX + 1))
 
 
 def _split(raw: bytes, number: int) -> tuple[Whose, Line]:
