@@ -10,6 +10,10 @@ CLOSED = signature("closed", "nccl_network_error", role="symptom")
 CHILD_FAILED = signature("child-failed", "unknown", role="symptom", severity="fatal")
 TERM = signature("term", "terminated", explained_by=("*",))
 SLOW = signature("old-kernel", "kernel_version_warning", severity="warning")
+STARTS = signature("omp-threads-notice", "none", role="context")
+ENDED = signature("ended", "unknown", role="symptom", weight=0.3)
+STORE = signature("store", "rendezvous_timeout", role="symptom", severity="warning", weight=0.3)
+HINT = signature("hint", "cuda_error", role="context", severity="info")
 DONE = signature("done", "none", role="end-ok")
 
 
@@ -63,6 +67,26 @@ def test_before_the_work_was_done_only_a_death_matters():
 
 def test_a_fault_after_the_work_was_done_is_one():
     assert root_of(clue(DONE, offset=5), clue(OOM, offset=9)) == "oom"
+
+
+def test_a_last_run_that_was_only_ended_says_less_than_the_run_before():
+    runs = (clue(STARTS, offset=1), clue(OOM, offset=5), clue(STARTS, offset=20))
+    assert root_of(*runs, clue(ENDED, offset=30)) == "oom"
+    assert root_of(*runs, clue(IMPORT, offset=30)) == "import"
+    assert root_of(*runs) is None
+
+
+def test_an_exception_whose_line_is_known_as_context_counts_where_the_job_died_and_nothing_else_says_why():
+    raised = (clue(VAGUE, offset=5, error_type="ValueError"), clue(HINT, offset=5))
+    assert root_of(*raised) is None
+    assert root_of(*raised, clue(ENDED, offset=30)) == "python-exception"
+    assert root_of(*raised, clue(OOM, offset=20), clue(ENDED, offset=30)) == "oom"
+
+
+def test_a_complaint_that_ends_no_job_is_all_there_is():
+    assert root_of(clue(STORE)) == "store"
+    assert choose([clue(STORE)], made_steps=True).root is None
+    assert root_of(clue(STORE, offset=9), clue(DONE, offset=5)) is None
 
 
 def test_nothing_seen_is_nothing_wrong():

@@ -38,9 +38,33 @@ class Choice(Struct, frozen=True, eq=False):
     witnesses: tuple[Clue, ...] = ()
 
 
-def choose(clues: Sequence[Clue], *, is_finished: bool = False) -> Choice:
-    """The first cause among all clues of a job. `is_finished`: its log names the last step of all."""
-    clues = one_for_each_line(of_last_run([clue for clue in clues if not is_code(clue)]))
+def choose(clues: Sequence[Clue], *, is_finished: bool = False, made_steps: bool = False) -> Choice:
+    """The first cause among all clues of a job.
+
+    `is_finished`: its log names the last step of all. `made_steps`: some log of it names a step.
+    """
+    clues = [clue for clue in clues if not is_code(clue)]
+    last_run = of_last_run(clues)
+    choice = _choose(one_for_each_line(last_run), is_finished=is_finished)
+    if (
+        len(last_run) < len(clues) and choice.died and _says_little(choice)
+    ):  # it was only ended: why it was started again says more
+        before = _choose(one_for_each_line(clues), is_finished=is_finished)
+        choice = choice if _says_little(before) else before
+    if choice.died and _says_little(choice):
+        doubted = _choose(one_for_each_line(last_run, keep_exceptions=True), is_finished=is_finished)
+        choice = choice if _says_little(doubted) else doubted
+    if choice.root is None and not choice.died and not made_steps:
+        choice = _last_words(one_for_each_line(last_run)) or choice
+    return choice
+
+
+def _says_little(choice: Choice) -> bool:
+    root = choice.root
+    return root is None or root.role == "symptom" and root.weight <= BARE
+
+
+def _choose(clues: Sequence[Clue], *, is_finished: bool) -> Choice:
     symptoms = [clue for clue in clues if clue.role == "symptom" and clue.category != "none"]
     ends = [clue for clue in symptoms if clue.severity in ("fatal", "error") and not clue.survived]
     done = [clue for clue in clues if clue.role == "end-ok"]
@@ -86,10 +110,11 @@ def of_last_run(clues: Sequence[Clue]) -> list[Clue]:
     return [clue for clue in clues if clue.sighting.last_offset >= started.get(clue.sighting.source, 0)]
 
 
-def one_for_each_line(clues: Sequence[Clue]) -> list[Clue]:
+def one_for_each_line(clues: Sequence[Clue], *, keep_exceptions: bool = False) -> list[Clue]:
     """Of several causes seen on one line the surest. A traceback that no signature knows is the vaguest of all.
 
-    What only looks like an exception is none, and one whose line is known as context is no fault.
+    What only looks like an exception is none, and one whose line is known as context is no fault, unless
+    `keep_exceptions`.
     """
     best: dict[tuple[int, int], Clue] = {}
     known: set[tuple[int, int]] = set()
@@ -98,7 +123,8 @@ def one_for_each_line(clues: Sequence[Clue]) -> list[Clue]:
         if clue.role == "cause" and clue.signature.id != EXCEPTION:
             held = best.setdefault(place, clue)
             best[place] = clue if clue.weight > held.weight else held
-        if clue.signature.id not in (EXCEPTION, TRACEBACK_START):
+        is_known = clue.signature.id not in (EXCEPTION, TRACEBACK_START)
+        if is_known and not (keep_exceptions and clue.role == "context"):
             known.add(place)
     kept = []
     for clue in clues:
@@ -146,6 +172,15 @@ def _near_a_death(clue: Clue, deaths: Sequence[Clue]) -> bool:
         or abs(death.sighting.offset - clue.sighting.last_offset) < NEAR_BYTES
         for death in deaths
     )
+
+
+def _last_words(clues: Sequence[Clue]) -> Choice | None:
+    """Of a job that neither made a step nor finished: a complaint that alone ends none, where it is all there is."""
+    complaints = [clue for clue in clues if clue.role == "symptom" and clue.severity == "warning"]
+    complaints = [clue for clue in complaints if clue.category != "none"]
+    if not complaints or any(clue.role == "end-ok" for clue in clues):
+        return None
+    return Choice(root=first_of(complaints), died=False, witnesses=tuple(complaints))
 
 
 def _warnings(clues: Sequence[Clue], done: Sequence[Clue], deaths: Sequence[Clue]) -> list[Clue]:

@@ -24,11 +24,13 @@ LINK_DOWN = frozenset({"nic-link-down-ethernet", "nic-link-down-infiniband", "ni
 LINK_UP = frozenset({"nic-link-up-ethernet", "nic-link-state-infiniband", "nic-carrier-gained"})
 STORAGE_DOWN = frozenset({"nfs-not-responding", "lustre-connection-lost"})
 STORAGE_UP = frozenset({"nfs-ok", "lustre-connection-restored"})
-CORRECTED = frozenset({"pcie-aer-corrected", "edac-corrected", "mce-logged"})
+EDAC, ANNOUNCED = "edac-corrected", "mce-logged"
+CORRECTED = frozenset({"pcie-aer-corrected", EDAC, ANNOUNCED})
 LINK_WIDTH = "lspci-width-downgraded"
 BOOT_S = 300.0  # of uptime: while drivers start, links go up and down
 SHORT_OUTAGE_S = 60.0
 CORRECTED_MANY = 10
+CORRECTED_FEW = 0.35  # the weight of a few of them: nothing failed
 EXCERPT_BYTES = 32 << 10  # a file so small is what somebody thought worth showing
 
 
@@ -157,17 +159,20 @@ def _storage(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Jud
 
 
 def _corrected(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Judgement]:
-    """Corrected errors are worth a word when they are many, or when the file holds little else."""
+    """Corrected errors are worth a word when they are many, or when the file holds little else and no job goes on."""
+    is_going_on = any(source.last_step_offset is not None for source in sources)
     by_part: dict[tuple[int, str, str], list[Sighting]] = defaultdict(list)
+    told = {one.source for one in ordered if one.signature == EDAC}  # which memory it was
+    heads = [one for one in ordered if one.signature == ANNOUNCED and one.source in told]
     for one in ordered:
-        if one.signature in CORRECTED:
+        if one.signature in CORRECTED and (one.signature != ANNOUNCED or one.source not in told):
             part = one.captures.get("device") or one.captures.get("name", "")
             by_part[(one.source, one.signature, part)].append(one)
     found = []
     for (source, _, part), seen in by_part.items():
         events = sum(max(one.count, _counted(one.captures)) for one in seen)
         is_many = events >= CORRECTED_MANY
-        is_shown = source < len(sources) and sources[source].size_bytes < EXCERPT_BYTES
+        is_shown = source < len(sources) and sources[source].size_bytes < EXCERPT_BYTES and not is_going_on
         found.append(
             Judgement(
                 first=seen[0],
@@ -178,8 +183,8 @@ def _corrected(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[J
                 devices=(part,) if part and ":" in part else (),
                 host=host_of(seen[0], sources) or None,
                 why=Words(en=f"{events} corrected errors in all", zh=f"共 {events} 个已纠正错误"),
-                explained=tuple(seen[1:]),
-                confidence=0.75,
+                explained=(*seen[1:], *(one for one in heads if one.source == source)),
+                confidence=0.75 if is_many else CORRECTED_FEW,
             )
         )
     return _merged(found)

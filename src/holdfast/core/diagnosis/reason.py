@@ -40,7 +40,11 @@ def diagnose(
     """tables: what is known of devices' codes."""
     rulings = all_rulings(search, signatures, tables)
     known = clues(search, signatures, rulings)
-    choice = choose(known, is_finished=any(source.is_finished for source in search.sources))
+    choice = choose(
+        known,
+        is_finished=any(source.is_finished for source in search.sources),
+        made_steps=any(source.last_step_offset is not None for source in search.sources),
+    )
     if choice.root is None:
         return _unknown(search) if choice.died else _none()
     if choice.root.category == "unknown":

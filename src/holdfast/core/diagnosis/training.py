@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from holdfast.core.diagnosis.clues import Ruling
-from holdfast.core.diagnosis.wordings import of_words
+from holdfast.core.diagnosis.wordings import of_code, of_words
 from holdfast.model.sightings import Sighting
 from holdfast.model.signatures import EXCEPTION, Words
 
@@ -94,7 +94,7 @@ def rulings(sightings: Sequence[Sighting]) -> dict[int, Ruling]:
         if sighting.signature == OUT_OF_MEMORY:
             ruling = of_memory(sighting)
         else:
-            ruling = of_place(sighting) or of_words(sighting)
+            ruling = of_place(sighting) or of_words(sighting) or of_code(sighting)
         if ruling is not None:
             found[id(sighting)] = ruling
     return found | _of_many(sightings)

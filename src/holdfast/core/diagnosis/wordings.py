@@ -62,6 +62,23 @@ SETTING = re.compile(
 )
 
 
+ENDED = "ended-with-a-code"
+# What kills a process shows in its code: -N of Python's launchers, 128+N of shells and containers.
+BY_CODE = {
+    **dict.fromkeys(("-9", "137"), "process_killed"),
+    **dict.fromkeys(("-11", "139", "-4", "132", "-8", "136", "-6", "134"), "segfault"),
+    **dict.fromkeys(("-7", "135"), "shm_oom"),
+    **dict.fromkeys(("-15", "143", "-2", "130", "-1", "129"), "terminated"),
+}
+CODE_WEIGHT = 0.4
+
+
+def of_code(sighting: Sighting) -> Ruling | None:
+    """What a bare code of a process says about its end; None for codes that say no more than that it failed."""
+    category = BY_CODE.get(sighting.captures.get("code", "")) if sighting.signature == ENDED else None
+    return Ruling(category=category, role="symptom", weight=CODE_WEIGHT) if category else None
+
+
 def of_words(sighting: Sighting) -> Ruling | None:
     """None where its words do not tell, or the exception is a mistake of the code by its kind."""
     kind = sighting.error_type.rpartition(".")[2]

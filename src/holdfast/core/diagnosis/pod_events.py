@@ -1,0 +1,51 @@
+"""What Kubernetes says of a pod that could not start at first, and then did: its events tell both. Pure.
+
+Warning  FailedScheduling  9m  default-scheduler  0/12 nodes are available: 12 Insufficient nvidia.com/gpu.
+Normal   Scheduled         8m  default-scheduler  Successfully assigned train/worker-0 to gpu-3
+Normal   Started           7m  kubelet            Started container pytorch
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from holdfast.core.diagnosis.clues import Ruling
+from holdfast.model.sightings import Sighting
+from holdfast.model.signatures import Signature
+
+PLACED = "k8s-scheduled"
+# What keeps a pod from starting, and is over once it is placed or its container runs.
+ENDED_BY = {
+    "k8s-failed-scheduling": "Successfully assigned",
+    "k8s-mount-failed": "Started container",
+    "k8s-sandbox-failed": "Started container",
+    "k8s-image-pull": "Started container",
+}
+# `kubectl get events` names the pod of each line, `kubectl describe` that of all of them, above.
+POD = re.compile(r"\bpods?/(?P<name>[\w.-]+)")
+
+
+def waits_that_ended(sightings: Sequence[Sighting], signatures: Mapping[str, Signature]) -> dict[int, Ruling]:
+    """By id() of the sighting of a wait: context, where a later line of the log says that the same pod went on."""
+    placed: dict[int, list[Sighting]] = defaultdict(list)
+    for one in sightings:
+        if one.signature == PLACED:
+            placed[one.source].append(one)
+    found: dict[int, Ruling] = {}
+    for one in sightings:
+        words = ENDED_BY.get(one.signature)
+        if words and any(_ends(one, other, words) for other in placed.get(one.source, ())):
+            known = signatures[one.signature]
+            found[id(one)] = Ruling(
+                category=one.category, role="context", severity=known.severity, weight=known.weight
+            )
+    return found
+
+
+def _ends(wait: Sighting, placed: Sighting, words: str) -> bool:
+    if words not in placed.text or placed.last_offset <= wait.last_offset:
+        return False
+    waiting, placed_pod = POD.search(wait.text), POD.search(placed.text)
+    if waiting is None or placed_pod is None:
+        return waiting is None and placed_pod is None
+    return waiting["name"] == placed_pod["name"]
