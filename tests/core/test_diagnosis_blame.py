@@ -11,6 +11,7 @@ PORT = signature("torch-port-bind-failed", "port_in_use")
 WAITS = signature("waits", "collective_timeout", role="symptom", rank_from="none", severity="fatal")
 KILLED = signature("killed", "process_killed", role="symptom", severity="fatal")
 TASK = signature("task", "slurm_task_crash", role="symptom", area="scheduler")
+RAY_TASK = signature("ray-task-error", "python_exception", role="symptom", rank_from="none", weight=0.35)
 ROOT_CAUSE = signature("torchrun-root-cause", "unknown", role="context")
 TABLE_RANK = signature("torchrun-table-rank", "unknown", role="context")
 TABLE_HOST = signature("torchrun-table-host", "unknown", role="context")
@@ -52,6 +53,17 @@ def test_whom_a_launcher_saw_fail_where_the_line_names_nobody():
 def test_a_scheduler_knows_the_host_of_a_rank():
     task = clue(TASK, offset=9, rank=28, host="g11")
     assert named(clue(OOM, offset=1, rank=28), task) == (Culprit(rank=28, host="g11"),)
+
+
+def test_a_process_has_the_device_of_its_own_number_where_nobody_tells_ranks():
+    full = clue(OOM, offset=1, captures={"device": "2"})
+    assert named(full) == (Culprit(rank=2, device="GPU 2"),)
+    assert named(full, clue(KILLED, offset=9, rank=7))[0].rank is None
+
+
+def test_ray_names_the_host_of_the_worker_above_its_exception():
+    nested = (clue(RAY_TASK, offset=n, captures={"host": f"10.0.0.{n}"}) for n in (1, 2))
+    assert named(*nested, clue(OOM, offset=3)) == (Culprit(host="10.0.0.2"),)
 
 
 def test_who_only_waits_is_nobodys_culprit():

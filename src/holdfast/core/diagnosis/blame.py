@@ -17,6 +17,8 @@ CULPRITS_MAX = 16
 NUMBERS = re.compile(r"\d+")
 # The socket that these speak of is opened by rank 0, whoever else prints the line.
 OF_THE_SERVER = frozenset({"torch-port-bind-failed", "torch-port-no-listener"})
+RAY_TASK = "ray-task-error"
+DEVICE_INDEX = re.compile(r"(?:[GNX]PU |cuda:|npu:|xpu:)(?P<index>\d{1,3})", re.ASCII)
 ROOT_CAUSE, TABLE_RANK, TABLE_HOST = "torchrun-root-cause", "torchrun-table-rank", "torchrun-table-host"
 
 
@@ -30,7 +32,7 @@ def culprits(choice: Choice, clues: Sequence[Clue], search: Search) -> tuple[Cul
     found: list[Culprit] = []
     if root.signature.rank_from == "capture":
         found = [one for clue in same for one in _captured(clue)]
-    found = found or [_of_line(clue, search, alone) for clue in same]
+    found = found or [_with_ray_host(_of_line(clue, search, alone), clue, clues) for clue in same]
     if root.signature.rank_from == "none" and root.role == "symptom":
         found = []  # who complains is not who did it
     elif root.signature.rank_from == "none":
@@ -40,6 +42,8 @@ def culprits(choice: Choice, clues: Sequence[Clue], search: Search) -> tuple[Cul
         found = _as_launchers_tell(clues, alone) + found
     if root.signature.id in OF_THE_SERVER and all(one.rank is None for one in found):
         found = [Culprit(rank=0)]
+    if alone and all(one.rank is None for one in found) and not _names_a_rank(clues, search):
+        found = [replace(one, rank=_index(one.device)) for one in found]
     host, by_rank = _only_host(clues, search), _hosts_of_ranks(clues)
     return _distinct(
         one
@@ -58,6 +62,32 @@ def _of_line(clue: Clue, search: Search, alone: bool) -> Culprit:
         host=captures.get("host") or writer.host or of_file.host,
         device=_device(captures.get("device") or writer.device),
     )
+
+
+def _with_ray_host(one: Culprit, root: Clue, clues: Sequence[Clue]) -> Culprit:
+    """Ray's driver repeats the exception of a worker, and names its host above: the innermost, where tasks nest."""
+    if one.host:
+        return one
+    told = [
+        clue.sighting.captures["host"]
+        for clue in clues
+        if clue.signature.id == RAY_TASK
+        and clue.sighting.source == root.sighting.source
+        and clue.sighting.offset <= root.sighting.offset
+        and "host" in clue.sighting.captures
+    ]
+    return replace(one, host=told[-1]) if told else one
+
+
+def _names_a_rank(clues: Sequence[Clue], search: Search) -> bool:
+    writers = [clue.writer for clue in clues] + [source.writer for source in search.sources]
+    return any(one.rank is not None or one.local_rank is not None for one in writers)
+
+
+def _index(device: str | None) -> int | None:
+    """Where a job on one machine tells no ranks, each of its processes has the device of its own number."""
+    found = DEVICE_INDEX.fullmatch(device or "")
+    return int(found["index"]) if found else None
 
 
 def _rank(writer: Writer, of_file: Writer, captures: Mapping[str, str], alone: bool) -> int | None:
