@@ -336,9 +336,11 @@ class Bench:
             self._say(outcome, folder)
 
     def _say(self, outcome: Outcome, folder: Path) -> None:
-        took = "no verdict" if outcome.took_s is None else f"{outcome.took_s:.1f} s"
-        ranks = ",".join(map(str, outcome.told)) or "nobody"
-        print(f"{outcome.plan.says()}: {took}, {outcome.category or '-'}, named {ranks}", flush=True)
+        says = "nothing"
+        if outcome.took_s is not None:
+            ranks = ",".join(map(str, outcome.told)) or "nobody"
+            says = f"{outcome.took_s:.1f} s, {outcome.category}, named {ranks}"
+        print(f"{outcome.plan.says()}: {says}", flush=True)
         for line in outcome.wrong:
             print(f"    WRONG: {line}")
         if not outcome.wrong:

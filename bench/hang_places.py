@@ -45,7 +45,7 @@ class Disk:
 
     def __exit__(self, *_: object) -> None:
         self.heal()
-        for _ in range(TRIES):
+        for _try in range(TRIES):
             if not subprocess.run(["umount", str(self.path)], check=False, capture_output=True).returncode:
                 return
             time.sleep(TRY_S)
