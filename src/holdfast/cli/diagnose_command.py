@@ -18,15 +18,18 @@ from holdfast.cli.diagnosis_report import WIDTH_MAX, Line, report
 from holdfast.cli.languages import Lang, Language, chosen_language, put_plain
 from holdfast.cli.output import put_json, say
 from holdfast.cli.settings import SettingsRefused, cache_dir, site_signatures
+from holdfast.core.diagnosis.flights import with_flights
 from holdfast.core.diagnosis.live import joined
 from holdfast.core.diagnosis.missing import NOTHING_READ, is_empty, not_found
 from holdfast.core.diagnosis.reason import diagnose as reasoned
 from holdfast.core.verdict import Failure, first_verdict
 from holdfast.model.diagnoses import Diagnosis, FirstError
+from holdfast.model.flight_scenes import FlightScene
 from holdfast.model.sightings import Search
 from holdfast.model.signatures import Signature
 from holdfast.observe.bundles import FAILURE, read_member
 from holdfast.observe.code_store import tables_for
+from holdfast.observe.flight_files import SceneReader
 from holdfast.observe.line_numbers import line_of
 from holdfast.observe.scan import search
 from holdfast.observe.signature_store import all_signatures
@@ -36,6 +39,7 @@ from holdfast.parsers.signature_files import SignatureError
 REFUSED = 2
 BUNDLE = ".tar.zst"
 STDIN = "-"
+NO_RECORDS = FlightScene()
 _STYLES = {"strong": "\x1b[1m", "error": "\x1b[1;31m", "quiet": "\x1b[2m"}
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -68,26 +72,34 @@ def diagnose(
     try:
         known = all_signatures(site_signatures(signatures, os.environ), cache)
         started_s = time.monotonic()
-        found = search(places, known, stdin=stdin, cache=cache)
+        beside = SceneReader()
+        found = search(places, known, stdin=stdin, cache=cache, beside=beside.take)
     except (SettingsRefused, SignatureError) as error:
         say(str(error))
         raise typer.Exit(REFUSED) from error
-    answer = answered(found, {one.id: one for one in known}, places)
-    read = scanned(found, time.monotonic() - started_s)
+    scene = beside.scene()
+    answer = answered(found, {one.id: one for one in known}, places, scene)
+    read = scanned(found, time.monotonic() - started_s, scene)
     if json:
         put_json(document(answer, read, language))
     else:
         _print(answer, read, language, everything=everything)
 
 
-def answered(found: Search, signatures: Mapping[str, Signature], places: Sequence[Path]) -> Diagnosis:
-    """The diagnosis, with the lines around the first error and what was not given."""
-    if is_empty(found):
-        return NOTHING_READ
+def answered(
+    found: Search,
+    signatures: Mapping[str, Signature],
+    places: Sequence[Path],
+    scene: FlightScene = NO_RECORDS,
+) -> Diagnosis:
+    """The diagnosis, with the lines around the first error and what was not given. `scene`: what lay beside the logs."""
+    if is_empty(found) and not scene.digests:
+        return with_flights(NOTHING_READ, found, scene)
     live = _failures(places)
     answer = reasoned(found, signatures, tables_for({one.category for one in found.sightings}))
     for failure in live[:1]:
         answer = joined(first_verdict(failure), answer)
+    answer = with_flights(answer, found, scene)
     first = answer.first_error
     return replace(
         answer,

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from holdfast.cli.languages import Language, said
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
+from holdfast.model.flight_scenes import FlightScene
 from holdfast.model.sightings import Search, Skipped
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
@@ -23,9 +24,14 @@ class Scanned(Struct, frozen=True, kw_only=True):
     skipped: tuple[Skipped, ...] = ()
 
 
-def scanned(search: Search, seconds: float) -> Scanned:
+def scanned(search: Search, seconds: float, scene: FlightScene | None = None) -> Scanned:
+    """`scene`: what was read beside the logs."""
+    beside = scene or FlightScene()
     return Scanned(
-        files=len(search.sources), size_bytes=search.bytes_read, seconds=seconds, skipped=search.skipped
+        files=len(search.sources) + beside.files,
+        size_bytes=search.bytes_read + beside.size_bytes,
+        seconds=seconds,
+        skipped=(*search.skipped, *beside.skipped),
     )
 
 

@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from holdfast.model.digests import Digest
 from holdfast.model.sightings import Skipped
+from holdfast.model.signatures import Words
 from holdfast.model.thread_stacks import RankStacks
 
 
@@ -14,16 +15,23 @@ class RecordFile(Struct, frozen=True):
     file: str
 
 
+class FoundStacks(Struct, frozen=True):
+    """A rank's threads as a dump in a file shows them."""
+
+    file: str
+    stacks: RankStacks
+
+
 class FlightScene(Struct, frozen=True, kw_only=True):
     """One job. By rank, each at most once in `digests` and `records`; `stacks` may have a rank once for each source.
 
-    `notes`: what was odd, in words. `skipped`: files that look like records and could not be read, and why.
+    `notes`: what was odd. `skipped`: files that look like records and could not be read, and why.
     """
 
     digests: tuple[Digest, ...] = ()
     records: tuple[RecordFile, ...] = ()
-    stacks: tuple[RankStacks, ...] = ()
-    notes: tuple[str, ...] = ()
+    stacks: tuple[FoundStacks, ...] = ()
+    notes: tuple[Words, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     files: int = 0
     size_bytes: int = 0

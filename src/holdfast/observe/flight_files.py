@@ -10,6 +10,7 @@ only their digests, for which groups whose members stand in a file of their own 
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
@@ -22,8 +23,9 @@ from holdfast.core.flight.digest import digest
 from holdfast.core.flight.members import runs
 from holdfast.model.digests import Digest, GroupDigest
 from holdfast.model.flight import FlightRecord, Group
-from holdfast.model.flight_scenes import FlightScene, RecordFile
+from holdfast.model.flight_scenes import FlightScene, FoundStacks, RecordFile
 from holdfast.model.sightings import Skipped
+from holdfast.model.signatures import Words
 from holdfast.model.thread_stacks import RankStacks, ThreadStack
 from holdfast.observe.log_tree import Log, find, natural, opened
 from holdfast.observe.streams import Reader, Unreadable
@@ -70,7 +72,7 @@ class SceneReader:
         self._lock = Lock()
         self._records: dict[int, _Held] = {}
         self._groups: dict[int, dict[str, Group]] = {}
-        self._stacks: dict[tuple[int, str], tuple[str, RankStacks]] = {}
+        self._stacks: dict[tuple[int, str], FoundStacks] = {}
         self._left_out: dict[int, list[str]] = {}
         self._skipped: list[Skipped] = []
         self._operations = 0
@@ -94,11 +96,10 @@ class SceneReader:
         with self._lock:
             attempt = max((held.attempt for held in self._records.values()), default=-1)
             kept = {rank: one for rank, one in sorted(self._records.items()) if one.attempt == attempt}
-            stacks = [one for _, one in self._stacks.values()]
             return FlightScene(
                 digests=tuple(self._digest(rank, one) for rank, one in kept.items()),
                 records=tuple(RecordFile(rank, one.file) for rank, one in kept.items()),
-                stacks=tuple(sorted(stacks, key=lambda one: (one.rank, one.source))),
+                stacks=tuple(one for _, one in sorted(self._stacks.items())),
                 notes=tuple(self._notes(kept)),
                 skipped=tuple(sorted(self._skipped, key=lambda one: natural(one.name))),
                 files=self._files,
@@ -150,9 +151,11 @@ class SceneReader:
     def _add_stacks(self, stacks: RankStacks, name: str) -> None:
         """Of several of one source the last by name that has a stack."""
         before = self._stacks.get((stacks.rank, stacks.source))
-        key = (bool(stacks.threads), natural(name))
-        if before is None or key >= (bool(before[1].threads), natural(before[0])):
-            self._stacks[stacks.rank, stacks.source] = (name, stacks)
+        if before is None or (bool(stacks.threads), natural(name)) >= (
+            bool(before.stacks.threads),
+            natural(before.file),
+        ):
+            self._stacks[stacks.rank, stacks.source] = FoundStacks(name, stacks)
 
     def _digest(self, rank: int, held: _Held) -> Digest:
         known = self._known_groups(rank)
@@ -170,26 +173,45 @@ class SceneReader:
                     known.setdefault(name, group)
         return known | self._groups.get(rank, {})
 
-    def _notes(self, kept: Mapping[int, _Held]) -> list[str]:
-        notes = [
-            f"rank {rank} has {1 + len(files)} records: {self._records[rank].file} counts"
-            for rank, files in sorted(self._left_out.items())
-        ]
-        older = len(self._records) - len(kept)
-        if older:
-            notes.append(f"the records of {older} ranks are of earlier attempts: left out")
-        versions: dict[str, int] = {}
-        for one in kept.values():
-            version = one.record.version if one.record else one.digest.version if one.digest else ""
-            versions[version] = versions.get(version, 0) + 1
+    def _notes(self, kept: Mapping[int, _Held]) -> list[Words]:
+        notes: list[Words] = []
+        if several := [rank for rank in self._left_out if rank in kept]:
+            first = min(several)
+            notes.append(
+                Words(
+                    en=f"{_ranks(len(several))} with several records each: the newest counts, of rank {first} "
+                    f"{kept[first].file}",
+                    zh=f"{len(several)} 个 rank 有多份记录,以最新者为准(rank {first}:{kept[first].file})",
+                )
+            )
+        if older := len(self._records) - len(kept):
+            notes.append(
+                Words(
+                    en=f"{_ranks(older)} with records of earlier attempts only: left out",
+                    zh=f"{older} 个 rank 只有更早尝试的记录,未采用",
+                )
+            )
+        versions = Counter(_version(one) or "?" for one in kept.values())
         if len(versions) > 1:
-            said = ", ".join(f"{version or 'none'} ({count})" for version, count in sorted(versions.items()))
-            notes.append(f"the records are of different formats: {said}")
+            said = ", ".join(f"{version} ({count})" for version, count in sorted(versions.items()))
+            notes.append(
+                Words(en=f"the records are of different formats: {said}", zh=f"记录的格式版本不一致:{said}")
+            )
         for rank, one in kept.items():
             told = one.record.notes if one.record else one.digest.notes if one.digest else ()
-            notes += [f"the record of rank {rank}: {note}" for note in told]
-        more = len(notes) - NOTES_MAX
-        return notes[:NOTES_MAX] + ([f"and {more} more such notes"] if more > 0 else [])
+            notes += [
+                Words(en=f"the record of rank {rank}: {note}", zh=f"rank {rank} 的记录:{note}")
+                for note in told
+            ]
+        return notes[:NOTES_MAX]
+
+
+def _ranks(count: int) -> str:
+    return "1 rank" if count == 1 else f"{count} ranks"
+
+
+def _version(held: _Held) -> str:
+    return held.record.version if held.record else held.digest.version if held.digest else ""
 
 
 def _weight(record: FlightRecord) -> tuple[int, int, int]:

@@ -1,0 +1,290 @@
+"""Joins what flight records and stacks tell with what the logs say: who was waited for, and whether that is the cause. Pure.
+
+A rank that the others wait for explains their timeouts, their closed connections, and that somebody ended the job in
+the end. It does not explain a fault that a rank had of its own: memory, an exception, a signal, a device. That is
+then the cause, and the records say who waited for it; unless those who had it were themselves waiting when they had.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from holdfast.core.categories import ADVICE
+from holdfast.core.culprits import ranks_named, users_frame, waits_for_others
+from holdfast.core.diagnosis.clues import class_of, kind_of
+from holdfast.core.diagnosis.meanings import meaning_of
+from holdfast.core.flight import reasons, words
+from holdfast.core.flight.graph import is_victim
+from holdfast.core.flight.locate import locate
+from holdfast.core.flight.members import ranks_of
+from holdfast.model.diagnoses import Diagnosis, Fact, Other
+from holdfast.model.digests import Digest, GroupDigest, Located, RankLife
+from holdfast.model.flight_scenes import FlightScene, FoundStacks
+from holdfast.model.sightings import Search
+from holdfast.model.signatures import Words
+from holdfast.model.verdicts import Culprit
+
+# What the ranks that wait say, what is said of a job that is ended because it hangs, and where nothing is said.
+COMPLAINTS = frozenset(
+    {
+        *("none", "unknown", "collective_timeout", "collective_missing_rank", "collective_mismatch"),
+        *("nccl_network_error", "uneven_data", "straggler", "rendezvous_timeout", "teardown_hang"),
+        *("terminated", "time_limit", "slurm_time_limit", "slurm_job_killed", "process_stopped"),
+    }
+)
+# Of these somebody dies who waited too long, or is killed while it waits.
+DEATHS = frozenset({"python_exception", "segfault", "process_killed", "cuda_error", "unknown"})
+NAMED_MAX = 16  # culprits listed
+FACTS_MAX = 16
+GROUPS_MAX = 4  # of the same name, as evidence
+STACKS_MAX = 4
+NOTES_MAX = 6
+PROGRESS = Words(en="how far each rank is in this group", zh="各 rank 在该通信组中的进度")
+TOLD = Words(en="what the flight records tell", zh="flight record 所反映的情况")
+NOBODY = Words(
+    en="the flight records of {n} ranks: nobody keeps the others waiting",
+    zh="{n} 个 rank 的 flight record:没有 rank 让其他 rank 等待",
+)
+DOES = Words(en="what rank {rank} does", zh="rank {rank} 正在执行的位置")
+
+
+def with_flights(found: Diagnosis, search: Search, scene: FlightScene) -> Diagnosis:
+    """The diagnosis of the logs, with what was found beside them. `search`: that of the same job's logs."""
+    if not scene.digests and not scene.stacks:
+        return found
+    lives = ranks_lives(scene, search)
+    located = locate(scene.digests, _world_size(scene), lives) if scene.digests else None
+    if located is None and not scene.digests and found.category in COMPLAINTS - {"none"}:
+        located = _by_stacks(lives)
+    notes = (*found.notes, *scene.notes[:NOTES_MAX])
+    if located is None:
+        many = len(scene.digests)
+        notes += (Words(en=NOBODY.en.format(n=many), zh=NOBODY.zh.format(n=many)),) if many else ()
+        return replace(found, notes=notes)
+    found = replace(found, notes=notes)
+    facts = _facts(located, scene, lives)
+    if not outranks(located, found):
+        told = Fact(file=_file_of(located.culprits, scene), line=None, text=located.why.en, says=TOLD)
+        return replace(found, evidence=_distinct((*found.evidence[: FACTS_MAX - 1], told)))
+    return _told(located, found, facts, search)
+
+
+def outranks(located: Located, found: Diagnosis) -> bool:
+    """Whether who was waited for explains what the logs say, and not the other way round."""
+    if not located.culprits and found.category not in ("none", "unknown"):
+        return False
+    if found.category in COMPLAINTS:
+        return True
+    named = {one.rank for one in found.culprits if one.rank is not None}
+    return found.category in DEATHS and bool(named) and named <= set(located.waiting)
+
+
+def ranks_lives(scene: FlightScene, search: Search) -> dict[int, RankLife]:
+    """What is known of ranks besides their records: their stacks, whether they answered, what they died of."""
+    stacks = _by_rank(scene)
+    were_asked = any(one.stacks.source == "faulthandler" and one.stacks.threads for one in scene.stacks)
+    lives: dict[int, RankLife] = {}
+    for rank, of_rank in sorted(stacks.items()):
+        answered = bool(of_rank.get("faulthandler")) if were_asked else None
+        shown = _shown(of_rank)
+        lives[rank] = RankLife(frames=shown.stacks.threads[0].frames if shown else (), answered=answered)
+    for rank, error in _last_errors(search).items():
+        life = replace(lives.get(rank, RankLife()), error=error)
+        lives[rank] = life if is_victim(life) else replace(life, rank_class="dead")
+    return lives
+
+
+def _by_rank(scene: FlightScene) -> dict[int, dict[str, FoundStacks]]:
+    found: dict[int, dict[str, FoundStacks]] = {}
+    for one in scene.stacks:
+        found.setdefault(one.stacks.rank, {})[one.stacks.source] = one
+    return found
+
+
+def _shown(of_rank: Mapping[str, FoundStacks]) -> FoundStacks | None:
+    """The dump to go by: one from inside, where files have their whole names, else one from outside."""
+    dumps = (of_rank.get(source) for source in ("faulthandler", "py-spy"))
+    return next((one for one in dumps if one is not None and one.stacks.threads), None)
+
+
+def _last_errors(search: Search) -> dict[int, str]:
+    """By rank the exception after which it did nothing more."""
+    found: dict[int, str] = {}
+    for one in search.sightings:
+        source = search.sources[one.source]
+        rank = one.writer.rank if one.writer.rank is not None else source.writer.rank
+        last = source.last_step_offset
+        if rank is not None and one.error_type and (last is None or one.last_offset >= last):
+            found[rank] = one.text
+    return found
+
+
+def _world_size(scene: FlightScene) -> int | None:
+    """Needed where no record names the members of the group of all; then as many as are known of."""
+    for digest in scene.digests:
+        if any(group.about == "default_pg" and group.members for group in digest.groups):
+            return None
+    ranks = [one.rank for one in scene.digests] + [one.stacks.rank for one in scene.stacks]
+    return max(ranks, default=-1) + 1 or None
+
+
+def _by_stacks(lives: Mapping[int, RankLife]) -> Located | None:
+    """Without records: a few ranks that do something else while the others wait for other ranks."""
+    seen = {rank: life for rank, life in lives.items() if life.frames}
+    odd = tuple(rank for rank, life in seen.items() if not waits_for_others(life.frames))
+    if not odd or 2 * len(odd) >= len(seen):
+        return None
+    why = reasons.common({rank: reasons.reason(seen[rank], is_absent=False) for rank in odd})
+    waiting = tuple(rank for rank in seen if rank not in odd)
+    text = words.described(odd, lives, why.kind, frozenset())
+    others = Words(
+        en=f"{len(waiting)} {'ranks wait' if len(waiting) > 1 else 'rank waits'} for others",
+        zh=f"{len(waiting)} 个 rank 在等待其他 rank",
+    )
+    return Located(
+        kind=why.kind,
+        category=why.category,
+        culprits=odd,
+        waiting=waiting,
+        confidence=min(why.confidence, 0.7),
+        why=words.joined(text, others),
+    )
+
+
+# The diagnosis
+
+
+def _told(located: Located, found: Diagnosis, facts: Sequence[Fact], search: Search) -> Diagnosis:
+    is_same = located.category == found.category
+    meaning = meaning_of(located.category)
+    other = (
+        ()
+        if is_same or found.category in ("none", "unknown")
+        else (Other(category=found.category, confidence=0.1),)
+    )
+    return replace(
+        found,
+        category=located.category,
+        class_=class_of(located.category),
+        confidence=max(located.confidence, found.confidence) if is_same else located.confidence,
+        title=located.why,
+        explanation=found.explanation if is_same else meaning,
+        advice=found.advice if is_same else _advice(located.category),
+        action=found.action if is_same else _action(located.category),
+        culprits=_culprits(located.culprits[:NAMED_MAX], search),
+        culprits_left_out=max(0, len(located.culprits) - NAMED_MAX),
+        first_error=found.first_error if is_same else None,
+        evidence=_distinct((*facts, *(found.evidence if found.category not in ("none", "unknown") else ()))),
+        also=(*other, *(one for one in found.also if one.category != located.category)),
+    )
+
+
+def _action(category: str) -> str:
+    action = kind_of(category)[1]
+    return "unknown" if action.startswith("by ") else action
+
+
+def _advice(category: str) -> Words:
+    en = ADVICE.get(category) or ADVICE.get(_action(category), "")
+    return Words(en=en, zh=ADVICE_ZH.get(category) or ADVICE_ZH.get(_action(category), en))
+
+
+ADVICE_ZH = {
+    "collective_missing_rank": "查看上述 rank 正在做什么,其他 rank 只是在等待它。",
+    "process_stopped": "用 SIGCONT 继续该进程,或重启作业。",
+    "process_killed": "查明是谁终止了进程:人为、限制或内存不足;重启可能有效。",
+    "fix_code": "查看上述位置的代码,仅重启无法解决。",
+    "fix_data": "检查数据及其所在的存储。",
+    "fix_network": "检查上述 rank 所在节点之间的网络。",
+    "isolate_node": "下次启动时避开该节点并安排检查。",
+    "restart": "重启可能有效。",
+    "reboot_node": "下次启动前重启该节点。",
+}
+
+
+def _culprits(ranks: Iterable[int], search: Search) -> tuple[Culprit, ...]:
+    """With the worker and host that the logs name for them."""
+    known: dict[int, tuple[int | None, str | None]] = {}
+    writers = [one.writer for one in search.sources] + [one.writer for one in search.sightings]
+    for writer in writers:
+        if writer.rank is not None and (writer.worker is not None or writer.host):
+            known.setdefault(writer.rank, (writer.worker, writer.host))
+    found = []
+    for rank in ranks:
+        worker, host = known.get(rank, (None, None))
+        found.append(Culprit(rank=rank, worker=worker, host=host))
+    return tuple(found)
+
+
+# Evidence
+
+
+def _facts(located: Located, scene: FlightScene, lives: Mapping[int, RankLife]) -> tuple[Fact, ...]:
+    """How far the ranks are in the group in question, and what the culprits do."""
+    facts = [
+        Fact(
+            file=_file_of(located.culprits, scene),
+            line=None,
+            text=text,
+            says=PROGRESS,
+            ranks=ranks,
+        )
+        for text, ranks in _progress(located, scene.digests)[:GROUPS_MAX]
+    ]
+    stacks = _by_rank(scene)
+    for rank in located.culprits[:STACKS_MAX]:
+        life, shown = lives.get(rank), _shown(stacks.get(rank, {}))
+        if life is not None and life.frames and shown is not None:
+            says = Words(en=DOES.en.format(rank=rank), zh=DOES.zh.format(rank=rank))
+            facts.append(
+                Fact(
+                    file=shown.file,
+                    line=None,
+                    text=users_frame(life.frames),
+                    says=says,
+                    ranks=(rank,),
+                )
+            )
+    return tuple(facts)
+
+
+def _progress(located: Located, digests: Sequence[Digest]) -> list[tuple[str, tuple[int, ...]]]:
+    """`default_pg: ranks 0, 1, 3 enqueued 21, completed 20; rank 2 enqueued 20, completed 20`, and whose it is.
+
+    Several groups may have one name and different members; those with a culprit come first.
+    """
+    teams: dict[tuple[int, ...], dict[int, GroupDigest]] = {}
+    for digest in digests:
+        for group in digest.groups:
+            if group.name == located.group and located.group:
+                teams.setdefault(ranks_of(group.members), {})[digest.rank] = group
+    wanted = set(located.culprits)
+    found = []
+    for members, told in sorted(teams.items(), key=lambda team: not wanted & {*team[0], *team[1]}):
+        if wanted and not wanted & {*members, *told}:
+            continue
+        alike: dict[tuple[int, int], list[int]] = {}
+        for rank, group in sorted(told.items()):
+            alike.setdefault((group.enqueued, group.completed), []).append(rank)
+        parts = [
+            f"{ranks_named(ranks)} enqueued {_number(enqueued)}, completed {_number(completed)}"
+            for (enqueued, completed), ranks in sorted(alike.items(), reverse=True)
+        ]
+        silent = [rank for rank in members if rank not in told]
+        if silent:
+            parts.append(f"{ranks_named(silent)} without a record")
+        found.append((f"{located.about or located.group}: {'; '.join(parts)}", tuple(sorted(told))))
+    return found
+
+
+def _number(count: int) -> str:
+    return "?" if count < 0 else str(count)
+
+
+def _file_of(ranks: Sequence[int], scene: FlightScene) -> str:
+    files = {one.rank: one.file for one in scene.records}
+    return next((files[rank] for rank in ranks if rank in files), next(iter(files.values()), ""))
+
+
+def _distinct(facts: Iterable[Fact]) -> tuple[Fact, ...]:
+    return tuple({(one.text, one.file, one.line): one for one in facts}.values())[:FACTS_MAX]
