@@ -122,34 +122,45 @@ def _ends(found: Waits, scene: Scene, lives: Mapping[int, RankLife]) -> list[_En
             for place in places:
                 kind, culprits, how = _all_there(found.awaited[place], lives)
                 add(kind, culprits, [place], how)
-    present = [rank for rank in sinks if rank not in scene.absent]
-    absent = [rank for rank in sinks if rank in scene.absent]
-    believed = _believed(absent, scene, lives) if absent else ()
-    if any(reasons.is_gone(lives.get(rank)) for rank in believed):
-        add("missing", believed, [])
-    if present:
-        add("missing", _outside_first(present, found, lives), [])
-    elif believed and "missing" not in by_kind:
-        add("missing", believed, [])
-    elif absent and not believed:
-        add(
-            "records_missing",
-            (),
-            [place for place, one in enumerate(found.awaited) if set(one.lacking) & set(absent)],
-        )
+    missing, how = _missing(sinks, bool(by_kind), found, scene, lives)
+    if missing:
+        add("missing", missing, _lacking(found, sinks) if how else [], how)
+    elif how == "circle":  # through sends that no record shows
+        told = sorted({*found.by_rank, *sinks} - scene.absent)
+        odd, known_by = mismatch.unusual(told, found, scene)
+        add("order" if odd else "missing", odd or sinks, _lacking(found, odd), known_by)
+    elif not by_kind and not scene.absent.isdisjoint(sinks):
+        add("records_missing", (), _lacking(found, sinks))
     return list(by_kind.values())
 
 
-def _outside_first(sinks: list[int], found: Waits, lives: Mapping[int, RankLife]) -> list[int]:
-    """A rank whose stack is in a send that no record shows (gloo) is itself kept waiting, by one that is outside."""
+def _lacking(found: Waits, ranks: Sequence[int]) -> list[int]:
+    """Operations that wait for any of these ranks."""
+    wanted = set(ranks)
+    return [place for place, one in enumerate(found.awaited) if not wanted.isdisjoint(one.lacking)]
+
+
+def _missing(
+    sinks: Sequence[int], others: bool, found: Waits, scene: Scene, lives: Mapping[int, RankLife]
+) -> tuple[Sequence[int], str]:
+    """Which of the ranks that wait for nobody are at fault, and how that is known.
+
+    Those with a record first: that a rank has none proves little while others are seen to be missing. A rank whose
+    stack is in a send that no record shows (gloo) is itself kept waiting, by one that is outside.
+    """
     sending = {rank for rank in sinks if reasons.in_send(lives.get(rank))}
-    others = [rank for rank in sinks if rank not in sending]
-    if others or not sending:
-        return others or sinks
+    present = [rank for rank in sinks if rank not in scene.absent and rank not in sending]
+    absent = _believed([rank for rank in sinks if rank in scene.absent], scene, lives)
+    gone = [rank for rank in absent if reasons.is_gone(lives.get(rank))]
+    if present or absent:
+        return (sorted({*present, *gone}) if present else absent), ""
+    if not sending or others:
+        return (), ""
     outside = [
         rank for rank, life in lives.items() if rank not in found.by_rank and reasons.waits_outside(life)
     ]
-    return sorted(outside) or sinks
+    outside = outside or list(_believed(scene.absent, scene, lives))
+    return (sorted(outside), "sends") if outside else ((), "circle")
 
 
 def _all_there(awaited: Awaited, lives: Mapping[int, RankLife]) -> tuple[LocatedKind, Sequence[int], str]:
@@ -159,6 +170,8 @@ def _all_there(awaited: Awaited, lives: Mapping[int, RankLife]) -> tuple[Located
     gone = [rank for rank in awaited.waiters if reasons.is_gone(lives.get(rank))]
     if gone:
         return "missing", gone, "inside"
+    if len(awaited.team.members) == 1 and awaited.team.members_known:
+        return "lag", awaited.waiters, ""
     if awaited.done and len(awaited.waiters) <= len(awaited.done):
         return (
             ("network_or_device", (), "lag")

@@ -4,8 +4,9 @@ The majority is right, whoever it is. A tie is decided by what the ranks did ear
 follows here is the right one.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Sequence
+from itertools import pairwise
 
 from holdfast.core.flight.gather import Scene
 from holdfast.core.flight.graph import Awaited, Waits
@@ -13,6 +14,9 @@ from holdfast.model.digests import Digest, GroupDigest
 
 ENTRY = 3  # bytes of `Digest.order` an operation
 CONTEXT_MAX = 4  # operations looked back
+TAIL = 8  # operations before the one it waits in: a skipped one may lie there
+
+Token = tuple[int, int]  # the group as its process numbers it, and what was run
 
 
 def key_at(group: GroupDigest, sequence: int) -> int:
@@ -99,8 +103,8 @@ def _kin(name: str) -> str:
 # --- circles
 
 
-def tokens(digest: Digest) -> list[tuple[int, int]]:
-    """Its last operations over all groups: the group as its process numbers it, and what was run."""
+def tokens(digest: Digest) -> list[Token]:
+    """Its last operations over all groups."""
     ids = [group.group_id for group in digest.groups]
     order = digest.order
     return [
@@ -112,60 +116,52 @@ def tokens(digest: Digest) -> list[tuple[int, int]]:
     ]
 
 
-def unusual(ranks: Iterable[int], found: Waits, scene: Scene) -> tuple[tuple[int, ...], str]:
-    """Of ranks that wait in a circle, those whose last step is none that they, or most others, took before.
+def unusual(ranks: Sequence[int], found: Waits, scene: Scene) -> tuple[tuple[int, ...], str]:
+    """Of ranks that wait in a circle, those whose last steps are none that they, or most others, took before.
 
     Gives also how it is known: "own" by what the rank did earlier, "others" by what its peers do, "" not at all.
     """
-    odd, known = [], 0
-    for rank in ranks:
-        answer = _is_unusual(scene.ranks[rank], found.first[rank].position)
-        known += answer is not None
-        if answer:
-            odd.append(rank)
-    if odd and known > len(odd):
-        return tuple(odd), "own"
-    steps: dict[int, tuple[object, ...]] = {}
-    for rank in ranks:
-        before, last = _last_step(scene.ranks[rank], found.first[rank].position)
-        if before:
-            steps[rank] = (*before[-1:], last)
-    common = _steps_taken(scene, {step for step in steps.values()})
-    if len(set(steps.values())) > 1:
-        best = max(common[step] for step in steps.values())
-        rare = tuple(rank for rank, step in steps.items() if 2 * common[step] <= best)
-        if rare and len(rare) < len(steps):
-            return rare, "others"
-    return (), ""
+    own = {rank: tokens(scene.ranks[rank]) for rank in ranks}
+    start = {rank: max(1, _place(found, rank, own[rank]) - TAIL) for rank in ranks}
+    answers = {rank: _strays(own[rank], start[rank]) for rank in ranks}
+    odd = tuple(rank for rank in ranks if answers[rank])
+    if odd and any(answers[rank] is False for rank in ranks):
+        return odd, "own"
+    steps = {rank: set(pairwise(own[rank][start[rank] - 1 :])) for rank in ranks}
+    taken = _steps_taken(scene, set().union(*steps.values()))
+    rarest = {
+        rank: min((taken[step] for step in several), default=0) for rank, several in steps.items() if several
+    }
+    least, most = min(rarest.values(), default=0), max(rarest.values(), default=0)
+    rare = tuple(rank for rank, count in rarest.items() if count == least)
+    return (rare, "others") if 2 * least <= most and len(rare) < len(rarest) else ((), "")
 
 
-def _last_step(digest: Digest, position: int) -> tuple[list[tuple[int, int]], tuple[int, int]]:
-    all_tokens = tokens(digest)
-    at = position if 0 <= position < len(all_tokens) else len(all_tokens) - 1
-    return (all_tokens[:at], all_tokens[at]) if all_tokens else ([], (-1, 0))
+def _place(found: Waits, rank: int, own: Sequence[Token]) -> int:
+    position = found.first[rank].position if rank in found.first else -1
+    return position if 0 <= position < len(own) else len(own) - 1
 
 
-def _is_unusual(digest: Digest, position: int) -> bool | None:
-    """Whether what it waits in has never followed what it did before; None: it was never there before."""
-    before, last = _last_step(digest, position)
-    followed: dict[int, set[tuple[int, int]]] = defaultdict(set)
-    for length in range(1, min(CONTEXT_MAX, len(before)) + 1):
-        context = before[-length:]
-        for at in range(length, len(before)):
-            if before[at - length : at] == context:
-                followed[length].add(before[at])
-    if not followed:
-        return None
-    return last not in followed[max(followed)]
+def _strays(own: Sequence[Token], start: int) -> bool | None:
+    """Whether it took a step lately that never followed what it did before; None: it was never there before."""
+    was_there = False
+    for at in range(start, len(own)):
+        for length in range(min(CONTEXT_MAX, at), 0, -1):
+            context = own[at - length : at]
+            followed = {own[end] for end in range(length, at) if own[end - length : end] == context}
+            if followed:
+                was_there = True
+                if own[at] not in followed:
+                    return True
+                break
+    return False if was_there else None
 
 
-def _steps_taken(scene: Scene, steps: Collection[tuple[object, ...]]) -> Counter[tuple[object, ...]]:
+def _steps_taken(scene: Scene, steps: Collection[tuple[Token, Token]]) -> Counter[tuple[Token, Token]]:
     """How many ranks ever took each of these steps."""
-    taken: Counter[tuple[object, ...]] = Counter()
+    taken: Counter[tuple[Token, Token]] = Counter()
     for digest in scene.ranks.values():
-        own = tokens(digest)
-        pairs = set(zip(own, own[1:], strict=False))
-        taken.update(step for step in steps if step in pairs)
+        taken.update(set(pairwise(tokens(digest))).intersection(steps))
     return taken
 
 

@@ -16,7 +16,6 @@ LOADS_DATA = re.compile(
     r"|prefetch)\w*$",
     re.IGNORECASE,
 )
-SAVES = re.compile(r"torch/(serialization|distributed/checkpoint)|\w*(checkpoint|save)\w*$", re.IGNORECASE)
 REMOTE_FILES = re.compile(
     r"nfs|rpc_|lustre|ldlm|ll_|cl_sync|osc_|ptlrpc|fuse|ceph|gpfs|beegfs|cifs", re.IGNORECASE
 )
@@ -75,10 +74,6 @@ def _dead(life: RankLife, is_absent: bool) -> Reason:
 
 def loads_data(life: RankLife | None) -> bool:
     return life is not None and any(LOADS_DATA.search(frame) for frame in life.frames[:STACK_INNERMOST])
-
-
-def saves(life: RankLife | None) -> bool:
-    return life is not None and any(SAVES.search(frame) for frame in life.frames[:STACK_INNERMOST])
 
 
 def is_gone(life: RankLife | None) -> bool:
