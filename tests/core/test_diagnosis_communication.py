@@ -4,6 +4,7 @@ import re
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from holdfast.core.diagnosis.communication import (
     compare,
@@ -126,6 +127,12 @@ def test_all_ranks_in_one_call_means_that_nobody_is_missing():
     found = compare_collectives([timeout(rank, 90) for rank in range(4)], LOGS)
     assert found.category == "collective_timeout"
     assert ranks(found) == []
+
+
+def test_one_rank_cut_out_of_its_log_does_not_show_that_the_job_had_just_begun():
+    cut = timeout(3, 1)
+    assert compare_collectives([cut], LOGS) is None
+    assert compare_collectives([replace(cut, line=400)], LOGS).category == "nccl_init_failure"
 
 
 def test_the_first_collectives_of_a_job_hang_in_the_set_up():

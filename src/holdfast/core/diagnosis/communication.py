@@ -52,6 +52,7 @@ UNIFORM = frozenset(
     }
 )
 PAIRWISE = frozenset({"SEND", "RECV", "RECVANYSOURCE", "COALESCED", "UNKNOWN"})
+EXCERPT_LINES = 10  # a log whose complaint stands in its first lines was cut out of a longer one
 EARLY_SEQ = 3  # so far it is still set-up: the first barrier, the check of the model, the first gather
 FAR_SEQ = 8  # ranks of one group part by a few calls, not by many
 CLOCKS_S = 60.0  # the clocks of two nodes differ by less
@@ -125,7 +126,9 @@ def compare_collectives(sightings: Sequence[Sighting], sources: Sequence[Source]
     wait = _first(waits)
     whole = not wait.group or bool(WHOLE.search(wait.group)) or len(waiting) * 2 > len(known)
     few_silent = len(silent) * UNPRINTED <= len(known)
-    early = 0 <= wait.seq <= EARLY_SEQ
+    # A number counts within one group: of one rank, without what it did before, it is no sign of a job's beginning.
+    has_begun = len(waiting) > 1 or wait.sighting.line > EXCERPT_LINES
+    early = 0 <= wait.seq <= EARLY_SEQ and has_begun
     if early and (few_silent or len(silent) > len(waiting)):
         return _stuck_at_start(waits, sightings, all_there=few_silent and len(waiting) > 1)
     if whole and silent and len(silent) <= len(waiting):
