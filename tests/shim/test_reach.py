@@ -43,7 +43,7 @@ class _world:
     pg_group_ranks = {group: {0: 0, 1: 1}}
 """,
 }
-WAIT = "import torch.distributed\nprint('up', flush=True)\nimport sys; sys.stdin.read()\n"
+WAIT = "import os, torch.distributed\nprint('up', flush=True)\nos.read(os.pipe()[0], 1)\n"
 STATUS = (GroupStatus(0, 7, -1, 6),)
 
 
@@ -69,7 +69,7 @@ def test_a_rank_with_torch_distributed_answers(fake):
     up(
         fake,
         rank=3,
-        program="import os, torch.distributed\nprint('up', flush=True)\nos.read(os.pipe()[0], 1)\n",
+        ,
     )
     assert asked(fake, 3) == STATUS
     path = fake.folder / "rank-3.sock"
@@ -200,7 +200,7 @@ os.read(os.pipe()[0], 1)
 def test_a_folder_that_is_too_deep_for_a_socket(fake):
     fake.folder = fake.folder / ("d" * 100) / ("e" * 100)
     fake.folder.mkdir(parents=True)
-    up(fake, "import os, torch.distributed\nprint('up', flush=True)\nos.read(os.pipe()[0], 1)\n")
+    up(fake)
     assert asked(fake) == STATUS
 
 
@@ -223,7 +223,7 @@ def test_a_dead_ranks_socket_is_no_hindrance(fake):
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(fake.folder / "rank-0.sock"))
     assert asked(fake, within_s=0) is None
-    up(fake, "import os, torch.distributed\nprint('up', flush=True)\nos.read(os.pipe()[0], 1)\n")
+    up(fake)
     assert asked(fake) == STATUS
 
 
@@ -247,7 +247,7 @@ def test_a_python_that_sees_no_shim_runs_as_before(fake, python):
 
 def test_a_gate_keeps_it_out_until_it_opens(fake, gate):
     (fake.folder / "list").write_text("torch.distributed\n")
-    program = "import os, torch.distributed\nprint('up', flush=True)\nos.read(os.pipe()[0], 1)\n"
+    program = WAIT
     process = fake.start(program, HOLDFAST_GATE=str(gate.path), HOLDFAST_PRELOAD=str(fake.folder / "list"))
     wait_for(lambda: "rank-0.ready" in fake.names())
     assert "rank-0.sock" not in fake.names()
@@ -257,7 +257,7 @@ def test_a_gate_keeps_it_out_until_it_opens(fake, gate):
 
 
 def test_a_stopped_rank_does_not_answer_and_does_so_when_it_goes_on(fake):
-    process = up(fake, "import os, torch.distributed\nprint('up', flush=True)\nos.read(os.pipe()[0], 1)\n")
+    process = up(fake)
     reader = GroupStatusReader(fake.folder / "rank-0.sock", time.monotonic)
     process.send_signal(signal.SIGSTOP)
     wait_for(lambda: " T " in Path(f"/proc/{process.pid}/stat").read_text())
