@@ -66,11 +66,7 @@ def asked(ranks, rank=0, within_s=10.0):
 
 
 def test_a_rank_with_torch_distributed_answers(fake):
-    up(
-        fake,
-        rank=3,
-        ,
-    )
+    up(fake, rank=3)
     assert asked(fake, 3) == STATUS
     path = fake.folder / "rank-3.sock"
     assert flight_records(path, time.monotonic() + 10, time.monotonic) == (b"pickle",)
