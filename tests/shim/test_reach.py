@@ -226,7 +226,11 @@ def test_a_dead_ranks_socket_is_no_hindrance(fake):
 @pytest.mark.parametrize("folder", ["/proc/none", "/dev/null/below"])
 def test_without_its_folder_it_runs_as_before(fake, folder):
     program = "import torch.distributed\nraise ValueError('x')"
-    assert fake.run(program, HOLDFAST_WORKER_DIR=folder) == fake.run(program, shim=False)
+    place = fake.modules.parent / "temporary"
+    place.mkdir()
+    ours = fake.run(program, HOLDFAST_WORKER_DIR=folder, TMPDIR=str(place))
+    assert ours == fake.run(program, shim=False)
+    assert list(place.iterdir()) == []
 
 
 def test_a_full_disk_does_no_harm(fake):

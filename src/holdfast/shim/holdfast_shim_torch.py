@@ -113,20 +113,26 @@ class Reach:
 
     def _bound_elsewhere(self, link: str) -> "_socket.socket":
         """Some file systems have no sockets: then it lies in a folder of its own, and a link says where."""
-        self.elsewhere = tempfile.mkdtemp(prefix="holdfast-")
-        low = _bound(os.path.join(self.elsewhere, "sock"))
-        os.symlink(os.path.join(self.elsewhere, "sock"), link)
-        return low
+        folder = tempfile.mkdtemp(prefix="holdfast-")
+        path = os.path.join(folder, "sock")
+        try:
+            os.symlink(path, link)
+            self.elsewhere = folder
+            return _bound(path)
+        except OSError:  # the rank's folder cannot be written at all
+            self.attempt(os.unlink, path)
+            os.rmdir(folder)
+            raise
 
     def remove(self) -> None:
         """The socket's name, unless another process has taken it over."""
+        if self.elsewhere:
+            self.attempt(os.unlink, os.path.join(self.elsewhere, "sock"))
+            self.attempt(os.rmdir, self.elsewhere)
         path = self.rank.path("sock")
         found = os.lstat(path)
         if (found.st_dev, found.st_ino) == self.identity:
             os.unlink(path)
-        if self.elsewhere:
-            os.unlink(os.path.join(self.elsewhere, "sock"))
-            os.rmdir(self.elsewhere)
 
     def leave(self) -> None:
         """In a forked child: the socket is its parent's."""
