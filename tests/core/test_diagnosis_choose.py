@@ -76,9 +76,10 @@ def test_a_last_run_that_was_only_ended_says_less_than_the_run_before():
     assert root_of(*runs) is None
 
 
-def test_an_exception_whose_line_is_known_as_context_counts_where_the_job_died_and_nothing_else_says_why():
+def test_an_exception_whose_line_is_known_as_context_counts_where_nothing_else_says_why():
     raised = (clue(VAGUE, offset=5, error_type="ValueError"), clue(HINT, offset=5))
-    assert root_of(*raised) is None
+    assert choose(raised, made_steps=True).root is None
+    assert root_of(*raised) == "python-exception"
     assert root_of(*raised, clue(ENDED, offset=30)) == "python-exception"
     assert root_of(*raised, clue(OOM, offset=20), clue(ENDED, offset=30)) == "oom"
 
@@ -100,7 +101,9 @@ def test_a_death_alone_is_told():
 
 def test_a_line_that_is_known_is_no_unknown_exception():
     known = signature("known", "none", role="context")
-    assert root_of(clue(VAGUE, offset=5, error_type="OSError"), clue(known, offset=5)) is None
+    raised = (clue(VAGUE, offset=5, error_type="OSError"), clue(known, offset=5))
+    assert choose(raised, made_steps=True).root is None
+    assert choose([*raised, clue(DONE, offset=9)]).root is None
 
 
 def test_what_only_looks_like_an_exception_is_none():

@@ -51,7 +51,7 @@ def choose(clues: Sequence[Clue], *, is_finished: bool = False, made_steps: bool
     ):  # it was only ended: why it was started again says more
         before = _choose(one_for_each_line(clues), is_finished=is_finished)
         choice = choice if _says_little(before) else before
-    if choice.died and _says_little(choice):
+    if _says_little(choice) and (choice.died or not made_steps):
         doubted = _choose(one_for_each_line(last_run, keep_exceptions=True), is_finished=is_finished)
         choice = choice if _says_little(doubted) else doubted
     if choice.root is None and not choice.died and not made_steps:
