@@ -5,8 +5,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.thread_stacks import NATIVE
-from holdfast.parsers.pyspy import error_in, parse_dumps, parse_json, parse_text
+from holdfast.model.thread_stacks import NATIVE, RankStacks, ThreadStack
+from holdfast.parsers.pyspy import as_text, error_in, parse_dumps, parse_json, parse_text
 
 HEAD = "Process 29171: /venv/bin/python t1.py --name x\nPython v3.11.7 (/usr/bin/python3.11)\n\n"
 MAIN = """Thread 29171 (active+gil): "MainThread"
@@ -206,3 +206,16 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_json_never_raises(value):
     parse_json(json.dumps([value]))
+
+
+def test_a_dump_written_as_text_is_read_again():
+    frames = (
+        "/data/my job/train.py:88 load",
+        "/usr/lib/libc.so.6:native clock_nanosleep",
+        "/data/train.py:3 <module>",
+    )
+    thread = ThreadStack(thread_id=7, name="MainThread", is_active=True, frames=frames)
+    text = as_text(RankStacks(rank=3, pid=7, threads=(thread,), source="py-spy"))
+    (again,) = parse_text(text)
+    assert again.frames == frames
+    assert (again.thread_id, again.name, again.is_active) == (7, "MainThread", True)

@@ -133,6 +133,7 @@ class Attempt:
         self._sampler = Sampler(self.folder, env, clock)
         self._loops = LoopWatch(self.folder, clock)
         self._scene: tuple[Hang, HangScene, float] | None = None  # a hang, its look, and since when
+        self._failure: HangScene | None = None  # a look at why ranks have failed
         self._guarded_s = 0.0
         self._space = SpaceGuard(self.folder, self._outputs)
         self._folder_changed_ns = 0
@@ -403,7 +404,7 @@ class Attempt:
         """Begins to look at all ranks: flight records, stacks. `stalled_s` None: ranks have failed."""
         scene = HangScene(
             self.folder,
-            [Person(number, rank.pid, rank.gone) for number, rank in sorted(self.ranks.items())],
+            [Person(number, rank.pid, rank.gone, rank.code) for number, rank in sorted(self.ranks.items())],
             self.watch.tracks,
             {number: f"{error.type}: {error.message}" for number, error in self.errors.items()},
             self.world_size,
@@ -424,6 +425,17 @@ class Attempt:
         for text in seen.notes:
             self._emit(FindingNoted(at_s=self._clock(), finding="hang", text=text, attempt=self.number))
         return joined(found, seen.located, seen.stacks)
+
+    def look_at_failure(self) -> Seen | None:
+        """What the ranks that have failed left, and what the others are at; begun by the first call. None: not yet."""
+        if self._failure is None:
+            self._failure = self.look_closer(None)
+        return self._failure.result if self._failure.is_done else None
+
+    @property
+    def has_collectives(self) -> bool:
+        """Some rank has told of its process groups."""
+        return any(track.groups is not None for track in self.watch.tracks.values())
 
     @property
     def is_looking(self) -> bool:

@@ -148,12 +148,12 @@ def _files(folder: Path) -> list[Path]:
     except OSError:
         return []
     kept = [path for path in found if not WORKS.fullmatch(path.name) and path.name not in (NEW, OLD)]
-    order = {".json": 0, ".jsonl": 0, ".stacks": 1}
+    order = {".json": 0, ".jsonl": 0, ".stacks": 1, ".txt": 1, ".pickle": 1}
     return sorted(kept, key=lambda path: (order.get(path.suffix, 2), path.name))
 
 
 def _content(path: Path, offsets: Iterable[int]) -> bytes:
-    if not path.name.startswith("flight"):
+    if path.suffix != ".pickle":
         return excerpt(path, offsets)
     try:
         return path.read_bytes() if path.stat().st_size <= FLIGHT_BYTES_MAX else b""

@@ -4,12 +4,15 @@ Reads logs' ends, asks for stacks; never waits longer than a named limit, never 
 that could stop it.
 """
 
+import signal
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.agent.attempt import Attempt
+from holdfast.agent.hang_scene import Seen, as_flight_scene
+from holdfast.core.diagnosis.flights import with_flights
 from holdfast.core.diagnosis.live import joined, verdict_of
 from holdfast.core.diagnosis.reason import diagnose
 from holdfast.core.verdict import (
@@ -60,12 +63,27 @@ def diagnosis(attempt: Attempt) -> Told:
     return Told(failure, first, certain)
 
 
-def with_logs(first: Verdict, attempt: Attempt) -> Verdict:
-    """The verdict with what the lines say. Whatever goes wrong in here, the job is not kept waiting for it."""
+def needs_look(attempt: Attempt, told: Told) -> bool:
+    """Whether flight records may say more: complaints about other ranks, and an abort, which gloo ends with.
+
+    With a size or type mismatch on gloo a neighbour of the rank at fault dies first, and the rest complain.
+    """
+    if attempt.hang is not None or not attempt.has_collectives:
+        return False
+    aborted = any(done.code == -signal.SIGABRT for done in attempt.exits)
+    return aborted or not told.certain or told.first.category in NETWORK
+
+
+def with_logs(first: Verdict, attempt: Attempt, seen_of_ranks: Seen | None = None) -> Verdict:
+    """The verdict with what the lines and the ranks' records say. Whatever goes wrong in here, the job is not kept
+    waiting for it."""
     try:
         seen = attempt.logs.search()
         tables = tables_for({one.category for one in seen.sightings})
-        return verdict_of(joined(first, diagnose(seen, attempt.logs.signatures, tables)))
+        found = joined(first, diagnose(seen, attempt.logs.signatures, tables))
+        if seen_of_ranks is not None:
+            found = with_flights(found, seen, as_flight_scene(seen_of_ranks), seen_of_ranks.lives)
+        return verdict_of(found)
     except Exception as error:  # noqa: BLE001 - hundreds of rules must not cost the recovery
         says = f"the lines of the logs could not be weighed ({type(error).__name__}: {error}): this is without them"
         return replace(first, evidence=(*first.evidence, Evidence(text=says)))

@@ -17,13 +17,15 @@ from holdfast.core.flight.digest import digest
 from holdfast.core.flight.locate import locate
 from holdfast.core.hang_classes import lives
 from holdfast.core.hang_tracks import RankTrack
-from holdfast.model.digests import Digest, Located
+from holdfast.model.digests import Digest, Located, RankLife
 from holdfast.model.flight import FlightRecord, Group
+from holdfast.model.flight_scenes import FlightScene, FoundStacks, RecordFile
 from holdfast.model.samples import Stack
 from holdfast.model.thread_stacks import RankStacks
 from holdfast.observe.pyspy import Ask, collect, tool_path
 from holdfast.observe.worker_server import flight_records, parse_status, read_groups
 from holdfast.parsers.flight import read_record
+from holdfast.parsers.pyspy import as_text
 
 RECORDS_S = 1.0  # a rank that answers does so in 1-10 ms; one that does not is a sign by itself
 STACKS_S = 1.5
@@ -38,6 +40,7 @@ class Person(NamedTuple):
     rank: int
     pid: int
     is_gone: bool
+    exit_code: int | None = None
 
 
 class Seen(NamedTuple):
@@ -46,6 +49,17 @@ class Seen(NamedTuple):
     located: Located | None
     stacks: tuple[RankStacks, ...] = ()
     notes: tuple[str, ...] = ()
+    digests: tuple[Digest, ...] = ()
+    lives: Mapping[int, RankLife] = {}
+
+
+def as_flight_scene(seen: Seen) -> FlightScene:
+    """As it would be found in the folder later."""
+    return FlightScene(
+        digests=seen.digests,
+        records=tuple(RecordFile(one.rank, f"rank-{one.rank}.{RECORD}") for one in seen.digests),
+        stacks=tuple(FoundStacks(f"rank-{one.rank}.py-spy.txt", one) for one in seen.stacks),
+    )
 
 
 class HangScene:
@@ -97,20 +111,29 @@ class HangScene:
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="holdfast-records") as pool:
             asked = pool.map(self._record, self._people)
             stacks = collect(
-                [Ask(one.rank, one.pid, self._folder) for one in living], STACKS_S, tool=tool_path()
+                [Ask(one.rank, one.pid, self._folder) for one in living],
+                STACKS_S,
+                signal_first=False,  # the signal ends sleeping calls of C code early
+                tool=tool_path(),
             )
             told = [one for one in asked if one is not None]
         self._leave(STACKS, msgspec.json.format(msgspec.json.encode(stacks), indent=1))
+        for one in stacks:
+            if one.threads:
+                self._leave(f"rank-{one.rank}.py-spy.txt", as_text(one).encode())
         by_rank = {
             one.rank: Stack(rank=one.rank, frames=one.threads[0].frames) for one in stacks if one.threads
         }
-        seen = lives(self._tracks, by_rank, self._errors)
+        ended = {one.rank: one.exit_code for one in self._people if one.is_gone}
+        seen = lives(self._tracks, by_rank, self._errors, ended)
         located = locate(told, self._world_size, seen, stalled_s=self._stalled_s) if told else None
-        return Seen(located, stacks)
+        return Seen(located, stacks, digests=tuple(told), lives=seen)
 
     def _record(self, one: Person) -> Digest | None:
         """From the rank itself, else from what it left at its end."""
-        record = self._left_by(one) if one.is_gone else self._asked(one)
+        record = None if one.is_gone else self._asked(one)
+        if record is None:
+            record = self._left_by(one)
         if record is None:
             return None
         return digest(record, _groups(self._folder, one.rank), taken_ns=time.time_ns())

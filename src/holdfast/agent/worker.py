@@ -20,6 +20,7 @@ from holdfast.agent.evidence import (
     answer,
     diagnosis,
     diagnosis_of_no_start,
+    needs_look,
     with_logs,
 )
 from holdfast.agent.launch import LaunchSpec, Running, attach, launch
@@ -48,6 +49,7 @@ from holdfast.parsers.commands import recognise
 
 BUNDLE_WAIT_S = 10.0  # at the end, for evidence that is being written
 SIGNATURES_WAIT_S = 2.0  # a job that fails in its first seconds on this machine: they are being compiled
+LOOK_S = 3.0  # for the flight records and stacks of ranks, which have deadlines of their own
 SETTLE_S = 1.5  # how long a complaint about a lost peer waits for the peer's own error
 STANDBY_UNSEEN_S = 60.0  # a job whose log names no steps is taken to train after this long
 
@@ -301,11 +303,14 @@ class WorkerAgent:
         if attempt.is_looking:  # at a hang: that explains what ends meanwhile
             return
         told = diagnosis(attempt)
+        seen = attempt.look_at_failure() if needs_look(attempt, told) else None
         if not told.certain and at_s - asked_s <= SETTLE_S:
+            return
+        if seen is None and needs_look(attempt, told) and at_s - asked_s <= LOOK_S:
             return
         self._diagnose = None
         attempt.scan(self._node_log.poll(at_s, now=True), now=True)
-        verdict = with_logs(told.first, attempt)
+        verdict = with_logs(told.first, attempt, seen)
         self._save_evidence(attempt, order.incident, told.failure, verdict, at_s)
         for one in self._node_log.failed_of(verdict):
             self._emit(DeviceFaulted(at_s=at_s, node=self._node, device=one.device, code=one.code))

@@ -31,13 +31,17 @@ COMPILERS = (
 
 
 def lives(
-    tracks: Mapping[int, RankTrack], stacks: Mapping[int, Stack], errors: Mapping[int, str]
+    tracks: Mapping[int, RankTrack],
+    stacks: Mapping[int, Stack],
+    errors: Mapping[int, str],
+    ended: Mapping[int, int | None],
 ) -> dict[int, RankLife]:
-    """By rank. `errors`: the last words of those that have some."""
+    """By rank. `errors`: the last words of those that have some. `ended`: codes of those that have, maybe since the
+    last sample."""
     return {
         rank: RankLife(
-            rank_class=_class_of(track, stacks.get(rank)),
-            exit_code=track.last.exit_code,
+            rank_class="dead" if rank in ended else _class_of(track, stacks.get(rank)),
+            exit_code=ended.get(rank, track.last.exit_code),
             wait_channel=track.last.wait_channel,
             frames=stacks[rank].frames if rank in stacks else (),
             error=errors.get(rank, ""),

@@ -45,9 +45,11 @@ UTF8_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 # Holdfast's own files beside a job's logs: those that only keep its works going, and those about the job: what they say
 # of an error, the logs say too.
-WORKS = re.compile(r"journal\.db(?:-.*)?|.*\.idx|reaper\.sock|rank-\d+\.ready|gate(?:\..*)?|imports|preload")
+WORKS = re.compile(
+    r"journal\.db(?:-.*)?|.*\.idx|reaper\.sock|rank-\d+\.(?:ready|sock)|gate(?:\..*)?|imports|preload|samples\.(?:new|old)"
+)
 OWN = re.compile(
-    rf"{WORKS.pattern}|rank-\d+\.(?:error|shim)\.json|reaper\.jsonl|fault-tolerance\.log"
+    rf"{WORKS.pattern}|rank-\d+\.(?:error|shim|status)\.json|hang-stacks\.json|reaper\.jsonl|fault-tolerance\.log"
     r"|(?:failure|verdict|settings|versions|environment)\.json|samples\.jsonl"
 )
 UNPACKERS = {b"\x1f\x8b": gunzip, b"BZh": bunzip2, b"\xfd7zXZ\x00": unxz, b"\x28\xb5\x2f\xfd": unzstd}

@@ -35,7 +35,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.model.thread_stacks import NATIVE, ThreadStack
+from holdfast.model.thread_stacks import NATIVE, RankStacks, ThreadStack
 
 PROCESS = re.compile(r"Process (\d{1,10}): ?(.*)$")
 VERSION = re.compile(r"Python v(\S{1,40})")
@@ -262,3 +262,22 @@ def _frame(frame: _Frame) -> str:
         frame.line or 0,
         is_native=is_native,
     )
+
+
+# Back to text ---------------------------------------------------------------------------------------------
+
+
+def as_text(stacks: RankStacks) -> str:
+    """As `py-spy dump` prints it, for people and to be read again by `parse_text`; file names in full."""
+    lines = [f"Process {stacks.pid}: rank {stacks.rank}", "Python v?", ""]
+    for thread in stacks.threads:
+        doing = "active+gil" if thread.holds_gil else "active" if thread.is_active else "idle"
+        lines.append(f'Thread {thread.thread_id} ({doing}): "{thread.name}"')
+        lines += [f"    {_framed(frame)}" for frame in thread.frames]
+    return "\n".join(lines) + "\n"
+
+
+def _framed(frame: str) -> str:
+    where, _, function = frame.rpartition(" ")
+    library, native, _ = frame.partition(NATIVE)
+    return f"{frame.partition(NATIVE)[2]} ({library})" if native else f"{function} ({where})"

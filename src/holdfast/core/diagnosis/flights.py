@@ -35,6 +35,7 @@ COMPLAINTS = frozenset(
 # Of these somebody dies who waited too long, or is killed while it waits.
 DEATHS = frozenset({"python_exception", "segfault", "process_killed", "cuda_error", "unknown"})
 NAMED_MAX = 16  # culprits listed
+OVER_S = 60.0  # ranks have failed a moment ago: what the others wait for will not come, short as they have waited
 FACTS_MAX = 16
 GROUPS_MAX = 4  # of the same name, as evidence
 STACKS_MAX = 4
@@ -48,12 +49,20 @@ NOBODY = Words(
 DOES = Words(en="what rank {rank} does", zh="rank {rank} 正在执行的位置")
 
 
-def with_flights(found: Diagnosis, search: Search, scene: FlightScene) -> Diagnosis:
-    """The diagnosis of the logs, with what was found beside them. `search`: that of the same job's logs."""
+def with_flights(
+    found: Diagnosis, search: Search, scene: FlightScene, lives: Mapping[int, RankLife] | None = None
+) -> Diagnosis:
+    """The diagnosis of the logs, with what was found beside them.
+
+    `search`: that of the same job's logs. `lives`: where the ranks were watched while they lived, what was seen then.
+    """
     if not scene.digests and not scene.stacks:
         return found
-    lives = ranks_lives(scene, search)
-    located = locate(scene.digests, _world_size(scene), lives) if scene.digests else None
+    stalled_s = None if lives is None else OVER_S
+    lives = ranks_lives(scene, search) if lives is None else lives
+    located = None
+    if scene.digests:
+        located = locate(scene.digests, _world_size(scene), lives, stalled_s=stalled_s)
     if located is None and not scene.digests and found.category in COMPLAINTS - {"none"}:
         located = _by_stacks(lives)
     notes = (*found.notes, *scene.notes[:NOTES_MAX])
