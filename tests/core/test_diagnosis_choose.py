@@ -13,6 +13,8 @@ SLOW = signature("old-kernel", "kernel_version_warning", severity="warning")
 STARTS = signature("omp-threads-notice", "none", role="context")
 ENDED = signature("ended", "unknown", role="symptom", weight=0.3)
 STORE = signature("store", "rendezvous_timeout", role="symptom", severity="warning", weight=0.3)
+IGNORED = signature("exception-ignored", "none", role="context")
+TRACEBACK = signature("python-traceback-start", "python_exception", role="context")
 HINT = signature("hint", "cuda_error", role="context", severity="info")
 DONE = signature("done", "none", role="end-ok")
 
@@ -82,6 +84,13 @@ def test_an_exception_whose_line_is_known_as_context_counts_where_nothing_else_s
     assert root_of(*raised) == "python-exception"
     assert root_of(*raised, clue(ENDED, offset=30)) == "python-exception"
     assert root_of(*raised, clue(OOM, offset=20), clue(ENDED, offset=30)) == "oom"
+
+
+def test_what_a_traceback_says_that_python_ignores_ends_nothing():
+    ignored = (clue(IGNORED, offset=10), clue(TRACEBACK, offset=11), clue(OOM, offset=15))
+    assert choose(ignored).root is None
+    assert root_of(*ignored, clue(IMPORT, offset=20)) == "import"
+    assert root_of(clue(IGNORED, offset=10), clue(OOM, offset=15)) == "oom"
 
 
 def test_a_complaint_that_ends_no_job_is_all_there_is():

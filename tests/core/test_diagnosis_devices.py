@@ -324,6 +324,21 @@ def test_a_few_corrected_errors_in_a_long_log_are_context(of):
     assert [one.category for one in causes(of(noise + many))] == ["mce_edac"]
 
 
+def test_a_few_corrected_errors_weigh_little_and_many_much(of):
+    error = "[{}.0] EDAC MC0: 1 CE memory read error on CPU_SrcID#0_Chan#{}_DIMM#0 (channel:0)\n"
+    (few,) = causes(of(error.format(10, 0)))
+    (many,) = causes(of("".join(error.format(10 + n, 0) for n in range(20))))
+    assert few.confidence < 0.5 < many.confidence
+
+
+def test_the_announcement_of_a_report_is_part_of_it(of):
+    error = "[{}.0] EDAC MC0: 1 CE memory read error on CPU_SrcID#0_Chan#0_DIMM#0 (channel:0)\n"
+    announced = "[ 9.0] mce: [Hardware Error]: Machine check events logged\n"
+    (told,) = causes(of(announced + "".join(error.format(10 + n) for n in range(20))))
+    assert told.first.signature == "edac-corrected"
+    assert "mce-logged" in {one.signature for one in told.explained}
+
+
 def test_the_words_fit_the_code_the_device_and_the_action(of):
     (judgement,) = of(xid(79, "GPU has fallen off the bus."))
     assert judgement.title.en == "Xid 79 on GPU 0000:1b:00: GPU is no longer reachable over PCIe"

@@ -3,7 +3,7 @@
 import pytest
 
 from core.clue_kit import sighting, signature
-from holdfast.core.diagnosis.wordings import of_words
+from holdfast.core.diagnosis.wordings import of_code, of_words
 
 VAGUE = signature("python-exception", "python_exception", weight=0.6)
 
@@ -22,6 +22,10 @@ def ruled(text):
         ("OSError: saving the checkpoint failed", "checkpoint_save_error"),
         ("RuntimeError: Non-finite loss at step 12", "nan_loss"),
         ("RuntimeError: out of memory on device 3", "gpu_oom"),
+        ("RuntimeError: unable to import my_kernels", "import_error"),
+        ("RuntimeError: access to /mnt/b was denied", "permission_error"),
+        ("RuntimeError: no room left on /mnt/b", "disk_full"),
+        ("ValueError: could not resume from /mnt/b", "checkpoint_load_error"),
         ("RuntimeError: Unsupported torch version 2.9.0", "version_mismatch"),
     ],
 )
@@ -45,3 +49,23 @@ def test_a_setting_that_is_asked_for_is_no_fault_of_the_code():
 )
 def test_a_mere_mention_decides_nothing(text):
     assert ruled(text) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "category"),
+    [
+        ("-9", "process_killed"),
+        ("137", "process_killed"),
+        ("-11", "segfault"),
+        ("135", "shm_oom"),
+        ("143", "terminated"),
+    ],
+)
+def test_a_bare_code_says_what_ended_the_process(code, category):
+    ended = signature("ended-with-a-code", "unknown", role="symptom")
+    ruling = of_code(sighting(ended, captures={"code": code}))
+    assert (ruling.category, ruling.role) == (category, "symptom")
+
+
+def test_a_code_that_only_says_that_it_failed_tells_nothing():
+    assert of_code(sighting(signature("ended-with-a-code", "unknown"), captures={"code": "1"})) is None

@@ -19,6 +19,8 @@ NEAR_BYTES = 256 << 10  # of an end: what stands so close can be its reason, tho
 SURE = 0.75  # a signature of at least this weight is not doubted for a vague one before it
 VAGUE = 0.6
 LIKELY = 0.5
+IGNORED = "exception-ignored"
+IGNORED_LINES_MAX = 60  # so long is a traceback that is printed and ignored
 BARE = 0.5  # of a symptom that says no more than that something ended
 # Lines that launchers print once, when they begin.
 RUN_STARTS = frozenset({"omp-threads-notice", "deepspeed-launch-command"})
@@ -43,7 +45,7 @@ def choose(clues: Sequence[Clue], *, is_finished: bool = False, made_steps: bool
 
     `is_finished`: its log names the last step of all. `made_steps`: some log of it names a step.
     """
-    clues = [clue for clue in clues if not is_code(clue)]
+    clues = without_ignored([clue for clue in clues if not is_code(clue)])
     last_run = of_last_run(clues)
     choice = _choose(one_for_each_line(last_run), is_finished=is_finished)
     if (
@@ -98,6 +100,31 @@ def is_cause(clue: Clue) -> bool:
 def is_code(clue: Clue) -> bool:
     """A line of a traceback that shows the code which raised, not what it said."""
     return clue.signature.area == "worker" and CODE.search(clue.sighting.text) is not None
+
+
+def without_ignored(clues: Sequence[Clue]) -> list[Clue]:
+    """Without what tracebacks say that Python prints and ignores: nothing ended by them, whatever their words."""
+    heads = [clue.sighting for clue in clues if clue.signature.id == IGNORED]
+    starts = {
+        (one.source, one.line)
+        for one in (clue.sighting for clue in clues if clue.signature.id == TRACEBACK_START)
+    }
+    ignored: set[tuple[int, int]] = set()
+    for head in heads:
+        after = [
+            clue.sighting
+            for clue in clues
+            if clue.role == "cause"
+            and clue.sighting.source == head.source
+            and 0 < clue.sighting.line - head.line <= IGNORED_LINES_MAX
+        ]
+        if after and head.line and (head.source, head.line + 1) in starts:
+            ignored.add((head.source, min(one.line for one in after)))
+    return [
+        clue
+        for clue in clues
+        if (clue.sighting.source, clue.sighting.line) not in ignored or clue.role != "cause"
+    ]
 
 
 def of_last_run(clues: Sequence[Clue]) -> list[Clue]:

@@ -31,7 +31,7 @@ BOOT_S = 300.0  # of uptime: while drivers start, links go up and down
 SHORT_OUTAGE_S = 60.0
 CORRECTED_MANY = 10
 CORRECTED_FEW = 0.35  # the weight of a few of them: nothing failed
-EXCERPT_BYTES = 32 << 10  # a file so small is what somebody thought worth showing
+EXCERPT_BYTES = 32 << 10
 
 
 def judge_hosts(sightings: Sequence[Sighting], sources: Sequence[Source]) -> list[Judgement]:
@@ -172,7 +172,7 @@ def _corrected(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[J
     for (source, _, part), seen in by_part.items():
         events = sum(max(one.count, _counted(one.captures)) for one in seen)
         is_many = events >= CORRECTED_MANY
-        is_shown = source < len(sources) and sources[source].size_bytes < EXCERPT_BYTES and not is_going_on
+        is_shown = not is_going_on and _is_excerpt(source, ordered, sources)
         found.append(
             Judgement(
                 first=seen[0],
@@ -188,6 +188,14 @@ def _corrected(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[J
             )
         )
     return _merged(found)
+
+
+def _is_excerpt(source: int, ordered: Sequence[Sighting], sources: Sequence[Source]) -> bool:
+    """Whether a file is what somebody thought worth showing: it is small, and most of it is about faults."""
+    if source >= len(sources) or sources[source].size_bytes >= EXCERPT_BYTES:
+        return False
+    lines = {one.offset: len(one.text) * one.count for one in ordered if one.source == source}
+    return sum(lines.values()) * 2 >= sources[source].size_bytes
 
 
 def _widths(ordered: Sequence[Sighting]) -> list[Judgement]:

@@ -24,10 +24,11 @@ MESSAGE = re.compile(r"[\w.]*(?:Error|Exception|Exit)\b:? ?(?P<message>.*)$")
 DEFECT = (
     r"not found|missing|no such|cannot|can ?not|can't|could ?n[o']t|unable|fail(?:ed|ure)?|corrupt\w*|truncated|broken"
     r"|damaged|invalid|mismatch\w*|does ?n[o']t|is not|unexpected\w*|empty|absent|not present|bad\b|malformed|incomplete"
+    r"|unsupported|differs?|not (?:a )?valid|expected .{1,60} (?:found|got|but)"
 )
 DATA = (
     r"shards?|data ?sets?|samples?|records?|images?|annotations?|tokens? file|jsonl?\b|parquet|arrow|tfrecords?|webdataset"
-    r"|tar\b|npy|npz|hdf5|lmdb|memmap|index file|data files?|corpus|vocab\w*|tokenizer|label file|csv"
+    r"|tar\b|npy|npz|hdf5|lmdb|memmap|index file|data files?|corpus|vocab\w*|tokenizer|label file|mmap|\w+\.(?:tsv|csv|txt|jsonl|npy|npz|tar|bin|idx|arrow|parquet)"
 )
 CHECKPOINT = r"check ?points?|ckpt|snapshot|state[_ ]?dict|optimizer state|pretrained weights|weights? file|safetensors"
 RULES = (
@@ -50,6 +51,10 @@ RULES = (
         ),
         "version_mismatch",
     ),
+    (re.compile(r"(?i)\b(?:could not|cannot|can't|unable to|failed to) import\b"), "import_error"),
+    (re.compile(r"(?i)\b(?:access|permission)s?\b.*\bdenied\b|\boperation not permitted\b"), "permission_error"),
+    (re.compile(r"(?i)\bno (?:space|room) left\b|\bdisk (?:is )?full\b|\bquota (?:was |is )?exceeded\b"), "disk_full"),
+    (re.compile(r"(?i)\b(?:could not|cannot|can't|unable to|failed to) (?:resume|restore)\b"), "checkpoint_load_error"),
     (re.compile(rf"(?i)\b(?:sav|writ|dump)\w*\b.*\b(?:{CHECKPOINT})\b.*\b(?:{DEFECT})|\b(?:{DEFECT})\b.*\b(?:sav|writ|dump)\w*\b.*\b(?:{CHECKPOINT})\b"), "checkpoint_save_error"),
     (re.compile(rf"(?i)\b(?:{CHECKPOINT})\b.*\b(?:{DEFECT})|\b(?:{DEFECT})\b.*\b(?:{CHECKPOINT})\b"), "checkpoint_load_error"),
     (re.compile(rf"(?i)\b(?:{DATA})\b.*\b(?:{DEFECT})|\b(?:{DEFECT})\b.*\b(?:{DATA})\b"), "data_error"),
