@@ -36,6 +36,18 @@ def test_the_same_from_many_ranks_is_one_fact_with_witnesses():
     assert told.first_error.file == "rank-0.log"
 
 
+def test_a_message_that_begins_on_the_next_line_is_told_with_it():
+    raised = {"text": "RuntimeError: Error(s) in loading:", "error_type": "RuntimeError"}
+    goes_on = sighting(OOM, **raised, record=("    size mismatch for head", "next"))
+    first = diagnose(search(goes_on), KNOWN).first_error
+    assert (first.text, first.after) == (
+        "RuntimeError: Error(s) in loading: size mismatch for head",
+        ("next",),
+    )
+    over = sighting(OOM, **raised, record=("step 12",))
+    assert diagnose(search(over), KNOWN).first_error.text == raised["text"]
+
+
 def test_a_follower_makes_the_cause_surer_and_a_rival_less_sure():
     alone = diagnose(search(sighting(OOM, offset=1)), KNOWN).confidence
     followed = diagnose(search(sighting(OOM, offset=1), sighting(CLOSED, offset=5)), KNOWN).confidence

@@ -149,12 +149,15 @@ def _fact(same: Sequence[Clue], search: Search) -> Fact:
 
 def _first_error(root: Clue, search: Search) -> FirstError:
     sighting = root.sighting
+    text, after = sighting.text, sighting.record
+    if sighting.error_type and text.rstrip().endswith(":") and after and after[0][:1].isspace():
+        text, after = f"{text.rstrip()} {after[0].strip()}", after[1:]  # its message begins on the next line
     return FirstError(
         file=search.sources[sighting.source].name,
         line=sighting.line or None,
-        text=sighting.text,
+        text=text,
         at_s=_known_time(root.at_s),
-        after=sighting.record[:3],
+        after=after[:3],
         frame=sighting.frame,
         source=sighting.source,
         offset=sighting.offset,
