@@ -35,13 +35,13 @@ class GroupDigest(Struct, frozen=True, array_like=True):
     first: int  # the oldest sequence still in the ring; 0: none is
     last_ms: int  # when it enqueued the last one, wall clock of its node; 0: not known
     has_p2p: bool  # sends and receives go through it: its counters may mix both
-    waiting: tuple[Waiting, ...]  # the oldest ones
+    waiting: tuple[Waiting, ...]  # only in the group named by `Digest.oldest`: what it has waited in longest
     waits: int  # how many there are
     p2p: tuple[tuple[int, int, int], ...]  # per peer: sends and receives that have not ended
     keys_from: int  # the sequence of the first key
     keys: bytes  # two bytes a sequence, what must be alike on all ranks; 0: not known
     arrivals: bytes  # two bytes each: ms from one enqueue to the next, up to the last
-    last: str  # signature of the last operation, in words; "" where one waits
+    last: str  # signature of the last operation, in words; only in the group named by `Digest.newest`
 
 
 class Digest(Struct, frozen=True, array_like=True):

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from holdfast.core.flight import signature
 from holdfast.core.flight.members import runs
 from holdfast.model.digests import Digest, GroupDigest, Waiting
 from holdfast.model.flight import FlightRecord, Group, GroupStatus, Operation
 
-WAITING_KEPT = 2  # a group
 KEYS_KEPT = 12  # a group: sequences around the oldest that waits
 KEYS_AFTER = 4  # of these, how many after it
 ARRIVALS_KEPT = 6  # a group
@@ -60,24 +61,33 @@ def digest(
     operations = record.operations
     seen = _read(operations)
     status = {one.group_id: one for one in record.status}
-    order = sorted(seen, key=lambda name: seen[name].last, reverse=True)[:GROUPS_KEPT]
     stalled = {
-        name: _still_waiting(seen[name], operations, status.get(seen[name].group_id)) for name in order
+        name: _still_waiting(group, operations, status.get(group.group_id)) for name, group in seen.items()
     }
-    oldest = min(((places[0], name) for name, places in stalled.items() if places), default=(-1, ""))
-    start, end = _window(len(operations), oldest[0])
+    newest = max((group.last for group in seen.values()), default=-1)
+    # the one used last comes first, then those in which something waits
+    order = sorted(seen, key=lambda name: (seen[name].last != newest, not stalled[name], -seen[name].last))
+    order = order[:GROUPS_KEPT]
+    oldest = min(
+        ((places[0], name) for name, places in stalled.items() if places and name in order), default=None
+    )
+    start, end = _window(len(operations), oldest[0] if oldest else -1)
     slots = {name: slot for slot, name in enumerate(order)}
     named = {one.group_id for one in seen.values()}
+    groups_told = [
+        _group(name, seen[name], stalled[name], operations, status, known.get(name)) for name in order
+    ]
+    if oldest:  # words are long: only for what it waits in, and what it did last
+        first = _waiting(operations[oldest[0]], oldest[0], start, end)
+        groups_told[slots[oldest[1]]] = replace(groups_told[slots[oldest[1]]], waiting=(first,))
+    if order:
+        groups_told[0] = replace(groups_told[0], last=signature.words(operations[-1]))
     return Digest(
         rank=record.rank,
         version=record.version,
-        groups=tuple(
-            _group(name, seen[name], stalled[name], operations, status, known.get(name), start, end)
-            for name in order
-        )
-        + _idle(known, seen, record, GROUPS_KEPT - len(order)),
+        groups=(*groups_told, *_idle(known, seen, record, GROUPS_KEPT - len(order))),
         unnamed=tuple(one for one in record.status if one.group_id not in named)[:GROUPS_KEPT],
-        oldest=slots.get(oldest[1], -1),
+        oldest=slots[oldest[1]] if oldest else -1,
         newest=0 if order else -1,
         order=b"".join(_order(operations[start:end], slots)),
         taken_ms=(taken_ns or 0) // MS,
@@ -95,10 +105,14 @@ def _read(operations: Sequence[Operation]) -> dict[str, _Seen]:
         group = seen.get(operation.group)
         if group is None:
             group = seen[operation.group] = _Seen(operation)
+        rides_along = _rides_along(operation, group, operations)
         group.last = place
         ended = operation.retired or operation.state == "completed"
-        if operation.is_p2p or _rides_along(operation, group, operations):
+        if operation.is_p2p:
             group.has_p2p = True
+        elif operation.sequence <= 0 or rides_along:
+            group.has_p2p = group.has_p2p or operation.p2p_sequence > 0
+            continue
         else:
             group.collectives.append(place)
             group.first = group.first or operation.sequence
@@ -113,6 +127,9 @@ def _rides_along(operation: Operation, group: _Seen, operations: Sequence[Operat
     """The entry for a coalesced batch of sends and receives, which does not count as a collective of its group."""
     if signature.bare(operation.kind) != "coalesced":
         return False
+    before = operations[group.last] if group.last >= 0 else None
+    if before is not None and before.is_p2p and before.sequence == operation.sequence:
+        return True
     last = operations[group.collectives[-1]].sequence if group.collectives else 0
     return operation.p2p_sequence > 0 and operation.sequence <= last
 
@@ -139,8 +156,6 @@ def _group(
     operations: Sequence[Operation],
     statuses: Mapping[int, GroupStatus],
     known: Group | None,
-    start: int,
-    end: int,
 ) -> GroupDigest:
     status = statuses.get(seen.group_id)
     last_sequence = operations[seen.collectives[-1]].sequence if seen.collectives else 0
@@ -162,13 +177,13 @@ def _group(
         first=seen.first,
         last_ms=last.created_ns // MS,
         has_p2p=seen.has_p2p,
-        waiting=tuple(_waiting(operations[place], place, start, end) for place in stalled[:WAITING_KEPT]),
+        waiting=(),
         waits=len(stalled),
         p2p=_peers(operations[place] for place in stalled) if seen.has_p2p else (),
         keys_from=keys_from,
         keys=keys,
         arrivals=_arrivals([operations[place] for place in seen.collectives[-ARRIVALS_KEPT:]]),
-        last="" if stalled else signature.words(last),
+        last="",
     )
 
 

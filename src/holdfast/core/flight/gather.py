@@ -35,11 +35,12 @@ class Team:
 class Scene:
     """All that was told, aligned. `teams_of[rank][slot]`: which team the rank's group in that place is."""
 
-    __slots__ = ("absent", "moved", "ranks", "teams", "teams_of", "world_size")
+    __slots__ = ("absent", "looked_twice", "moved", "ranks", "teams", "teams_of", "world_size")
 
     def __init__(self, ranks: dict[int, Digest], moved: frozenset[int], world_size: int | None) -> None:
         self.ranks = ranks
         self.moved = moved
+        self.looked_twice = False  # at any rank
         self.world_size = world_size
         self.teams: list[Team] = []
         self.teams_of: dict[int, list[int]] = {}
@@ -60,6 +61,7 @@ def gather(digests: Sequence[Digest], world_size: int | None) -> Scene:
     """Two digests of one rank are two looks at it: the later one counts, and whether it went on in between."""
     ranks, moved = _latest(digests)
     scene = Scene(ranks, moved, world_size)
+    scene.looked_twice = len(digests) > len(ranks)
     _form_teams(scene)
     for team in scene.teams:
         if not team.members:

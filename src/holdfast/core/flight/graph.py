@@ -150,8 +150,8 @@ def _who_lacks(place: int, awaited: Awaited, scene: Scene, found: Waits) -> None
         if enqueued < sequence:
             awaited.lacking.append(rank)
             continue
-        group = team.told[rank]
-        if group.completed >= sequence:
+        group = team.told.get(rank)
+        if group is None or group.completed >= sequence:
             awaited.done.append(rank)
         elif rank in found.by_rank:
             awaited.behind.append(rank)

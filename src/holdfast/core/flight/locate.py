@@ -18,6 +18,7 @@ from holdfast.model.signatures import Words
 
 ABSENT_SHARE = 8  # more than one rank in eight without a record says nothing of them: the records were lost
 FIRST = ("mismatch", "lag", "order", "missing", "network_or_device")  # where as many ranks lead to each
+WITNESSES = 8  # ranks whose past is looked at
 BARRIERS = ("barrier", "all_reduce_barrier", "allreduce_barrier")
 
 
@@ -48,10 +49,10 @@ def locate(
     if not found.by_rank:
         # where a record is missing, its rank may have died, and then the others' last operations failed
         found = waits(scene, known, all_failed=bool(_believed(scene.absent, scene, known)))
-        mismatch.find(found, scene)
+        mismatch.find(found, scene, known)
         if not any(one.mismatch for one in found.awaited):
             return _nobody_waits(scene, known)
-    mismatch.find(found, scene)
+    mismatch.find(found, scene, known)
     end = _heaviest(_ends(found, scene, known), found)
     if end is None:
         return None
@@ -128,7 +129,7 @@ def _ends(found: Waits, scene: Scene, lives: Mapping[int, RankLife]) -> list[_En
     elif how == "circle":  # through sends that no record shows
         told = sorted({*found.by_rank, *sinks} - scene.absent)
         odd, known_by = mismatch.unusual(told, found, scene)
-        add("order" if odd else "missing", odd or sinks, _lacking(found, odd), known_by)
+        add("order" if odd else "missing", odd or sinks, _lacking(found, odd), known_by or "guess")
     elif not by_kind and not scene.absent.isdisjoint(sinks):
         add("records_missing", (), _lacking(found, sinks))
     return list(by_kind.values())
@@ -211,9 +212,14 @@ def _heaviest(several: Sequence[_End], found: Waits) -> _End | None:
 
 
 def _most_awaited(found: Waits, culprits: Sequence[int]) -> Awaited | None:
+    """The operation that lacks them and few others: nearest to the cause."""
     wanted = set(culprits)
     lacked = [one for one in found.awaited if wanted.intersection(one.lacking)]
-    return max(lacked, key=lambda one: (len(one.waiters), -one.sequence, one.team.name), default=None)
+
+    def nearness(one: Awaited) -> tuple[int, int, int, str]:
+        return sum(rank not in wanted for rank in one.lacking), -len(one.waiters), one.sequence, one.team.name
+
+    return min(lacked, key=nearness, default=None)
 
 
 def _moves(
@@ -231,11 +237,29 @@ def _moves(
     involved = [*end.culprits, *waiting]
     if scene.moved.intersection(involved):
         return not (root and slow.is_slow(end.culprits, root, stalled_s))
-    if end.kind == "missing" and root is not None and root.team.backend == "gloo" and end.culprits:
-        # the record says that they never enqueued it, a stack taken after says that they are inside
+    if root is not None and root.team.backend == "gloo":
+        if _stacks_disagree(end, root, lives) or (
+            end.how == "lag" and not _has_stalled(found, scene, stalled_s)
+        ):
+            return True
+    if stalled_s is not None or not slow.is_young(involved, found, scene):
+        return False
+    return not (root and end.kind == "missing" and slow.is_slow(end.culprits, root, stalled_s))
+
+
+def _stacks_disagree(end: _End, root: Awaited, lives: Mapping[int, RankLife]) -> bool:
+    """Stacks taken after the records tell of another moment: those missing are inside, or all who wait are outside."""
+    if end.kind == "missing" and end.culprits:
         if all(reasons.in_collective(lives.get(rank)) for rank in end.culprits):
             return True
-    return stalled_s is None and slow.is_young([*waiting, *end.culprits], found, scene)
+    return end.how == "lag" and all(reasons.waits_outside(lives.get(rank)) for rank in root.waiters)
+
+
+def _has_stalled(found: Waits, scene: Scene, stalled_s: float | None) -> bool:
+    """It was measured that nothing moves: by the caller, by two looks, or by the age of the records' waits."""
+    if stalled_s is not None or scene.looked_twice:
+        return True
+    return any(scene.ranks[rank].taken_ms for rank in found.by_rank)
 
 
 def _told(
@@ -293,7 +317,7 @@ def _reason(
             why = reasons.common(
                 {rank: reasons.reason(lives.get(rank), is_absent=rank in scene.absent) for rank in culprits}
             )
-            return why.kind, why.category, why.confidence
+            return why.kind, why.category, min(why.confidence, 0.4) if end.how == "guess" else why.confidence
         case "mismatch":
             if root is not None and _left_early(culprits, root, found, scene):
                 return "uneven", "uneven_data", 0.8
@@ -318,11 +342,8 @@ def _left_early(culprits: Sequence[int], root: Awaited, found: Waits, scene: Sce
         first = found.first.get(rank)
         if first is None or first.kind not in BARRIERS:
             return False
-        if any(
-            mismatch.has_run(scene.ranks[other], first.key)
-            for other in [rank, *root.waiters[:8]]
-            if other in scene.ranks
-        ):
+        around = [scene.ranks[other] for other in (rank, *root.waiters[:WITNESSES]) if other in scene.ranks]
+        if mismatch.has_followed(scene.ranks[rank], first, around):
             return False
     return bool(culprits)
 

@@ -4,17 +4,21 @@ The majority is right, whoever it is. A tie is decided by what the ranks did ear
 follows here is the right one.
 """
 
+import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from itertools import pairwise
 
 from holdfast.core.flight.gather import Scene
 from holdfast.core.flight.graph import Awaited, Waits
-from holdfast.model.digests import Digest, GroupDigest
+from holdfast.model.digests import Digest, GroupDigest, RankLife, Waiting
 
 ENTRY = 3  # bytes of `Digest.order` an operation
 CONTEXT_MAX = 4  # operations looked back
 TAIL = 8  # operations before the one it waits in: a skipped one may lie there
+
+# source: gloo/transport/tcp/pair.cc, the check on what a peer announces
+WRONG_SIZE = re.compile(r"op\.preamble\.length <= op\.nbytes\. (?P<received>\d+) vs (?P<own>\d+)")
 
 Token = tuple[int, int]  # the group as its process numbers it, and what was run
 
@@ -30,38 +34,83 @@ def key_at(group: GroupDigest, sequence: int) -> int:
     return int.from_bytes(group.keys[at : at + 2], "big")
 
 
-def find(found: Waits, scene: Scene) -> None:
+def find(found: Waits, scene: Scene, lives: Mapping[int, RankLife]) -> None:
     """Marks each awaited operation that ranks disagree on."""
-    for place, awaited in enumerate(found.awaited):
-        if awaited.pair is None:
-            awaited.mismatch = _minority(place, awaited, found, scene)
+    collectives = [awaited for awaited in found.awaited if awaited.pair is None]
+    for awaited in collectives:
+        awaited.mismatch = _minority(awaited, scene, found.failed)
+    if any(awaited.mismatch for awaited in collectives):
+        return
+    witnesses = {rank: (int(sizes["received"]), int(sizes["own"])) for rank, sizes in _wrong_sizes(lives)}
+    touched = [awaited for awaited in collectives if any(rank in witnesses for rank in awaited.lacking)]
+    for awaited in touched:
+        awaited.mismatch = _new_ones(awaited, witnesses)
+    if touched and not any(awaited.mismatch for awaited in touched):
+        most = max(touched, key=lambda one: (len(one.waiters), -one.sequence, one.team.name))
+        most.mismatch = _odd_witnesses(witnesses, most.lacking)
 
 
-def _minority(place: int, awaited: Awaited, found: Waits, scene: Scene) -> tuple[int, ...]:
-    by_key: dict[int, list[int]] = {}
+def _minority(awaited: Awaited, scene: Scene, failed: Set[int]) -> tuple[int, ...]:
     told = awaited.team.told
-    for rank in (*awaited.waiters, *awaited.behind, *awaited.done):
-        key = key_at(told[rank], awaited.sequence) if rank in told else 0
-        if key:
-            by_key.setdefault(key, []).append(rank)
-    if len(by_key) < 2:
-        return ()
+    ranks = [rank for rank in (*awaited.waiters, *awaited.behind, *awaited.done) if rank in told]
+    first = awaited.sequence
+    if not failed.isdisjoint(awaited.waiters):  # which of its operations failed is not known
+        first = min((told[rank].keys_from or first for rank in ranks), default=first)
+    for sequence in range(first, awaited.sequence + 1):
+        by_key: dict[int, list[int]] = {}
+        for rank in ranks:
+            key = key_at(told[rank], sequence)
+            if key:
+                by_key.setdefault(key, []).append(rank)
+        if len(by_key) > 1:
+            return _fewest(awaited, sequence, by_key, scene)
+    return ()
+
+
+def _fewest(awaited: Awaited, sequence: int, by_key: dict[int, list[int]], scene: Scene) -> tuple[int, ...]:
     most = max(len(ranks) for ranks in by_key.values())
     leaders = [key for key, ranks in by_key.items() if len(ranks) == most]
-    right = leaders if len(leaders) == 1 else _usual(awaited, by_key, leaders, scene)
+    right = leaders if len(leaders) == 1 else _usual(awaited, sequence, by_key, leaders, scene)
     wrong = [rank for key, ranks in by_key.items() if key not in right for rank in ranks]
     if not wrong:  # nothing tells them apart
         wrong = [rank for ranks in by_key.values() for rank in ranks]
     return tuple(sorted(wrong))
 
 
+# gloo ends a process that gets more bytes than it expects, and it leaves no record: mostly a neighbour of the rank
+# that sent them. A rank that now runs what it did before is innocent; of those that died, one whose own size is the
+# unusual one.
+
+
+def _wrong_sizes(lives: Mapping[int, RankLife]) -> Iterator[tuple[int, re.Match[str]]]:
+    for rank, life in lives.items():
+        sizes = WRONG_SIZE.search(life.error)
+        if sizes:
+            yield rank, sizes
+
+
+def _new_ones(awaited: Awaited, witnesses: Collection[int]) -> tuple[int, ...]:
+    """Ranks that run here what they did not run lately, where they are few."""
+    told = awaited.team.told
+    new = []
+    for rank in (*awaited.waiters, *awaited.done, *awaited.behind):
+        past = _keys_before(told[rank], awaited.sequence) if rank in told else []
+        if past and key_at(told[rank], awaited.sequence) not in past:
+            new.append(rank)
+    return tuple(sorted(new)) if len(new) <= len(witnesses) else ()
+
+
+def _odd_witnesses(witnesses: Mapping[int, tuple[int, int]], lacking: Collection[int]) -> tuple[int, ...]:
+    common = Counter(size for pair in witnesses.values() for size in pair).most_common(1)[0][0]
+    odd = [rank for rank, (_, own) in witnesses.items() if own != common] if len(witnesses) > 1 else []
+    return tuple(sorted(odd or set(witnesses).intersection(lacking)))
+
+
 def _usual(
-    awaited: Awaited, by_key: dict[int, list[int]], leaders: Collection[int], scene: Scene
+    awaited: Awaited, sequence: int, by_key: dict[int, list[int]], leaders: Collection[int], scene: Scene
 ) -> Collection[int]:
     """Of the tied operations those that followed most often where the ranks were before."""
-    history = [
-        _keys_before(awaited.team.told[rank], awaited.sequence) for ranks in by_key.values() for rank in ranks
-    ]
+    history = [_keys_before(awaited.team.told[rank], sequence) for ranks in by_key.values() for rank in ranks]
     for length in range(CONTEXT_MAX, 0, -1):
         seen: Counter[int] = Counter()
         for keys in history:
@@ -74,7 +123,7 @@ def _usual(
         best = max((seen[key] for key in leaders), default=0)
         if best:
             return [key for key in leaders if seen[key] == best]
-    return _usual_elsewhere(awaited, leaders, scene)
+    return _usual_elsewhere(awaited, sequence, leaders, scene)
 
 
 def _keys_before(group: GroupDigest, sequence: int) -> list[int]:
@@ -82,7 +131,9 @@ def _keys_before(group: GroupDigest, sequence: int) -> list[int]:
     return [int.from_bytes(group.keys[2 * at : 2 * at + 2], "big") for at in range(many)]
 
 
-def _usual_elsewhere(awaited: Awaited, leaders: Collection[int], scene: Scene) -> Collection[int]:
+def _usual_elsewhere(
+    awaited: Awaited, sequence: int, leaders: Collection[int], scene: Scene
+) -> Collection[int]:
     """What groups of the same kind do at that sequence, or did anywhere."""
     seen: Counter[int] = Counter()
     kin = _kin(awaited.team.about or awaited.team.name)
@@ -90,7 +141,7 @@ def _usual_elsewhere(awaited: Awaited, leaders: Collection[int], scene: Scene) -
         if team is awaited.team or _kin(team.about or team.name) != kin:
             continue
         for group in team.told.values():
-            seen[key_at(group, awaited.sequence)] += 1
+            seen[key_at(group, sequence)] += 1
     best = max((seen[key] for key in leaders), default=0)
     return [key for key in leaders if best and seen[key] == best] or list(leaders)
 
@@ -165,7 +216,11 @@ def _steps_taken(scene: Scene, steps: Collection[tuple[Token, Token]]) -> Counte
     return taken
 
 
-def has_run(digest: Digest, key: int) -> bool:
-    """Whether the rank ran an operation like this before its last one."""
+def has_followed(digest: Digest, last: Waiting, around: Sequence[Digest]) -> bool:
+    """Whether what this rank waits in ever followed, on it or others, what it did just before."""
     own = tokens(digest)
-    return any(token[1] == key for token in own[:-1])
+    at = last.position if 0 <= last.position < len(own) else len(own) - 1
+    if at < 1:
+        return False
+    step = (own[at - 1], own[at])
+    return any(step in pairwise(tokens(one)[: at if one is digest else None]) for one in around)

@@ -107,7 +107,7 @@ def wait(waiting: Sequence[int], culprits: Sequence[int], what: str, what_zh: st
     it = plural(culprits, "it", "them")
     return Words(
         en=f"{many} {plural(waiting, 'rank waits', 'ranks wait')} for {it} in {what}",
-        zh=f"{many} 个 rank 在{what_zh}中等待" + ("它" if len(culprits) == 1 else "它们"),
+        zh=f"{many} 个 rank 在{what_zh} 中等待" + ("它" if len(culprits) == 1 else "它们"),
     )
 
 
