@@ -244,6 +244,32 @@ def test_a_tie_without_a_history_names_both():
     assert located.confidence < 0.7
 
 
+def wrong_size(received: int, own: int) -> RankLife:
+    # as gloo prints it: torch 2.13, a 4-rank all_reduce of 1000 floats with one of 1001
+    return RankLife(
+        rank_class="dead",
+        exit_code=-6,
+        error=f"[enforce fail at gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. {received} vs {own}. "
+        "Received data size doesn't match expected size.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("lives", "culprit"),
+    [
+        ({0: wrong_size(504, 500), 1: wrong_size(500, 476)}, 1),  # both died; the size of one is usual
+        ({1: wrong_size(504, 500)}, 2),  # its neighbour lives, and runs what it never ran
+    ],
+)
+def test_ranks_that_gloo_ended_tell_whose_size_was_odd(lives, culprit):
+    programs = [[Call("world"), Call("world", size=1001 if rank == culprit else 1000)] for rank in range(4)]
+    programs = [[Call("world")] * 6 + program for program in programs]
+    job = Job({"world": (0, 1, 2, 3)}, programs, backend="gloo").run()
+    located = locate(job.digests(without=list(lives)), 4, lives)
+    assert located is not None
+    assert (located.culprits, located.category) == ((culprit,), "collective_mismatch")
+
+
 def test_an_asynchronous_operation_of_healthy_ranks_is_no_verdict():
     record = _waiting_since(0, taken_s=0.3)
     assert locate([digest(record, taken_ns=record.operations[-1].created_ns + 300_000_000)], 1) is None

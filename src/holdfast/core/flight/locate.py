@@ -326,7 +326,11 @@ def _reason(
         case "order":
             if root is not None and _left_early(culprits, root, found, scene):
                 return "uneven", "uneven_data", 0.8
-            return "order", "collective_mismatch", {"own": 0.9, "others": 0.85, "most": 0.6}.get(end.how, 0.4)
+            return (
+                "order",
+                "collective_mismatch",
+                {"own": 0.9, "others": 0.85, "most": 0.6, "few": 0.5}.get(end.how, 0.4),
+            )
         case "lag":
             return "lag", "gpu_fault", 0.9
         case "records_missing":

@@ -170,7 +170,8 @@ def tokens(digest: Digest) -> list[Token]:
 def unusual(ranks: Sequence[int], found: Waits, scene: Scene) -> tuple[tuple[int, ...], str]:
     """Of ranks that wait in a circle, those whose last steps are none that they, or most others, took before.
 
-    Gives also how it is known: "own" by what the rank did earlier, "others" by what its peers do, "" not at all.
+    Gives also how it is known: "own" by what the rank did earlier, "others" by what its peers do, "few" where that
+    is told by open operations only, "" not at all.
     """
     own = {rank: tokens(scene.ranks[rank]) for rank in ranks}
     start = {rank: max(1, _place(found, rank, own[rank]) - TAIL) for rank in ranks}
@@ -185,7 +186,14 @@ def unusual(ranks: Sequence[int], found: Waits, scene: Scene) -> tuple[tuple[int
     }
     least, most = min(rarest.values(), default=0), max(rarest.values(), default=0)
     rare = tuple(rank for rank, count in rarest.items() if count == least)
-    return (rare, "others") if 2 * least <= most and len(rare) < len(rarest) else ((), "")
+    if 2 * least > most or len(rare) == len(rarest):
+        return (), ""
+    return rare, "others" if any(_has_history(scene.ranks[rank]) for rank in ranks) else "few"
+
+
+def _has_history(digest: Digest) -> bool:
+    """Its ring shows operations that ended too: some programs dump only those that are open."""
+    return sum(group.waits for group in digest.groups) < digest.operations
 
 
 def _place(found: Waits, rank: int, own: Sequence[Token]) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.core.culprits import SLEEP_CHANNELS, plural, ranks_named, users_frame
 from holdfast.core.flight.gather import Team
 from holdfast.core.flight.graph import Awaited
+from holdfast.core.stack_groups import ranges
 from holdfast.model.digests import LocatedKind, RankLife
 from holdfast.model.signatures import Words
 
@@ -38,7 +39,7 @@ def place(frames: Sequence[str]) -> str:
 
 def operation(awaited: Awaited, kind: str) -> str:
     """`all_reduce #812 of group dp0`, `send from rank 0 to rank 4 in group pp`."""
-    name = awaited.team.about or awaited.team.name
+    name = team_name(awaited.team)
     if awaited.pair is None:
         return f"{kind} #{awaited.sequence} of group {name}"
     sender, receiver = awaited.pair
@@ -46,7 +47,7 @@ def operation(awaited: Awaited, kind: str) -> str:
 
 
 def operation_zh(awaited: Awaited, kind: str) -> str:
-    name = awaited.team.about or awaited.team.name
+    name = team_name(awaited.team)
     if awaited.pair is None:
         return f"通信组 {name} 的 {kind} #{awaited.sequence}"
     sender, receiver = awaited.pair
@@ -118,4 +119,7 @@ def joined(*parts: Words) -> Words:
 
 
 def team_name(team: Team) -> str:
-    return team.about or team.name
+    """As its script named it; PyTorch itself calls one that was not named `undefined`: then by its members."""
+    if team.about and team.about != "undefined":
+        return team.about
+    return f"{team.name} (ranks {ranges(team.members)})" if team.members_known else team.name
