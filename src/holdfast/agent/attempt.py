@@ -6,6 +6,7 @@ whether something hangs, by the pure detectors.
 
 import errno
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from holdfast.agent.hang_scene import HangScene, Person, Seen
+from holdfast.agent.hang_scene import STATUS, HangScene, Person, Seen
 from holdfast.agent.launch import (
     AnyFact,
     CommandGone,
@@ -219,6 +220,8 @@ class Attempt:
         if self.stopping:
             return
         self.exits.append(RankExit(rank=fact.rank, worker=WORKER, pid=fact.pid, code=fact.code, at_s=at_s))
+        if fact.code:
+            self._hurry_to_failure()
         self.read_errors()
         self._emit(RankExited(at_s=at_s, attempt=self.number, worker=WORKER, rank=fact.rank, code=fact.code))
         if self._left_ranks and not self.living:
@@ -336,6 +339,7 @@ class Attempt:
             return
         if error.pid != self.ranks[rank].pid:
             return
+        self._hurry_to_failure()
         at_s = self._clock.of_wall(error.time)
         lines = [line.encode() for line in (error.traceback or f"{error.type}: {error.message}").splitlines()]
         self.scan([Chunk(f"rank-{rank}.error.json", self._clock(), 0, lines)])
@@ -403,12 +407,7 @@ class Attempt:
     def look_closer(self, stalled_s: float | None) -> HangScene:
         """Begins to look at all ranks: flight records, stacks. `stalled_s` None: ranks have failed."""
         scene = HangScene(
-            self.folder,
-            [Person(number, rank.pid, rank.gone, rank.code) for number, rank in sorted(self.ranks.items())],
-            self.watch.tracks,
-            {number: f"{error.type}: {error.message}" for number, error in self.errors.items()},
-            self.world_size,
-            stalled_s,
+            self.folder, self._people(), self.watch.tracks, self._last_words(), self.world_size, stalled_s
         )
         scene.start()
         return scene
@@ -426,11 +425,34 @@ class Attempt:
             self._emit(FindingNoted(at_s=self._clock(), finding="hang", text=text, attempt=self.number))
         return joined(found, seen.located, seen.stacks)
 
+    def _hurry_to_failure(self) -> None:
+        """At once: a launcher ends the other ranks within a tenth of a second, and what they know goes with them."""
+        if self.has_collectives and not self.stopping and self._scene is None and self._failure is None:
+            self._failure = self.look_closer(None)
+
     def look_at_failure(self) -> Seen | None:
-        """What the ranks that have failed left, and what the others are at; begun by the first call. None: not yet."""
+        """What the ranks that have failed left, and what the others were at; begun by the first call. None: not yet."""
         if self._failure is None:
             self._failure = self.look_closer(None)
-        return self._failure.result if self._failure.is_done else None
+        return self._failure.again(self._people(), self._last_words()) if self._failure.is_done else None
+
+    def _people(self) -> list[Person]:
+        """A rank that said goodbye left by itself, whatever ended it in the end; one that its launcher ended after
+        another had failed did not fail."""
+        found = []
+        for number, rank in sorted(self.ranks.items()):
+            left = number not in self.errors and (self.folder / f"rank-{number}.{STATUS}").exists()
+            was_ended = rank.code == -signal.SIGTERM and bool(self.errors or self._failed_before(number))
+            code = 0 if left else None if was_ended else rank.code
+            found.append(Person(number, rank.pid, rank.gone or left, code, was_ended and not left))
+        return found
+
+    def _failed_before(self, rank: int) -> bool:
+        """Another one did, on its own."""
+        return any(done.rank != rank and done.code not in (0, -signal.SIGTERM) for done in self.exits)
+
+    def _last_words(self) -> dict[int, str]:
+        return {number: f"{error.type}: {error.message}" for number, error in self.errors.items()}
 
     @property
     def has_collectives(self) -> bool:

@@ -29,8 +29,10 @@ from holdfast.parsers.pyspy import as_text
 
 RECORDS_S = 1.0  # a rank that answers does so in 1-10 ms; one that does not is a sign by itself
 STACKS_S = 1.5
+OVER_S = 60.0  # ranks have failed: what the others wait for will not come, short as they have waited
 AT_ONCE = 8
-RECORD, STATUS = "flight.pickle", "status.json"
+RECORD, STATUS = "flight.pickle", "status.json"  # left by a rank at its end
+ASKED = "flight-live.pickle"  # given by a rank that was asked
 STACKS = "hang-stacks.json"
 
 
@@ -41,6 +43,7 @@ class Person(NamedTuple):
     pid: int
     is_gone: bool
     exit_code: int | None = None
+    was_ended: bool = False  # by its launcher, after others had failed
 
 
 class Seen(NamedTuple):
@@ -65,7 +68,8 @@ def as_flight_scene(seen: Seen) -> FlightScene:
 class HangScene:
     """One look. `start`, then `result` once `is_done`.
 
-    `stalled_s`: for how long nothing has moved; None: ranks have failed, and it is asked why.
+    `stalled_s`: for how long nothing has moved; None: ranks have failed, and the records of those that live are taken
+    before their launcher ends them; their stacks would say nothing.
     """
 
     def __init__(
@@ -110,33 +114,52 @@ class HangScene:
         living = [one for one in self._people if not one.is_gone]
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="holdfast-records") as pool:
             asked = pool.map(self._record, self._people)
-            stacks = collect(
-                [Ask(one.rank, one.pid, self._folder) for one in living],
-                STACKS_S,
-                signal_first=False,  # the signal ends sleeping calls of C code early
-                tool=tool_path(),
-            )
-            told = [one for one in asked if one is not None]
-        self._leave(STACKS, msgspec.json.format(msgspec.json.encode(stacks), indent=1))
+            stacks = self._stacks(living) if self._stalled_s is not None else ()
+            told = {one.rank: one for one in asked if one is not None}
+        return self._concluded(told, stacks)
+
+    def _concluded(self, told: Mapping[int, Digest], stacks: tuple[RankStacks, ...]) -> Seen:
         for one in stacks:
             if one.threads:
                 self._leave(f"rank-{one.rank}.py-spy.txt", as_text(one).encode())
         by_rank = {
             one.rank: Stack(rank=one.rank, frames=one.threads[0].frames) for one in stacks if one.threads
         }
-        ended = {one.rank: one.exit_code for one in self._people if one.is_gone}
+        ended = {one.rank: one.exit_code for one in self._people if one.is_gone and not one.was_ended}
         seen = lives(self._tracks, by_rank, self._errors, ended)
-        located = locate(told, self._world_size, seen, stalled_s=self._stalled_s) if told else None
-        return Seen(located, stacks, digests=tuple(told), lives=seen)
+        digests = tuple(told.values())
+        stalled_s = OVER_S if self._stalled_s is None else self._stalled_s
+        located = locate(digests, self._world_size, seen, stalled_s=stalled_s) if told else None
+        return Seen(located, stacks, digests=digests, lives=seen)
+
+    def again(self, people: Sequence[Person], errors: Mapping[int, str]) -> Seen:
+        """The same records, with what has become of the ranks since, and what they have left at their ends."""
+        self._people, self._errors = tuple(people), dict(errors)
+        told = {one.rank: one for one in self.result.digests}
+        for one in self._people:
+            if one.is_gone and (left := self._left_by(one)) is not None:
+                told[one.rank] = self._digest(left)
+        return self._concluded(told, self.result.stacks)
+
+    def _stacks(self, living: Sequence[Person]) -> tuple[RankStacks, ...]:
+        found = collect(
+            [Ask(one.rank, one.pid, self._folder) for one in living],
+            STACKS_S,
+            signal_first=False,  # the signal ends sleeping calls of C code early
+            tool=tool_path(),
+        )
+        self._leave(STACKS, msgspec.json.format(msgspec.json.encode(found), indent=1))
+        return found
 
     def _record(self, one: Person) -> Digest | None:
         """From the rank itself, else from what it left at its end."""
         record = None if one.is_gone else self._asked(one)
         if record is None:
             record = self._left_by(one)
-        if record is None:
-            return None
-        return digest(record, _groups(self._folder, one.rank), taken_ns=time.time_ns())
+        return None if record is None else self._digest(record)
+
+    def _digest(self, record: FlightRecord) -> Digest:
+        return digest(record, _groups(self._folder, record.rank), taken_ns=time.time_ns())
 
     def _asked(self, one: Person) -> FlightRecord | None:
         path = self._folder / f"rank-{one.rank}.sock"
@@ -152,7 +175,7 @@ class HangScene:
         if not records:
             return None
         record, data = max(records, key=lambda pair: _busy(pair[0]))
-        self._leave(f"rank-{one.rank}.{RECORD}", data)
+        self._leave(f"rank-{one.rank}.{ASKED}", data)
         return record
 
     def _left_by(self, one: Person) -> FlightRecord | None:

@@ -303,10 +303,13 @@ class WorkerAgent:
         if attempt.is_looking:  # at a hang: that explains what ends meanwhile
             return
         told = diagnosis(attempt)
-        seen = attempt.look_at_failure() if needs_look(attempt, told) else None
+        looks = needs_look(attempt, told)
         if not told.certain and at_s - asked_s <= SETTLE_S:
             return
-        if seen is None and needs_look(attempt, told) and at_s - asked_s <= LOOK_S:
+        if looks and attempt.living and at_s - asked_s <= SETTLE_S:  # the others' ends tell more
+            return
+        seen = attempt.look_at_failure() if looks else None
+        if looks and seen is None and at_s - asked_s <= LOOK_S:
             return
         self._diagnose = None
         attempt.scan(self._node_log.poll(at_s, now=True), now=True)

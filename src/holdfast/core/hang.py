@@ -266,7 +266,7 @@ def _certain_s(
     floor_s = max(settings.floor_s, usual_s)
     if view.stretch == "running" and view.runners and view.awaited:
         since_s = state.at_s - view.quiet_s
-        looped = all(_loops(trends.get(rank), since_s) for rank in view.runners)
+        looped = all(_loops(state.tracks[rank], trends.get(rank), since_s) for rank in view.runners)
         return floor_s if looped else settings.silent_s
     if view.stretch == "blocked" and node_busy_s is not None:
         blocked = [track.last for track in state.tracks.values() if is_blocked(track.last)]
@@ -276,13 +276,15 @@ def _certain_s(
     return settings.silent_s
 
 
-def _loops(trend: StackTrend | None, since_s: float) -> bool:
+def _loops(track: RankTrack, trend: StackTrend | None, since_s: float) -> bool:
     """The same stack each time since the standstill began, and the time is spent in Python itself or in a sleep.
 
-    A long call into C shows one stack too: it may end.
+    A long call into C shows one stack too, and may end. It is told by its native frames, or where it holds the GIL
+    (a sum over a range, a collection of garbage) by the rank's silence: a loop in Python lets others answer.
     """
     return (
         trend is not None
+        and track.is_heard
         and trend.from_s >= since_s
         and trend.samples >= LOOP_SAMPLES
         and trend.distinct == 1

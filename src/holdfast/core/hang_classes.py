@@ -61,11 +61,13 @@ def _class_of(track: RankTrack, stack: Stack | None) -> RankClass:
         return "unknown"
     if is_blocked(sample):
         return "blocked"
+    if track.is_pending:
+        return "comm_wait"
     if sample.at_s - track.wrote_s < FRESH_S:
         return "writing"
     if any(name in COMPILERS for name in sample.child_names):
         return "compiling"
-    if track.is_pending or (stack is not None and waits_for_others(stack.frames)):
+    if stack is not None and waits_for_others(stack.frames):
         return "comm_wait"
     return "running" if track.runs else "waiting_outside"
 

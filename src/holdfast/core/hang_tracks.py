@@ -38,15 +38,18 @@ class RankTrack(Struct, frozen=True):
     wrote_s: float = float("-inf")  # the last sample in which it had written more than a trickle
 
     @property
+    def is_heard(self) -> bool:
+        """It answers the question how far it is."""
+        return self.heard_s is not None and self.last.at_s - self.heard_s <= UNHEARD_S
+
+    @property
     def is_pending(self) -> bool:
         """It has enqueued a collective that is not complete: it waits for others, or will as soon as it asks for it.
 
         A rank that waits for others answers; one that does not (stopped, in the kernel, holding the GIL) is at
         something else, whatever it told before.
         """
-        if self.heard_s is None or self.last.at_s - self.heard_s > UNHEARD_S:
-            return False
-        return any(group.enqueued > group.completed for group in self.groups or ())
+        return self.is_heard and any(group.enqueued > group.completed for group in self.groups or ())
 
 
 def follow(before: RankTrack | None, now: RankSample) -> RankTrack:

@@ -14,6 +14,7 @@ from holdfast.core.culprits import ranks_named, users_frame, waits_for_others
 from holdfast.core.diagnosis.clues import class_of, kind_of
 from holdfast.core.diagnosis.meanings import meaning_of
 from holdfast.core.flight import reasons, words
+from holdfast.core.flight.gloo_sizes import odd_one
 from holdfast.core.flight.graph import is_victim
 from holdfast.core.flight.locate import locate
 from holdfast.core.flight.members import ranks_of
@@ -35,7 +36,9 @@ COMPLAINTS = frozenset(
 # Of these somebody dies who waited too long, or is killed while it waits.
 DEATHS = frozenset({"python_exception", "segfault", "process_killed", "cuda_error", "unknown"})
 NAMED_MAX = 16  # culprits listed
-OVER_S = 60.0  # ranks have failed a moment ago: what the others wait for will not come, short as they have waited
+OVER_S = (
+    60.0  # ranks have failed a moment ago: what the others wait for will not come, short as they have waited
+)
 FACTS_MAX = 16
 GROUPS_MAX = 4  # of the same name, as evidence
 STACKS_MAX = 4
@@ -45,6 +48,10 @@ TOLD = Words(en="what the flight records tell", zh="flight record 所反映的�
 NOBODY = Words(
     en="the flight records of {n} ranks: nobody keeps the others waiting",
     zh="{n} 个 rank 的 flight record:没有 rank 让其他 rank 等待",
+)
+ODD_SIZE = Words(
+    en="rank {odd} passed more bytes than rank {rank} and the others expected",
+    zh="rank {odd} 传入的字节数多于 rank {rank} 及其他 rank 所期望的",
 )
 DOES = Words(en="what rank {rank} does", zh="rank {rank} 正在执行的位置")
 
@@ -71,11 +78,26 @@ def with_flights(
         notes += (Words(en=NOBODY.en.format(n=many), zh=NOBODY.zh.format(n=many)),) if many else ()
         return replace(found, notes=notes)
     found = replace(found, notes=notes)
+    if located.kind in ("killed", "missing", "network_or_device") and found.category == "collective_mismatch":
+        return _of_sizes(found, scene)  # a rank said what it died of, and its death tells no more than that
     facts = _facts(located, scene, lives)
     if not outranks(located, found):
         told = Fact(file=_file_of(located.culprits, scene), line=None, text=located.why.en, says=TOLD)
         return replace(found, evidence=_distinct((*found.evidence[: FACTS_MAX - 1], told)))
     return _told(located, found, facts, search)
+
+
+def _of_sizes(found: Diagnosis, scene: FlightScene) -> Diagnosis:
+    """A mismatch that a rank complained of: who passed the other size, where its words and the records tell."""
+    aborted = next((one.rank for one in found.culprits if one.rank is not None), None)
+    said = " ".join(
+        [found.first_error.text if found.first_error else "", *(one.text for one in found.evidence)]
+    )
+    odd = None if aborted is None else odd_one(aborted, said, scene.digests)
+    if odd is None or odd == aborted:
+        return found
+    title = Words(en=ODD_SIZE.en.format(odd=odd, rank=aborted), zh=ODD_SIZE.zh.format(odd=odd, rank=aborted))
+    return replace(found, title=title, culprits=(Culprit(rank=odd),))
 
 
 def outranks(located: Located, found: Diagnosis) -> bool:
@@ -282,7 +304,8 @@ def _progress(located: Located, digests: Sequence[Digest]) -> list[tuple[str, tu
         silent = [rank for rank in members if rank not in told]
         if silent:
             parts.append(f"{ranks_named(silent)} without a record")
-        found.append((f"{located.about or located.group}: {'; '.join(parts)}", tuple(sorted(told))))
+        name = located.group if located.about in ("", "undefined") else located.about
+        found.append((f"{name}: {'; '.join(parts)}", tuple(sorted(told))))
     return found
 
 
