@@ -42,9 +42,6 @@ FAULTS = {
     "lock": ("collective_missing_rank",),
     "gil": ("collective_missing_rank",),
     "loop": ("collective_missing_rank",),
-    "loop-c": ("collective_missing_rank",),
-    "child": ("collective_missing_rank",),
-    "socket": ("collective_missing_rank",),
     "loader-fifo": ("dataloader_stuck",),
     "exit": ("collective_missing_rank", "uneven_data"),
     "skip": NAMES_MISMATCH,
@@ -57,13 +54,20 @@ FAULTS = {
     "frozen-disk": ("filesystem_error", "checkpoint_save_error", "storage_io", "hung_task"),
     "link": ("nccl_network_error", "collective_timeout"),
 }
+# Standstills that may end by themselves: a long call into C, a program that was started, a service. Told after 60-90 s.
+PATIENT = {
+    "loop-c": ("collective_missing_rank",),
+    "child": ("collective_missing_rank",),
+    "socket": ("collective_missing_rank",),
+}
+CATEGORIES = FAULTS | PATIENT
 HEALTHY = (
     *("none", "checkpoint", "evaluate-one", "evaluate-all", "compile", "first-step-long", "start-long"),
     *("loader-slow", "pause-one", "pause-all", "one-call", "child-works", "garbage", "debugger", "join", "slow-rank", "quiet-log"),
 )  # fmt: skip
 TWO_CULPRITS = ("sigstop", "sleep", "lock", "gil", "loop")  # sometimes, of eight
 ONLY_DDP, AT_FIRST_STEP = ("compile", "join"), ("compile", "first-step-long", "start-long")
-START_LIMIT_S, VERDICT_LIMIT_S, GRACE = 120.0, 60.0, "2s"
+START_LIMIT_S, VERDICT_LIMIT_S, PATIENT_LIMIT_S, GRACE = 120.0, 60.0, 150.0, "2s"
 LOOK_S = 0.2
 KEPT_MAX = 5
 EVENT = msgspec.json.Decoder(AnyEvent)
@@ -229,7 +233,7 @@ def act_from_outside(plan: Plan, trial: Trial, hosts: Hosts | None, stack: ExitS
 
 def watched(plan: Plan, trial: Trial, struck: Moment) -> Outcome:
     """Looks into the journal until there is a verdict, or, in a healthy run, until its end."""
-    limit_s = VERDICT_LIMIT_S
+    limit_s = VERDICT_LIMIT_S if plan.kind in FAULTS else PATIENT_LIMIT_S
     if plan.is_healthy():
         limit_s += START_LIMIT_S + plan.seconds + 10 * plan.steps * plan.step_s
     until_s, seen = time.monotonic() + limit_s, Seen()
@@ -287,8 +291,8 @@ def of_faulty(outcome: Outcome) -> tuple[str, ...]:
         wrong.append(f"a verdict {-outcome.took_s:.1f} s before the fault")
     if not outcome.is_exact():
         wrong.append(f"culprits {list(outcome.told)}, in truth {list(outcome.plan.culprits())}")
-    if outcome.category not in FAULTS[outcome.plan.kind]:
-        wrong.append(f"category {outcome.category}, expected {' or '.join(FAULTS[outcome.plan.kind])}")
+    if outcome.category not in CATEGORIES[outcome.plan.kind]:
+        wrong.append(f"category {outcome.category}, expected {' or '.join(CATEGORIES[outcome.plan.kind])}")
     return tuple(wrong)
 
 
@@ -407,7 +411,7 @@ def row(name: str, outcomes: Sequence[Outcome]) -> None:
         print(f"| {name} (healthy) | {len(outcomes)} | {good} quiet | | | | | |")
         return
     exact = sum(outcome.is_exact() for outcome in outcomes)
-    right = sum(outcome.category in FAULTS[outcome.plan.kind] for outcome in outcomes)
+    right = sum(outcome.category in CATEGORIES[outcome.plan.kind] for outcome in outcomes)
     times = [f"{quantile(took_s, share):.1f}" if took_s else "-" for share in (0.5, 0.95, 1.0)]
     seen = Counter(outcome.category or "none" for outcome in outcomes)
     categories = ", ".join(f"{category} {count}" for category, count in seen.most_common())
@@ -423,7 +427,9 @@ def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kinds", type=kinds, default=list(FAULTS), help="faults, healthy, all, or names")
+    parser.add_argument(
+        "--kinds", type=kinds, default=list(FAULTS), help="faults, patient, healthy, all, or names"
+    )
     parser.add_argument("--ranks", type=many(int), default=[4])
     parser.add_argument("--step", type=many(float), default=[0.02], help="seconds")
     parser.add_argument(
@@ -439,7 +445,12 @@ def read_options() -> argparse.Namespace:
 
 
 def kinds(text: str) -> list[str]:
-    sets = {"faults": list(FAULTS), "healthy": list(HEALTHY), "all": [*FAULTS, *HEALTHY]}
+    sets = {
+        "faults": list(FAULTS),
+        "patient": list(PATIENT),
+        "healthy": list(HEALTHY),
+        "all": [*CATEGORIES, *HEALTHY],
+    }
     names = sets.get(text) or text.split(",")
     if unknown := [name for name in names if name not in sets["all"]]:
         raise argparse.ArgumentTypeError(f"{unknown[0]} is not known; there are {', '.join(sets['all'])}")
