@@ -43,7 +43,7 @@ def culprits(choice: Choice, clues: Sequence[Clue], search: Search) -> tuple[Cul
     if root.signature.id in OF_THE_SERVER and all(one.rank is None for one in found):
         found = [Culprit(rank=0)]
     if alone and all(one.rank is None for one in found) and not _names_a_rank(clues, search):
-        found = [replace(one, rank=_index(one.device)) for one in found]
+        found = [replace(one, rank=index_of(one.device)) for one in found]
     host, by_rank = _only_host(clues, search), _hosts_of_ranks(clues)
     return _distinct(
         one
@@ -84,7 +84,7 @@ def _names_a_rank(clues: Sequence[Clue], search: Search) -> bool:
     return any(one.rank is not None or one.local_rank is not None for one in writers)
 
 
-def _index(device: str | None) -> int | None:
+def index_of(device: str | None) -> int | None:
     """Where a job on one machine tells no ranks, each of its processes has the device of its own number."""
     found = DEVICE_INDEX.fullmatch(device or "")
     return int(found["index"]) if found else None

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from holdfast.core.diagnosis.blame import index_of
 from holdfast.core.diagnosis.meanings import meaning_of
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
 from holdfast.model.signatures import Words
@@ -117,8 +118,11 @@ def _culprits(first: Verdict, found: Diagnosis) -> tuple[Culprit, ...]:
     ranks = {one.rank for one in first.culprits} - {None}
     if not ranks or ranks & {one.rank for one in found.culprits}:
         return found.culprits or first.culprits
-    if any(one.rank is not None for one in found.culprits):
+    told = [one for one in found.culprits if one.rank is not None]
+    if any(one.rank != index_of(one.device) for one in told):
         return found.culprits
+    if told:  # guessed from the number of a device: the ends know better
+        return tuple(replace(one, device=told[0].device) for one in first.culprits)
     return (*first.culprits, *(one for one in found.culprits if one.device or one.host))
 
 
