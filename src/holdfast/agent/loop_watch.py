@@ -4,13 +4,14 @@ Non-blocking stacks, ten in 2.5 s; one native stack where all ten were the same.
 again ever more rarely while it lasts. Driven by `poll` from the agent's loop; nothing in here waits.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from holdfast.core.stack_groups import python_frames, where_native
+from holdfast.core.stack_groups import NativePlace, python_frames, where_native
 from holdfast.model.samples import StackTrend
+from holdfast.model.thread_stacks import NATIVE, ThreadStack
 from holdfast.observe.pyspy import Ask, Collection, Sampling, tool_path
 
 SAMPLES, SAMPLES_S = 10, 2.5
@@ -75,7 +76,7 @@ class _Look:
                 return False
             seen = self._native.result()[0]
             assert self.trend is not None
-            self.trend = replace(self.trend, inside=where_native(seen.threads))
+            self.trend = replace(self.trend, inside=_inside(seen.threads))
             return True
         if not self._sampling.poll():
             return False
@@ -99,6 +100,16 @@ class _Look:
         self._sampling.close()
         if self._native is not None:
             self._native.close()
+
+
+def _inside(threads: Sequence[ThreadStack]) -> NativePlace:
+    """In Python itself only where nothing native stands inside the innermost Python frame: a collection of garbage and
+    a regular expression are the interpreter's own C code, but calls that may take long and end."""
+    place = where_native(threads)
+    main = next((one for one in threads if one.is_main), None)
+    if place == "interpreter" and main is not None and main.frames and NATIVE in main.frames[0]:
+        return "library"
+    return place
 
 
 def _functions(frames: tuple[str, ...]) -> list[str]:
