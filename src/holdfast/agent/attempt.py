@@ -442,6 +442,7 @@ class Attempt:
         found = []
         for number, rank in sorted(self.ranks.items()):
             left = number not in self.errors and (self.folder / f"rank-{number}.{STATUS}").exists()
+            left = left and (rank.gone or not self._ranks_return)  # it may be of the rank's life before
             was_ended = rank.code == -signal.SIGTERM and bool(self.errors or self._failed_before(number))
             code = 0 if left else None if was_ended else rank.code
             found.append(Person(number, rank.pid, rank.gone or left, code, was_ended and not left))

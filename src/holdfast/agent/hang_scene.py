@@ -135,11 +135,14 @@ class HangScene:
     def again(self, people: Sequence[Person], errors: Mapping[int, str]) -> Seen:
         """The same records, with what has become of the ranks since, and what they have left at their ends."""
         self._people, self._errors = tuple(people), dict(errors)
-        told = {one.rank: one for one in self.result.digests}
-        for one in self._people:
-            if one.is_gone and (left := self._left_by(one)) is not None:
-                told[one.rank] = self._digest(left)
-        return self._concluded(told, self.result.stacks)
+        try:
+            told = {one.rank: one for one in self.result.digests}
+            for one in self._people:
+                if one.is_gone and (left := self._left_by(one)) is not None:
+                    told[one.rank] = self._digest(left)
+            return self._concluded(told, self.result.stacks)
+        except Exception as error:  # noqa: BLE001 - the failure is told without it, never held up
+            return Seen(None, (), (_not_looked_at(error),))
 
     def _stacks(self, living: Sequence[Person]) -> tuple[RankStacks, ...]:
         found = collect(
@@ -196,6 +199,10 @@ class HangScene:
             (self._folder / name).write_bytes(data)
         except OSError:
             return
+
+
+def _not_looked_at(error: Exception) -> str:
+    return f"the ranks could not be looked at: {type(error).__name__}: {error}"
 
 
 def _busy(record: FlightRecord) -> tuple[int, int]:

@@ -25,6 +25,7 @@ from holdfast.core.hang_limits import (
     learn,
     lengthen,
     quiet_limit_s,
+    trains,
 )
 from holdfast.core.hang_looks import View, is_blocked, is_remote, look
 from holdfast.core.hang_tracks import RankTrack, follow, have_collectives_moved
@@ -262,6 +263,8 @@ def _certain_s(
 ) -> float:
     """A shorter limit where more is known: a disk that carries nothing, a stack that stays the same."""
     assert state.at_s is not None
+    if not trains(state.learned, settings):
+        return settings.silent_s  # a start reads, loads and prepares: one rank, while the others wait for it
     usual_s = settings.quiet_factor * state.learned.waiting_s
     floor_s = max(settings.floor_s, usual_s)
     if view.stretch == "running" and view.runners and view.awaited:

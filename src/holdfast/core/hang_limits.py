@@ -78,6 +78,12 @@ def has_begun(learned: Learned, settings: Settings, stretch: Stretch = "waiting"
     return learned.marks >= settings.marks_min and learned.calls >= calls_min
 
 
+def trains(learned: Learned, settings: Settings) -> bool:
+    """Steps are being made: the log names them, or so much has been seen that start-up is over."""
+    named = learned.has_steps and learned.calls >= settings.calls_min
+    return named or has_begun(learned, settings, "running")
+
+
 def quiet_limit_s(
     learned: Learned, settings: Settings, stretch: Stretch = "waiting", *, awaited: bool = False
 ) -> float:

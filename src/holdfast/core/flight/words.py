@@ -60,7 +60,11 @@ def does(rank: int, life: RankLife | None, kind: LocatedKind, *, is_absent: bool
         if is_absent:
             return Words(en=f"rank {rank} left no record", zh=f"rank {rank} 没有留下记录")
         return Words(en=f"rank {rank}", zh=f"rank {rank}")
-    if kind in ("mismatch", "order") and not life.frames and (life.rank_class == "unknown" or is_victim(life)):
+    if (
+        kind in ("mismatch", "order")
+        and not life.frames
+        and (life.rank_class == "unknown" or is_victim(life))
+    ):
         return Words(en="", zh="")  # what it ran has been said; how it died of it says nothing of it
     en, zh = DOES[life.rank_class]
     if life.rank_class == "unknown" and kind == "stopped":
