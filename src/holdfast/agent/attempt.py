@@ -7,6 +7,7 @@ whether something hangs, by the pure detectors.
 import errno
 import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from holdfast.agent.hang_scene import STATUS, HangScene, Person, Seen
+from holdfast.agent.hang_scene import STATUS, HangScene, Person, Seen, usual_bytes
 from holdfast.agent.launch import (
     AnyFact,
     CommandGone,
@@ -64,6 +65,7 @@ GUARD_S = 1.0
 SAMPLES_MAX = 2000  # kept for the evidence: four minutes of eight ranks
 STEP_EVENT_S = 1.0
 LEFTOVERS_NAMED_MAX = 5
+USUAL_MARKS = 10  # steps, or moves of the collectives
 SCENE_S_MAX = 4.0  # a look has deadlines of its own: 1.5 s at most
 NOT_FOUND, NOT_RUNNABLE = 127, 126
 
@@ -134,6 +136,8 @@ class Attempt:
         self._sampler = Sampler(self.folder, env, clock)
         self._loops = LoopWatch(self.folder, clock)
         self._scene: tuple[Hang, HangScene, float] | None = None  # a hang, its look, and since when
+        self.usual_bytes: frozenset[int] = frozenset()
+        self._usual_asked = False
         self._failure: HangScene | None = None  # a look at why ranks have failed
         self._guarded_s = 0.0
         self._space = SpaceGuard(self.folder, self._outputs)
@@ -398,11 +402,19 @@ class Attempt:
             node_busy_s=self._sampler.node_busy_s,
             trends=self._loops.trends,
         )
+        if not self._usual_asked and self.has_collectives and self.watch.learned.marks >= USUAL_MARKS:
+            self._usual_asked = True
+            threading.Thread(target=self._ask_usual, args=(self.living[:1],), daemon=True).start()
         if found is not None:
             self._sampler.signals.suspect()
             self._scene = (found, self.look_closer(at_s - found.since_s), at_s)
         elif self._scene is not None and not self.watch.reported:
             self._scene = None  # life has come back meanwhile: it was none
+
+    def _ask_usual(self, ranks: Sequence[int]) -> None:
+        """Once: what a rank passes while all is well tells later who passed something else."""
+        for rank in ranks:
+            self.usual_bytes = usual_bytes(self.folder, rank)
 
     def look_closer(self, stalled_s: float | None) -> HangScene:
         """Begins to look at all ranks: flight records, stacks. `stalled_s` None: ranks have failed."""

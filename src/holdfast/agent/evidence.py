@@ -82,7 +82,8 @@ def with_logs(first: Verdict, attempt: Attempt, seen_of_ranks: Seen | None = Non
         tables = tables_for({one.category for one in seen.sightings})
         found = joined(first, diagnose(seen, attempt.logs.signatures, tables))
         if seen_of_ranks is not None:
-            found = with_flights(found, seen, as_flight_scene(seen_of_ranks), seen_of_ranks.lives)
+            scene = as_flight_scene(seen_of_ranks, attempt.usual_bytes, attempt.world_size)
+            found = with_flights(found, seen, scene, seen_of_ranks.lives)
         return verdict_of(found)
     except Exception as error:  # noqa: BLE001 - hundreds of rules must not cost the recovery
         says = f"the lines of the logs could not be weighed ({type(error).__name__}: {error}): this is without them"

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.core.flight.digest import digest
+from holdfast.core.flight.gloo_sizes import bytes_of
 from holdfast.core.flight.locate import locate
 from holdfast.core.hang_classes import lives
 from holdfast.core.hang_tracks import RankTrack
@@ -56,9 +57,23 @@ class Seen(NamedTuple):
     lives: Mapping[int, RankLife] = {}
 
 
-def as_flight_scene(seen: Seen) -> FlightScene:
-    """As it would be found in the folder later."""
+def usual_bytes(folder: Path, rank: int) -> frozenset[int]:
+    """Sizes of this rank's collectives so far; asked once, while all is well: it takes the rank 1-10 ms."""
+    found = flight_records(folder / f"rank-{rank}.sock", time.monotonic() + RECORDS_S, time.monotonic)
+    sizes: frozenset[int] = frozenset()
+    for data in found or ():
+        try:
+            sizes |= bytes_of(read_record(data, rank).operations)
+        except ValueError:
+            continue
+    return sizes
+
+
+def as_flight_scene(seen: Seen, usual: frozenset[int], world_size: int | None) -> FlightScene:
+    """As it would be found in the folder later, and what was learned before."""
     return FlightScene(
+        usual_bytes=usual,
+        world_size=world_size,
         digests=seen.digests,
         records=tuple(RecordFile(one.rank, f"rank-{one.rank}.{RECORD}") for one in seen.digests),
         stacks=tuple(FoundStacks(f"rank-{one.rank}.py-spy.txt", one) for one in seen.stacks),

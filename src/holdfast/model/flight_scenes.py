@@ -33,5 +33,7 @@ class FlightScene(Struct, frozen=True, kw_only=True):
     stacks: tuple[FoundStacks, ...] = ()
     notes: tuple[Words, ...] = ()
     skipped: tuple[Skipped, ...] = ()
+    usual_bytes: frozenset[int] = frozenset()  # sizes of collectives while all was well; live only
+    world_size: int | None = None  # live only
     files: int = 0
     size_bytes: int = 0

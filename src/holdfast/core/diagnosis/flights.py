@@ -64,7 +64,7 @@ def with_flights(
     `search`: that of the same job's logs. `lives`: where the ranks were watched while they lived, what was seen then.
     """
     if not scene.digests and not scene.stacks:
-        return found
+        return _of_sizes(found, scene) if found.category == "collective_mismatch" else found
     stalled_s = None if lives is None else OVER_S
     lives = ranks_lives(scene, search) if lives is None else lives
     located = None
@@ -73,6 +73,8 @@ def with_flights(
     if located is None and not scene.digests and found.category in COMPLAINTS - {"none"}:
         located = _by_stacks(lives)
     notes = (*found.notes, *scene.notes[:NOTES_MAX])
+    if located is None and found.category == "collective_mismatch":
+        found = _of_sizes(found, scene)
     if located is None:
         many = len(scene.digests)
         notes += (Words(en=NOBODY.en.format(n=many), zh=NOBODY.zh.format(n=many)),) if many else ()
@@ -93,7 +95,11 @@ def _of_sizes(found: Diagnosis, scene: FlightScene) -> Diagnosis:
     said = " ".join(
         [found.first_error.text if found.first_error else "", *(one.text for one in found.evidence)]
     )
-    odd = None if aborted is None else odd_one(aborted, said, scene.digests)
+    odd = (
+        None
+        if aborted is None
+        else odd_one(aborted, said, scene.digests, scene.usual_bytes, scene.world_size)
+    )
     if odd is None or odd == aborted:
         return found
     title = Words(en=ODD_SIZE.en.format(odd=odd, rank=aborted), zh=ODD_SIZE.zh.format(odd=odd, rank=aborted))

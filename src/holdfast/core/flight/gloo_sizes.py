@@ -5,15 +5,19 @@ ends the others, sometimes before they could tell their records. What it says ho
 op.nbytes. 12 vs 4`. Where 4 fits the size that the other ranks' records show, it expected what they did, and its sender
 is the odd one; where 12 fits, it is itself.
 
+A ring moves each rank's share in two segments, so what it compares is 1/(2 n) of the tensor; a broadcast moves it whole.
+
 source: gloo/transport/tcp/pair.cc, gloo/allreduce.cc (ring); the direction was seen on torch 2.13, 20 of 20 times
 """
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from holdfast.core.flight.members import ranks_of
-from holdfast.model.digests import Digest, GroupDigest
+from holdfast.core.flight.signature import words
+from holdfast.model.digests import Digest
+from holdfast.model.flight import Operation
 
 TOLD = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs\.? (\d+)")
 SHAPE = re.compile(r"of (\d+(?:x\d+)*) (\w+)$")
@@ -25,36 +29,50 @@ BYTES = {
 }
 
 
-def odd_one(aborted: int, said: str, digests: Sequence[Digest]) -> int | None:
-    """The rank at fault; None where that cannot be told. `aborted`: who said it, as a rank of the job."""
+def odd_one(
+    aborted: int,
+    said: str,
+    digests: Sequence[Digest],
+    usual_bytes: Collection[int] = (),
+    world_size: int | None = None,
+) -> int | None:
+    """The rank at fault; None where that cannot be told. `aborted`: who said it, as a rank of the job.
+
+    `usual_bytes`: sizes that this job's collectives had while all was well, for when no record was left.
+    """
     told = TOLD.search(said)
+    if told is None:
+        return None
+    received, expected = int(told[1]), int(told[2])
     seen = [
-        (digest.rank, digest.groups[digest.newest])
-        for digest in digests
-        if digest.rank != aborted and digest.newest >= 0
+        digest.groups[digest.newest] for digest in digests if digest.rank != aborted and digest.newest >= 0
     ]
-    if told is None or not seen:
+    if seen:
+        (usual, many), *others = Counter(group.last for group in seen).most_common()
+        size = _bytes_of(usual)
+        if size is not None and (not others or 2 * many > len(seen)):
+            group = next(group for group in seen if group.last == usual)
+            return _odd(aborted, received, expected, ranks_of(group.members), {size})
+    return _odd(aborted, received, expected, range(world_size or 0), usual_bytes)
+
+
+def bytes_of(operations: Iterable[Operation]) -> frozenset[int]:
+    """Sizes of what these collectives were given."""
+    sizes = {_bytes_of(words(one)) for one in operations if not one.is_p2p}
+    return frozenset(size for size in sizes if size)
+
+
+def _odd(
+    aborted: int, received: int, expected: int, ring: Sequence[int], sizes: Collection[int]
+) -> int | None:
+    if aborted not in ring:
         return None
-    (usual, many), *others = Counter(group.last for _, group in seen).most_common()
-    if others and 2 * many <= len(seen):
-        return None
-    group = next(group for _, group in seen if group.last == usual)
-    return _odd(aborted, int(told[1]), int(told[2]), group)
-
-
-def _odd(aborted: int, received: int, expected: int, group: GroupDigest) -> int | None:
-    ring = ranks_of(group.members)
-    size = _bytes_of(group.last)
-    if aborted not in ring or size is None:
-        return None
-    if _is_part(expected, size, len(ring)):
-        return ring[(ring.index(aborted) + 1) % len(ring)]
-    return aborted if _is_part(received, size, len(ring)) else None
-
-
-def _is_part(part: int, size: int, ranks: int) -> bool:
-    """Of a ring: each rank's share, or half of it, since it works on two segments at once; or the whole."""
-    return part > 0 and any(-(-size // parts) == part for parts in (1, ranks, 2 * ranks))
+    for parts in (2 * len(ring), 1):
+        expected_fits = any(-(-size // parts) == expected for size in sizes)
+        received_fits = any(-(-size // parts) == received for size in sizes)
+        if expected_fits != received_fits:
+            return ring[(ring.index(aborted) + 1) % len(ring)] if expected_fits else aborted
+    return None
 
 
 def _bytes_of(signature: str) -> int | None:
