@@ -65,7 +65,7 @@ GUARD_S = 1.0
 SAMPLES_MAX = 2000  # kept for the evidence: four minutes of eight ranks
 STEP_EVENT_S = 1.0
 LEFTOVERS_NAMED_MAX = 5
-USUAL_MARKS = 10  # steps, or moves of the collectives
+USUAL_OPERATIONS, USUAL_MAX = 20, 3  # completed collectives, ten times as many each time
 SCENE_S_MAX = 4.0  # a look has deadlines of its own: 1.5 s at most
 NOT_FOUND, NOT_RUNNABLE = 127, 126
 
@@ -137,7 +137,7 @@ class Attempt:
         self._loops = LoopWatch(self.folder, clock)
         self._scene: tuple[Hang, HangScene, float] | None = None  # a hang, its look, and since when
         self.usual_bytes: frozenset[int] = frozenset()
-        self._usual_asked = False
+        self._usual_asked = 0
         self._failure: HangScene | None = None  # a look at why ranks have failed
         self._guarded_s = 0.0
         self._space = SpaceGuard(self.folder, self._outputs)
@@ -402,8 +402,8 @@ class Attempt:
             node_busy_s=self._sampler.node_busy_s,
             trends=self._loops.trends,
         )
-        if not self._usual_asked and self.has_collectives and self.watch.learned.marks >= USUAL_MARKS:
-            self._usual_asked = True
+        if self._usual_asked < USUAL_MAX and self._operations() >= USUAL_OPERATIONS * 10**self._usual_asked:
+            self._usual_asked += 1
             threading.Thread(target=self._ask_usual, args=(self.living[:1],), daemon=True).start()
         if found is not None:
             self._sampler.signals.suspect()
@@ -411,10 +411,20 @@ class Attempt:
         elif self._scene is not None and not self.watch.reported:
             self._scene = None  # life has come back meanwhile: it was none
 
+    def _operations(self) -> int:
+        """Collectives that some rank has completed."""
+        return max(
+            (
+                sum(max(0, group.completed) for group in track.groups or ())
+                for track in self.watch.tracks.values()
+            ),
+            default=0,
+        )
+
     def _ask_usual(self, ranks: Sequence[int]) -> None:
-        """Once: what a rank passes while all is well tells later who passed something else."""
+        """A few times: what a rank passes while all is well tells later who passed something else."""
         for rank in ranks:
-            self.usual_bytes = usual_bytes(self.folder, rank)
+            self.usual_bytes |= usual_bytes(self.folder, rank)
 
     def look_closer(self, stalled_s: float | None) -> HangScene:
         """Begins to look at all ranks: flight records, stacks. `stalled_s` None: ranks have failed."""

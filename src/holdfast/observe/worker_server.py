@@ -142,7 +142,20 @@ def flight_records(path: Path, deadline_s: float, clock: Callable[[], float]) ->
 
     NCCL's comes first. None where the rank does not answer before `clock` says `deadline_s`. Takes the rank 1-10 ms.
     """
-    body = _answer(path, b"r", RECORDS_BYTES_MAX, deadline_s, clock)
+    made = ask_records(path)
+    return None if made is None else read_records(made, deadline_s, clock)
+
+
+def ask_records(path: Path) -> socket.socket | None:
+    """Sends the question alone, in well under a millisecond: for ranks that may be ended the next moment."""
+    return _asked(path, b"r")
+
+
+def read_records(
+    made: socket.socket, deadline_s: float, clock: Callable[[], float]
+) -> tuple[bytes, ...] | None:
+    """The answer to `ask_records`; see `flight_records`."""
+    body = _received(made, RECORDS_BYTES_MAX, deadline_s, clock)
     records = []
     while body:
         end = 4 + int.from_bytes(body[:4])
@@ -261,13 +274,28 @@ def _whole(received: bytearray, bytes_max: int) -> bytes | None:
 def _answer(
     path: Path, question: bytes, bytes_max: int, deadline_s: float, clock: Callable[[], float]
 ) -> bytes | None:
+    made = _asked(path, question)
+    return None if made is None else _received(made, bytes_max, deadline_s, clock)
+
+
+def _asked(path: Path, question: bytes) -> socket.socket | None:
     made = _connect(path)
     if made is None:
         return None
+    try:
+        made.send(question)
+    except OSError:
+        made.close()
+        return None
+    return made
+
+
+def _received(
+    made: socket.socket, bytes_max: int, deadline_s: float, clock: Callable[[], float]
+) -> bytes | None:
     received = bytearray()
     with made:
         try:
-            made.send(question)
             while (body := _whole(received, bytes_max)) is None:
                 if not _is_ready(made, deadline_s - clock()) or not (piece := made.recv(1 << 20)):
                     return None
