@@ -1,5 +1,6 @@
 """What the ends of ranks tell, joined with what their logs say."""
 
+import msgspec
 import pytest
 
 from holdfast.core.diagnosis.live import joined, verdict_of
@@ -81,3 +82,18 @@ def test_as_the_record_keeps_it():
 
 def test_a_first_verdict_keeps_its_words():
     assert verdict_of(joined(first("gpu_oom"), found("none", "healthy"))).title == "gpu_oom it seems"
+
+
+def test_a_kill_for_memory_elsewhere_on_the_node_does_not_explain_a_hang():
+    hang = Verdict(
+        category="collective_missing_rank",
+        class_="communication",
+        title="rank 1 runs at train.py:8 in loop",
+        confidence=0.95,
+        culprits=(Culprit(rank=1),),
+        first_error=Evidence(text="hang (spinning)"),
+    )
+    killed = found("host_oom", "memory", confidence=0.95)
+    assert joined(hang, killed).category == "collective_missing_rank"
+    stuck = msgspec.structs.replace(hang, category="dataloader_stuck")
+    assert joined(stuck, killed).category == "host_oom"

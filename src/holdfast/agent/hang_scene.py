@@ -36,6 +36,7 @@ from holdfast.parsers.flight import read_record
 from holdfast.parsers.pyspy import as_text
 
 RECORDS_S = 1.0  # a rank that answers does so in 1-10 ms; one that does not is a sign by itself
+UNHEARD_S = 0.3  # one that did not answer how far it is
 STACKS_S = 1.5
 OVER_S = 60.0  # ranks have failed: what the others wait for will not come, short as they have waited
 AT_ONCE = 8
@@ -116,9 +117,14 @@ class HangScene:
     def start(self) -> None:
         """Asks all at once, before anything else: what fails may be ended within a tenth of a second."""
         for one in self._people:
-            if not one.is_gone:
+            if not one.is_gone and self._can_answer(one.rank):
                 self._questions[one.rank] = ask_records(self._folder / f"rank-{one.rank}.sock")
         self._thread.start()
+
+    def _can_answer(self, rank: int) -> bool:
+        """A rank that is stopped or traced does not; the others' verdict is not to wait for its silence."""
+        track = self._tracks.get(rank)
+        return track is None or track.last.state not in "Tt"
 
     @property
     def is_done(self) -> bool:
@@ -195,7 +201,9 @@ class HangScene:
         question = self._questions.get(one.rank)
         if question is None:
             return None
-        found = read_records(question, time.monotonic() + RECORDS_S, time.monotonic)
+        track = self._tracks.get(one.rank)
+        within_s = RECORDS_S if track is None or track.is_heard else UNHEARD_S
+        found = read_records(question, time.monotonic() + within_s, time.monotonic)
         if not found:
             return None
         records = []

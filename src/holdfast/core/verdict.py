@@ -17,6 +17,7 @@ from holdfast.model.verdicts import Culprit, Evidence, Verdict
 SKEW_S = 2.0  # ends are seen by polling and clocks differ: within it, kind decides before time
 # What ends this soon after the last sign of life may be why the others wait; later, the hang was ended from outside.
 HANG_SKEW_S = 5.0
+HANG = "hang ("  # what the first error of a hang's verdict begins with
 EVIDENCE_MAX = 16
 RANKS_NAMED_MAX = 8
 TEXT_MAX = 300
@@ -191,7 +192,7 @@ def _of_hang(hang: Hang) -> Verdict:
     if hang.kind == "silent" and not hang.culprits:
         category = "unknown"
     category = hang.category or category
-    seen = Evidence(text=f"hang ({hang.kind})", says=_cut(hang.why), at_s=hang.since_s)
+    seen = Evidence(text=f"{HANG}{hang.kind})", says=_cut(hang.why), at_s=hang.since_s)
     culprits = tuple(Culprit(rank=rank) for rank in hang.culprits)
     title = (
         "; ".join(hang.why.split("; ")[:2]) or f"the job hangs ({hang.kind})"

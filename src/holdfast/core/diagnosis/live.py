@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.core.diagnosis.blame import index_of
 from holdfast.core.diagnosis.meanings import meaning_of
+from holdfast.core.verdict import HANG
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit, Evidence, Verdict
@@ -23,6 +24,7 @@ VAGUE = frozenset(
     }
 )
 DEEPER = frozenset({"hardware", "host", "network"})  # explains what ranks complain of, whatever it is
+KILLS = frozenset({"host_oom", "cgroup_oom"})
 SURE = 0.6
 FACTS_MAX = 16
 
@@ -106,11 +108,18 @@ def _as_diagnosis(verdict: Verdict) -> Diagnosis:
 
 
 def _says_more(first: Verdict, found: Diagnosis) -> bool:
+    if found.category in KILLS and is_hang(first) and first.category != "dataloader_stuck":
+        return False  # whoever the kernel killed on this node: all ranks live, and so do their loaders
     if found.class_ in DEEPER and first.class_ not in DEEPER:
         return found.confidence >= SURE
     if first.category == found.category:
         return True
     return first.category in VAGUE and found.confidence >= SURE and found.category not in VAGUE
+
+
+def is_hang(verdict: Verdict) -> bool:
+    """As `core.verdict` begins one."""
+    return verdict.first_error is not None and verdict.first_error.text.startswith(HANG)
 
 
 def _culprits(first: Verdict, found: Diagnosis) -> tuple[Culprit, ...]:
