@@ -93,7 +93,7 @@ def test_a_kill_for_memory_elsewhere_on_the_node_does_not_explain_a_hang():
         culprits=(Culprit(rank=1),),
         first_error=Evidence(text="hang (spinning)"),
     )
-    killed = found("host_oom", "memory", confidence=0.95)
+    killed = found("cgroup_oom", "memory", confidence=0.95)
     assert joined(hang, killed).category == "collective_missing_rank"
     stuck = msgspec.structs.replace(hang, category="dataloader_stuck")
-    assert joined(stuck, killed).category == "host_oom"
+    assert joined(stuck, killed).category == "cgroup_oom"
