@@ -55,7 +55,6 @@ def test_a_sleeping_rank_is_named_with_its_own_line(place, training):
     assert "2 ranks wait for it" in verdict["title"]
 
 
-@pytest.mark.xfail(reason="named in half of the runs: a peer's complaint may come first", strict=False)
 def test_a_rank_that_leaves_quietly_is_named_not_those_that_lose_it(place, training):
     assert culprits(the_verdict(place, training("exit"))) == [STRUCK]
 
