@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.core.stack_groups import grouped, place, python_frames, ranges, where_native
+from holdfast.core.culprits import place_of
+from holdfast.core.stack_groups import grouped, python_frames, ranges, where_native
 from holdfast.model.thread_stacks import RankStacks, ThreadStack
 
 WAIT = (
@@ -35,7 +36,7 @@ def test_outliers_come_first():
         ("5", "runs"),
         ("0-2,4,6-8", "waits-for-ranks"),
     ]
-    assert [place(group.own_frame) for group in groups] == [
+    assert [place_of(group.own_frame) for group in groups] == [
         "data.py:12 in Loader.load",
         "train.py:40 in backward",
         "train.py:40 in backward",

@@ -38,7 +38,6 @@ from holdfast.parsers.pyspy import as_text
 RECORDS_S = 1.0  # a rank that answers does so in 1-10 ms; one that does not is a sign by itself
 UNHEARD_S = 0.3  # one that did not answer how far it is
 STACKS_S = 1.5
-OVER_S = 60.0  # ranks have failed: what the others wait for will not come, short as they have waited
 AT_ONCE = 8
 RECORD, STATUS = "flight.pickle", "status.json"  # left by a rank at its end
 ASKED = "flight-live.pickle"  # given by a rank that was asked
@@ -139,9 +138,7 @@ class HangScene:
         try:
             self._result = self._look()
         except Exception as error:  # noqa: BLE001 - the hang is told without it, never held up
-            self._result = Seen(
-                None, (), (f"the hang could not be looked at: {type(error).__name__}: {error}",)
-            )
+            self._result = Seen(None, (), (_not_looked_at(error),))
 
     def _look(self) -> Seen:
         living = [one for one in self._people if not one.is_gone]
@@ -152,17 +149,17 @@ class HangScene:
         return self._concluded(told, stacks)
 
     def _concluded(self, told: Mapping[int, Digest], stacks: tuple[RankStacks, ...]) -> Seen:
-        for one in stacks:
-            if one.threads:
-                self._leave(f"rank-{one.rank}.py-spy.txt", as_text(one).encode())
         by_rank = {
             one.rank: Stack(rank=one.rank, frames=one.threads[0].frames) for one in stacks if one.threads
         }
         ended = {one.rank: one.exit_code for one in self._people if one.is_gone and not one.was_ended}
         seen = lives(self._tracks, by_rank, self._errors, ended)
         digests = tuple(told.values())
-        stalled_s = OVER_S if self._stalled_s is None else self._stalled_s
-        located = locate(digests, self._world_size, seen, stalled_s=stalled_s) if told else None
+        located = (
+            None  # of ranks that have failed the diagnosis says who was awaited, with the lines of their logs
+        )
+        if told and self._stalled_s is not None:
+            located = locate(digests, self._world_size, seen, stalled_s=self._stalled_s)
         return Seen(located, stacks, digests=digests, lives=seen)
 
     def again(self, people: Sequence[Person], errors: Mapping[int, str]) -> Seen:
@@ -185,6 +182,9 @@ class HangScene:
             tool=tool_path(),
         )
         self._leave(STACKS, msgspec.json.format(msgspec.json.encode(found), indent=1))
+        for one in found:
+            if one.threads:
+                self._leave(f"rank-{one.rank}.py-spy.txt", as_text(one).encode())
         return found
 
     def _record(self, one: Person) -> Digest | None:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from holdfast.cli.languages import Language, said
 from holdfast.cli.times import stamp
 from holdfast.cli.wrapping import cut, shown
-from holdfast.core.stack_groups import Doing, StackGroup, place, ranges
+from holdfast.core.culprits import place_of
+from holdfast.core.stack_groups import Doing, StackGroup, ranges
 from holdfast.model.signatures import Words
 from holdfast.model.thread_stacks import ThreadStack
 
@@ -97,7 +98,7 @@ def _title(group: StackGroup, language: Language) -> str:
     """`ranks 0-2,5 (4): waits for other ranks at train.py:40 in backward, in all_reduce (S, futex_wait, by py-spy)`"""
     does = said(_DOES[group.doing], language)
     if group.own_frame:
-        does = said(_AT, language).format(does=does, place=place(group.own_frame))
+        does = said(_AT, language).format(does=does, place=place_of(group.own_frame))
     if group.inner_frame != group.own_frame:
         does += said(_IN, language).format(function=group.inner_frame.rpartition(" ")[2])
     source = group.example.source

@@ -105,7 +105,7 @@ def _why(hang: Hang, frames: Mapping[int, tuple[str, ...]], culprits: Sequence[i
     """`rank 2 sleeps at train.py:88 in load; 3 ranks wait for it in _engine_run_backward (train.py:23)`, and why."""
     seen = {sample.rank: sample for sample in hang.seen}
     parts = [
-        f"rank {rank} {verb(seen.get(rank))} at {_place(users_frame(frames[rank]))}"
+        f"rank {rank} {verb(seen.get(rank))} at {place_of(users_frame(frames[rank]))}"
         for rank in culprits[:RANKS_NAMED_MAX]
         if rank in frames
     ]
@@ -115,12 +115,12 @@ def _why(hang: Hang, frames: Mapping[int, tuple[str, ...]], culprits: Sequence[i
         wait = "1 rank waits" if many == 1 else f"{many} ranks wait"
         place = inner.rpartition(" ")[2]
         for_it = " for it" if len(culprits) == 1 else ""
-        parts.append(f"{wait}{for_it} in {place} ({_place(users)})" if place else wait)
+        parts.append(f"{wait}{for_it} in {place} ({place_of(users)})" if place else wait)
     named = any(rank in frames for rank in culprits)
     return "; ".join([*parts, hang.why] if named else [hang.why, *parts])  # who is at fault comes first
 
 
-def _place(frame: str) -> str:
+def place_of(frame: str) -> str:
     """`/data/my job/train.py:88 load` -> `train.py:88 in load`."""
     where, _, function = frame.rpartition(" ")
     file = where.replace("\\", "/").rpartition("/")[2]

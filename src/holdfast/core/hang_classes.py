@@ -4,7 +4,6 @@ Pure. source of the classes: measured on real ranks, one fault each (docs/hang.m
 """
 
 from collections.abc import Mapping
-from typing import assert_never
 
 from holdfast.core.culprits import waits_for_others
 from holdfast.core.hang_looks import is_blocked
@@ -70,28 +69,3 @@ def _class_of(track: RankTrack, stack: Stack | None) -> RankClass:
     if stack is not None and waits_for_others(stack.frames):
         return "comm_wait"
     return "running" if track.runs else "waiting_outside"
-
-
-def words(rank_class: RankClass) -> str:
-    """`is stopped`, `runs`: after the name of a rank."""
-    match rank_class:
-        case "dead":
-            return "has ended"
-        case "stopped":
-            return "is stopped"
-        case "blocked":
-            return "is blocked in I/O"
-        case "waiting_outside":
-            return "waits, not for other ranks"
-        case "writing":
-            return "writes"
-        case "compiling":
-            return "compiles"
-        case "running":
-            return "runs"
-        case "comm_wait":
-            return "waits in a collective"
-        case "unknown":
-            return "cannot be seen"
-        case never:
-            assert_never(never)

@@ -2,9 +2,8 @@
 
 from holdfast.model.node_samples import NodeSample
 
-BUSY_BYTES_PER_S = (
-    1 << 20
-)  # a job's logs and a monitor: some KiB; the slowest flush worth waiting for: some MiB
+# A job's logs and a monitor: some KiB; the slowest flush worth waiting for: some MiB.
+BUSY_BYTES_PER_S = 1 << 20
 
 
 def moved_bytes(before: NodeSample, now: NodeSample) -> int:

@@ -83,13 +83,6 @@ def ranges(ranks: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
 
-def place(frame: str) -> str:
-    """`/data/my job/train.py:88 load` -> `train.py:88 in load`."""
-    file, _, function = frame.rpartition(" ")
-    name = file.replace("\\", "/").rpartition("/")[2]
-    return f"{name} in {function}" if function != "<module>" else name
-
-
 def python_frames(frames: Sequence[str]) -> tuple[str, ...]:
     """Those that are not native."""
     return tuple(frame for frame in frames if NATIVE not in frame)

@@ -306,7 +306,7 @@ class _RankInWork:
             self._failed.append("its faulthandler did not answer")
             self.is_done = self._run is None and not self._ways
             return
-        text = _written_since(self._asked)
+        text = stacks.written_since(self._asked)
         stack = last_stack(text, self._ask.rank) if text == self._heard and text.endswith(b"\n") else None
         self._heard = text
         if stack is not None:
@@ -360,16 +360,6 @@ class _RankInWork:
             self._note = f"no native frames: {why}"
         elif self._way != "kernel":
             self._failed.append(why)
-
-
-def _written_since(asked: stacks.Asked) -> bytes:
-    try:
-        with asked.path.open("rb") as file:
-            size_bytes = os.fstat(file.fileno()).st_size
-            file.seek(asked.from_bytes if size_bytes >= asked.from_bytes else 0)
-            return file.read(stacks.DUMP_BYTES_MAX)
-    except OSError:
-        return b""
 
 
 # What the kernel says ------------------------------------------------------------------------------------

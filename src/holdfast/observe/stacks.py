@@ -60,7 +60,7 @@ def collect(
     while missing and clock() < deadline_s:
         wait(POLL_S)
         for rank, one in list(missing.items()):
-            text = _written_since(one)
+            text = written_since(one)
             stack = last_stack(text, rank) if text.endswith(b"\n") and text == texts.get(rank) else None
             texts[rank] = text
             if stack is not None:
@@ -130,7 +130,7 @@ def _size_bytes(path: Path) -> int:
         return 0
 
 
-def _written_since(asked: Asked) -> bytes:
+def written_since(asked: Asked) -> bytes:
     """What the rank has added, from the start where its file was begun anew."""
     try:
         with asked.path.open("rb") as file:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.core.culprits import SLEEP_CHANNELS, plural, ranks_named, users_frame
+from holdfast.core.culprits import SLEEP_CHANNELS, place_of, plural, ranks_named, users_frame
 from holdfast.core.flight.gather import Team
 from holdfast.core.flight.graph import Awaited, is_victim
 from holdfast.core.stack_groups import ranges
@@ -31,10 +31,9 @@ def ranks_zh(ranks: Sequence[int]) -> str:
 
 
 def place(frames: Sequence[str]) -> str:
-    """`/data/my job/train.py:88 load` -> `train.py:88 in load`; "" without a stack."""
-    where, _, function = users_frame(frames).rpartition(" ")
-    file = where.replace("\\", "/").rpartition("/")[2]
-    return f"{file} in {function}" if file and function not in ("", "<module>") else file
+    """Of the user's own frame, as `place_of` writes it; "" without a stack."""
+    frame = users_frame(frames)
+    return place_of(frame) if frame else ""
 
 
 def operation(awaited: Awaited, kind: str) -> str:
