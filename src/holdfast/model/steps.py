@@ -1,0 +1,220 @@
+"""Steps of a training as its logs tell them, and what is concluded from how long they take."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+
+class StepRecord(Struct, frozen=True, gc=False):
+    """One iteration record of a log: one line, or several that belong together. Times in seconds.
+
+    `step` grows through a run: where the log's own counter begins anew with each epoch, the epochs before are added.
+    `printed_s` is the time of one step as a reader would take it from the line; `time_s` is what it really was, as
+    far as the log tells: where the log prints averages, sums or rates, it is worked out from differences.
+    Either is the mean over the last `steps` steps. None: the log does not say.
+    """
+
+    step: int | None
+    time_s: float | None = None
+    printed_s: float | None = None
+    steps: int = 1
+    at_s: float | None = None  # the line's own stamp where it has one, else the agent's; seconds, any origin
+    run: int = 0  # counts the runs in one log: appended, or resumed from an earlier step
+    number: int | None = None  # the step as printed
+    epoch: int | None = None
+    total: int | None = None  # the last step of the run, on the scale of `step`
+    loss: float | None = None  # may be nan or infinite
+    throughput: float | None = None  # as printed, in the format's own unit
+    batch: float | None = None  # global batch size, in samples or tokens, as printed
+    sequence: int | None = None  # sequence length, as printed
+    data_s: float | None = None  # the part of printed_s that was spent waiting for data
+    rank: int | None = None  # who wrote the line, where it says so
+
+
+MarkKind = Literal["checkpoint", "evaluation", "compile", "profile", "start"]
+
+
+class PhaseMark(Struct, frozen=True, gc=False):
+    """A line that explains a pause: a checkpoint is saved, an evaluation begins, a graph is compiled."""
+
+    kind: MarkKind
+    at_s: float | None = None
+    run: int = 0
+    rank: int | None = None
+
+
+PhaseKind = Literal["step", "checkpoint", "evaluation", "compile", "warmup", "data"]
+
+
+class Phase(Struct, frozen=True, kw_only=True):
+    """What the steps from first to last were taken up with. `count` of them; `median_s` of one."""
+
+    kind: PhaseKind
+    first_step: int | None
+    last_step: int | None
+    count: int
+    median_s: float
+
+
+# lasting: it stays; transient: it went by; ramp: it grows slowly; slow-start: the run began slow, and not by warming
+# up; repeated: stretches of it come and go.
+SlowdownKind = Literal["lasting", "transient", "ramp", "slow-start", "repeated"]
+
+
+class Slowdown(Struct, frozen=True, kw_only=True):
+    """Steps that took longer than they had, for longer than a moment. `last_step` None: still so.
+
+    `ratio`: after_s / before_s. `cost_gpu_hours`: what it has cost so far; None where the number of ranks is unknown
+    and counted as one otherwise. `what`: who or which part: everyone, one rank, data, one phase.
+    """
+
+    first_step: int | None
+    last_step: int | None
+    before_s: float
+    after_s: float
+    ratio: float
+    kind: SlowdownKind
+    cost_gpu_hours: float | None
+    explanation: str
+    explanation_zh: str = ""
+    what: str = "everyone"
+    run: int = 0
+    found_step: int | None = None  # when it was told
+    since_s: float | None = None  # the stamp of first_step
+
+
+class Spike(Struct, frozen=True, kw_only=True):
+    """One long step, or a few. `period`: in steps, where such steps come at regular distances."""
+
+    first_step: int | None
+    count: int
+    time_s: float
+    ratio: float  # to the usual step
+    period: int | None = None
+    kind: str = ""  # what explains it: checkpoint, evaluation, garbage collection, ...; "": nothing does
+
+
+class LossSpike(Struct, frozen=True, kw_only=True):
+    step: int | None
+    loss: float
+    before: float
+
+
+class LossReport(Struct, frozen=True, kw_only=True):
+    last: float | None = None  # None, too, where it is not finite: JSON has no such numbers
+    nan_at: int | None = None  # the first step whose loss is no finite number
+    spikes: tuple[LossSpike, ...] = ()
+    diverged_at: int | None = None
+
+
+class RankTimes(Struct, frozen=True, kw_only=True):
+    """One rank's own step times, where ranks log; `ratio` to the median of its peers."""
+
+    count: int
+    median_s: float | None
+    ratio: float | None = None
+    last_step: int | None = None
+    data_s: float | None = None
+
+
+# What made a straggler known: what ranks logged; when each entered a collective; which rank the others were seen to
+# wait for; how much its own processors ran.
+StragglerSource = Literal["log-times", "arrivals", "awaited", "cpu", "device"]
+
+
+class Straggler(Struct, frozen=True, kw_only=True):
+    """A rank, or all ranks of a node, that the others wait for because it is slower, not because it stands still."""
+
+    ranks: tuple[int, ...]
+    node: str = ""  # where all its ranks share it
+    ratio: float | None  # its own work to that of its peers; None: only known that it is the last
+    source: StragglerSource
+    first_step: int | None = None
+    confidence: float = 0.0  # 0..1
+    explanation: str = ""
+    explanation_zh: str = ""
+
+
+FindingKind = Literal[
+    "slowdown",
+    "slowdown-over",
+    "platform-slowdown",
+    "straggler",
+    "straggler-over",
+    "throughput-drop",
+    "loss-nan",
+    "loss-spike",
+    "loss-diverged",
+    "step-stands",
+]
+
+
+class StepFinding(Struct, frozen=True, kw_only=True):
+    """Something worth a line in the fault-tolerance log that never blocks. `numbers`: those that made it."""
+
+    kind: FindingKind
+    text: str
+    text_zh: str = ""
+    step: int | None = None
+    at_s: float | None = None
+    numbers: dict[str, float | int | str | list[float]] = {}
+
+
+class StepNow(Struct, frozen=True, kw_only=True):
+    """Where a training is. Times of one step in seconds; `eta_s`: left to `total`, at the pace of now."""
+
+    step: int | None = None
+    total: int | None = None
+    now_s: float | None = None
+    median_s: float | None = None
+    best_s: float | None = None
+    eta_s: float | None = None
+    loss: float | None = None
+    slowdown: str = ""  # the open one in a few words
+    straggler: str = ""
+    phase: str = ""
+
+
+class FirstLast(Struct, frozen=True, kw_only=True):
+    step: int | None = None
+    step_time_s: float | None = None
+
+
+class StepReport(Struct, frozen=True, kw_only=True):
+    """All that one log, or the logs of one job, tell about steps: the JSON of `holdfast steps`."""
+
+    framework: str | None = None
+    iteration_lines: int = 0  # distinct iteration records; the same step told by several ranks counts once
+    first: FirstLast = FirstLast()
+    last: FirstLast = FirstLast()
+    median_step_time_s: float | None = None
+    phases: tuple[Phase, ...] = ()
+    slowdowns: tuple[Slowdown, ...] = ()
+    spikes: tuple[Spike, ...] = ()
+    loss: LossReport = LossReport()
+    ranks: dict[int, RankTimes] = {}
+    stragglers: tuple[Straggler, ...] = ()
+    runs: int = 0
+    notes: tuple[str, ...] = ()  # what could not be read, or is to be taken with care
+
+
+class CurvePoint(Struct, frozen=True, gc=False):
+    """A stretch of the step-time curve, for plots: bounded in number, however long the run."""
+
+    first_step: int
+    last_step: int
+    median_s: float
+    low_s: float
+    high_s: float
+    run: int = 0
+    kind: PhaseKind = "step"
+    rank: int | None = None
+    at_s: float | None = None
+
+
+class HeatMap(Struct, frozen=True, kw_only=True):
+    """Step times by rank and stretch of steps: values[i][j] is rank ranks[i] in the stretch that begins at steps[j]."""
+
+    ranks: tuple[int, ...]
+    steps: tuple[int, ...]
+    values: tuple[tuple[float | None, ...], ...]  # seconds
