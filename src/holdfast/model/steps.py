@@ -92,6 +92,7 @@ class Spike(Struct, frozen=True, kw_only=True):
     ratio: float  # to the usual step
     period: int | None = None
     kind: str = ""  # what explains it: checkpoint, evaluation, garbage collection, ...; "": nothing does
+    run: int = 0
 
 
 class LossSpike(Struct, frozen=True, kw_only=True):
