@@ -68,7 +68,7 @@ def needs_look(attempt: Attempt, told: Told) -> bool:
 
     With a size or type mismatch on gloo a neighbour of the rank at fault dies first, and the rest complain.
     """
-    if attempt.hang is not None or not attempt.has_collectives:
+    if attempt.hang is not None or not attempt.looks.has_collectives:
         return False
     aborted = any(done.code == -signal.SIGABRT for done in attempt.exits)
     return aborted or not told.certain or told.first.category in NETWORK
@@ -82,7 +82,7 @@ def with_logs(first: Verdict, attempt: Attempt, seen_of_ranks: Seen | None = Non
         tables = tables_for({one.category for one in seen.sightings})
         found = joined(first, diagnose(seen, attempt.logs.signatures, tables))
         if seen_of_ranks is not None:
-            scene = as_flight_scene(seen_of_ranks, attempt.usual_bytes, attempt.world_size)
+            scene = as_flight_scene(seen_of_ranks, attempt.looks.usual_bytes, attempt.world_size)
             found = with_flights(found, seen, scene, seen_of_ranks.lives)
         return verdict_of(found)
     except Exception as error:  # noqa: BLE001 - hundreds of rules must not cost the recovery

@@ -121,7 +121,7 @@ class WorkerAgent:
                 self._emit(AttemptStarted(at_s=self._clock(), attempt=order.attempt))
             return
         if self.attempt is not None:
-            self._learned = hang.learned(self.attempt.watch)
+            self._learned = hang.learned(self.attempt.looks.watch)
             self._note_imports(self.attempt)
             self.attempt.running.bye()
             self.attempt.close()
@@ -300,7 +300,7 @@ class WorkerAgent:
         attempt = self.attempt
         if not self._signatures.is_over and at_s - asked_s <= SIGNATURES_WAIT_S:
             return
-        if attempt.is_looking:  # at a hang: that explains what ends meanwhile
+        if attempt.looks.is_looking:  # at a hang: that explains what ends meanwhile
             return
         told = diagnosis(attempt)
         looks = needs_look(attempt, told)
@@ -308,7 +308,7 @@ class WorkerAgent:
             return
         if looks and attempt.living and at_s - asked_s <= SETTLE_S:  # the others' ends tell more
             return
-        seen = attempt.look_at_failure() if looks else None
+        seen = attempt.looks.look_at_failure() if looks else None
         if looks and seen is None and at_s - asked_s <= LOOK_S:
             return
         self._diagnose = None
@@ -351,7 +351,7 @@ class WorkerAgent:
             offsets=attempt.logs.offsets(),
             kernel=tuple(attempt.logs.kernel_lines),
             kernel_why_not=self._node_log.why_not,
-            samples=tuple(attempt.samples),
+            samples=tuple(attempt.looks.samples),
             settings=msgspec.json.encode(self._settings),
             env=self._base_env,
             at_s=at_s,

@@ -1,0 +1,212 @@
+"""How the ranks of one attempt are looked at: samples once a second, what the detectors make of them, and closer
+looks at a hang and at ranks that have failed.
+
+Decides nothing but whether something hangs, by the pure detectors; waits for nothing.
+"""
+
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.agent.hang_scene import STATUS, HangScene, Person, Seen, usual_bytes
+from holdfast.agent.loop_watch import LoopWatch
+from holdfast.agent.sampler import Sampler
+from holdfast.core import hang, platform_rule
+from holdfast.core.hang_verdict import joined
+from holdfast.core.verdict import ErrorRecord, RankExit
+from holdfast.model.samples import Hang, RankSample
+from holdfast.observe.procs import RankReader
+
+SAMPLES_MAX = 2000  # kept for the evidence: four minutes of eight ranks
+USUAL_OPERATIONS, USUAL_MAX = 20, 3  # completed collectives, ten times as many each time
+SCENE_S_MAX = 4.0  # a look has deadlines of its own: 1.5 s at most
+
+
+class Rank(Struct):
+    pid: int
+    reader: RankReader
+    code: int | None = None
+    gone: bool = False
+
+
+class Watched(Protocol):
+    """The attempt, as far as looking at its ranks needs it."""
+
+    folder: Path
+    ranks: dict[int, Rank]
+    world_size: int | None
+    exits: list[RankExit]
+    errors: dict[int, ErrorRecord]
+    step: int | None
+    first_step: int | None
+
+    @property
+    def living(self) -> list[int]: ...
+
+
+class Looks:
+    """Those at one attempt. `note`: where findings go, by kind and text. `ranks_return`: its launcher starts them again."""
+
+    def __init__(
+        self,
+        attempt: Watched,
+        clock: Callable[[], float],
+        note: Callable[[str, str], None],
+        learned: hang.Learned | None,
+        env: Mapping[str, str],
+        *,
+        ranks_return: bool,
+    ) -> None:
+        self.samples: deque[RankSample] = deque(maxlen=SAMPLES_MAX)
+        self.watch = hang.start(learned)
+        self.platform = platform_rule.Watch()
+        self.usual_bytes: frozenset[int] = frozenset()
+        self.sampler = Sampler(attempt.folder, env, clock)
+        self._attempt = attempt
+        self._clock = clock
+        self._note = note
+        self._ranks_return = ranks_return
+        self._loops = LoopWatch(attempt.folder, clock)
+        self._scene: tuple[Hang, HangScene, float] | None = None  # a hang, its look, and since when
+        self._usual_asked = 0
+        self._failure: HangScene | None = None  # a look at why ranks have failed
+
+    def samples_now(self) -> tuple[RankSample, ...] | None:
+        """Of all ranks, once a second; None: it is not time yet."""
+        return self.sampler.look(self._attempt.ranks, self._attempt.step)
+
+    def poll_loops(self) -> None:
+        """Stacks of ranks that may go round in circles: ten times a second."""
+        ranks = self._attempt.ranks
+        self._loops.poll({rank: ranks[rank].pid for rank in hang.to_sample(self.watch) if rank in ranks})
+
+    def judge(
+        self,
+        samples: tuple[RankSample, ...],
+        hang_settings: hang.Settings,
+        platform_settings: platform_rule.Settings,
+        log_bytes: int,
+    ) -> None:
+        """What the detectors say of new samples. `log_bytes`: of all output so far."""
+        at_s = samples[0].at_s if samples else self._clock()
+        self.samples += samples
+        self.platform, finding = platform_rule.observe(
+            self.platform, samples, at_s, platform_settings, utilisation=self.sampler.utilisation()
+        )
+        if finding is not None:
+            self._note("platform-hang", f"platform rule: {finding.says}")
+        settings = msgspec.structs.replace(hang_settings, world_size=self._attempt.world_size)
+        self.watch, found = hang.observe(
+            self.watch,
+            samples,
+            at_s,
+            settings,
+            log_bytes=log_bytes,
+            step=self._attempt.step,
+            first_step=self._attempt.first_step,
+            node_busy_s=self.sampler.node_busy_s,
+            trends=self._loops.trends,
+        )
+        if self._usual_asked < USUAL_MAX and self._operations() >= USUAL_OPERATIONS * 10**self._usual_asked:
+            self._usual_asked += 1
+            threading.Thread(target=self._ask_usual, args=(self._attempt.living[:1],), daemon=True).start()
+        if found is not None:
+            self.sampler.signals.suspect()
+            self._scene = (found, self._look_closer(at_s - found.since_s), at_s)
+        elif self._scene is not None and not self.watch.reported:
+            self._scene = None  # life has come back meanwhile: it was none
+
+    def _operations(self) -> int:
+        """Collectives that some rank has completed."""
+        return max(
+            (
+                sum(max(0, group.completed) for group in track.groups or ())
+                for track in self.watch.tracks.values()
+            ),
+            default=0,
+        )
+
+    def _ask_usual(self, ranks: Sequence[int]) -> None:
+        """A few times: what a rank passes while all is well tells later who passed something else."""
+        for rank in ranks:
+            self.usual_bytes |= usual_bytes(self._attempt.folder, rank)
+
+    def _look_closer(self, stalled_s: float | None) -> HangScene:
+        """Begins to look at all ranks: flight records, stacks. `stalled_s` None: ranks have failed."""
+        attempt = self._attempt
+        scene = HangScene(
+            attempt.folder,
+            self._people(),
+            self.watch.tracks,
+            self._last_words(),
+            attempt.world_size,
+            stalled_s,
+        )
+        scene.start()
+        return scene
+
+    def found(self) -> Hang | None:
+        """The hang, once it has been looked at from all sides, or as it is where that takes too long."""
+        if self._scene is None:
+            return None
+        found, scene, since_s = self._scene
+        if not scene.is_done and self._clock() - since_s < SCENE_S_MAX:
+            return None
+        self._scene = None
+        seen = scene.result if scene.is_done else Seen(None)
+        for text in seen.notes:
+            self._note("hang", text)
+        return joined(found, seen.located, seen.stacks)
+
+    def hurry_to_failure(self) -> None:
+        """At once: a launcher ends the other ranks within a tenth of a second, and what they know goes with them."""
+        if self.has_collectives and self._scene is None and self._failure is None:
+            self._failure = self._look_closer(None)
+
+    def look_at_failure(self) -> Seen | None:
+        """What the ranks that have failed left, and what the others were at; begun by the first call. None: not yet."""
+        if self._failure is None:
+            self._failure = self._look_closer(None)
+        return self._failure.again(self._people(), self._last_words()) if self._failure.is_done else None
+
+    def _people(self) -> list[Person]:
+        """A rank that said goodbye left by itself, whatever ended it in the end; one that its launcher ended after
+        another had failed did not fail."""
+        found = []
+        attempt, errors = self._attempt, self._attempt.errors
+        for number, rank in sorted(self._attempt.ranks.items()):
+            left = number not in errors and (attempt.folder / f"rank-{number}.{STATUS}").exists()
+            left = left and (rank.gone or not self._ranks_return)  # it may be of the rank's life before
+            was_ended = rank.code == -signal.SIGTERM and bool(errors or self._failed_before(number))
+            code = 0 if left else None if was_ended else rank.code
+            found.append(Person(number, rank.pid, rank.gone or left, code, was_ended and not left))
+        return found
+
+    def _failed_before(self, rank: int) -> bool:
+        """Another one did, on its own."""
+        return any(
+            done.rank != rank and done.code not in (0, -signal.SIGTERM) for done in self._attempt.exits
+        )
+
+    def _last_words(self) -> dict[int, str]:
+        return {number: f"{error.type}: {error.message}" for number, error in self._attempt.errors.items()}
+
+    @property
+    def has_collectives(self) -> bool:
+        """Some rank has told of its process groups."""
+        return any(track.groups is not None for track in self.watch.tracks.values())
+
+    @property
+    def is_looking(self) -> bool:
+        """A hang has been found and is being looked at."""
+        return self._scene is not None
+
+    def close(self) -> None:
+        self.sampler.close()
+        self._loops.close()
