@@ -142,6 +142,7 @@ def one_failure_and_on() -> list[AnyEvent]:
             finding="slowdown",
             text="Smoothed mean (iters 83-87: 9465.00 ms, baseline: 3101.00 ms), threshold ratio:2.05. Warning",
             attempt=1,
+            numbers={"mean_ms": 9465.0, "baseline_ms": 3101.0},
         ),
         *steps(START_S + 10, 1, 1, 120),
         *failure(START_S + 140, 1, 1),

@@ -101,6 +101,17 @@ def test_json_is_one_document_with_everything(holdfast, state):
     assert status["supervisor"] is None
 
 
+def test_a_line_for_the_platforms_rule_is_the_platforms_line_and_has_its_numbers(holdfast, job):
+    line = (
+        "2026-01-01 15:20:58 Smoothed mean (iters 83-87: 9465.00 ms, baseline: 3101.00 ms), "
+        "threshold ratio:2.05. Warning"
+    )
+    assert line in holdfast("log")[1].splitlines()
+    lines = json.loads(holdfast("log", "--json")[1])["lines"]
+    (told,) = [one for one in lines if one.get("finding") == "slowdown"]
+    assert told["numbers"] == {"mean_ms": 9465.0, "baseline_ms": 3101.0}
+
+
 def test_shadow_says_what_would_have_been_done(holdfast, state):
     events = [submitted(), *started(START_S + 1, 1), *failure(START_S + 50, 1, 1)[:3]]
     shadow = msgspec.structs.replace(POLICY, shadow=True)

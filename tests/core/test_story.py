@@ -1,5 +1,6 @@
 """The story that is told of a job: its lines, and what is true after them."""
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -7,6 +8,7 @@ from msgspec.structs import replace
 from holdfast.core.job import decide
 from holdfast.core.story import KINDS, Story, culprit_words
 from holdfast.model.events import (
+    AnyEvent,
     AttemptStarted,
     AttemptStopped,
     ControllerResumed,
@@ -119,6 +121,18 @@ def test_a_dead_rank_whose_launcher_goes_on_is_news():
     policy = Policy(launcher_restarts=True)
     _, lines = told(*START, RankExited(at_s=9.0, attempt=1, worker=0, rank=0, code=1), policy=policy)
     assert texts(lines, "news") == ["rank 0 ended with 1"]
+
+
+def test_a_finding_of_steps_is_told_with_what_made_it():
+    numbers = {"before_s": 0.2, "after_s": 0.3, "step": 120, "recent_s": [0.3, 0.31]}
+    slow = FindingNoted(at_s=9.0, finding="slowdown", text="slower", attempt=1, numbers=numbers)
+    _, lines = told(*START, slow)
+    assert (lines[-1].kind, lines[-1].finding, lines[-1].numbers) == ("news", "slowdown", numbers)
+
+
+def test_a_finding_written_before_there_were_numbers_is_read():
+    old = b'{"kind":"finding-noted","at_s":9.0,"finding":"slowdown","text":"slower","attempt":1}'
+    assert msgspec.json.decode(old, type=AnyEvent).numbers == {}
 
 
 def test_a_failure_ends_with_its_reason_and_code():

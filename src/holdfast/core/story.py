@@ -20,6 +20,7 @@ from holdfast.model.events import (
     JobSubmitted,
     NodeIsolated,
     NodeReleased,
+    Numbers,
     RankExited,
     RankStarted,
     StepReached,
@@ -63,14 +64,19 @@ KINDS = (
 )
 
 
-class Line(Struct, frozen=True, kw_only=True):
-    """One line of the fault-tolerance log. `kind`: one of KINDS."""
+class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of the fault-tolerance log. `kind`: one of KINDS.
+
+    `finding`, `numbers`: of a finding that never blocks, its own kind and what made it, where it tells.
+    """
 
     at_s: float
     attempt: int
     incident: int | None
     kind: str
     text: str
+    finding: str = ""
+    numbers: Numbers = {}
 
 
 class RungTaken(Struct, frozen=True, kw_only=True):
@@ -160,11 +166,14 @@ class Story:
         # The incident that a line belongs to: the open one, or the one that this event has closed.
         incident = job.incident or before.job.incident
         number = incident.number if incident else None
-        return [
+        lines = [
             Line(at_s=event.at_s, attempt=job.attempt, incident=number, kind=kind, text=text)
             for kind, text in _texts(before, event, decision)
             if not again  # a controller that went on gave its order a second time
         ]
+        if isinstance(event, FindingNoted):
+            return [replace(line, finding=event.finding, numbers=event.numbers) for line in lines]
+        return lines
 
     @property
     def ended(self) -> bool:

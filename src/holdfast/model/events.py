@@ -1,8 +1,12 @@
 """What the controller can be told. Past tense; each names the attempt or incident it belongs to."""
 
+from typing import TypeAlias
+
 from msgspec import Struct
 
 from holdfast.model.verdicts import Verdict
+
+Numbers: TypeAlias = dict[str, float | int | str | list[float]]
 
 
 class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
@@ -166,11 +170,16 @@ class StopRequested(Event, frozen=True, tag="stop-requested"):
 
 
 class FindingNoted(Event, frozen=True, tag="finding-noted"):
-    """Something worth a line in the log that never blocks the training."""
+    """Something worth a line in the log that never blocks the training.
 
-    finding: str  # its kind
+    `numbers`: those that made it; of steps and stragglers they are the evidence. Numbers that are not finite, which
+    JSON does not have, are words in it.
+    """
+
+    finding: str  # its kind; of steps one of model.steps.FindingKind
     text: str
     attempt: int | None = None
+    numbers: Numbers = {}
 
 
 AnyEvent = (
