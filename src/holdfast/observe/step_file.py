@@ -1,0 +1,72 @@
+"""Where the training of one worker is, in a small file beside its output: for `holdfast status`, which only reads.
+
+The journal holds what was found; this holds what is true now, once a second, and nothing is lost with it.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.model.steps import StepFinding, StepNow
+
+NAME = "steps.json"
+NEW = f".{NAME}.new"
+RECENT_MAX = 60
+BYTES_MAX = 256 << 10  # one of ours has some KiB
+
+
+class StepFile(Struct, frozen=True, kw_only=True):
+    """`at_s`: the job's clock when it was written. `recent`: seconds of one step, the oldest first.
+
+    `findings`: those that are still so, the oldest first.
+    """
+
+    at_s: float
+    attempt: int
+    now: StepNow
+    framework: str | None = None
+    recent: tuple[float, ...] = ()
+    findings: tuple[StepFinding, ...] = ()
+
+
+class StepFileWriter:
+    """Writes it whole or not at all: a reader sees the one before or the new one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAME
+        self._new = folder / NEW
+        self._written = b""
+
+    def write(self, told: StepFile) -> bool:
+        """False where it could not be written: a full disk costs this file and nothing else. `at_s` alone is no news."""
+        content = msgspec.json.encode(msgspec.structs.replace(told, at_s=0.0))
+        if content == self._written:
+            return True
+        try:
+            with self._new.open("wb") as file:
+                file.write(msgspec.json.encode(told))
+            os.replace(self._new, self._path)
+        except OSError:
+            with suppress(OSError):
+                self._new.unlink(missing_ok=True)
+            return False
+        self._written = content
+        return True
+
+
+def read(folder: Path) -> StepFile | None:
+    """Of the worker in this folder; None: there is none, or none that can be read."""
+    try:
+        with (folder / NAME).open("rb") as file:
+            content = file.read(BYTES_MAX + 1)
+    except OSError:
+        return None
+    if len(content) > BYTES_MAX:
+        return None
+    try:
+        return msgspec.json.decode(content, type=StepFile)
+    except msgspec.MsgspecError:
+        return None
