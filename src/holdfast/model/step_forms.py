@@ -1,0 +1,134 @@
+"""What a step form is: one way in which a training program prints how far it is and how long a step took. No behaviour."""
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from holdfast.model.steps import MarkKind
+
+# What a printed time is the time of. step: the last step alone; mean: one step, the mean of those since the line before;
+# window: all steps since the line before together, or as many as the group `window` says; run-mean: one step, the mean
+# since the run began; smoothed: one step, lagging behind, as in bars, beside an elapsed time. none: nothing is printed,
+# or only an elapsed time or a rate.
+TimeMeaning: TypeAlias = Literal["none", "step", "mean", "window", "run-mean", "smoothed"]
+TimeUnit: TypeAlias = Literal["s", "ms", "us", "min", "h"]
+RateUnit: TypeAlias = Literal["steps/s", "s/step", "samples/s", "tokens/s", "none"]
+
+# How much a form is trusted, as a rank order.
+SPECIFIC = 3  # nothing but this framework prints such a line
+BAR = 2  # a progress bar: whose, is told by its label at best
+LOOSE = 1  # a dictionary, or words that many programs use
+
+# The groups that a pattern and its fields may have. `unit` and `rate_unit` as printed; `skip`: not a step at all.
+GROUPS = frozenset(
+    (
+        "step",
+        "total",
+        "epoch",
+        "epochs",
+        "time",
+        "unit",
+        "window",
+        "rate",
+        "rate_unit",
+        "elapsed",
+        "loss",
+        "batch",
+        "sequence",
+        "data",
+        "rank",
+        "stamp",
+        "label",
+        "skip",
+    )
+)
+
+
+class Proof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line that a form must read, and what it must read there; what is not named must not be there.
+
+    Times in seconds, and `time` of one step: 250.0 of a line that prints "2500 ms" for a window of 10.
+    """
+
+    line: str
+    step: int | None = None
+    total: int | None = None
+    epoch: int | None = None
+    time: float | None = None
+    elapsed: float | None = None
+    rate: float | None = None
+    loss: float | None = None
+    batch: float | None = None
+    sequence: int | None = None
+    data: float | None = None
+    rank: int | None = None
+    stamp: float | None = None
+
+
+class MarkForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line that announces a pause. `literal` as above; it must contain one of the words that are looked for."""
+
+    kind: MarkKind
+    literal: str
+    pattern: str = ""
+    matches: tuple[str, ...] = ()
+    misses: tuple[str, ...] = ()
+
+
+class SettingForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line that names the size of a batch or a sequence, in a group of the name `batch` or `sequence`."""
+
+    literal: str
+    pattern: str
+    matches: tuple[str, ...] = ()
+    misses: tuple[str, ...] = ()
+
+
+class StepForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    r"""One way to print a step.
+
+    `literal`: text that every line of this form contains.
+    `pattern`: a Python regular expression over the bytes of one line, searched; its named groups are of GROUPS. The
+        words NUM (a number, also nan, "1,234.5", "1.2K"), INT and CLOCK ("1:02:03", "2 days, 3:04:05") stand for
+        their expressions.
+    `fields`: further patterns, each searched in the same line from where `pattern` began, found or not: for values
+        that stand in any order, or behind much text.
+    `time`: what the group `time` is, or for bars the rate. `unit`: of `time` and `data` where no group `unit` says it.
+    `elapsed_unit`: of the group `elapsed` where it is no clock. `stamp_unit`: of `stamp`, seconds since
+        1970; stamps of other forms are found by themselves, before the step. `rate_unit`: of `rate` where no group says it.
+    `counts`: what the printed step counts. `batch_counts`: what `batch` counts.
+    `per_epoch`: the counter begins anew with each epoch, and `total` is of one epoch.
+    `begins`, `ends`: a record that begins like this pattern and does not end with this text goes on in the next lines.
+    `block`: the same form over a block of many lines, for speed: a pattern of exactly the groups head, step, total,
+        time, unit, batch and loss, that begins with `^` and never crosses a line end.
+    `marks`, `settings`: lines of this framework; they are looked for whatever form the log turns out to have.
+    """
+
+    id: str
+    framework: str
+    literal: str
+    pattern: str
+    fields: tuple[str, ...] = ()
+    time: TimeMeaning = "none"
+    unit: TimeUnit = "s"
+    elapsed_unit: TimeUnit = "s"
+    stamp_unit: TimeUnit = "s"
+    rate_unit: RateUnit = "none"
+    counts: Literal["steps", "samples"] = "steps"
+    batch_counts: Literal["samples", "tokens"] = "samples"
+    per_epoch: bool = False
+    trust: int = SPECIFIC
+    begins: str = ""
+    ends: str = ""
+    block: str = ""
+    marks: tuple[MarkForm, ...] = ()
+    settings: tuple[SettingForm, ...] = ()
+    source: str = ""
+    matches: tuple[Proof, ...] = ()
+    misses: tuple[str, ...] = ()
+
+
+class StepFormFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One TOML file."""
+
+    form: tuple[StepForm, ...] = ()

@@ -1,0 +1,349 @@
+"""Reads the steps of a training off its log, in whatever form it prints them. Pure.
+
+The form is found by itself: every line is tried with all forms until one is sure. What only a certain framework prints is
+believed at its first line; a bar or a line of common words waits until it has grown a few times, meanwhile its lines are
+held back, and it yields to a more telling form that comes later. Everything is then read by that one form.
+"""
+
+import re
+from collections.abc import Sequence
+
+from holdfast.model.step_forms import BAR, SPECIFIC, MarkForm, StepForm
+from holdfast.model.steps import FirstLast, PhaseMark, StepRecord
+from holdfast.parsers.lines import LineCutter
+from holdfast.parsers.step_forms import MARK_WORDS
+from holdfast.parsers.step_heads import HEAD_BYTES_MAX, Heads
+from holdfast.parsers.step_reading import FormReader, Found
+from holdfast.parsers.step_times import Timeline
+from holdfast.parsers.step_values import count, number
+from holdfast.parsers.steps import COLOUR
+
+SURE_AFTER = 3  # lines of growing steps, for forms that others may print too
+PREPARED_S_MAX = 10.0
+HELD_MAX = 256  # lines of one form that wait
+WATCHED_RECORDS = 2000  # after so many nothing takes over from a form that is specific
+LINE_BYTES_MAX = 64 << 10
+JOINED_LINES_MAX = 4  # of a record that was wrapped
+STEMS = re.compile(rb"(?i)step|iter|epoch|it/s|s/it|loss|mllog|batch|\btime|sec")
+Item = StepRecord | PhaseMark
+
+
+class Rival:
+    """A form, or another bar of the same form, that may be the one. Its lines are held, not read."""
+
+    def __init__(self, reader: FormReader) -> None:
+        self.reader = reader
+        self.held: list[tuple[Found, bytes, float | None]] = []
+        self.growths = 0
+        self._best: int | None = None
+
+    def saw(self, found: Found, line: bytes, at_s: float | None) -> None:
+        self.held.append((found, line, at_s))
+        if len(self.held) > HELD_MAX:
+            del self.held[HELD_MAX // 2]  # the first ones and the last ones tell the most
+        if found.number is None or self._best is None or found.number > self._best:
+            self.growths += 1
+        self._best = found.number
+
+    def is_long(self) -> bool:
+        """Whether this is no bar, or one that has run for longer than the bars of a preparation mostly do."""
+        return self.reader.form.trust != BAR or self.outlasts(PREPARED_S_MAX) or len(self.held) >= HELD_MAX
+
+    def outlasts(self, seconds: float) -> bool:
+        """Whether this bar has already run for longer."""
+        last = self.held[-1][0].elapsed_s
+        return last is not None and last > seconds
+
+
+class StepLines:
+    """Follows one log, or one stream in which several ranks print. `rank`: who writes it, where the log does not say."""
+
+    def __init__(self, forms: Sequence[StepForm], *, rank: int | None = None) -> None:
+        self._rank = rank
+        readers = sorted(
+            (FormReader(form) for form in forms),
+            key=lambda reader: (-reader.form.trust, -len(reader.form.literal), -len(reader.form.pattern)),
+        )
+        self._readers = readers
+        self._wrapping = [reader for reader in readers if reader.begins is not None]
+        self._marks = [
+            (one.literal.encode(), re.compile(one.pattern.encode()), one)
+            for form in forms
+            for one in form.marks
+        ]
+        self._setting_forms = [
+            (one.literal.encode(), re.compile(one.pattern.encode()))
+            for form in forms
+            for one in form.settings
+        ]
+        self._settings: dict[str, float] = {}
+        self._heads = Heads()
+        self._cutter = LineCutter(LINE_BYTES_MAX)
+        self._reader: FormReader | None = None
+        self._line: Timeline | None = None
+        self._bar: tuple[bytes, int | None] = (b"", None)  # of the bar that is followed
+        self._bar_now: Found | None = None
+        self._rivals: dict[tuple[str, bytes, int | None], Rival] = {}
+        self._joined: list[bytes] = []  # the beginning of a record that was wrapped
+        self._loose_loss: float | None = None
+
+    @property
+    def framework(self) -> str | None:
+        """Whose lines these are; None before that is known."""
+        return self._reader.form.framework if self._reader else None
+
+    @property
+    def iteration_lines(self) -> int:
+        """How many distinct iteration records there were. The same step told by several ranks counts once."""
+        return self._line.iteration_lines if self._line else 0
+
+    @property
+    def first(self) -> FirstLast:
+        return self._line.first if self._line else FirstLast()
+
+    @property
+    def last(self) -> FirstLast:
+        return self._line.last if self._line else FirstLast()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self._line.notes if self._line else ()
+
+    def feed(self, lines: Sequence[bytes], at_s: float | None = None) -> list[Item]:
+        """What whole lines tell. `at_s`: when they were read, for lines without a stamp."""
+        items: list[Item] = []
+        for line in lines:
+            if b"\r" in line:
+                for part in line.split(b"\r"):
+                    if part:
+                        self._feed_line(part, at_s, items)
+            elif line:
+                self._feed_line(line, at_s, items)
+        return items
+
+    def feed_block(self, block: bytes, at_s: float | None = None) -> list[Item]:
+        """What a block of bytes tells; a line cut at its end waits for the next one."""
+        return self.feed(self._cutter.feed(block), at_s)
+
+    def finish(self) -> list[Item]:
+        """What was still held back: the end of the log has come."""
+        items: list[Item] = []
+        rest = self._cutter.flush()
+        if rest:
+            items += self.feed([rest])
+        self._unjoin(None, items)
+        if self._reader is None and self._rivals:
+            best = max(
+                self._rivals.values(),
+                key=lambda rival: (rival.growths >= 2, rival.reader.form.trust, rival.growths),
+            )
+            self._take(best, items)
+        return items
+
+    def _feed_line(self, line: bytes, at_s: float | None, items: list[Item]) -> None:
+        if len(line) > LINE_BYTES_MAX:
+            line = line[:LINE_BYTES_MAX]
+        if b"\x1b" in line:
+            line = COLOUR.sub(b"", line)
+        if self._joined and self._joins(line, at_s, items):
+            return
+        if self._wrapping and b" | " in line and self._is_cut(line):
+            self._joined = [line]
+            return
+        self._feed_whole(line, at_s, items)
+
+    def _feed_whole(self, line: bytes, at_s: float | None, items: list[Item]) -> None:
+        reader = self._reader
+        if reader is not None and reader.literal in line:
+            if self._read(reader, line, at_s, items):
+                return
+        elif reader is None or self._is_watching(reader):
+            if STEMS.search(line) is not None and self._race(line, at_s, items):
+                return
+        self._aside(line, at_s, items)
+
+    # Reading by the form that was taken
+
+    def _read(self, reader: FormReader, line: bytes, at_s: float | None, items: list[Item]) -> bool:
+        """Reads all records of a line; whether there was one."""
+        place, seen = 0, False
+        while True:
+            found = reader.read(line, place)
+            if found is None:
+                break
+            seen = True
+            self._take_found(reader, found, line, at_s, items)
+            place = line.find(reader.literal, max(found.at, place) + 1) if reader.literal else -1
+            place = self._next_record(reader, line, found, place)
+            if place < 0:
+                break
+        return seen
+
+    def _next_record(self, reader: FormReader, line: bytes, found: Found, place: int) -> int:
+        """Where a second record that is glued to the first may begin; -1: nowhere."""
+        if place < 0:
+            return -1
+        again = reader.read(line, found.at + 1)
+        return again.at if again is not None and again.at > found.at else -1
+
+    def _take_found(
+        self, reader: FormReader, found: Found, line: bytes, at_s: float | None, items: list[Item]
+    ) -> None:
+        if reader.form.trust == BAR and not self._is_followed(reader, found, line, at_s, items):
+            return
+        self._add(found, line, at_s, items)
+
+    def _add(self, found: Found, line: bytes, at_s: float | None, items: list[Item]) -> None:
+        assert self._line is not None
+        head = line[: found.at]
+        rank = found.rank
+        if rank is None:
+            rank = self._heads.rank(head)
+        stamp = (found.stamp_s, False) if found.stamp_s is not None else self._stamp(head, line)
+        record = self._line.add(found, at_s, self._rank if rank is None else rank, stamp)
+        if record is not None:
+            items.append(record)
+
+    def _stamp(self, head: bytes, line: bytes) -> tuple[float, bool] | None:
+        return self._heads.stamp_s(head) if head and not head.isspace() else None
+
+    # Choosing the form
+
+    def _is_watching(self, reader: FormReader) -> bool:
+        limit = WATCHED_RECORDS if reader.form.trust < SPECIFIC else SURE_AFTER
+        return self.iteration_lines < limit
+
+    def _race(self, line: bytes, at_s: float | None, items: list[Item]) -> bool:
+        """Tries all forms that are more telling than the one taken, or all; whether the line was of one of them."""
+        now = self._reader
+        for reader in self._readers:
+            if reader is now:
+                break
+            if reader.literal not in line:
+                continue
+            found = reader.read(line)
+            if found is None:
+                continue
+            self._compete(reader, found, line, at_s, items)
+            return True
+        return False
+
+    def _compete(
+        self, reader: FormReader, found: Found, line: bytes, at_s: float | None, items: list[Item]
+    ) -> None:
+        key = (reader.form.id, found.label, found.total if reader.form.trust == BAR else None)
+        rival = self._rivals.get(key)
+        if rival is None:
+            rival = self._rivals[key] = Rival(reader)
+        rival.saw(found, line, at_s)
+        now = self._reader
+        if now is None:
+            is_sure = reader.form.trust >= SPECIFIC or (rival.growths >= SURE_AFTER and rival.is_long())
+        else:
+            is_sure = rival.growths >= 2 if reader.form.trust > now.form.trust else rival.growths > 5
+        if is_sure:
+            self._take(rival, items)
+
+    def _take(self, rival: Rival, items: list[Item]) -> None:
+        """This form, or this bar, it is: everything held of it is read now."""
+        run = self._line.run + 1 if self._line and self.iteration_lines else 0
+        self._reader = rival.reader
+        self._line = Timeline(rival.reader.form, self._settings, run)
+        if self._loose_loss is not None:
+            self._line.carry_loss(self._loose_loss)
+        self._rivals.clear()
+        self._bar = (rival.held[0][0].label, rival.held[0][0].total)
+        for found, line, at_s in rival.held:
+            self._bar_now = found
+            self._add(found, line, at_s, items)
+
+    def _is_followed(
+        self, reader: FormReader, found: Found, line: bytes, at_s: float | None, items: list[Item]
+    ) -> bool:
+        """Whether this is the bar of the training; another one takes over when it outlasts one that has ended."""
+        key = (found.label, found.total)
+        now = self._bar_now
+        if key == self._bar or now is None:
+            self._bar_now = found
+            self._rivals.clear()
+            return True
+        is_over = now.total is not None and now.number is not None and now.number >= now.total
+        same_key = (reader.form.id, *key)
+        rival = self._rivals.get(same_key)
+        if rival is None:
+            rival = self._rivals[same_key] = Rival(reader)
+        rival.saw(found, line, at_s)
+        if is_over and rival.growths >= SURE_AFTER and rival.outlasts(now.elapsed_s or 0.0):
+            self._take(rival, items)
+        return False
+
+    # Records over several lines
+
+    def _is_cut(self, line: bytes) -> bool:
+        """Whether a record begins here that goes on in the next line."""
+        readers = [self._reader] if self._reader else self._wrapping
+        for reader in readers:
+            if (
+                reader.begins is not None
+                and reader.begins.search(line)
+                and not line.rstrip().endswith(reader.ends)
+            ):
+                return True
+        return False
+
+    def _joins(self, line: bytes, at_s: float | None, items: list[Item]) -> bool:
+        """Takes a line as the continuation of what is held; False: it begins something else, and is still to be read."""
+        readers = [self._reader] if self._reader else self._wrapping
+        is_new = any(reader.begins is not None and reader.begins.search(line) for reader in readers)
+        if not is_new:
+            self._joined.append(line)
+            is_whole = any(line.rstrip().endswith(reader.ends) for reader in readers)
+            if not is_whole and len(self._joined) < JOINED_LINES_MAX:
+                return True
+            if is_whole:
+                whole, self._joined = b"".join(self._joined), []
+                self._feed_whole(whole, at_s, items)
+                return True
+        self._unjoin(at_s, items)
+        return not is_new
+
+    def _unjoin(self, at_s: float | None, items: list[Item]) -> None:
+        """They did not belong together."""
+        lines, self._joined = self._joined, []
+        for line in lines:
+            self._feed_whole(line, at_s, items)
+
+    # Lines beside the steps
+
+    def _aside(self, line: bytes, at_s: float | None, items: list[Item]) -> None:
+        if b"atch" in line or b"seq" in line:
+            self._read_settings(line)
+        if any(word in line for word in MARK_BYTES):
+            for literal, pattern, mark in self._marks:
+                if literal in line and pattern.search(line):
+                    self._mark(mark, line, at_s, items)
+                    break
+
+    def _read_settings(self, line: bytes) -> None:
+        for literal, pattern in self._setting_forms:
+            if literal not in line:
+                continue
+            match = pattern.search(line)
+            if match is None:
+                continue
+            for name in match.groupdict():
+                value = number(match[name], is_count=True) if name == "batch" else count(match[name])
+                if value:
+                    self._settings[name] = value
+
+    def _mark(self, mark: MarkForm, line: bytes, at_s: float | None, items: list[Item]) -> None:
+        head = line[:HEAD_BYTES_MAX]
+        stamp = self._heads.stamp_s(head)
+        rank = self._heads.rank(head)
+        run = self._line.run if self._line else 0
+        items.append(
+            PhaseMark(mark.kind, stamp[0] if stamp else at_s, run, self._rank if rank is None else rank)
+        )
+
+
+MARK_BYTES = tuple(word.encode() for word in MARK_WORDS)

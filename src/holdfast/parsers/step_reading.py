@@ -1,0 +1,148 @@
+"""Reads one line by one step form: what is printed there, with units made seconds, and nothing concluded. Pure."""
+
+import re
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from holdfast.model.step_forms import BAR, SPECIFIC, StepForm
+from holdfast.parsers.step_values import (
+    CLOCK,
+    INT,
+    NUM,
+    SECONDS,
+    count,
+    duration_s,
+    number,
+    rate_kind,
+    seconds,
+)
+from holdfast.parsers.steps import LINE_PREFIX, NOT_TRAINING, PREPARING_BAR, TRAINING_BAR
+
+WORDS = {"NUM": NUM, "INT": INT, "CLOCK": CLOCK}
+WORD = re.compile(rb"(?<![A-Za-z_\\])(?:NUM|INT|CLOCK)(?![A-Za-z_])")
+LINE_BYTES_MAX = 64 << 10
+BLANK = re.compile(rb"[\d\s%|:#\xe2\x80-\xbf]+")
+
+
+class Found(Struct, gc=False):
+    """What one line says. `time_s`: the printed time, of one step or of a window; `is_fine`: elapsed below a second."""
+
+    number: int | None = None
+    total: int | None = None
+    epoch: int | None = None
+    time_s: float | None = None
+    window: int | None = None
+    rate: float | None = None
+    rate_kind: str = "none"
+    rate_unit_s: float = 1.0
+    elapsed_s: float | None = None
+    is_fine: bool = False
+    loss: float | None = None
+    batch: float | None = None
+    sequence: int | None = None
+    data_s: float | None = None
+    rank: int | None = None
+    stamp_s: float | None = None
+    ulp_s: float = 0.0  # of the printed time
+    label: bytes = b""  # of a bar, without its numbers
+    at: int = 0  # where the form begins in the line
+
+
+class FormReader:
+    """One form, ready to read. raises: re.error, where a pattern of the form is none"""
+
+    def __init__(self, form: StepForm) -> None:
+        self.form = form
+        self.literal = form.literal.encode()
+        self._pattern = compiled(form.pattern)
+        self._fields = tuple(compiled(field) for field in form.fields)
+        self.begins = compiled(form.begins) if form.begins else None
+        self.ends = form.ends.encode()
+        self._unit_s = SECONDS[form.unit.encode()]
+        self._elapsed_unit_s = SECONDS[form.elapsed_unit.encode()]
+        self._stamp_unit_s = SECONDS[form.stamp_unit.encode()]
+
+    def read(self, line: bytes, place: int = 0) -> Found | None:
+        """What the line says from `place` on; None where it is none of this form."""
+        match = self._pattern.search(line, place)
+        if match is None or (self.form.trust < SPECIFIC and not self._is_training(line, match)):
+            return None
+        groups = {name: text for name, text in match.groupdict().items() if text is not None}
+        for field in self._fields:
+            further = field.search(line, match.start())
+            if further is not None:
+                groups.update({name: text for name, text in further.groupdict().items() if text is not None})
+        if "skip" in groups:
+            return None
+        found = self._values(groups)
+        if found is not None:
+            found.at = match.start()
+            if self.form.trust == BAR:
+                found.label = BLANK.sub(b"", groups.get("label", line[: match.start()]))
+        return found
+
+    def _values(self, groups: Mapping[str, bytes]) -> Found | None:
+        found = Found()
+        if (text := groups.get("step")) is not None:
+            found.number = count(text)
+            if found.number is None:
+                return None
+        if (text := groups.get("total")) is not None:
+            found.total = count(text)
+        if (text := groups.get("epoch")) is not None:
+            found.epoch = count(text)
+        if found.total is not None and found.number is not None and found.number > found.total:
+            if self.form.trust < SPECIFIC:
+                return None  # a ratio or a date, no step of so many
+            found.total = None
+        self._times(found, groups)
+        if (text := groups.get("loss")) is not None:
+            found.loss = number(text)
+        if (text := groups.get("batch")) is not None:
+            found.batch = number(text, is_count=True)
+        if (text := groups.get("sequence")) is not None:
+            found.sequence = count(text)
+        if (text := groups.get("rank")) is not None:
+            found.rank = count(text)
+        return found
+
+    def _times(self, found: Found, groups: Mapping[str, bytes]) -> None:
+        unit = groups.get("unit")
+        unit_s = self._unit_s if unit is None else SECONDS.get(unit.lower(), 0.0)
+        if unit_s and (text := groups.get("time")) is not None:
+            found.time_s = seconds(number(text), unit_s)
+            found.ulp_s = unit_s * 0.1 ** (len(text) - 1 - text.rfind(b".") if b"." in text else 0)
+        if unit_s and (text := groups.get("data")) is not None:
+            found.data_s = seconds(number(text), unit_s)
+        if (text := groups.get("window")) is not None:
+            found.window = count(text) or None
+        if (text := groups.get("rate")) is not None:
+            found.rate = number(text, is_count=True)
+            found.rate_kind = self.form.rate_unit
+            kind = rate_kind(groups["rate_unit"]) if "rate_unit" in groups else None
+            if kind is not None:
+                found.rate_kind, found.rate_unit_s = kind
+        if (text := groups.get("elapsed")) is not None and (elapsed := duration_s(text)) is not None:
+            factor = 1.0 if b":" in text else self._elapsed_unit_s
+            found.elapsed_s = elapsed[0] * factor
+            found.is_fine = elapsed[1] or factor < 1.0
+        if (text := groups.get("stamp")) is not None and (stamp := number(text)) is not None:
+            found.stamp_s = stamp * self._stamp_unit_s
+
+    def _is_training(self, line: bytes, match: re.Match[bytes]) -> bool:
+        """Whether words before the step do not say that it counts something else."""
+        head = line[: match.start("step") if "step" in match.groupdict() else match.start()]
+        if NOT_TRAINING.search(head):
+            return False
+        if self.form.trust != BAR:
+            return True
+        label = LINE_PREFIX.sub(b"", head, count=1).split(b"|")[0]
+        if re.search(rb"[A-Za-z]", label) is None:
+            return True
+        return TRAINING_BAR.search(label) is not None and PREPARING_BAR.search(label) is None
+
+
+def compiled(pattern: str) -> re.Pattern[bytes]:
+    """The pattern with NUM, INT and CLOCK filled in. raises: re.error"""
+    return re.compile(WORD.sub(lambda word: b"(?:" + WORDS[word[0].decode()] + b")", pattern.encode()))
