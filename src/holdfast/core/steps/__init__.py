@@ -1,0 +1,1 @@
+"""What a training's step times and losses tell: slowdowns, phases, spikes, and where it is. Pure."""

@@ -1,0 +1,174 @@
+"""What steps were taken up with, and the long ones among them: checkpoints, evaluation, compilation, periods. Pure."""
+
+from collections import Counter
+from statistics import median
+from typing import get_args
+
+from holdfast.model.steps import MarkKind, Phase, PhaseKind, Spike
+
+SPIKE_RATIO = 1.8  # to the usual step, and no other slow step near it
+MARKED_RATIO = 1.25  # where a line explains it
+SAMPLES_MAX = 512  # kept of each kind: the first half and the newest half
+PERIODS_MAX = 3  # told for one run
+PERIODIC_MIN = 3  # spikes that make a period
+PERIODIC_SHARE = 0.6  # of the spikes that a period foretells must be there
+SINGLE_MAX = 50  # spikes told one by one
+RUNS_MAX = 100  # with phases of their own
+PHASE_OF: dict[str, PhaseKind] = {
+    kind: kind for kind in get_args(PhaseKind) if kind in get_args(MarkKind)
+}  # a profiler's dump or a start is no phase
+
+
+class _Sample:
+    """Values in bounded room: the first and the newest, and how many there were."""
+
+    __slots__ = ("count", "first_step", "last_step", "newest", "oldest")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first_step: int | None = None
+        self.last_step: int | None = None
+        self.oldest: list[tuple[int, float]] = []
+        self.newest: list[tuple[int, float]] = []
+
+    def add(self, step: int, value_s: float) -> None:
+        if not self.count:
+            self.first_step = step
+        self.count += 1
+        self.last_step = step
+        half = SAMPLES_MAX // 2
+        if len(self.oldest) < half:
+            self.oldest.append((step, value_s))
+            return
+        self.newest.append((step, value_s))
+        if len(self.newest) > 2 * half:
+            del self.newest[:half]
+
+    def pairs(self) -> list[tuple[int, float]]:
+        return [*self.oldest, *self.newest[-SAMPLES_MAX // 2 :]]
+
+
+class PhaseModel:
+    """Told of every record of one log, and of the lines that explain a pause."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[int, str], _Sample] = {}  # by run and kind; "": a spike that nothing explains
+        self._usual: dict[int, float] = {}  # by run
+
+    def add(self, run: int, step: int, value_s: float, usual_s: float, marks: list[MarkKind]) -> str:
+        """The kind of phase that the record is: "step", what a line before it says, or "" for a spike."""
+        kind = "step"
+        if marks and value_s > MARKED_RATIO * usual_s:
+            kind = marks[-1]
+        elif value_s > SPIKE_RATIO * usual_s:
+            kind = ""
+        self.count(run, step, value_s, kind)
+        if kind == "step":
+            self._usual[run] = usual_s
+        return kind
+
+    def count(self, run: int, step: int, value_s: float, kind: str) -> None:
+        key = (run, kind)
+        sample = self._kinds.get(key)
+        if sample is None:
+            if len(self._kinds) >= RUNS_MAX * 8:
+                return
+            sample = self._kinds[key] = _Sample()
+        sample.add(step, value_s)
+
+    def usual(self, run: int, kind: str) -> list[float]:
+        """How long such phases took, oldest first."""
+        sample = self._kinds.get((run, kind))
+        return [value for _, value in sample.pairs()] if sample else []
+
+    def phases(self) -> tuple[Phase, ...]:
+        found = []
+        for (_, kind), sample in self._kinds.items():
+            told: PhaseKind | None = (
+                "step" if kind == "step" else "warmup" if kind == "warmup" else PHASE_OF.get(kind)
+            )
+            if told is None:
+                continue
+            found.append(
+                Phase(
+                    kind=told,
+                    first_step=sample.first_step,
+                    last_step=sample.last_step,
+                    count=sample.count,
+                    median_s=median(value for _, value in sample.pairs()),
+                )
+            )
+        return tuple(sorted(found, key=lambda phase: (phase.first_step or 0, phase.last_step or 0)))
+
+    def spikes(self) -> tuple[Spike, ...]:
+        found: list[Spike] = []
+        for (run, kind), sample in self._kinds.items():
+            usual = self._usual.get(run)
+            if kind in ("step", "warmup") or not usual:
+                continue
+            found.extend(_grouped(sample, run, kind, usual))
+        return tuple(sorted(found, key=lambda spike: (spike.run, spike.first_step or 0)))
+
+
+def _grouped(sample: _Sample, run: int, kind: str, usual_s: float) -> list[Spike]:
+    """The periods first, then each that belongs to none; where there are many, all that are left as one."""
+    left = dict(sample.pairs())
+    kept = len(left)
+    found = []
+    for _ in range(PERIODS_MAX):
+        period, members = _period(sorted(left))
+        if period is None:
+            break
+        times = [left.pop(step) for step in members]
+        # Of a long log only the first and newest are kept: the whole count is in proportion.
+        count = len(members) if kept == sample.count else max(round(sample.count * len(members) / kept), 1)
+        found.append(_spike(members[0], count, times, usual_s, run, kind, period))
+    if len(left) > SINGLE_MAX:
+        return [
+            *found,
+            _spike(min(left), sample.count - kept + len(left), list(left.values()), usual_s, run, kind),
+        ]
+    return [*found, *(_spike(step, 1, [value], usual_s, run, kind) for step, value in left.items())]
+
+
+def _spike(
+    first: int, count: int, times: list[float], usual_s: float, run: int, kind: str, period: int | None = None
+) -> Spike:
+    middle = median(times)
+    return Spike(
+        first_step=first,
+        count=count,
+        time_s=middle,
+        ratio=middle / usual_s,
+        period=period,
+        kind=kind,
+        run=run,
+    )
+
+
+def _period(steps: list[int]) -> tuple[int | None, list[int]]:
+    """The distance at which most of these steps follow one another, and those that do."""
+    if len(steps) < PERIODIC_MIN:
+        return None, []
+    there = set(steps)
+    distances = Counter(
+        after - steps[place] for place in range(len(steps)) for after in steps[place + 1 : place + 4]
+    )
+    best: tuple[int, int, list[int]] = (0, 0, [])
+    for period, seen in distances.most_common(8):
+        if seen < PERIODIC_MIN - 1 or period < 2:
+            continue
+        phase, _ = Counter(step % period for step in steps if step + period in there).most_common(1)[0]
+        members = [step for step in steps if step % period == phase]
+        foretold = _foretold(members, period)
+        if len(members) >= PERIODIC_MIN and len(members) >= PERIODIC_SHARE * foretold:
+            best = max(best, (len(members), -period, members), key=lambda found: found[:2])
+    return (-best[1], best[2]) if best[2] else (None, [])
+
+
+def _foretold(members: list[int], period: int) -> int:
+    """How many there should be between the first and the last; a gap in what was kept is left out."""
+    gaps = [after - before for before, after in zip(members, members[1:], strict=False)]
+    hole = max(gaps, default=0)
+    whole = members[-1] - members[0] - (hole - period if len(members) >= SAMPLES_MAX // 2 else 0)
+    return whole // period + 1

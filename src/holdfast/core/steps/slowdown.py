@@ -1,0 +1,405 @@
+"""Finds that steps have become slower and stay so, and that they are fast again. Pure; microseconds a record.
+
+What is compared is the mean of the *lowest 70 %* of a window with that of the steps before it. Such a mean is moved
+neither by checkpoints, evaluation, garbage collection nor random spikes (they are among the highest 30 %), it rises by
+10 % when every step takes 10 % longer however steps are distributed (alternating lengths, every tenth one slow), and it
+is steadier than a median. Two windows: 10 records find 10 % before the tenth, 30 records find 5 %.
+
+A window must exceed what this log's own windows did before: limits are learned (`_Limits`). The steps before are a few
+hundred, so a swing through the day moves both; their trend is taken off, so batches ordered by length raise nothing;
+what creeps is found against the best level that was ever held for long (`_Held`).
+"""
+
+from bisect import bisect_left, insort
+from collections import deque
+from typing import Literal
+
+from msgspec import Struct
+
+SHORT, LONG = 10, 30  # records in a window
+KEPT = 0.7  # of a window: three of ten records may be pauses
+SHORT_KEPT, LONG_KEPT = int(SHORT * KEPT), int(LONG * KEPT)
+HISTORY = 256  # records before the window
+HISTORY_MIN = 10  # with fewer nothing is said
+LONG_MIN = 60  # a change of 5 % is told only from a level that is known this well
+SHORT_FLOOR, LONG_FLOOR = (
+    0.06,
+    0.033,
+)  # 10 % shows as 10 %, but not all records of the window are slow at once
+YOUNG = 12  # records: the limits are higher by YOUNG / history, since a short history may not be the usual
+CLIP = 1.15  # of the upper quartile: a pause within the kept part counts no more than this
+CLIP_MEDIAN = 1.5  # and no more than this of the median
+REFRESH = 16  # records between two sums over the history
+SPREADS = 6.0  # robust standard deviations of this log's own windows
+WORST = 1.4  # times the largest excursion that such a window made before
+WINDOWS = 48  # of those remembered
+WINDOWS_MIN = 5  # before that, the spread of a window is worked out from that of records
+SKIPPED = 2  # records at the start: compilation, first allocation
+OPEN_MAX = 8  # slowdowns on top of one another
+BLOCK = 64  # records whose level is a point of the long memory
+BLOCKS_HELD = 3  # blocks in a row that make a level one that was held
+HELD_SPREAD = 0.04  # within which they lie
+CREEP = 0.10  # above the best level that was held, in two blocks in a row
+
+ChangeKind = Literal["slower", "creeping", "over", "faster"]
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """The level has changed: since the record with number `since`, counted from 0; told at record `at`."""
+
+    kind: ChangeKind
+    since: int
+    at: int
+    before: float  # level: mean of the lowest 70 %
+    after: float
+    sure: float  # the limit that was exceeded, as a share
+
+
+class Open(Struct):
+    """A slowdown that goes on: `before` is the level to come back to."""
+
+    since: int
+    before: float
+    after: float
+    history: list[float]
+    median: float  # of a record, at the level before
+
+
+class LevelWatch:
+    """Feed it the values of steps that do alike work, in order."""
+
+    def __init__(self) -> None:
+        self.at = -1  # number of the last record
+        self.open: list[Open] = []
+        self._start()
+
+    def _start(self) -> None:
+        self._skip = SKIPPED
+        self._pending: deque[float] = deque(maxlen=LONG)  # newest; not yet history
+        self._long: list[float] = []  # the same, sorted
+        self._history = _History()
+        self._short_limit, self._long_limit = _Limits(SHORT_FLOOR), _Limits(LONG_FLOOR)
+        self._held = _Held()
+
+    def restart(self) -> None:
+        """Another regime: nothing known so far holds any longer."""
+        self.open = []
+        self._start()
+
+    @property
+    def level(self) -> float | None:
+        """What a record usually is; None while too few are known."""
+        return self._history.level if self._history.count >= HISTORY_MIN else None
+
+    @property
+    def usual(self) -> float | None:
+        """The median of the history."""
+        return self._history.median if self._history.count >= HISTORY_MIN else None
+
+    @property
+    def known(self) -> int:
+        """Records that make the level."""
+        return self._history.count
+
+    @property
+    def spread(self) -> float:
+        """Of one record, robust, as a share of the level."""
+        return self._history.spread
+
+    def dismiss(self) -> None:
+        """The change just told is no slowdown but other work: nothing to come back to."""
+        if self.open:
+            self.open.pop()
+
+    def feed(self, value: float) -> Change | None:
+        self.at += 1
+        if self._skip:
+            self._skip -= 1
+            return None
+        self._push(value)
+        if len(self._pending) < SHORT:
+            return None
+        short = self._short()
+        if self.open:
+            over = self._is_over(short)
+            if over is not None:
+                return over
+        if self._history.count < HISTORY_MIN:
+            return None
+        return self._judge(short)
+
+    def _push(self, value: float) -> None:
+        pending, history = self._pending, self._history
+        # A short log cannot wait for thirty records before it has a usual.
+        lag = LONG if history.count >= LONG_MIN else SHORT
+        while len(pending) >= lag:
+            oldest = pending.popleft()
+            del self._long[bisect_left(self._long, oldest)]
+            history.add(oldest)
+        pending.append(value)
+        insort(self._long, value)
+
+    def _short(self) -> float:
+        pending = self._pending
+        size = len(pending)
+        lowest = sorted(
+            self._long if size == SHORT else [pending[place] for place in range(size - SHORT, size)]
+        )
+        high = self._history.high
+        total = 0.0
+        for value in lowest[:SHORT_KEPT]:
+            total += value if value < high else high
+        return total / SHORT_KEPT
+
+    def _long_level(self) -> float:
+        lowest, high = self._long[:LONG_KEPT], self._history.high
+        if lowest[-1] > high:
+            return sum(min(value, high) for value in lowest) / LONG_KEPT
+        return sum(lowest) / LONG_KEPT
+
+    def _judge(self, short: float) -> Change | None:
+        history = self._history
+        usual = history.expected(len(self._pending))
+        limit = self._short_limit.limit(history, SHORT_KEPT)
+        risen = short / usual - 1
+        if risen > limit:
+            return self._slower(short, limit)
+        if risen < -max(SHORT_FLOOR, limit * 0.8) and short < history.level * (1 - SHORT_FLOOR):
+            return self._faster(short, limit)
+        if self.at % SHORT == 0:
+            self._short_limit.note(risen)
+        if len(self._pending) == LONG and history.count >= LONG_MIN:
+            return self._judge_long(usual)
+        return None
+
+    def _judge_long(self, usual: float) -> Change | None:
+        history = self._history
+        level = self._long_level()
+        limit = self._long_limit.limit(history, LONG_KEPT)
+        risen = level / usual - 1
+        if risen > limit:
+            return self._slower(level, limit)
+        if risen < -max(LONG_FLOOR, limit * 0.8) and level < history.level * (1 - LONG_FLOOR):
+            return self._faster(level, limit)
+        if self.at % LONG == 0:
+            self._long_limit.note(risen)
+        if self.at % BLOCK == 0 and not self.open:
+            return self._creeping()
+        return None
+
+    def _creeping(self) -> Change | None:
+        level, best = self._history.recent(), self._held.best
+        risen = self._held.note(level, self.at)
+        if best is None or risen is None:
+            return None
+        limit = max(CREEP, self._long_limit.limit(self._history, LONG_KEPT))
+        if risen < limit:
+            return None
+        since = self._held.left
+        self._open(since, best, level)
+        return Change(kind="creeping", since=since, at=self.at, before=best, after=level, sure=limit)
+
+    def _slower(self, level: float, limit: float) -> Change:
+        before = self._history.level
+        count = self._onset((before + level) / 2)
+        after = self._level_of_last(count)
+        if after < before * (1 + limit / 2):
+            after = level
+        since = self.at - count + 1
+        change = Change(kind="slower", since=since, at=self.at, before=before, after=after, sure=limit)
+        self._open(since, before, after)
+        self._keep_last(count)
+        return change
+
+    def _faster(self, level: float, limit: float) -> Change:
+        before = self._history.level
+        count = self._onset((before + level) / 2, falling=True)
+        since = self.at - count + 1
+        after = self._level_of_last(count)
+        self._keep_last(count)
+        self._held = _Held()
+        return Change(
+            kind="faster", since=since, at=self.at, before=before, after=min(after, level), sure=limit
+        )
+
+    def _open(self, since: int, before: float, after: float) -> None:
+        if len(self.open) < OPEN_MAX:
+            self.open.append(Open(since, before, after, self._history.values(), self._history.median))
+
+    def _is_over(self, short: float) -> Change | None:
+        """Back below the middle of what it was and what it became."""
+        last = self.open[-1]
+        middle = (last.before + last.after) / 2
+        if short >= middle:
+            return None
+        count = self._onset(middle, falling=True)
+        self.open.pop()
+        self._keep_last(count)
+        # The level before is known: it need not be learned again.
+        if last.history:
+            self._history.restore(last.history)
+        return Change(
+            kind="over", since=self.at - count + 1, at=self.at, before=last.after, after=short, sure=0.0
+        )
+
+    def _onset(self, middle: float, *, falling: bool = False) -> int:
+        """How many of the newest records belong to the new level: where the sum of deviations from the middle peaks."""
+        high = max(self._history.high, middle * CLIP)
+        best, best_count, total = 0.0, 1, 0.0
+        for count, value in enumerate(reversed(self._pending), 1):
+            off = min(value, high) - middle
+            total += -off if falling else off
+            if total > best:
+                best, best_count = total, count
+        return max(best_count, 3)
+
+    def _level_of_last(self, count: int) -> float:
+        values = sorted(list(self._pending)[-count:])
+        kept = max(int(len(values) * KEPT), 1)
+        return sum(values[:kept]) / kept
+
+    def _keep_last(self, count: int) -> None:
+        """What came before belongs to another level."""
+        newest = list(self._pending)[-count:]
+        self._pending.clear()
+        self._pending.extend(newest)
+        self._long = sorted(newest)
+        self._history = _History()
+        self._short_limit.forget()
+        self._long_limit.forget()
+
+
+class _History:
+    """The records before the window, at most HISTORY; sums over them are taken every REFRESH records."""
+
+    def __init__(self) -> None:
+        self._ring: deque[float] = deque()
+        self._sorted: list[float] = []
+        self._due = 0
+        self.level = 0.0
+        self.median = 0.0
+        self.high = float("inf")
+        self.spread = 0.0  # of a record, robust, as a share of the level
+        self.quantum = (
+            0.0  # the step between neighbouring values where there are few, as a share of the level
+        )
+        self.slope = 0.0  # of the level, per record, as a share; never below 0
+
+    @property
+    def count(self) -> int:
+        return len(self._ring)
+
+    def values(self) -> list[float]:
+        return list(self._ring)
+
+    def restore(self, values: list[float]) -> None:
+        self._ring = deque(values)
+        self._sorted = sorted(values)
+        self._refresh()
+
+    def add(self, value: float) -> None:
+        ring = self._ring
+        if len(ring) >= HISTORY:
+            del self._sorted[bisect_left(self._sorted, ring.popleft())]
+        ring.append(value)
+        insort(self._sorted, value)
+        self._due -= 1
+        if self._due <= 0 or len(ring) <= REFRESH:
+            self._refresh()
+
+    def _refresh(self) -> None:
+        ordered = self._sorted
+        count = len(ordered)
+        self._due = REFRESH if count >= 2 * REFRESH else REFRESH // 4
+        middle, quarter = ordered[count // 2], ordered[(3 * count) // 4]
+        self.median = middle
+        self.high = min(quarter * CLIP, middle * CLIP_MEDIAN)
+        self.level = _lowest_mean(ordered, self.high)
+        spread = max(middle - ordered[count // 4], quarter - middle) / 0.6745
+        self.spread = spread / self.level if self.level else 0.0
+        distinct = sorted(set(ordered[: max(int(count * 0.9), 1)]))
+        self.quantum = 0.0
+        if len(distinct) < min(8, count // 2):
+            gaps = [after - before for before, after in zip(distinct, distinct[1:], strict=False)]
+            self.quantum = min(gaps) / self.level if gaps and min(gaps) < self.level / 2 else 0.0
+        self._find_slope()
+
+    def _find_slope(self) -> None:
+        count = len(self._ring)
+        self.slope = 0.0
+        if count < 2 * REFRESH:
+            return
+        values = list(self._ring)
+        half = count // 2
+        older, newer = sorted(values[:half]), sorted(values[half:])
+        risen = (_lowest_mean(newer, self.high) - _lowest_mean(older, self.high)) / self.level
+        if risen > 0:
+            self.slope = risen / (count - half)
+
+    def recent(self) -> float:
+        """The level of the newest BLOCK of the history."""
+        values = list(self._ring)[-BLOCK:]
+        return _lowest_mean(sorted(values), self.high)
+
+    def expected(self, ahead: int) -> float:
+        """The level where the window stands, `ahead` records long, if the trend goes on."""
+        return self.level * (1 + self.slope * (len(self._ring) / 2 + ahead - SHORT / 2))
+
+
+class _Limits:
+    """How far above the history a window must be, learned from how far windows were."""
+
+    def __init__(self, floor: float) -> None:
+        self._floor = floor
+        self._seen: deque[float] = deque(maxlen=WINDOWS)
+        self._learned = 0.0
+
+    def forget(self) -> None:
+        """Of a level that went by: its worst does not count, its spread does until there is a new one."""
+
+    def note(self, risen: float) -> None:
+        seen = self._seen
+        seen.append(risen)
+        ordered = sorted(seen)
+        middle = ordered[len(ordered) // 2]
+        spread = 1.4826 * sorted(abs(value - middle) for value in ordered)[len(ordered) // 2]
+        self._learned = max(SPREADS * spread, WORST * ordered[-1])
+
+    def limit(self, history: _History, kept: int) -> float:
+        learned = self._learned
+        if len(self._seen) < WINDOWS_MIN:
+            learned = max(learned, SPREADS * 1.3 * history.spread / kept**0.5)
+        return max(self._floor * (1 + YOUNG / history.count), learned, 1.2 * history.quantum)
+
+
+class _Held:
+    """The best level that was held for three blocks, and whether the last two lie far above it."""
+
+    def __init__(self) -> None:
+        self.best: float | None = None
+        self.left = 0  # the record from which on it was no longer held
+        self._last: deque[float] = deque(maxlen=BLOCKS_HELD)
+        self._above = 0
+
+    def note(self, level: float, at: int) -> float | None:
+        """How far the last two blocks lie above the best level; None where they do not both."""
+        last = self._last
+        last.append(level)
+        if len(last) == BLOCKS_HELD and max(last) <= min(last) * (1 + HELD_SPREAD):
+            held = max(last)
+            if self.best is None or held < self.best:
+                self.best = held
+        if self.best is None:
+            return None
+        risen = level / self.best - 1
+        if risen < HELD_SPREAD:
+            self.left = at
+        self._above = self._above + 1 if risen >= CREEP else 0
+        return risen if self._above >= 2 else None
+
+
+def _lowest_mean(ordered: list[float], high: float) -> float:
+    kept = ordered[: max(int(len(ordered) * KEPT), 1)]
+    if kept[-1] > high:
+        return sum(min(value, high) for value in kept) / len(kept)
+    return sum(kept) / len(kept)

@@ -1,0 +1,533 @@
+"""All that is concluded from the steps of one log, as they come. Pure, and of bounded size however long the log.
+
+It joins the parts: which records are alike enough to be compared (runs, batch size, sequence length), the level of
+their times (`slowdown`), phases and spikes (`phases`), the curve (`curve`) and what only the whole of it shows
+(`stretches`), and the loss (`loss`).
+"""
+
+from collections import deque
+from copy import deepcopy
+from math import isfinite
+from statistics import median
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.steps import wording
+from holdfast.core.steps.curve import Curve
+from holdfast.core.steps.loss import LossWatch
+from holdfast.core.steps.phases import PhaseModel
+from holdfast.core.steps.slowdown import Change, LevelWatch, Open
+from holdfast.model.steps import (
+    CurvePoint,
+    LossReport,
+    MarkKind,
+    Phase,
+    PhaseMark,
+    Slowdown,
+    SlowdownKind,
+    Spike,
+    StepFinding,
+    StepNow,
+    StepRecord,
+)
+
+YOUNG_RECORDS = 12  # of a run: looked at together, to tell its warm-up
+WARMUP_RATIO = 1.25  # to the median of those: the first ones above are warm-up
+RECENT = 300  # records whose data times and throughputs are remembered
+MARKS_MAX = 8  # between two records
+SLOWDOWNS_MAX = 200  # kept; a log of more is noise
+FINDINGS_MAX = 50  # slowdowns told of one log; beyond that they are only listed
+PLACES_MAX = 1000  # where blocks of records began
+BLOCK = 64  # records
+COMPARED_AT = 20  # records of history in a new run, before it is compared with the one before
+SCHEDULE_RATIO = (
+    1.3  # a sharp change by more, at the first record of an epoch, is a schedule's (image size, batch)
+)
+EPOCH_RECORDS = 10  # that an epoch must have for its beginning to mean something
+DATA_SHARE = 0.6  # of what was added, when data waits explain it
+STAYS_SHARE = 0.4  # of the expected fall: if throughput falls by less, there is more work in a step
+
+
+class StepSettings(Struct, frozen=True, kw_only=True):
+    """What the steps themselves do not tell. Every limit has a default; see the detectors for theirs."""
+
+    ranks: int | None = None  # the world size, for GPU-hours
+    stands_s: float = 60.0  # a step counter that stands for less is no news
+    stands_ratio: float = 20.0  # to the usual time between records
+    stands_pause_ratio: float = 3.0  # to the longest pause that there was
+    stands_lines: int = 5  # that came meanwhile: silence is for the hang detector
+    restart_ratio: float = 1.10  # to the run before, from which on a restart is called slower
+
+
+class Baseline(Struct, frozen=True, kw_only=True):
+    """What the steps of an attempt were like, to compare the next one with. Times in seconds."""
+
+    level_s: float  # mean of the fastest 70 %
+    median_s: float
+    spread: float = 0.0  # robust, of one record, as a share
+    records: int = 0
+    batch: float | None = None
+    sequence: int | None = None
+    last_step: int | None = None
+
+
+class _Told:
+    """A slowdown in the making: its sums grow until it is over."""
+
+    __slots__ = (
+        "after",
+        "at_s",
+        "before",
+        "first",
+        "found",
+        "kind",
+        "last",
+        "median",
+        "open",
+        "restarted",
+        "run",
+        "steps",
+        "sure",
+        "total",
+        "what",
+    )
+
+    def __init__(
+        self, change: Change, first: int | None, at_s: float | None, found: int | None, run: int
+    ) -> None:
+        self.before, self.after = change.before, change.after
+        self.first, self.at_s, self.found, self.run = first, at_s, found, run
+        self.last: int | None = None
+        self.kind: SlowdownKind = "ramp" if change.kind == "creeping" else "lasting"
+        self.open = True
+        self.restarted = False
+        self.median = change.before  # of a record before, as people would say it
+        self.steps = 0
+        self.total = 0.0  # of records since, clipped
+        self.sure = change.sure
+        self.what = "everyone"
+
+
+class StepWatch:
+    """All that is concluded from one log's steps; streaming, in bounded memory whatever the length."""
+
+    def __init__(self, settings: StepSettings = StepSettings(), *, before: Baseline | None = None) -> None:  # noqa: B008
+        self._settings = settings
+        self._before = before  # what a new run is still to be compared with
+        self._level = LevelWatch()
+        self._phases = PhaseModel()
+        self._curve = Curve()
+        self._loss = LossWatch()
+        self._young: list[tuple[int, float, list[MarkKind]]] | None = []
+        self._marks: list[MarkKind] = []
+        self._last: StepRecord | None = None
+        self._step = 0  # of the last record; counted where the log does not say
+        self._regime = 0
+        self._shape: tuple[float | None, int | None] = (None, None)
+        self._recent: deque[tuple[int, float, float | None, float | None, float | None]] = deque(
+            maxlen=RECENT
+        )
+        self._places: list[tuple[int, int, float | None]] = []  # record, step, stamp: every 64th
+        self._epoch_at = 0  # record at which the epoch began
+        self._epoch_before = 0  # and the one before
+        self._told: list[_Told] = []
+        self._open: list[_Told] = []
+        self._findings = 0
+        self._by_throughput = False
+        self._line_s: float | None = None
+        self._stepped_s: float | None = None
+        self._gap_s = 0.0
+        self._fresh = False
+        self._lines = 0
+        self._stands = False
+
+    # What comes in
+
+    def feed(self, item: StepRecord | PhaseMark) -> list[StepFinding]:
+        """One record or mark of the log, in order. Records of a step that was told are ignored."""
+        if isinstance(item, PhaseMark):
+            if len(self._marks) < MARKS_MAX and item.kind not in self._marks:
+                self._marks.append(item.kind)
+            return []
+        last = self._last
+        if last is not None and item.run != last.run:
+            self._new_run(item)
+        elif last is not None and item.step is not None and last.step is not None and item.step <= last.step:
+            return []
+        self._fresh, self._stands = True, False
+        self._step = item.step if item.step is not None else self._step + item.steps
+        self._follow_shape(item)
+        found = self._loss.feed(item.step, item.loss, item.at_s) if item.loss is not None else []
+        value = self._value(item, last)
+        if last is not None and item.epoch is not None and item.epoch != last.epoch:
+            self._epoch_before, self._epoch_at = self._epoch_at, self._level.at + 1
+        self._last = item
+        if value is not None:
+            found.extend(self._follow(item, value))
+        self._marks = []
+        return found
+
+    def line_seen(self, at_s: float) -> None:
+        """Any line of the log came, at this moment of the caller's clock."""
+        self._line_s = at_s
+        self._lines += 1
+        self._notice(at_s)
+
+    def tick(self, at_s: float) -> list[StepFinding]:
+        """Time has passed: does the step counter stand while lines keep coming? The clock is that of `line_seen`."""
+        self._notice(at_s)
+        stepped, line, settings = self._stepped_s, self._line_s, self._settings
+        if stepped is None or line is None or self._stands:
+            return []
+        usual = self.median_s() if at_s - stepped > settings.stands_s else None
+        if usual is None or self._lines < settings.stands_lines:
+            return []
+        steps = self._last.steps if self._last else 1
+        limit = max(
+            settings.stands_s,
+            settings.stands_ratio * usual * steps,
+            settings.stands_pause_ratio * self._gap_s,
+        )
+        # A checkpoint, an evaluation or a compilation was begun: those take their time.
+        limit *= 5 if self._marks else 1
+        if at_s - stepped < limit or line - stepped < limit / 2:
+            return []
+        self._stands = True
+        return [wording.stands(self._step, at_s - stepped, self._lines, at_s)]
+
+    def _notice(self, at_s: float) -> None:
+        if not self._fresh:
+            return
+        if self._stepped_s is not None:
+            self._gap_s = max(self._gap_s, at_s - self._stepped_s)
+        self._fresh, self._stepped_s, self._lines = False, at_s, 0
+
+    # What is concluded
+
+    def now(self) -> StepNow:
+        last = self._last
+        values = [value for _, value, *_ in list(self._recent)[-10:]]
+        now_s = median(values) if values and not self._by_throughput else None
+        total = last.total if last else None
+        left = (
+            total - self._step if total is not None and last is not None and last.step is not None else None
+        )
+        levels = [told.before for told in self._open] + ([self._level.usual] if self._level.usual else [])
+        loss = last.loss if last and last.loss is not None and isfinite(last.loss) else None
+        return StepNow(
+            step=last.step if last else None,
+            total=total,
+            now_s=now_s,
+            median_s=self.median_s(),
+            best_s=min(levels) if levels and not self._by_throughput else None,
+            eta_s=left * now_s if left is not None and left >= 0 and now_s is not None else None,
+            loss=loss,
+            slowdown=self._in_words(),
+            phase="warm-up" if self._young is not None and last else (self._marks[-1] if self._marks else ""),
+        )
+
+    def phases(self) -> tuple[Phase, ...]:
+        return self._settled().phases()
+
+    def spikes(self) -> tuple[Spike, ...]:
+        return self._settled().spikes()
+
+    def loss(self) -> LossReport:
+        return self._loss.report()
+
+    def curve(self) -> tuple[CurvePoint, ...]:
+        return self._curve.shown()
+
+    def median_s(self) -> float | None:
+        return None if self._by_throughput else self._curve.median_s()
+
+    def baseline(self) -> Baseline | None:
+        """Of the run going on, at its best: what an open slowdown began from. None while too little is known."""
+        level, usual, last = self._level.level, self._level.usual, self._last
+        if level is None or usual is None or last is None or self._by_throughput:
+            return self._before
+        if self._open:
+            level, usual = self._open[0].before, self._open[0].median
+        return Baseline(
+            level_s=level,
+            median_s=usual,
+            spread=self._level.spread,
+            records=self._level.at + 1,
+            batch=self._shape[0],
+            sequence=self._shape[1],
+            last_step=last.step,
+        )
+
+    def slowdowns(self) -> tuple[Slowdown, ...]:
+        """All that was told, and what only the whole of the log shows."""
+        return tuple(self._slowdown(told) for told in self._told)
+
+    # How
+
+    def _value(self, item: StepRecord, last: StepRecord | None) -> float | None:
+        """Seconds of one step; where the log has none, from stamps; else 1 / throughput."""
+        value = item.time_s if item.time_s is not None else item.printed_s
+        if value is None and last is not None and item.at_s is not None and last.at_s is not None:
+            if item.run == last.run and item.steps > 0:
+                value = (item.at_s - last.at_s) / item.steps
+        if (
+            value is None
+            and item.at_s is None
+            and item.throughput
+            and (self._by_throughput or not self._recent)
+        ):
+            self._by_throughput = True
+            value = 1 / item.throughput
+        return value if value is not None and 0 < value < 1e9 else None
+
+    def _new_run(self, item: StepRecord) -> None:
+        resumed = item.step is not None and item.step > 3 * item.steps
+        self._before = self.baseline() if resumed else None
+        self._phases = self._settled()
+        self._young = []
+        self._marks = []
+        self._loss.restart()
+        self._shape = (None, None)
+        self._last = None
+        self._new_regime()
+
+    def _new_regime(self) -> None:
+        for told in self._open:
+            told.open = False
+            told.last = self._step if told.last is None else told.last
+        self._open = []
+        self._regime += 1
+        self._level.restart()
+        self._recent.clear()
+
+    def _follow_shape(self, item: StepRecord) -> None:
+        """A stated change of batch size or sequence length: steps before and after do not compare."""
+        old_batch, old_sequence = self._shape
+        batch = item.batch if item.batch is not None else old_batch
+        sequence = item.sequence if item.sequence is not None else old_sequence
+        if (old_batch is not None and batch != old_batch) or (
+            old_sequence is not None and sequence != old_sequence
+        ):
+            self._new_regime()
+        self._shape = (batch, sequence)
+
+    def _follow(self, item: StepRecord, value: float) -> list[StepFinding]:
+        self._curve.add(
+            self._step,
+            item.steps,
+            value,
+            run=item.run,
+            regime=self._regime,
+            epoch=item.epoch,
+            at_s=item.at_s,
+            data_s=item.data_s,
+        )
+        self._phase(item, value)
+        change = self._level.feed(value)
+        at = self._level.at
+        self._recent.append((self._step, value, item.at_s, item.data_s, item.throughput))
+        if at % BLOCK == 0:
+            self._places.append((at, self._step - item.steps, item.at_s))
+            if len(self._places) > PLACES_MAX:
+                del self._places[::2]
+        for told in self._open:
+            told.steps += item.steps
+            told.total += min(value, told.after * 1.5) * item.steps
+        found = self._changed(change) if change is not None else []
+        if self._before is not None and self._level.known >= COMPARED_AT:
+            found.extend(self._compare_with_before())
+        return found
+
+    def _phase(self, item: StepRecord, value: float) -> None:
+        if self._young is not None:
+            self._young.append((self._step, value, self._marks))
+            if len(self._young) >= YOUNG_RECORDS:
+                _settle(self._phases, item.run, self._young)
+                self._young = None
+            return
+        self._phases.add(item.run, self._step, value, self._usual(value), self._marks)
+
+    def _usual(self, value: float) -> float:
+        usual = self._level.usual
+        if usual is not None:
+            return usual
+        return median(value for _, value, *_ in list(self._recent)[-9:]) if self._recent else value
+
+    def _settled(self) -> PhaseModel:
+        if not self._young:
+            return self._phases
+        phases = deepcopy(self._phases)
+        _settle(phases, self._last.run if self._last else 0, self._young)
+        return phases
+
+    def _place(self, record: int) -> tuple[int | None, float | None]:
+        """Step and stamp of a record: exact for the newest 300, else of the block it is in."""
+        back = self._level.at - record
+        if 0 <= back < len(self._recent):
+            step, _, at_s, *_ = self._recent[-1 - back]
+            return step, at_s
+        earlier = [place for place in self._places if place[0] <= record]
+        return (earlier[-1][1], earlier[-1][2]) if earlier else (None, None)
+
+    def _changed(self, change: Change) -> list[StepFinding]:
+        if change.kind == "faster":
+            return []
+        if change.kind == "over":
+            return self._over(change)
+        count = min(change.at - change.since + 1, len(self._recent))
+        if self._is_more_work(change, count) or self._is_schedule(change):
+            self._level.dismiss()
+            return []
+        first, at_s = self._place(change.since)
+        told = _Told(change, first, at_s, self._step, self._last.run if self._last else 0)
+        told.median = self._level.open[-1].median if self._level.open else change.before
+        told.what = self._what(change, count)
+        newest = list(self._recent)[-count:]
+        steps = self._last.steps if self._last else 1
+        told.steps = steps * len(newest)
+        told.total = sum(min(value, change.after * 1.5) for _, value, *_ in newest) * steps
+        return self._tell(told)
+
+    def _tell(self, told: _Told) -> list[StepFinding]:
+        self._open.append(told)
+        if len(self._told) >= SLOWDOWNS_MAX:
+            return []
+        self._told.append(told)
+        self._findings += 1
+        if self._findings > FINDINGS_MAX:
+            return []
+        at_s = self._last.at_s if self._last else None
+        finding = wording.slower(self._slowdown(told), self._step, at_s, told.sure)
+        return [replace(finding, kind="throughput-drop") if self._by_throughput else finding]
+
+    def _over(self, change: Change) -> list[StepFinding]:
+        if not self._open:
+            return []
+        told = self._open.pop()
+        told.open = False
+        last, _ = self._place(change.since - 1)
+        told.last = last
+        told.kind = "transient" if told.kind == "lasting" else told.kind
+        if self._findings > FINDINGS_MAX or told not in self._told:
+            return []
+        return [
+            wording.over(
+                self._slowdown(told), self._step, self._last.at_s if self._last else None, change.after
+            )
+        ]
+
+    def _compare_with_before(self) -> list[StepFinding]:
+        before, level = self._before, self._level.level
+        self._before = None
+        if before is None or level is None or self._by_throughput or before.level_s <= 0:
+            return []
+        batch, sequence = self._shape
+        if (before.batch is not None and batch is not None and batch != before.batch) or (
+            before.sequence is not None and sequence is not None and sequence != before.sequence
+        ):
+            return []
+        limit = max(self._settings.restart_ratio - 1, 3 * before.spread, 3 * self._level.spread)
+        if level / before.level_s - 1 <= limit:
+            return []
+        since = max(self._level.at - len(self._recent) + 1, 0)
+        change = Change(
+            kind="slower", since=since, at=self._level.at, before=before.level_s, after=level, sure=limit
+        )
+        self._level.open.insert(0, Open(since, before.level_s, level, [], before.median_s))
+        first, at_s = self._place(since)
+        told = _Told(change, first, at_s, self._step, self._last.run if self._last else 0)
+        told.restarted, told.median = True, before.median_s
+        return self._tell(told)
+
+    def _is_more_work(self, change: Change, count: int) -> bool:
+        """Steps take longer, but throughput stays: there is more work in a step."""
+        if self._by_throughput:
+            return False
+        pairs = [(value, rate) for _, value, _, _, rate in self._recent if rate is not None and rate > 0]
+        if len(pairs) < len(self._recent) or len(pairs) - count < 10:
+            return False
+        old, new = pairs[:-count], pairs[-count:]
+        # A running average of throughput stays as it was, whatever happens: it does not follow the single step.
+        work = [value * rate for value, rate in old]
+        if _spread(work) > 0.5 * _spread([value for value, _ in old]) + 0.002:
+            return False
+        fell = 1 - median(rate for _, rate in new) / median(rate for _, rate in old)
+        return fell < STAYS_SHARE * (1 - change.before / change.after)
+
+    def _is_schedule(self, change: Change) -> bool:
+        """A sharp and large change with the first record of an epoch: images grow, or the batch does."""
+        began, before = self._epoch_at, self._epoch_before
+        if self._last is None or self._last.epoch is None or self._last.batch is not None:
+            return False
+        if abs(change.since - began) > 1 or began - before < EPOCH_RECORDS:
+            return False
+        return change.after > SCHEDULE_RATIO * change.before
+
+    def _what(self, change: Change, count: int) -> str:
+        pairs = [(value, data) for _, value, _, data, _ in self._recent if data is not None]
+        if len(pairs) < len(self._recent) or len(pairs) - count < 10:
+            return "everyone"
+        old, new = pairs[:-count], pairs[-count:]
+        added = median(value for value, _ in new) - median(value for value, _ in old)
+        data = median(data for _, data in new) - median(data for _, data in old)
+        return "data" if added > 0 and data > DATA_SHARE * added else "everyone"
+
+    def _slowdown(self, told: _Told) -> Slowdown:
+        after = told.total / told.steps if told.steps else told.after
+        ratio = max(after if told.open or told.last is not None else told.after, told.after) / told.before
+        ratio = told.after / told.before if ratio > 1.5 * told.after / told.before else ratio
+        lost_s = max(told.after - told.before, 0.0) * told.steps
+        cost = None if self._by_throughput else lost_s * (self._settings.ranks or 1) / 3600
+        english, chinese = wording.explain(
+            told.kind,
+            told.what,
+            told.first,
+            told.last,
+            told.median,
+            told.median * ratio,
+            cost,
+            ranks_known=self._settings.ranks is not None,
+            restarted=told.restarted,
+        )
+        return Slowdown(
+            first_step=told.first,
+            last_step=told.last,
+            before_s=told.median,
+            after_s=told.median * ratio,
+            ratio=ratio,
+            kind=told.kind,
+            cost_gpu_hours=cost,
+            explanation=english,
+            explanation_zh=chinese,
+            what=told.what,
+            run=told.run,
+            found_step=told.found,
+            since_s=told.at_s,
+        )
+
+    def _in_words(self) -> str:
+        if not self._open:
+            return ""
+        worst = max(self._open, key=lambda told: told.after / told.before)
+        since = f" since step {worst.first}" if worst.first is not None else ""
+        return f"{wording.percent(worst.after / worst.before)}{since}"
+
+
+def _settle(phases: PhaseModel, run: int, young: list[tuple[int, float, list[MarkKind]]]) -> None:
+    """The first records of a run, now that their median is known: the slow ones at the start are its warm-up."""
+    usual = median(value for _, value, _ in young)
+    warm = True
+    for step, value, marks in young:
+        warm = warm and value > WARMUP_RATIO * usual and not marks
+        if warm:
+            phases.count(run, step, value, "warmup")
+        else:
+            phases.add(run, step, value, usual, marks)
+
+
+def _spread(values: list[float]) -> float:
+    """Robust, as a share of the middle."""
+    ordered = sorted(values)
+    middle = ordered[len(ordered) // 2]
+    return (ordered[(3 * len(ordered)) // 4] - ordered[len(ordered) // 4]) / 1.349 / middle if middle else 0.0

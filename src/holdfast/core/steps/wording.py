@@ -1,0 +1,125 @@
+"""What is said of a slowdown, in both languages. Pure."""
+
+from holdfast.model.steps import Slowdown, SlowdownKind, Spike, StepFinding
+
+
+def duration(value_s: float) -> str:
+    """A step's time as people write it: "92.3 ms", "3.10 s"."""
+    if value_s < 1:
+        return f"{value_s * 1000:.1f} ms"
+    return f"{value_s:.2f} s" if value_s < 100 else f"{value_s:.0f} s"
+
+
+def percent(ratio: float) -> str:
+    """How much more: "+14 %"; from 3 times on "x 3.2"."""
+    return f"× {ratio:.1f}" if ratio >= 3 else f"{(ratio - 1) * 100:+.0f} %"
+
+
+WHAT_ZH = {"everyone": "所有 rank", "data": "数据读取", "checkpoint": "保存检查点", "evaluation": "评估"}
+_KIND = {
+    "lasting": ("Steps have become slower", "训练步变慢"),
+    "transient": ("Steps were slower for a while", "训练步一度变慢"),
+    "ramp": ("Steps have become slower little by little", "训练步逐渐变慢"),
+    "slow-start": ("The run began slow and became faster later", "任务开始阶段较慢，之后变快"),
+    "repeated": ("Steps are slower in stretches that come and go", "训练步反复变慢又恢复"),
+}
+
+
+def explain(
+    kind: SlowdownKind,
+    what: str,
+    first: int | None,
+    last: int | None,
+    before_s: float,
+    after_s: float,
+    cost_gpu_hours: float | None,
+    *,
+    ranks_known: bool,
+    restarted: bool = False,
+    stretches: int = 1,
+) -> tuple[str, str]:
+    """English and Chinese: what happened, since when, how much, who, and what it cost."""
+    ratio = after_s / before_s if before_s > 0 else 1.0
+    english, chinese = _KIND[kind]
+    if restarted:
+        english, chinese = "Since the restart steps are slower than in the run before", "重启后训练步比之前慢"
+    since, since_zh = "", ""
+    if first is not None and last is not None:
+        since, since_zh = f", steps {first}-{last}", f"（第 {first}-{last} 步）"
+    elif first is not None:
+        since, since_zh = f" since step {first}", f"（自第 {first} 步起）"
+    if kind == "repeated" and stretches > 1:
+        since, since_zh = f"{since}, {stretches} times", f"{since_zh}，共 {stretches} 次"
+    of, of_zh = _what(what)
+    cost, cost_zh = "", ""
+    if cost_gpu_hours is not None:
+        unit, unit_zh = (
+            ("GPU-hours", "GPU 小时") if ranks_known else ("hours for each GPU", "小时（每个 GPU）")
+        )
+        amount = f"{cost_gpu_hours:.2f}" if cost_gpu_hours >= 0.1 else f"{cost_gpu_hours:.2g}"
+        cost, cost_zh = f"; cost so far: {amount} {unit}", f"；目前损失 {amount} {unit_zh}"
+    times = f"{duration(before_s)} -> {duration(after_s)} ({percent(ratio)})"
+    return f"{english}{since}: {times}; {of}{cost}", f"{chinese}{since_zh}：{times}；{of_zh}{cost_zh}"
+
+
+def _what(what: str) -> tuple[str, str]:
+    match what:
+        case "everyone":
+            return "every step is slower, not only pauses", "每一步都变慢，不仅是停顿"
+        case "data":
+            return "it is the waiting for data that grew", "变长的是等待数据的时间"
+        case "checkpoint" | "evaluation":
+            return f"only {what}s take longer, other steps do not", f"仅{WHAT_ZH[what]}变慢，其他步正常"
+        case _:
+            return what, WHAT_ZH.get(what, what)
+
+
+def slower(slowdown: Slowdown, step: int | None, at_s: float | None, sure: float) -> StepFinding:
+    return StepFinding(
+        kind="slowdown",
+        text=slowdown.explanation,
+        text_zh=slowdown.explanation_zh,
+        step=step,
+        at_s=at_s,
+        numbers={
+            "before_s": slowdown.before_s,
+            "after_s": slowdown.after_s,
+            "ratio": slowdown.ratio,
+            "limit": sure,
+            "first_step": slowdown.first_step if slowdown.first_step is not None else -1,
+            "what": slowdown.what,
+        },
+    )
+
+
+def over(slowdown: Slowdown, step: int | None, at_s: float | None, now_s: float) -> StepFinding:
+    first, last = slowdown.first_step, slowdown.last_step
+    cost, cost_zh = "", ""
+    if slowdown.cost_gpu_hours is not None:
+        cost = f"; it cost {slowdown.cost_gpu_hours:.2g} GPU-hours"
+        cost_zh = f"；共损失 {slowdown.cost_gpu_hours:.2g} GPU 小时"
+    return StepFinding(
+        kind="slowdown-over",
+        text=f"Steps are as fast as before again: {duration(now_s)}; slow were steps {first}-{last}{cost}",
+        text_zh=f"训练步已恢复正常：{duration(now_s)}；第 {first}-{last} 步较慢{cost_zh}",
+        step=step,
+        at_s=at_s,
+        numbers={"before_s": slowdown.before_s, "after_s": slowdown.after_s, "now_s": now_s},
+    )
+
+
+def spike_reason(spike: Spike) -> str:
+    """What a line about long steps says of their cause: what was logged there, or only their distance."""
+    period = f"every {spike.period} steps" if spike.period else ""
+    return " ".join(part for part in (spike.kind, period) if part) or "one long step"
+
+
+def stands(step: int | None, quiet_s: float, lines: int, at_s: float) -> StepFinding:
+    return StepFinding(
+        kind="step-stands",
+        text=f"No step for {quiet_s:.0f} s, the last was {step}; {lines} other lines came meanwhile",
+        text_zh=f"已 {quiet_s:.0f} 秒没有新的训练步，最后一步为 {step}；其间仍有 {lines} 行输出",
+        step=step,
+        at_s=at_s,
+        numbers={"quiet_s": quiet_s, "lines": lines},
+    )
