@@ -172,6 +172,19 @@ def ticks(runs: Sequence[RunSpan], low: float, high: float, count: int) -> list[
     return found
 
 
+def column_ticks(steps: Sequence[int], count: int) -> list[tuple[float, int]]:
+    """Round steps at their places among the columns of a heat map; its own where steps do not only grow."""
+    if len(steps) < 3 or any(high <= low for low, high in pairwise(steps)):
+        return [(i + 0.5, steps[i]) for i in range(0, len(steps), max(1, math.ceil(len(steps) / count)))]
+    every = _round_up((steps[-1] - steps[0]) / count)
+    step, found = math.ceil(steps[0] / every) * every, []
+    for column, (low, high) in enumerate(pairwise(steps)):
+        while step < high:
+            found.append((column + (step - low) / (high - low), step))
+            step += every
+    return found
+
+
 def duration(value_s: float | None) -> str:
     """A step's time as people read it: `431 ms`, `3.10 s`, `2min5s`; three digits that count."""
     if value_s is None or not math.isfinite(value_s):

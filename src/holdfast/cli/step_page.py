@@ -21,6 +21,7 @@ ASSETS = files("holdfast") / "page_assets"
 STYLES = ("uplot/uPlot.min.css", "steps.css")
 SCRIPTS = ("uplot/uPlot.iife.min.js", "steps.js")
 ROWS_MAX = 200  # of a table
+WIDE = ("explanation", "explained by", "what", "node")  # columns whose text may be long, and is broken
 RATIO_SCALE = 1000  # ratios travel as whole thousandths in 16 bits; 0: no value
 RATIO_MAX = 65_535
 # All that could end a script element, or be read as markup by a parser that knows no better.
@@ -302,7 +303,10 @@ def _table(
     head: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Sequence[int] = (), ids: str = ""
 ) -> str:
     """A table that scrolls in its own box where the page is narrow. `ids`: rows are ids-0, ids-1, ..."""
-    kinds = [' class="number"' if column in numeric else "" for column in range(len(head))]
+    kinds = [
+        ' class="number"' if column in numeric else ' class="wide"' if name in WIDE else ""
+        for column, name in enumerate(head)
+    ]
     names = "".join(
         f'<th scope="col"{kind}>{escape(name)}</th>' for name, kind in zip(head, kinds, strict=True)
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast import __version__
-from holdfast.cli.step_chart import Chart, Heat, chart, duration, ratios, steps_words, ticks
+from holdfast.cli.step_chart import Chart, Heat, chart, column_ticks, duration, ratios, steps_words, ticks
 from holdfast.model.steps import CurvePoint, HeatMap, StepReport
 
 if TYPE_CHECKING:
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH_IN, DPI = 12.0, 110
-CURVE_IN, HEAT_IN_MIN, HEAT_IN_MAX = 4.4, 1.6, 5.0
+CURVE_IN, HEAT_IN_MIN, HEAT_IN_MAX = 4.6, 1.6, 5.0
 LINE_IN = 0.2
 LINES_MAX = 12
 LINE_CHARACTERS = 150
-MAP_ROWS_MAX = 1_200  # of pixels: where ranks share one, the farthest from its peers is shown
 COLOURS = {
     "curve": "#1f5fc4",
     "slow": "#c2410c",
@@ -64,12 +63,12 @@ def _figure(report: StepReport, drawn: Chart, map_: Heat | None, marked: set[int
     lines_in = LINE_IN * (len(words) + 1) if words else 0.0
     heat_in = 0.0 if map_ is None else min(max(len(map_.ranks) * 0.16, HEAT_IN_MIN), HEAT_IN_MAX) + 0.9
     head_in = 1.0
-    high = head_in + CURVE_IN + heat_in + lines_in + 0.75
+    high = head_in + CURVE_IN + heat_in + lines_in + 0.45
     figure: Figure = _matplotlib("figure").Figure(figsize=(WIDTH_IN, high), dpi=DPI, facecolor="white")
     top = _texts(figure, report, title, high)
-    left, wide = 0.075, 0.865
+    left, wide = 0.075, 0.85
     top -= CURVE_IN / high
-    _curve(figure.add_axes((left, top + 0.35 / high, wide, (CURVE_IN - 0.75) / high)), drawn)
+    _curve(figure.add_axes((left, top + 0.55 / high, wide, (CURVE_IN - 0.9) / high)), drawn)
     if map_ is not None:
         top -= heat_in / high
         _heat(figure, (left, top + 0.35 / high, wide, (heat_in - 0.9) / high), map_, marked)
@@ -162,7 +161,7 @@ def _curve(axes: "Axes", drawn: Chart) -> None:
     if axes.get_legend_handles_labels()[0]:
         axes.legend(
             loc="upper center",
-            bbox_to_anchor=(0.5, -0.11),
+            bbox_to_anchor=(0.5, -0.13),
             ncols=8,
             frameon=False,
             fontsize=9,
@@ -310,9 +309,11 @@ def _heat(figure: "Figure", place: tuple[float, float, float, float], map_: Heat
     palette = colors.LinearSegmentedColormap.from_list("ratio", HEAT_COLOURS)
     palette.set_bad(NO_VALUE)
     end = math.log(map_.reach)
+    # No more rows than there are pixels, or whole ranks would be left out.
+    rows_max = int(place[3] * figure.get_figheight() * DPI)
     rows = [
         [math.nan if value is None else math.log(value) for value in row]
-        for row in _folded(map_.ratios, MAP_ROWS_MAX)
+        for row in _folded(map_.ratios, rows_max)
     ]
     image = axes.imshow(
         rows, cmap=palette, vmin=-end, vmax=end, aspect="auto", interpolation="nearest",
@@ -322,8 +323,8 @@ def _heat(figure: "Figure", place: tuple[float, float, float, float], map_: Heat
     every = max(1, math.ceil(len(map_.ranks) / 16))
     shown = range(0, len(map_.ranks), every if every < 3 else 2 ** math.ceil(math.log2(every)))
     axes.set_yticks([row + 0.5 for row in shown], [f"{map_.ranks[row]:,}" for row in shown])
-    columns = range(0, len(map_.steps), max(1, math.ceil(len(map_.steps) / 12)))
-    axes.set_xticks([column + 0.5 for column in columns], [f"{map_.steps[column]:,}" for column in columns])
+    places = column_ticks(map_.steps, 12)
+    axes.set_xticks([x for x, _ in places], [f"{step:,}" for _, step in places])
     axes.set_ylabel("rank", fontsize=9, color=QUIET)
     axes.set_xlabel("step", fontsize=9, color=QUIET)
     axes.tick_params(colors=QUIET, labelsize=9, length=0)

@@ -420,7 +420,7 @@
       const k = devicePixelRatio || 1, pen0 = canvas(1, 1).getContext("2d");
       pen0.font = FONT;
       const left = Math.ceil(Math.max(pen0.measureText("rank").width, ...heat.ranks.slice(-1).map((r) => pen0.measureText(count(r)).width))) + 14;
-      const wide = box.clientWidth - left - 16, tall = Math.round(Math.min(Math.max(rowsAll * 18, 72), 640)), upper = 18;
+      const wide = box.clientWidth - left - 16, tall = Math.round(Math.min(Math.max(rowsAll * 18, 72), 640)), upper = 22;
       const sheet = canvas(box.clientWidth, upper + tall + 40), pen = sheet.getContext("2d");
       const columns = Math.min(columnsAll, Math.floor(wide * k)), rows = Math.min(rowsAll, Math.floor(tall * k));
       const picture = make("canvas"), colours = palette(), none = rgb("none");
@@ -446,6 +446,23 @@
       point(here);
     }
 
+    // Round steps at their places, from 0 to 1 of the width; the columns' own where steps do not only grow.
+    function columnTicks(most) {
+      const grows = heat.steps.every((step, i) => i === 0 || step > heat.steps[i - 1]), found = [];
+      const jump = Math.max(1, Math.ceil(columnsAll / most));
+      if (!grows || columnsAll < 3) {
+        for (let col = 0; col < columnsAll; col += jump) found.push([(col + 0.5) / columnsAll, heat.steps[col]]);
+        return found;
+      }
+      const wanted = (heat.steps[columnsAll - 1] - heat.steps[0]) / most, ten = 10 ** Math.floor(Math.log10(Math.max(wanted, 1)));
+      const every = Math.max(1, [1, 2, 5, 10].map((m) => m * ten).find((size) => size >= wanted * (1 - 1e-9)) || ten);
+      let step = Math.ceil(heat.steps[0] / every) * every;
+      for (let col = 0; col + 1 < columnsAll; col++)
+        for (; step < heat.steps[col + 1]; step += every)
+          found.push([(col + (step - heat.steps[col]) / (heat.steps[col + 1] - heat.steps[col])) / columnsAll, step]);
+      return found;
+    }
+
     function axes(pen) {
       const { left, upper, wide, tall } = place;
       pen.font = FONT; pen.fillStyle = colour("quiet"); pen.textBaseline = "middle"; pen.textAlign = "right";
@@ -454,10 +471,9 @@
       for (let row = 0; row < rowsAll; row += every) pen.fillText(count(heat.ranks[row]), left - GUTTER, upper + (row + 0.5) * size);
       pen.textBaseline = "top"; pen.textAlign = "center";
       let free = -Infinity;
-      const most = Math.max(2, Math.floor(wide / 84)), jump = Math.max(1, Math.ceil(columnsAll / most));
-      for (let col = 0; col < columnsAll; col += jump) {
-        const x = left + ((col + 0.5) * wide) / columnsAll, text = count(heat.steps[col]), half = pen.measureText(text).width / 2;
-        const at = Math.min(Math.max(x, half), left + wide + 16 - half);
+      for (const [part, step] of columnTicks(Math.max(2, Math.floor(wide / 84)))) {
+        const text = count(step), half = pen.measureText(text).width / 2;
+        const at = Math.min(Math.max(left + part * wide, half), left + wide + 16 - half);
         if (at - half < free) continue;
         pen.fillText(text, at, upper + tall + 5); free = at + half + 10;
       }
