@@ -1,0 +1,171 @@
+"""Who is awaited, look by look: the rank that has not entered a collective in which others wait already. Pure.
+
+One look proves nothing, as some rank is always last. A rank that is last again and again, each time in another
+collective, is slower (a sequential test); one that is last in one collective for a long time may write a checkpoint.
+Where no rank tells of its collectives, those count as awaited that run while all others sleep.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import log
+from typing import NamedTuple
+
+from holdfast.core.stragglers.limits import StragglerSettings
+from holdfast.model.flight import GroupStatus
+from holdfast.model.samples import GONE_STATES, RankSample
+
+Teams = Mapping[int, Mapping[int, tuple[int, ...]]]  # rank -> id of a group in that rank -> its members
+
+HEARD_S = 5.0  # an older answer says nothing
+RAN_S = 0.02  # of every main thread, between two looks at states that both count
+SUSPECT = 4.4  # of the test's sum: one in eighty
+RECENT = 0.1  # weight of a new look in the shares
+
+
+class _Heard(NamedTuple):
+    at_s: float
+    groups: tuple[GroupStatus, ...]
+
+
+class Awaited(NamedTuple):
+    """`ranks`: those that others wait for; `position`: where, so that one long wait counts once."""
+
+    ranks: frozenset[int]
+    of: int
+    position: object
+
+
+class Looks:
+    def __init__(self, settings: StragglerSettings) -> None:
+        self.sums: dict[int, float] = {}
+        self.since: dict[int, float] = {}  # when the sum last rose from nothing
+        self.counted = 0
+        self._shares: dict[int, float] = {}
+        self._settings = settings
+        self._heard: dict[int, _Heard] = {}
+        self._position: object = None
+        self._ran: dict[int, float] = {}
+        self._of = 2
+
+    def add(self, samples: Sequence[RankSample], teams: Teams) -> None:
+        living = [sample for sample in samples if sample.state not in GONE_STATES]
+        seen = self._by_groups(living, teams) if any(one.groups is not None for one in living) else None
+        if seen is None and not any(one.groups is not None for one in living):
+            seen = self._by_states(living)
+        if seen is None or not seen.ranks or 2 * len(seen.ranks) > seen.of or seen.position == self._position:
+            return
+        self._position = seen.position
+        self._count(seen, (sample.rank for sample in living), living[0].at_s)
+
+    def suspects(self) -> tuple[int, ...]:
+        return tuple(rank for rank, sum_ in self.sums.items() if sum_ >= SUSPECT)
+
+    def sure(self, halved: Iterable[int] = ()) -> tuple[int, ...]:
+        """Named by looks alone; for those in `halved`, of which something else is known, half as much is enough."""
+        looks = 3600 * self._settings.awaited_hours
+        limit = log(self._of * looks / self._settings.false_flags)
+        easy = set(halved)
+        return tuple(
+            rank for rank, sum_ in self.sums.items() if sum_ >= (limit / 2 if rank in easy else limit)
+        )
+
+    def share(self, rank: int) -> float:
+        """Of the last ten or so counted looks, those at which this rank was awaited."""
+        return self._shares.get(rank, 0.0)
+
+    def is_waiting(self, rank: int) -> bool:
+        """Others are awaited, and this one hardly ever."""
+        return self.counted >= 5 and self.share(rank) < 0.5 / self._of and max(self._shares.values()) > 0.5
+
+    def _count(self, seen: Awaited, ranks: Iterable[int], at_s: float) -> None:
+        self.counted += 1
+        self._of = seen.of
+        chance = len(seen.ranks) / seen.of
+        straggler = max(self._settings.awaited_share, (1.0 + chance) / 2)
+        hit, miss = log(straggler / chance), log((1.0 - straggler) / (1.0 - chance))
+        for rank in ranks:
+            is_hit = rank in seen.ranks
+            before = self.sums.get(rank, 0.0)
+            if before == 0.0 and is_hit:
+                self.since[rank] = at_s
+            # Not without end, so that one who is well again is soon known to be.
+            self.sums[rank] = min(max(0.0, before + (hit if is_hit else miss)), 60.0)
+            weight = max(RECENT, 1.0 / self.counted)
+            self._shares[rank] = self.share(rank) + weight * (float(is_hit) - self.share(rank))
+
+    # One look
+
+    def _by_groups(self, living: Sequence[RankSample], teams: Teams) -> Awaited | None:
+        """A rank that does not answer keeps the last answer for a while: one that is held back often cannot."""
+        for sample in living:
+            if sample.groups is not None:
+                self._heard[sample.rank] = _Heard(sample.at_s, sample.groups)
+        known = {
+            sample.rank: self._heard[sample.rank].groups
+            for sample in living
+            if sample.rank in self._heard and sample.at_s - self._heard[sample.rank].at_s <= HEARD_S
+        }
+        if len(known) < 2:
+            return None
+        awaited: dict[int, object] = {}
+        waiting: set[int] = set()
+        for name, states in _by_team(known, teams).items():
+            behind, waits, at = _behind(states)
+            waiting |= waits
+            awaited |= dict.fromkeys(behind, (name, at))
+        roots = frozenset(awaited) - waiting
+        position = tuple(sorted(str(awaited[rank]) for rank in roots))
+        return Awaited(roots, len(known), position)
+
+    def _by_states(self, living: Sequence[RankSample]) -> Awaited | None:
+        ran = {one.rank: one.main_cpu_s for one in living if one.main_cpu_s is not None}
+        if len(ran) < len(living) or len(living) < 2 or any(one.state not in "RDS" for one in living):
+            return None
+        if any(now - self._ran.get(rank, 0.0) < RAN_S for rank, now in ran.items()):
+            return None
+        running = frozenset(one.rank for one in living if one.state in "RD")
+        if not running or 2 * len(running) > len(living):
+            return None
+        self._ran = ran
+        return Awaited(running, len(living), ("states", living[0].at_s))
+
+
+def _by_team(
+    known: Mapping[int, tuple[GroupStatus, ...]], teams: Teams
+) -> dict[object, dict[int, GroupStatus]]:
+    """The counters of each group, by rank. Where members are not known, only the group that every rank has."""
+    found: dict[object, dict[int, GroupStatus]] = {}
+    common: set[int] | None = None
+    for rank, groups in known.items():
+        ids = {one.group_id for one in groups}
+        common = ids if common is None else common & ids
+        for one in groups:
+            members = teams.get(rank, {}).get(one.group_id)
+            if members:
+                found.setdefault(members, {})[rank] = one
+    if not found and common:
+        lowest = min(common)
+        found[lowest] = {
+            rank: one for rank, groups in known.items() for one in groups if one.group_id == lowest
+        }
+    return found
+
+
+def _behind(states: Mapping[int, GroupStatus]) -> tuple[frozenset[int], frozenset[int], int]:
+    """Who has not come yet, who waits for them, and in which collective. On a device a rank may have enqueued it and
+    not begun."""
+    if len(states) < 2:
+        return frozenset(), frozenset(), 0
+    counts = {rank: one.enqueued for rank, one in states.items()}
+    if len(set(counts.values())) == 1:
+        started = {rank: one.started for rank, one in states.items()}
+        if min(started.values()) < 0:
+            return frozenset(), frozenset(), 0
+        counts = started
+    low = min(counts.values())
+    behind = frozenset(rank for rank, count in counts.items() if count == low)
+    waits = frozenset(
+        rank
+        for rank, count in counts.items()
+        if count > low and states[rank].enqueued > states[rank].completed
+    )
+    return (behind, waits, low) if waits else (frozenset(), frozenset(), low)

@@ -1,0 +1,359 @@
+"""Own times of ranks that should take equally long, step by step: who takes longer. Pure, one pass, bounded memory.
+
+What all share (a long batch, a checkpoint) goes away with the median of each step. Of each rank the excess over its
+peers is summed up, less what is no excess yet (a CUSUM), single long steps cut; where a sum passes a limit that grows
+with the number of ranks, the rank is looked at closely: since when, how much, and whether it stands out of the spread
+that ranks have anyway.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from math import isfinite, sqrt
+from operator import itemgetter
+from statistics import median
+
+from msgspec import Struct
+
+from holdfast.core.stragglers.limits import StragglerSettings, cusum_limit, outlier_limit
+
+SAMPLE = 511  # ranks of which a step's median is taken where there are more: 0.06 sigma off, the same for all
+NOISE_RANKS = 64
+NOISE_KEPT = 512
+NOISE_MIN = 0.002
+NOISE_FIRST = 0.05  # until it is known
+BLOCK = 8  # steps whose mean shows noise that lasts longer than a step
+CUT_NOISES = 2.2  # a single step counts no more than so many standard deviations over the drift
+SPREAD_RANKS_MIN = 16  # below, ranks do not tell what spread is usual
+SHARED_MAX = 0.3  # of the ranks: more of them alike differ by what they are for
+START_STEPS = 4  # slow within so many of the first ones: since the start
+PAST_MIN = 12
+TRIES_MAX = 3
+SCALE = 1.4826  # from a median deviation to a standard deviation
+
+
+class Flag(Struct):
+    """A rank that is slower. Shares of its peers' time."""
+
+    place: int
+    excess: float
+    usual: float  # its excess before
+    since: int  # the step
+    found: int
+    count: int  # of steps seen before it became slow
+    is_from_start: bool
+    sigmas: float
+    well: float = 0.0  # sum of the signs that it is as fast as before
+    over: int | None = None  # the step at which that was sure
+
+
+class _Column(Struct, gc=False):
+    step: int
+    values: Sequence[float]
+    middle: float
+
+
+class Panel:
+    """`ranks`: places in each column; `job_ranks`: how many the whole job has, for the rate of false flags.
+
+    `past_only`: these ranks differ by what they are for, so that only a change in one is a sign.
+    """
+
+    def __init__(
+        self,
+        ranks: int,
+        settings: StragglerSettings,
+        *,
+        job_ranks: int | None = None,
+        past_only: bool = False,
+        teams: Sequence[str] = (),
+    ) -> None:
+        self.flags: dict[int, Flag] = {}
+        self.columns: deque[_Column] = deque(maxlen=settings.kept_steps)
+        self.count = 0
+        self.noise = NOISE_FIRST
+        self._settings = settings
+        self._ranks = ranks
+        self._job_ranks = job_ranks or ranks
+        self._past_only = past_only
+        self._teams = teams if len(teams) == ranks else ()
+        self._team_places: dict[str, list[int]] = {}
+        for place, team in enumerate(self._teams):
+            self._team_places.setdefault(team, []).append(place)
+        self._sums = [0.0] * ranks
+        self._usual: dict[int, float] = {}
+        self._again: dict[
+            int, tuple[int, int]
+        ] = {}  # looked at so often in vain; not before this count of steps
+        self._noise_at = _spread_out(ranks, NOISE_RANKS)
+        self._sample_at = _spread_out(ranks, SAMPLE)
+        self._steps_noise: deque[float] = deque(maxlen=NOISE_KEPT)
+        self._block_noise: deque[float] = deque(maxlen=NOISE_KEPT)
+        self._before: list[float] = []
+        self._block: list[float] = []
+        self._block_before: list[float] = []
+
+    def add(self, step: int, values: Sequence[float], floor_s: float = 0.0) -> list[Flag]:
+        """One step: own times in seconds, one a rank; nan: not known. New flags, and those that are over.
+
+        `floor_s`: excess is measured by no less than this, where own times are a small part of a step.
+        """
+        column = self._column(step, values, floor_s)
+        if column is None:
+            return []
+        self.columns.append(column)
+        self.count += 1
+        self._learn_noise(column)
+        settings, noise = self._settings, self.noise
+        drift = max(settings.drift, noise / 2)
+        step_max = max(drift, CUT_NOISES * noise)
+        self._sum_up(column, drift, step_max)
+        if self.count == settings.learn_steps:
+            self._learn_usual(drift)
+        limit = max(settings.steps_min * step_max, cusum_limit(noise, drift, self._job_ranks, settings))
+        news = [flag for flag in self.flags.values() if self._is_over(flag, column)]
+        for flag in news:
+            del self.flags[flag.place]
+        if self.count > settings.steps_min and max(self._sums) >= limit:
+            news += self._confirmed(column.step, limit, drift, drift + step_max)
+        return news
+
+    def excess(self, place: int, steps: int) -> float:
+        """Of the last so many steps: the median of a rank's excess over its peers."""
+        taken = list(islice(reversed(self.columns), steps))
+        return median(self._excess_of(column, place) for column in taken) if taken else 0.0
+
+    # One step
+
+    def _column(self, step: int, values: Sequence[float], floor_s: float) -> _Column | None:
+        if not isfinite(sum(values)) or min(values) < 0:
+            known = [value for value in values if isfinite(value) and value >= 0]
+            if 2 * len(known) <= len(values):
+                return None
+            middle = median(known)
+            values = [value if isfinite(value) and value >= 0 else middle for value in values]
+        small = len(values) <= SAMPLE
+        ordered = sorted(values if small else itemgetter(*self._sample_at)(values))
+        middle = ordered[len(ordered) // 2]
+        if small:
+            values = _against_others(values, ordered)
+        middle = max(middle, floor_s)
+        return None if middle <= 0 else _Column(step, array("d", values), middle)
+
+    def _excess_of(self, column: _Column, place: int) -> float:
+        return column.values[place] / column.middle - 1.0
+
+    def _sum_up(self, column: _Column, drift: float, step_max: float) -> None:
+        own = [(place, self._sums[place], usual) for place, usual in self._usual.items()]
+        inverse, less = 1.0 / column.middle, 1.0 + drift
+        cut = less + step_max
+        cut_s = cut * column.middle
+        self._sums = [
+            sum_ if (sum_ := before + (value * inverse if value < cut_s else cut) - less) > 0.0 else 0.0
+            for before, value in zip(self._sums, column.values, strict=True)
+        ]
+        for place, before, usual in own:
+            excess = self._excess_of(column, place) - usual
+            self._sums[place] = max(0.0, before + min(excess, drift + step_max) - drift)
+        for place in self.flags:
+            self._sums[place] = 0.0
+
+    def _learn_noise(self, column: _Column) -> None:
+        """How much one step of one rank differs from its next, and whether that averages out over some steps."""
+        now = [self._excess_of(column, place) for place in self._noise_at]
+        if self._before:
+            self._steps_noise.extend(abs(a - b) for a, b in zip(now, self._before, strict=True))
+        self._before = now
+        self._block = [a + b for a, b in zip(self._block, now, strict=True)] if self._block else now
+        if self.count % BLOCK == 0:
+            if self._block_before:
+                pairs = zip(self._block, self._block_before, strict=True)
+                self._block_noise.extend(abs(a - b) for a, b in pairs)
+            self._block_before, self._block = self._block, []
+        if self.count > 2:
+            one = median(self._steps_noise) * SCALE / sqrt(2)
+            lasting = 0.0
+            if len(self._block_noise) >= BLOCK:
+                unsure = 1.0 - 1.2 / sqrt(len(self._block_noise))  # few of them may be large by chance
+                lasting = unsure * median(self._block_noise) * SCALE / sqrt(2 * BLOCK)
+            self.noise = max(NOISE_MIN, one, lasting)
+
+    def _learn_usual(self, drift: float) -> None:
+        """Ranks that are a little slower all the time, for reasons that nobody will mend: from now on a change counts."""
+        means = self._means(self.columns, drift, range(self._ranks))
+        sure = 3 * self.noise / sqrt(len(self.columns))
+        for place, mean in enumerate(means):
+            if mean > sure and place not in self.flags:
+                self._usual[place] = mean
+                self._sums[place] = 0.0
+
+    def _is_over(self, flag: Flag, column: _Column) -> bool:
+        above = self._excess_of(column, flag.place) - (0.0 if flag.is_from_start else flag.usual)
+        rise = flag.excess - (0.0 if flag.is_from_start else flag.usual)
+        flag.well = max(0.0, flag.well + max(-rise, rise / 2 - above if above > -rise else rise * 1.5))
+        if flag.well < max(4 * rise, 7 * self.noise**2 / rise):
+            return False
+        flag.over = column.step
+        self._sums[flag.place] = 0.0
+        return True
+
+    # A closer look
+
+    def _confirmed(self, step: int, limit: float, drift: float, cut: float) -> list[Flag]:
+        found = []
+        for place in [place for place, sum_ in enumerate(self._sums) if sum_ >= limit]:
+            tries, due = self._again.get(place, (0, 0))
+            if self.count < due:
+                continue
+            flag = self._judged(place, step, drift, cut, tries)
+            if flag is not None:
+                self.flags[place] = flag
+                self._sums[place] = 0.0
+                self._again.pop(place, None)
+                found.append(flag)
+        return found
+
+    def _judged(self, place: int, step: int, drift: float, cut: float, tries: int) -> Flag | None:
+        columns = list(self.columns)
+        series = [self._excess_of(column, place) for column in columns]
+        usual = self._usual.get(place, 0.0)
+        first = _change([min(excess - usual, cut) - drift for excess in series])
+        slow, past = columns[first:], columns[:first]
+        excess = median(series[first:])
+        is_from_start = len(columns) == self.count and first < START_STEPS
+        if len(slow) < self._settings.steps_min or excess - usual < self._settings.excess_min:
+            self._later(place, excess, len(slow), 0.0, tries)
+            return None
+        if is_from_start and self._past_only:
+            self._settle(place, excess)
+            return None
+        then = past if len(past) >= PAST_MIN else ()
+        means, mine = self._compared(place, slow, then, cut)
+        if self._are_many(place, means, mine):
+            self._settle(place, excess)
+            return None
+        sigmas = self._sigmas(means, mine, len(slow))
+        needed = outlier_limit(self._job_ranks, self._settings)
+        if sigmas < needed:
+            self._later(place, excess, len(slow), sigmas / needed, tries)
+            return None
+        before = median(series[:first]) if then else usual
+        return Flag(
+            place=place,
+            excess=excess,
+            usual=max(0.0, before),
+            since=slow[0].step,
+            found=step,
+            count=self.count - len(slow),
+            is_from_start=is_from_start,
+            sigmas=sigmas,
+        )
+
+    def _later(self, place: int, excess: float, steps: int, share: float, tries: int) -> None:
+        """Not yet sure. In noise alone sureness grows with the root of the steps; where it does not, ranks differ."""
+        if tries >= TRIES_MAX or steps >= self._settings.kept_steps:
+            self._settle(place, excess)
+            return
+        more = steps * (min(4.0, 1 / share**2) - 1) if share > 0 else steps / 4
+        self._again[place] = (tries + 1, self.count + max(1, round(more)))
+
+    def _settle(self, place: int, excess: float) -> None:
+        """That is how this rank is: only a change counts from now on."""
+        self._usual[place] = max(0.0, excess)
+        self._sums[place] = 0.0
+        self._again.pop(place, None)
+
+    def _compared(
+        self, place: int, slow: Sequence[_Column], past: Sequence[_Column], cut: float
+    ) -> tuple[dict[int, float], float]:
+        """By how much more than before the others (a sample of them, with all of its own team) and this rank take."""
+        team = self._team_places.get(self._teams[place], ()) if self._teams else ()
+        places = sorted({*self._sample_at, *team, place})
+        means = self._means(slow, cut, places)
+        if past:
+            then = self._means(past, cut, places)
+            means = [mean - max(0.0, before) for mean, before in zip(means, then, strict=True)]
+        found = dict(zip(places, means, strict=True))
+        return found, found[place]
+
+    def _are_many(self, place: int, means: Mapping[int, float], mine: float) -> bool:
+        """So many are alike that they differ by what they are for, and it is not one node either."""
+        team = self._teams[place] if self._teams else None
+        alike = sum(
+            mean > mine / 2 and (team is None or self._teams[other] != team) for other, mean in means.items()
+        )
+        own = team is None  # itself was counted
+        return alike - own > SHARED_MAX * (len(means) - 1)
+
+    def _sigmas(self, means: Mapping[int, float], mine: float, steps: int) -> float:
+        """In standard deviations of what ranks differ by anyway, over the same steps.
+
+        The spread is taken from the faster half, which a slow node does not reach.
+        """
+        ordered = sorted(means.values())
+        noise = self.noise / sqrt(steps)
+        if self._ranks >= SPREAD_RANKS_MIN:
+            low, quarter = ordered[len(ordered) // 20], ordered[len(ordered) // 4]
+            noise = max(noise, (quarter - low) / 0.97)  # of normal values: 1.645 - 0.674 standard deviations
+        ordered.remove(mine)
+        return (mine - ordered[(len(ordered) - 1) // 2]) / noise
+
+    def _means(self, columns: Iterable[_Column], cut: float, places: Sequence[int]) -> list[float]:
+        """Of each of these ranks its excess over these steps, single long ones cut."""
+        taken = list(columns)
+        pick = itemgetter(*places) if len(places) > 1 else lambda values: tuple(values)
+        scaled = []
+        for column in taken:
+            inverse, cut_s = 1.0 / column.middle, (1.0 + cut) * column.middle
+            scaled.append([value * inverse if value < cut_s else 1.0 + cut for value in pick(column.values)])
+        return [sum_ / len(taken) - 1.0 for sum_ in map(sum, zip(*scaled, strict=True))]
+
+
+def _against_others(values: Sequence[float], ordered: Sequence[float]) -> list[float]:
+    """Each value as it would be if the median of the *others* were the median of all.
+
+    With few ranks the slow one moves the median itself; with two, the others are one.
+    """
+    many = len(ordered)
+    if many < 2:
+        return list(values)
+    middle = ordered[many // 2]
+    if many % 2 == 0:
+        low, high = ordered[many // 2 - 1], ordered[many // 2]
+        return [_scaled(value, middle, low if value >= high else high) for value in values]
+    at = many // 2
+    below, above = ordered[at - 1], ordered[at + 1]
+    return [
+        _scaled(
+            value,
+            middle,
+            (below + middle) / 2
+            if value > middle
+            else (middle + above) / 2
+            if value < middle
+            else (below + above) / 2,
+        )
+        for value in values
+    ]
+
+
+def _scaled(value: float, middle: float, others: float) -> float:
+    return value * middle / others if others > 0 else value
+
+
+def _change(gains: Sequence[float]) -> int:
+    """Where the end begins whose sum is highest."""
+    best, best_at, total = float("-inf"), len(gains), 0.0
+    for at in range(len(gains) - 1, -1, -1):
+        total += gains[at]
+        if total >= best:
+            best, best_at = total, at
+    return best_at
+
+
+def _spread_out(many: int, wanted: int) -> tuple[int, ...]:
+    """Places without a period: each eighth would be the same device of each node."""
+    if many <= wanted:
+        return tuple(range(many))
+    return tuple(sorted({place * 2654435761 % many for place in range(wanted)}))

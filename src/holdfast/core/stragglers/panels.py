@@ -1,0 +1,86 @@
+"""Own times of all ranks from one source: each rank among its peers, ranks that come and go. Pure."""
+
+from collections.abc import Mapping
+from math import nan
+
+from holdfast.core.stragglers.limits import StragglerSettings
+from holdfast.core.stragglers.panel import Flag, Panel
+
+
+class _Peers:
+    """Ranks of the same position, and their panel."""
+
+    __slots__ = ("panel", "ranks")
+
+    def __init__(self, ranks: list[int], panel: Panel) -> None:
+        self.ranks = ranks
+        self.panel = panel
+
+
+class Panels:
+    """`peers`: who has the same work, by any name (one pipeline stage); ranks without a name are peers of each other.
+
+    Where a rank is alone in its position it is compared with all such ranks, and only a change in it counts.
+    """
+
+    def __init__(
+        self, settings: StragglerSettings, nodes: Mapping[int, str], peers: Mapping[int, str]
+    ) -> None:
+        self._settings = settings
+        self._nodes = nodes
+        self._names = peers
+        self._known: frozenset[int] = frozenset()
+        self._peers: list[_Peers] = []
+        self._of: dict[int, tuple[_Peers, int]] = {}
+
+    def add(self, step: int, times: Mapping[int, float], floor_s: float = 0.0) -> list[tuple[int, Flag]]:
+        """New flags by rank, and those that are over. Ranks that were not there before begin anew, all of them."""
+        if len(times) > len(self._known) or not self._known.issuperset(times):
+            self._begin(self._known.union(times))
+        news = []
+        for peers in self._peers:
+            column = [times.get(rank, nan) for rank in peers.ranks]
+            news += [(peers.ranks[flag.place], flag) for flag in peers.panel.add(step, column, floor_s)]
+        return news
+
+    def flags(self) -> dict[int, Flag]:
+        return {
+            peers.ranks[place]: flag for peers in self._peers for place, flag in peers.panel.flags.items()
+        }
+
+    def excess(self, rank: int, steps: int) -> float | None:
+        """Of the last so many steps, as a share of its peers' time; None: nothing is known of it."""
+        if rank not in self._of:
+            return None
+        peers, place = self._of[rank]
+        return peers.panel.excess(place, steps)
+
+    @property
+    def steps(self) -> int:
+        return max((peers.panel.count for peers in self._peers), default=0)
+
+    @property
+    def noise(self) -> float:
+        return max((peers.panel.noise for peers in self._peers), default=0.0)
+
+    def _begin(self, ranks: frozenset[int]) -> None:
+        self._known = ranks
+        positions: dict[str, list[int]] = {}
+        for rank in sorted(ranks):
+            positions.setdefault(self._names.get(rank, ""), []).append(rank)
+        alone = [ranks[0] for ranks in positions.values() if len(ranks) == 1]
+        groups = [(ranks, False) for ranks in positions.values() if len(ranks) > 1]
+        if len(alone) > 1:
+            groups.append((sorted(alone), True))
+        self._peers = []
+        for members, past_only in groups:
+            named = all(rank in self._nodes for rank in members)
+            panel = Panel(
+                len(members),
+                self._settings,
+                job_ranks=len(ranks),
+                past_only=past_only,
+                teams=[self._nodes[rank] for rank in members] if named else (),
+            )
+            self._peers.append(_Peers(members, panel))
+        self._of = {rank: (peers, at) for peers in self._peers for at, rank in enumerate(peers.ranks)}

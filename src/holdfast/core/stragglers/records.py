@@ -1,0 +1,86 @@
+"""When ranks entered their collectives, out of their flight records. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+
+from holdfast.model.flight import FlightRecord, Operation
+
+ON_DEVICE = ("nccl", "hccl", "xccl", "mccl", "rccl", "cncl", "flagcx")  # calls return before the work is done
+
+
+class Arrival(Struct, frozen=True, gc=False):
+    """One collective of one group. `at`: seconds by each node's own wall clock, by rank of the job.
+
+    `device`: the call was seen, and not what the device did.
+    """
+
+    group: str
+    sequence: int
+    at: dict[int, float]
+    device: bool = False
+
+
+def arrivals(records: Sequence[FlightRecord]) -> list[Arrival]:
+    """Of collectives that every rank with that group has told of, in the order of time.
+
+    What only some records reach back to is left out, as are sends and receives.
+    """
+    found: dict[tuple[str, int], dict[int, float]] = {}
+    members: dict[str, set[int]] = {}
+    kinds: dict[str, bool] = {}
+    for record in records:
+        own: set[tuple[str, int]] = set()
+        for operation, at_ns in _entered(record.operations):
+            key = (_name(record, operation), operation.sequence)
+            if key in own:  # a batch: its first part counts
+                continue
+            own.add(key)
+            found.setdefault(key, {})[record.rank] = at_ns / 1e9
+            members.setdefault(key[0], set()).add(record.rank)
+            kinds[key[0]] = operation.started_ns is None and _is_on_device(operation)
+    whole = [
+        Arrival(group, sequence, at, kinds[group])
+        for (group, sequence), at in found.items()
+        if len(at) == len(members[group]) > 1
+    ]
+    return sorted(whole, key=lambda one: (max(one.at.values()), one.group, one.sequence))
+
+
+def peers(records: Iterable[FlightRecord]) -> dict[int, str]:
+    """Who has the same part of the model, where groups are named as Megatron and DeepSpeed name them: the ranks of
+    one data-parallel group. Empty where nothing tells."""
+    found: dict[int, str] = {}
+    for record in records:
+        named = [
+            (len(group.ranks), name)
+            for name, group in record.groups.items()
+            if _is_data_parallel(group.about) and len(group.ranks) > 1
+        ]
+        if named:
+            found[record.rank] = max(named)[1]
+    return found
+
+
+def _entered(operations: Iterable[Operation]) -> Iterator[tuple[Operation, int]]:
+    for operation in operations:
+        at_ns = operation.started_ns or operation.created_ns
+        if not operation.is_p2p and operation.sequence > 0 and at_ns > 0:
+            yield operation, at_ns
+
+
+def _name(record: FlightRecord, operation: Operation) -> str:
+    """Groups of different ranks may have the same name."""
+    group = record.groups.get(operation.group)
+    ranks = group.ranks if group is not None else ()
+    return f"{operation.group} {ranks[0]}-{ranks[-1]}/{len(ranks)}" if ranks else operation.group
+
+
+def _is_on_device(operation: Operation) -> bool:
+    backend = operation.backend.lower() or operation.kind.lower()
+    return backend.startswith(ON_DEVICE)
+
+
+def _is_data_parallel(about: str) -> bool:
+    words = about.lower()
+    return "data_parallel" in words and "expert" not in words or words in ("dp", "dp_shard", "fsdp")

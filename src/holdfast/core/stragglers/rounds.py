@@ -1,0 +1,166 @@
+"""From when each rank entered each collective to how long each worked on its own. Pure.
+
+All leave a collective when the last has come, so a rank waits from its own arrival to the last one's, and what is not
+waiting is its own work. That needs no knowledge of who waits for whom: a rank that is held up in one group by a slow
+one has waited there, whatever it is late for elsewhere.
+
+Collectives may overlap (gradients are reduced while others are still computed): as long as some rank enters the next
+before the last has entered this one, nobody has waited yet. Own times are given for blocks of about one step.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from statistics import median
+
+from msgspec import Struct
+
+GAPS_KEPT = 256
+GAPS_MIN = 4
+SHIFTS_KEPT = 512  # of each node's clock
+SHIFTS_SHARE = 4  # the shortest quarter of the gaps: there is least time to be late in
+GROUPS_MAX = 4096
+PAUSE = 20.0  # usual gaps: a longer one is no step
+
+
+class OwnTimes(Struct, frozen=True):
+    """What each rank worked on its own in the time between two collectives, seconds."""
+
+    at_s: float  # when the last rank entered the last of them
+    elapsed_s: float
+    own_s: dict[int, float]
+
+
+class _Group(Struct):
+    sequence: int
+    release_s: float  # when the last rank entered the last collective
+    waits: dict[int, float]
+    device: bool
+
+
+class Rounds:
+    """`nodes`: rank -> node. Ranks of different nodes have clocks that differ by a time that is learnt here."""
+
+    def __init__(self, nodes: Mapping[int, str]) -> None:
+        self._nodes = nodes
+        self._groups: dict[str, _Group] = {}
+        self._clocks = Clocks()
+        self._waited: dict[int, float] = {}
+        self._seen: set[int] = set()
+        self._gaps: deque[float] = deque(maxlen=GAPS_KEPT)
+        self._begun_s: float | None = None
+        self._last_s: float | None = None
+
+    def add(
+        self, group: str, sequence: int, at: Mapping[int, float], device: bool = False
+    ) -> OwnTimes | None:
+        """One collective, those of one group in order; `at`: all its ranks. A block of own times, where one is full.
+
+        `device`: the times are those of calls that only queue work for a device.
+        """
+        before = self._groups.get(group)
+        if len(at) < 2 or (before is not None and sequence <= before.sequence):
+            return None
+        gap_s = None if before is None else max(at.values()) - before.release_s
+        at = self._clocks.right(at, self._nodes, gap_s) if self._nodes else at
+        release_s = max(at.values())
+        if before is not None and sequence > before.sequence + 1:
+            self._forget()
+            before = None
+        if before is not None and min(at.values()) < before.release_s and len(before.waits) == len(at):
+            # It overlaps: the wait is at the last one; on a device at the first, as the queue runs by itself.
+            waits = before.waits if device else {rank: release_s - when for rank, when in at.items()}
+            self._groups[group] = _Group(sequence, max(release_s, before.release_s), waits, device)
+            return None
+        if before is None and len(self._groups) >= GROUPS_MAX:
+            return None
+        if before is not None:
+            self._count(before)
+        waits = {rank: release_s - when for rank, when in at.items()}
+        self._groups[group] = _Group(sequence, release_s, waits, device)
+        return self._block(before, release_s)
+
+    def keep(self, ranks: Mapping[int, object]) -> None:
+        """The clocks of these ranks' nodes are learnt no further: one of them is slow."""
+        self._clocks.frozen = frozenset(self._nodes[rank] for rank in ranks if rank in self._nodes)
+
+    def _count(self, group: _Group) -> None:
+        for rank, wait_s in group.waits.items():
+            self._waited[rank] = self._waited.get(rank, 0.0) + wait_s
+            self._seen.add(rank)
+
+    def _block(self, before: _Group | None, release_s: float) -> OwnTimes | None:
+        if self._last_s is not None and release_s > self._last_s:
+            self._gaps.append(release_s - self._last_s)
+        self._last_s = release_s if self._last_s is None else max(self._last_s, release_s)
+        if before is None:
+            return None
+        at_s = before.release_s
+        if self._begun_s is None:
+            self._begun_s = at_s
+            self._waited.clear()
+            return None
+        elapsed_s, usual_s = at_s - self._begun_s, self._usual_gap_s()
+        if usual_s is None or elapsed_s < 0.7 * usual_s:
+            return None
+        own = {rank: max(0.0, elapsed_s - wait_s) for rank, wait_s in self._waited.items()}
+        self._waited = {}
+        self._begun_s = at_s
+        return OwnTimes(at_s, elapsed_s, own) if len(own) > 1 and elapsed_s < PAUSE * usual_s else None
+
+    def _usual_gap_s(self) -> float | None:
+        """Half of all time is in gaps as long as this one or longer: about a step's, however many short ones it has."""
+        if len(self._gaps) < GAPS_MIN:
+            return None
+        half, so_far = sum(self._gaps) / 2, 0.0
+        for gap in sorted(self._gaps):
+            so_far += gap
+            if so_far >= half:
+                return gap
+        return None
+
+    def _forget(self) -> None:
+        """Some collectives are missing: what was counted is of no use."""
+        self._groups.clear()
+        self._waited.clear()
+        self._begun_s = self._last_s = None
+
+
+class Clocks:
+    """How far the clocks of nodes differ.
+
+    A slow node is late by a share of the time since the last collective, a wrong clock by the same time always: so the
+    collectives that follow closely on another tell the clock. Where there are none, a node that is late from the
+    beginning cannot be told from one whose clock is ahead: then only a change counts.
+    """
+
+    def __init__(self) -> None:
+        self.frozen: frozenset[str] = frozenset()
+        self._shifts: dict[str, deque[tuple[float, float]]] = {}
+        self._offsets: dict[str, float] = {}
+        self._count = 0
+
+    def right(
+        self, at: Mapping[int, float], nodes: Mapping[int, str], gap_s: float | None
+    ) -> Mapping[int, float]:
+        first: dict[str, float] = {}
+        for rank, when in at.items():
+            node = nodes.get(rank, "")
+            first[node] = min(first.get(node, when), when)
+        if len(first) < 2:
+            return at
+        middle = median(first.values()) if len(first) > 2 else next(iter(first.values()))
+        if gap_s is not None:
+            for node, when in first.items():
+                if node not in self.frozen:
+                    shifts = self._shifts.setdefault(node, deque(maxlen=SHIFTS_KEPT))
+                    shifts.append((gap_s, when - middle))
+        self._count += 1
+        if self._count < 32 or self._count % 16 == 0:
+            self._learn()
+        return {rank: when - self._offsets.get(nodes.get(rank, ""), 0.0) for rank, when in at.items()}
+
+    def _learn(self) -> None:
+        for node, shifts in self._shifts.items():
+            if node not in self.frozen:
+                short = sorted(shifts)[: max(1, -(-len(shifts) // SHIFTS_SHARE))]
+                self._offsets[node] = median(shift for _, shift in short)

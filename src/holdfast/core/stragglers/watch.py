@@ -1,0 +1,326 @@
+"""Watches a running job for ranks that are slower than their peers. Pure, bounded memory; every source may be absent.
+
+What decides, the surest first: own times worked out from when ranks enter collectives; own times that ranks log; whom
+the others are seen to wait for, with the throttling of processors beside it. None of them ever counts time spent
+waiting, so the one slow rank is named and not those that it holds up.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from math import isfinite
+
+from msgspec import Struct
+
+from holdfast.core.stragglers.heat import Heat
+from holdfast.core.stragglers.limits import StragglerSettings
+from holdfast.core.stragglers.looks import Looks
+from holdfast.core.stragglers.panel import Flag
+from holdfast.core.stragglers.panels import Panels
+from holdfast.core.stragglers.rounds import Rounds
+from holdfast.core.stragglers.told import Slow, Together, by_node, straggler, who, who_zh
+from holdfast.model.samples import RankSample
+from holdfast.model.steps import HeatMap, StepFinding, Straggler, StragglerSource
+
+__all__ = ["StragglerSettings", "StragglerWatch"]
+
+FLOOR_SHARE = 0.2  # of a step: own times below it are measured by this
+TIMES_KEPT = 2048  # of steps and of blocks
+NODE_STEPS = 16
+NODE_PART = 0.5  # of the slow rank's excess: its neighbours on the node share it
+
+
+class _Open(Struct):
+    """A straggler that has been told, or is about to be."""
+
+    found: Straggler
+    slow: tuple[Slow, ...]
+    node: str
+    is_told: bool = False
+
+
+class StragglerWatch:
+    """`nodes`: rank -> node. `peers`: rank -> its position, where ranks do different work (a pipeline's stage)."""
+
+    def __init__(
+        self,
+        settings: StragglerSettings | None = None,
+        *,
+        nodes: Mapping[int, str] | None = None,
+        peers: Mapping[int, str] | None = None,
+    ) -> None:
+        self.settings = settings or StragglerSettings()
+        self._nodes = dict(nodes or {})
+        self._neighbours: dict[str, list[int]] = {}
+        for rank, node in self._nodes.items():
+            self._neighbours.setdefault(node, []).append(rank)
+        self._panels: dict[StragglerSource, Panels] = {
+            "arrivals": Panels(self.settings, self._nodes, peers or {}),
+            "log-times": Panels(self.settings, self._nodes, peers or {}),
+        }
+        self._whole_steps = Panels(self.settings, self._nodes, peers or {})
+        self._rounds = Rounds(self._nodes)
+        self._blocks: list[float] = []  # when each block of arrivals ended
+        self._looks = Looks(self.settings)
+        self._throttle = _Throttle()
+        self._teams: dict[int, dict[int, tuple[int, ...]]] = {}
+        self._steps: list[tuple[float, int]] = []
+        self._step_s = 0.0
+        self._open: dict[str, _Open] = {}
+        self._gone: list[_Open] = []
+        self._heats = {name: Heat(self.settings.heat_columns) for name in ("own", "arrivals", "steps")}
+        self._fetched_s: float | None = None
+        self._soon = 0
+
+    # What is seen
+
+    def own_work(self, step: int, times: Mapping[int, float]) -> None:
+        """Time that each rank worked on its own in a step, without waiting for others, seconds, of all that told it."""
+        times = _sane(times)
+        if len(times) > 1:
+            self._heats["own"].add(step, times)
+            self._panels["log-times"].add(step, times, FLOOR_SHARE * self._step_s)
+
+    def step_times(self, step: int, times: Mapping[int, float]) -> None:
+        """Whole steps as ranks log them: alike in a synchronous job, and who waits for others shows nothing else."""
+        times = _sane(times)
+        if times:
+            self._step_s = sorted(times.values())[len(times) // 2]
+        if len(times) > 1:
+            self._heats["steps"].add(step, times)
+            self._whole_steps.add(step, times)
+
+    def arrivals(self, group: str, sequence: int, at: Mapping[int, float], *, device: bool = False) -> None:
+        """When each rank of a group entered one collective, seconds, each by its node's clock. In order of time.
+
+        What was told before is passed over. `device`: see `records.Arrival`.
+        """
+        block = self._rounds.add(group, sequence, at, device)
+        if block is None:
+            return
+        if len(self._blocks) >= TIMES_KEPT:
+            del self._blocks[: TIMES_KEPT // 2]
+        self._blocks.append(block.at_s)
+        panels = self._panels["arrivals"]
+        panels.add(panels.steps, block.own_s)
+        self._rounds.keep(panels.flags())
+        self._heats["arrivals"].add(self._step_at(block.at_s) or panels.steps, block.own_s)
+
+    def teams(self, rank: int, groups: Mapping[int, tuple[int, ...]]) -> None:
+        """Members, as ranks of the job, of the groups that the rank's status numbers with these ids."""
+        self._teams[rank] = {number: members for number, members in groups.items() if len(members) > 1}
+
+    def look(self, samples: Sequence[RankSample], throttled: Mapping[int, float] | None = None) -> None:
+        """All ranks at one moment. `throttled`: seconds for which each was held back by a quota so far."""
+        if not samples:
+            return
+        self._looks.add(samples, self._teams)
+        self._throttle.add(samples[0].at_s, throttled or {})
+
+    def wants_records(self, at_s: float) -> bool:
+        """Whether flight records are worth their cost now. True counts as fetched: ask only when they can be."""
+        if self._fetched_s is None:
+            self._fetched_s = at_s
+            return False
+        since_s = at_s - self._fetched_s
+        is_regular = since_s >= self.settings.fetch_every_s
+        is_soon = since_s >= self.settings.fetch_soon_s and self._soon < self.settings.fetch_soon_max
+        if not is_regular and not (is_soon and self._is_undecided()):
+            return False
+        self._soon = 0 if is_regular else self._soon + 1
+        self._fetched_s = at_s
+        return True
+
+    def _is_undecided(self) -> bool:
+        named = {
+            rank for one in self._open.values() for rank in one.found.ranks if one.found.ratio is not None
+        }
+        return any(rank not in named for rank in self._looks.suspects())
+
+    # What is concluded
+
+    def findings(self, step: int | None, at_s: float) -> list[StepFinding]:
+        """New ones, each once: who is slower, and who is so no longer. `at_s`: the job's clock, seconds."""
+        if step is not None and (not self._steps or step > self._steps[-1][1]):
+            if len(self._steps) >= TIMES_KEPT:
+                del self._steps[: TIMES_KEPT // 2]
+            self._steps.append((at_s, step))
+        self._conclude()
+        said = []
+        for one in self._gone:
+            said.append(self._over(one, step, at_s))
+        self._gone = []
+        for one in self._open.values():
+            if not one.is_told:
+                one.is_told = True
+                said.append(self._told(one, step, at_s))
+        return said
+
+    def stragglers(self) -> tuple[Straggler, ...]:
+        """Those that are slower now."""
+        self._conclude()
+        return tuple(one.found for one in self._open.values())
+
+    def heat(self) -> HeatMap | None:
+        """Own times where ranks tell them, else those by arrivals, else whole steps; None: nothing was told."""
+        always = {rank for one in self._open.values() for rank in one.found.ranks}
+        found = (self._heats[name].map(always) for name in ("own", "arrivals", "steps"))
+        return next((one for one in found if one is not None), None)
+
+    # Joining the sources
+
+    def _conclude(self) -> None:
+        now = {_key(one): one for one in by_node(self._slow(), self._nodes)}
+        for key in [key for key in self._open if key not in now]:
+            one = self._open.pop(key)
+            ranks = set(one.found.ranks)
+            # A rank that is now told as part of its node is not over.
+            if one.is_told and not any(
+                ranks <= {slow.rank for slow in other.ranks} for other in now.values()
+            ):
+                self._gone.append(one)
+        for key, together in now.items():
+            before = self._open.get(key)
+            found = straggler(together)
+            if before is None:
+                self._open[key] = _Open(found, together.ranks, together.node)
+            else:
+                before.found, before.slow = found, together.ranks
+
+    def _slow(self) -> list[Slow]:
+        found: dict[int, Slow] = {}
+        for source, panels in self._panels.items():
+            for rank, flag in self._of_node(panels).items():
+                if rank not in found and not (source == "log-times" and self._looks.is_waiting(rank)):
+                    found[rank] = self._by_times(rank, source, flag)
+        for rank, flag in self._whole_steps.flags().items():
+            if rank not in found and not self._looks.is_waiting(rank):
+                found[rank] = self._by_times(rank, "log-times", flag)
+        held_back = self._throttle.outstanding(self.settings.throttled_share)
+        for rank in self._looks.sure(held_back):
+            if rank not in found:
+                found[rank] = Slow(
+                    rank=rank,
+                    source="cpu" if rank in held_back else "awaited",
+                    since=self._step_at(self._looks.since.get(rank)),
+                    awaited=self._looks.share(rank),
+                    throttled=held_back.get(rank),
+                )
+        return [found[rank] for rank in sorted(found)]
+
+    def _of_node(self, panels: Panels) -> dict[int, Flag]:
+        """With the neighbours of a slow rank that share its slowness and are not sure by themselves yet."""
+        flags = panels.flags()
+        for rank, flag in list(flags.items()):
+            for other in self._neighbours.get(self._nodes.get(rank, ""), ()):
+                excess = (
+                    panels.excess(other, min(NODE_STEPS, panels.steps - flag.count))
+                    if other not in flags
+                    else None
+                )
+                if excess is not None and excess > NODE_PART * flag.excess:
+                    flags[other] = flag
+        return flags
+
+    def _by_times(self, rank: int, source: StragglerSource, flag: Flag) -> Slow:
+        is_block = source == "arrivals"
+        return Slow(
+            rank=rank,
+            source=source,
+            ratio=1.0 + flag.excess,
+            since=self._step_of_block(flag.since) if is_block else flag.since,
+            is_from_start=flag.is_from_start,
+            sigmas=flag.sigmas,
+            awaited=self._looks.share(rank) if self._looks.counted else None,
+            throttled=self._throttle.outstanding(self.settings.throttled_share).get(rank),
+        )
+
+    def _step_of_block(self, number: int) -> int | None:
+        back = self._panels["arrivals"].steps - number
+        return self._step_at(self._blocks[-back]) if 0 < back <= len(self._blocks) else None
+
+    def _step_at(self, at_s: float | None) -> int | None:
+        if at_s is None or not self._steps:
+            return None
+        at = bisect_right(self._steps, (at_s, 1 << 62))
+        return self._steps[max(0, at - 1)][1]
+
+    # Words
+
+    def _told(self, one: _Open, step: int | None, at_s: float) -> StepFinding:
+        numbers: dict[str, float | int | str | list[float]] = {
+            "ranks": [float(rank) for rank in one.found.ranks],
+            "source": one.found.source,
+            "confidence": one.found.confidence,
+        }
+        first = one.slow[0]
+        more = {
+            "ratio": one.found.ratio,
+            "first_step": one.found.first_step,
+            "sigmas": first.sigmas or None,
+            "awaited_share": first.awaited,
+            "throttled_share": first.throttled,
+            "node": one.node or None,
+        }
+        for name, value in more.items():
+            if value is not None:
+                numbers[name] = round(value, 4) if isinstance(value, float) else value
+        return StepFinding(
+            kind="straggler",
+            text=one.found.explanation,
+            text_zh=one.found.explanation_zh,
+            step=step,
+            at_s=at_s,
+            numbers=numbers,
+        )
+
+    def _over(self, one: _Open, step: int | None, at_s: float) -> StepFinding:
+        return StepFinding(
+            kind="straggler-over",
+            text=f"{who(one.found)}: no longer slower than the others",
+            text_zh=f"{who_zh(one.found)} 不再比其他 rank 慢",
+            step=step,
+            at_s=at_s,
+            numbers={"ranks": [float(rank) for rank in one.found.ranks]},
+        )
+
+
+class _Throttle:
+    """How much of the last seconds each rank was held back by a quota."""
+
+    SPAN_S = 20.0
+    KEPT = 30
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[float, dict[int, float]]] = []
+
+    def add(self, at_s: float, throttled: Mapping[int, float]) -> None:
+        if throttled:
+            self._seen.append((at_s, dict(throttled)))
+            while len(self._seen) > 2 and (
+                len(self._seen) > self.KEPT or self._seen[1][0] < at_s - self.SPAN_S
+            ):
+                del self._seen[0]
+
+    def outstanding(self, share_min: float) -> dict[int, float]:
+        """Ranks held back for at least such a share of the time, and clearly more than most; by their share."""
+        if len(self._seen) < 2:
+            return {}
+        (from_s, before), (to_s, now) = self._seen[0], self._seen[-1]
+        if to_s <= from_s:
+            return {}
+        shares = {
+            rank: min(1.0, (total - before[rank]) / (to_s - from_s))
+            for rank, total in now.items()
+            if rank in before
+        }
+        usual = sorted(shares.values())[(len(shares) - 1) // 2] if len(shares) > 1 else 0.0
+        return {rank: share for rank, share in shares.items() if share >= max(share_min, 2 * usual)}
+
+
+def _key(together: Together) -> str:
+    ranks = {slow.rank for slow in together.ranks}
+    return f"node {together.node}" if len(ranks) > 1 else f"rank {min(ranks)}"
+
+
+def _sane(times: Mapping[int, float]) -> Mapping[int, float]:
+    return {rank: time_s for rank, time_s in times.items() if isfinite(time_s) and time_s >= 0}
