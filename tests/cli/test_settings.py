@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.cli.setting_table import BY_KEY, SETTINGS, BadValue, allowed, read, spelled
-from holdfast.cli.settings import SettingsRefused, cache_dir, settle, site_signatures, state_root
+from holdfast.cli.settings import SettingsRefused, cache_dir, settle, site_signatures, state_root, step_forms
 from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
 
@@ -89,6 +89,10 @@ def test_a_policy_also_sets_what_stands_beside_the_ladder():
         ({"hang-timeout": "soon"}, {}, "--hang-timeout"),
         ({"hang-timeout": "0s"}, {}, "1s to 366d, or auto"),
         ({"policy": "modelart"}, {}, "did you mean modelarts?"),
+        ({"slowdown-rule": "on"}, {}, "--slowdown-rule cannot be 'on': auto, aistudio or off is allowed"),
+        ({"step-pattern": "step ("}, {}, "--step-pattern: the step pattern 'step (' cannot be used"),
+        ({"step-pattern": r"(?P<time>\d+)"}, {}, "it has no group (?P<step>...). For the line "),
+        ({}, {"HOLDFAST_STEP_PATTERN": "gone.toml"}, "HOLDFAST_STEP_PATTERN: the step forms in "),
         ({}, {"HOLDFAST_SHADOW": "perhaps"}, "HOLDFAST_SHADOW cannot be 'perhaps': true or false"),
         ({}, {"HOLDFAST_MAX_RESTART": "3"}, "did you mean HOLDFAST_MAX_RESTARTS?"),
         ({}, {"HOLDFAST_CONFG": "x"}, "did you mean HOLDFAST_CONFIG?"),
@@ -150,6 +154,20 @@ def test_the_folder_of_signatures_is_a_flag_a_name_or_a_key(place):
     (place / "holdfast.toml").write_text('signatures = "mine"')
     assert str(site_signatures(None, NOWHERE)) == str(place / "mine")
     assert settle({}, NOWHERE).values["signatures"] == str(place / "mine")
+
+
+def test_a_pattern_for_steps_is_an_expression_or_a_file_wherever_the_job_is_taken_up(place):
+    assert settle({"step-pattern": "none"}, NOWHERE).run.step_pattern is None
+    own = r"at (?P<step>\d+) took (?P<time>[\d.]+)"
+    assert settle({"step-pattern": own}, NOWHERE).run.step_pattern == own
+    assert step_forms(own)[0].pattern == own
+    assert step_forms(own)[1:] == step_forms(None)
+    (place / "ours.toml").write_text(
+        f"[[form]]\nid = 'ours'\nframework = 'Ours'\nliteral = 'at'\npattern = '{own}'\n"
+    )
+    settled = settle({}, {**NOWHERE, "HOLDFAST_STEP_PATTERN": "ours.toml"}).run.step_pattern
+    assert settled == str(place / "ours.toml")
+    assert step_forms(settled)[0].framework == "Ours"
 
 
 def test_the_cache_is_where_caches_are():

@@ -34,6 +34,7 @@ from holdfast.agent.launch import (
 from holdfast.agent.log_watch import LogWatch
 from holdfast.agent.looks import Looks, Rank
 from holdfast.agent.memory import MemoryWatch
+from holdfast.agent.step_watch import COMMAND_RUNS, StepWatching
 from holdfast.core import hang, platform_rule
 from holdfast.core.verdict import ErrorRecord, RankExit
 from holdfast.model.events import (
@@ -42,6 +43,7 @@ from holdfast.model.events import (
     AttemptStartFailed,
     AttemptStopped,
     FindingNoted,
+    Numbers,
     RankExited,
     RankStarted,
     StepReached,
@@ -84,6 +86,7 @@ class Attempt:
         echo: Callable[[Chunk], None],
         learned: hang.Learned | None,
         logs: LogWatch,
+        steps: StepWatching,
         env: Mapping[str, str],
         *,
         from_end: bool = False,
@@ -93,6 +96,7 @@ class Attempt:
         self.folder: Path = running.folder
         self.running = running
         self.logs = logs
+        self.steps = steps
         self.ranks: dict[int, Rank] = {}
         self.world_size: int | None = None
         self.exits: list[RankExit] = []
@@ -112,7 +116,7 @@ class Attempt:
         self._emit = emit
         self._echo = echo
         self._follower = Follower(self.folder, write_index=True, from_end=from_end)
-        self._steps: dict[str, StepReader] = {}
+        self._counters: dict[str, StepReader] = {}
         self._step_told: int | None = None
         self._step_told_s = 0.0
         self.looks = Looks(self, clock, self._note, learned, env, ranks_return=ranks_return)
@@ -138,6 +142,8 @@ class Attempt:
             case Started() | Released():
                 self._pass_held_signals()
                 self._emit(AttemptStarted(at_s=at_s, attempt=self.number))
+                if self.steps.says_that_the_command_runs:
+                    self._note("command-running", COMMAND_RUNS)
             case StartFailed():
                 self._not_started(fact, at_s)
             case RankFound():
@@ -273,17 +279,25 @@ class Attempt:
             chunks += self._follower.finish(at_s)
         for chunk in chunks:
             self._echo(chunk)
-            reader = self._steps.setdefault(chunk.source, StepReader())
-            for line in chunk.lines:
-                step = reader.feed(line)
-                if step is not None:
-                    self.step = step
-                    if self.first_step is None:
-                        self.first_step = step
-                        self.looks.sampler.signals.step_seen()
-                    self.logs.step_seen(at_s)
+            self._count_steps(chunk, at_s)
         self.scan(chunks, now=finish)
         self._tell_step(at_s)
+        for finding in self.steps.read(chunks, at_s, self.world_size, finish=finish):
+            if not self.stopping:
+                self._note(finding.kind, finding.text, numbers=finding.numbers)
+
+    def _count_steps(self, chunk: Chunk, at_s: float) -> None:
+        counter = self._counters.get(chunk.source)
+        if counter is None:
+            counter = self._counters[chunk.source] = StepReader()
+        for line in chunk.lines:
+            step = counter.feed(line)
+            if step is not None:
+                self.step = step
+                if self.first_step is None:
+                    self.first_step = step
+                    self.looks.sampler.signals.step_seen()
+                self.logs.step_seen(at_s)
 
     def scan(self, chunks: Sequence[Chunk], *, now: bool = False) -> None:
         """Has signatures look at what was read, and tells which known faults are new."""
@@ -353,10 +367,15 @@ class Attempt:
         self.looks.poll_loops()
         return self.looks.found()
 
-    def _note(self, finding: str, text: str, at_s: float | None = None) -> None:
+    def _note(
+        self, finding: str, text: str, at_s: float | None = None, numbers: Numbers | None = None
+    ) -> None:
         """A line in the log that never blocks. `at_s`: now where absent."""
         at_s = self._clock() if at_s is None else at_s
-        self._emit(FindingNoted(at_s=at_s, finding=finding, text=text, attempt=self.number))
+        noted = FindingNoted(
+            at_s=at_s, finding=finding, text=text, attempt=self.number, numbers=numbers or {}
+        )
+        self._emit(noted)
 
     def _guard_disk(self, at_s: float) -> None:
         if self.over or at_s - self._guarded_s < GUARD_S:
@@ -377,6 +396,8 @@ class Attempt:
         for text in self._follower.notes:
             self._note("output", text)
         self._follower.notes.clear()
+        while self.steps.notes:
+            self._note("not-seen", self.steps.notes.popleft())
         if text := self.looks.sampler.signals.news():
             self._note("not-seen", text)
 

@@ -27,7 +27,9 @@ from holdfast.agent.launch import LaunchSpec, Running, attach, launch
 from holdfast.agent.log_watch import LogWatch, Signatures
 from holdfast.agent.node_log import NodeLog
 from holdfast.agent.standby import GATE, Standby, gated, imports_to_repeat
+from holdfast.agent.step_watch import StepForms, StepWatching
 from holdfast.core import hang, platform_rule
+from holdfast.core.steps.watch import Baseline
 from holdfast.core.verdict import Failure
 from holdfast.model.events import (
     AnyEvent,
@@ -68,6 +70,7 @@ class WorkerAgent:
         base_env: Mapping[str, str],
         cwd: str,
         signatures: Signatures,
+        step_forms: StepForms,
     ) -> None:
         self.attempt: Attempt | None = None
         self.standby: Standby | None = None
@@ -81,6 +84,8 @@ class WorkerAgent:
         self._cwd = cwd
         self._node = socket.gethostname()
         self._signatures = signatures
+        self._step_forms = step_forms
+        self._pace: Baseline | None = None  # of the attempt before
         self._node_log = NodeLog()
         self._bundles = BundleWriter(job_folder / "incidents", self._note_evidence)
         self._told_to_people: deque[str] = deque()  # by other threads
@@ -122,6 +127,7 @@ class WorkerAgent:
             return
         if self.attempt is not None:
             self._learned = hang.learned(self.attempt.looks.watch)
+            self._pace = self.attempt.steps.baseline
             self._note_imports(self.attempt)
             self.attempt.running.bye()
             self.attempt.close()
@@ -162,6 +168,14 @@ class WorkerAgent:
             self._echo,
             self._learned,
             LogWatch(self._signatures, f"{running.folder.parent.name}/{running.folder.name}"),
+            StepWatching(
+                running.folder,
+                number,
+                self._step_forms,
+                self._settings.slowdown_rule,
+                self._pace,
+                is_new=not from_end,
+            ),
             self._base_env,
             from_end=from_end,
             ranks_return=self._ranks_return,

@@ -19,7 +19,8 @@ BACKLOG_BYTES_MAX = 4 << 20
 STALLED_S = 1.0
 CLOSE_S_MAX = 20.0
 CLOSE_LOOK_S = 0.01
-QUIET_FINDINGS = ("environment",)  # in the record, too long for the eye
+QUIET_FINDINGS = ("environment", "command-running")  # in the record: too long for the eye, or seen anyway
+OFTEN, OFTEN_S = "platform-slowdown", 60.0  # every five slow steps: here, one a minute is enough
 
 
 class Console:
@@ -27,6 +28,7 @@ class Console:
         self._quiet = quiet
         self._output = _Sink(output_fd)
         self._words = _Sink(words_fd)
+        self._often_s = float("-inf")
         self._said = ""  # last: what stands above need not be said again
 
     def echo(self, chunk: Chunk) -> None:
@@ -45,7 +47,7 @@ class Console:
 
     def decided(self, event: AnyEvent, decision: Decision) -> None:
         """News of a decision; most events have none."""
-        if isinstance(event, FindingNoted) and event.finding in QUIET_FINDINGS:
+        if isinstance(event, FindingNoted) and self._is_only_for_the_record(event):
             return
         if isinstance(event, VerdictReached):
             self._verdict(event.verdict)
@@ -55,6 +57,14 @@ class Console:
             self.tell(f"rung: {decision.choice.rung}: {why}")
         elif decision.why:
             self.tell(decision.why)
+
+    def _is_only_for_the_record(self, event: FindingNoted) -> bool:
+        if event.finding != OFTEN:
+            return event.finding in QUIET_FINDINGS
+        if event.at_s - self._often_s < OFTEN_S:
+            return True
+        self._often_s = event.at_s
+        return False
 
     def _verdict(self, verdict: Verdict) -> None:
         if verdict.confidence <= 0:

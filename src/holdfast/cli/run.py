@@ -20,10 +20,11 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.agent.log_watch import Signatures
+from holdfast.agent.step_watch import StepForms
 from holdfast.agent.worker import WorkerAgent
 from holdfast.cli.console import Console
 from holdfast.cli.plain_log import PlainLog
-from holdfast.cli.settings import SettingsRefused, cache_dir, site_signatures
+from holdfast.cli.settings import SettingsRefused, cache_dir, site_signatures, step_forms
 from holdfast.controller.loop import Controller, decisions, replay
 from holdfast.core.decision import Decision
 from holdfast.engines.local import LocalEngine
@@ -111,7 +112,16 @@ class Supervisor:
         emit = self.controller.handle
         self._machine.engine = LocalEngine(socket.gethostname(), self.clock, emit)
         self._machine.agent = WorkerAgent(
-            settings, job.name, job.path, self.clock, emit, console.echo, env, cwd, _signatures(env)
+            settings,
+            job.name,
+            job.path,
+            self.clock,
+            emit,
+            console.echo,
+            env,
+            cwd,
+            _signatures(env),
+            StepForms(lambda: step_forms(settings.step_pattern)),
         )
         self._selector = selectors.DefaultSelector()
         self._watched: set[int] = set()

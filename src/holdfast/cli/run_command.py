@@ -28,7 +28,12 @@ def _flag(key: str) -> Any:
     help_ = f"{setting.help} [{_range(setting)}{setting.env_name}]"
     if setting.kind == "yes":
         return typer.Option(f"{setting.flag_name}/--no-{key}", help=help_, show_default=False)
-    metavar = {"whole": "N", "length": "TIME", "path": "DIR"}.get(setting.kind, "TEXT")
+    metavar = {
+        "whole": "N",
+        "length": "TIME",
+        "path": "DIR",
+        "choice": "|".join(setting.choices),
+    }.get(setting.kind, "TEXT")
     return typer.Option(setting.flag_name, help=help_, metavar=metavar, show_default=False)
 
 
@@ -61,6 +66,8 @@ def run(
     detach: Annotated[bool | None, _flag("detach")] = None,
     shim: Annotated[bool | None, _flag("shim")] = None,
     standby: Annotated[bool | None, _flag("standby")] = None,
+    slowdown_rule: Annotated[str | None, _flag("slowdown-rule")] = None,
+    step_pattern: Annotated[str | None, _flag("step-pattern")] = None,
     nproc_per_node: Annotated[
         str | None,
         typer.Option(
@@ -87,6 +94,8 @@ def run(
         "detach": detach,
         "shim": shim,
         "standby": standby,
+        "slowdown-rule": slowdown_rule,
+        "step-pattern": step_pattern,
     }
     words = full_command(command or (), nproc_per_node)
     try:

@@ -26,10 +26,10 @@ class Foreign(Struct, frozen=True):
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """`kind`: whole, yes, length, text, path or texts. `field`: in RunSettings, or policy.<field> in its policy.
+    """`kind`: whole, yes, length, text, choice, path or texts. `field`: in RunSettings, or policy.<field> in its policy.
 
     `low`, `high`: the range, in seconds for a length. `word`: stands for None ("auto", "none").
-    `scale`: seconds in one unit of the field.
+    `scale`: seconds in one unit of the field. `choices`: of a choice.
     """
 
     key: str
@@ -40,6 +40,7 @@ class Setting(Struct, frozen=True, kw_only=True):
     high: float = _YEAR_S
     word: str = ""
     scale: float = 1.0
+    choices: tuple[str, ...] = ()
     flag: bool = False
     foreign: Foreign | None = None
 
@@ -174,6 +175,22 @@ SETTINGS = (
         help="Folder of your site's own signatures (TOML), for diagnose and signatures.",
     ),
     Setting(
+        key="slowdown-rule",
+        kind="choice",
+        field="slowdown_rule",
+        flag=True,
+        choices=("auto", "aistudio", "off"),
+        help="The platforms' slowdown rule; auto: for the logs of Megatron-LM and LLaMA-Factory; aistudio: for all.",
+    ),
+    Setting(
+        key="step-pattern",
+        kind="text",
+        field="step_pattern",
+        flag=True,
+        word="none",
+        help="How your log prints a step: a regular expression with the groups step and time, or a TOML file of forms.",
+    ),
+    Setting(
         key="platform-hang",
         kind="length",
         field="platform_hang_min",
@@ -280,6 +297,8 @@ def read(setting: Setting, raw: object) -> Value:
             return _length(setting, text)
         case "texts":
             return _texts(setting, text)
+        case "choice":
+            return _choice(setting, text)
         case _:
             if isinstance(text, str) and text:
                 return text
@@ -323,6 +342,7 @@ def allowed(setting: Setting) -> str:
     words = {
         "yes": "true or false",
         "text": "a text",
+        "choice": " or ".join(filter(None, (", ".join(setting.choices[:-1]), *setting.choices[-1:]))),
         "texts": "texts with commas between",
         "path": "a path",
         "whole": f"{setting.low:.0f} to {setting.high:.0f}",
@@ -340,6 +360,13 @@ def _yes(setting: Setting, raw: object) -> bool:
     if word not in YES and word not in NO:
         raise _bad(setting, raw)
     return word in YES
+
+
+def _choice(setting: Setting, raw: object) -> str:
+    word = str(raw).lower()
+    if word not in setting.choices:
+        raise _bad(setting, raw)
+    return word
 
 
 def _whole(setting: Setting, raw: object) -> int:

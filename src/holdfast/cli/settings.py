@@ -27,9 +27,13 @@ from holdfast.cli.setting_table import (
 )
 from holdfast.core.presets import BadPreset, Preset, translate
 from holdfast.model.settings import RunSettings
+from holdfast.model.step_forms import StepForm
+from holdfast.observe.step_form_store import all_forms, package_forms
+from holdfast.parsers.step_forms import StepFormError, from_pattern
 
 CONFIG_ENV = "HOLDFAST_CONFIG"
 FILE_HERE = "holdfast.toml"
+FORMS_FILE = ".toml"  # how a step-pattern ends that names a file of forms
 # Holdfast gives these to the command it runs. Where the second is met, the first is not meant for us.
 _JOB_ENV, _ATTEMPT_ENV = "HOLDFAST_JOB", "HOLDFAST_ATTEMPT"
 _LIKE_A_SETTING = (
@@ -83,6 +87,7 @@ def settle(
         for setting in SETTINGS
     }
     name = chosen["policy"].value
+    chosen["step-pattern"] = _usable_pattern(chosen["step-pattern"])
     return Settled(
         run=_run_settings(start, chosen),
         values={key: one.value for key, one in chosen.items()},
@@ -104,6 +109,18 @@ def site_signatures(flag: str | None, environ: Mapping[str, str]) -> Path | None
     """The folder of the site's own signatures; None: it has none. raises: SettingsRefused"""
     found = _found(BY_KEY["signatures"], _layers({"signatures": flag}, environ, None))
     return Path(str(found.value)) if found and found.value is not None else None
+
+
+def step_forms(pattern: str | None) -> tuple[StepForm, ...]:
+    """All forms in which steps are read, the user's own first: a regular expression, or those of a TOML file.
+
+    raises: StepFormError
+    """
+    if pattern is None:
+        return package_forms()
+    if pattern.endswith(FORMS_FILE):
+        return all_forms(Path(pattern))
+    return (from_pattern(pattern), *package_forms())
 
 
 def cache_dir(environ: Mapping[str, str]) -> Path:
@@ -176,6 +193,19 @@ def _read(setting: Setting, raw: object, name: str, source: str, *, foreign: boo
     if setting.kind == "path" and value is not None:
         value = os.path.abspath(os.path.expanduser(str(value)))
     return _Found(value, source)
+
+
+def _usable_pattern(found: _Found) -> _Found:
+    """A file by its whole path: a job may be taken up from another folder. raises: SettingsRefused"""
+    if not isinstance(found.value, str):
+        return found
+    is_file = found.value.endswith(FORMS_FILE)
+    pattern = os.path.abspath(os.path.expanduser(found.value)) if is_file else found.value
+    try:
+        step_forms(pattern)
+    except StepFormError as error:
+        raise SettingsRefused(f"{found.source.partition(' ')[2]}: {error}") from error
+    return _Found(pattern, found.source)
 
 
 def _preset(named: _Found | None) -> Preset | None:

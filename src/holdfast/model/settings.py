@@ -21,3 +21,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     shim: bool = True  # reach into ranks through sitecustomize
     standby: bool = True  # keep the next attempt's processes ready
     detach: bool = False  # training outlives Holdfast
+    # The platforms' slowdown rule: auto: for the logs of Megatron-LM and LLaMA-Factory; aistudio: for every log; off.
+    slowdown_rule: str = "auto"
+    # How the log prints its steps, where Holdfast does not know it: a regular expression, or a TOML file of forms.
+    step_pattern: str | None = None

@@ -1,0 +1,323 @@
+"""The steps of one attempt, watched while it trains: what its output tells of them, and what is found in their times.
+
+Decides nothing and holds nothing up: findings are news. One training prints the same steps into several logs (each
+rank's, or stdout beside a bar on stderr): the log that tells most is the one that counts.
+"""
+
+import math
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.steps.aistudio import AistudioRule
+from holdfast.core.steps.watch import Baseline, StepSettings, StepWatch
+from holdfast.model.events import Numbers
+from holdfast.model.step_forms import StepForm
+from holdfast.model.steps import PhaseMark, StepFinding, StepRecord
+from holdfast.observe.follow import Chunk
+from holdfast.observe.step_file import RECENT_MAX, StepFile, StepFileWriter
+from holdfast.parsers.step_forms import StepFormError
+from holdfast.parsers.step_lines import StepLines
+
+OFF, ALWAYS = "off", "aistudio"  # else, by whose log it is
+COMMAND_RUNS = "Command running..."
+# Whose logs the platforms' rule was made for; of others it is told when asked for.
+PLATFORMS_FRAMEWORKS = ("Megatron", "LLaMA-Factory")
+RULE_LINE = re.compile(
+    r"iters (?P<first>\d+)-(?P<last>\d+): (?P<mean_ms>\d+\.\d+) ms, baseline: (?P<baseline_ms>\d+\.\d+) ms\), "
+    r"threshold ratio:(?P<ratio>\d+\.\d+)"
+)
+RANK_LOG = re.compile(r"rank-(\d+)\.log")
+TICK_S = 1.0
+SOURCES_MAX = 512
+WAITING_BYTES_MAX = 4 << 20  # of output that comes before the forms are there
+SILENT_S = 30.0  # a log that is silent for so long while another goes on is not the one that counts
+SILENT_RECORDS = 20  # and for so many records of others
+SURE_RECORDS = 3  # before a log is known to tell more than another, or less
+SKIPPED_MAX = 1000  # records of a log that has come to count, of steps that were told already
+FINDINGS_KEPT = 100  # of one attempt, for its evidence
+NEWS_MAX = 500  # lines of one kind in one attempt: a training that limps to its end is not recited
+# What ends what. The others are told, and true at that moment.
+ENDS = {"slowdown-over": "slowdown", "straggler-over": "straggler"}
+OPEN = ("slowdown", "straggler", "step-stands", "loss-nan", "loss-diverged")
+
+
+class StepForms:
+    """The forms of this run, read and compiled in a thread: the training does not wait for that.
+
+    `load` may raise StepFormError. `why_not`: why steps cannot be read; the run goes on without.
+    """
+
+    def __init__(self, load: Callable[[], tuple[StepForm, ...]]) -> None:
+        self.forms: tuple[StepForm, ...] = ()
+        self.why_not = ""
+        self._load = load
+        self._ready = threading.Event()
+        threading.Thread(target=self._run, name="holdfast-step-forms", daemon=True).start()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether they are there, or are known not to come."""
+        return self._ready.is_set()
+
+    def wait(self, timeout_s: float) -> bool:
+        return self._ready.wait(timeout_s) and not self.why_not
+
+    def _run(self) -> None:
+        try:
+            self.forms = self._load()
+        except (StepFormError, OSError) as error:
+            self.why_not = str(error)
+        finally:
+            self._ready.set()
+
+
+class Teller(Struct):
+    """Who tells of steps: one log, or one of the ranks that print into it. `times`, `losses`: records that had one."""
+
+    source: str
+    rank: int | None
+    records: int = 0
+    times: int = 0
+    losses: int = 0
+    last_s: float = 0.0
+
+    def saw(self, record: StepRecord, at_s: float) -> None:
+        self.records += 1
+        self.times += record.time_s is not None
+        self.losses += record.loss is not None
+        self.last_s = at_s
+
+    @property
+    def worth(self) -> tuple[bool, bool]:
+        return self.times > 0, self.losses > 0
+
+
+class StepWatching:
+    """One attempt. `before`: how fast the attempt before was. `rule`: auto, aistudio or off.
+
+    `is_new`: no other process has watched it before.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        attempt: int,
+        forms: StepForms,
+        rule: str,
+        before: Baseline | None = None,
+        *,
+        is_new: bool = True,
+    ) -> None:
+        self.says_that_the_command_runs = is_new and rule != OFF
+        self.records: deque[StepRecord] = deque(maxlen=RECENT_MAX)
+        self.findings: deque[StepFinding] = deque(maxlen=FINDINGS_KEPT)
+        self.notes: deque[str] = deque()  # for people; the reader empties it
+        self.framework: str | None = None
+        self._attempt = attempt
+        self._forms = forms
+        self._rule_asked = rule
+        self.baseline = before  # for the attempt after this one; a second old at most
+        self._file = StepFileWriter(folder)
+        self._watch: StepWatch | None = None
+        self._rule = AistudioRule()
+        self._readers: dict[str, StepLines] = {}
+        self._tellers: dict[tuple[str, int | None], Teller] = {}
+        self._lead: Teller | None = None
+        self._behind = 0  # records of others since the last of the one that counts
+        self._skip = 0
+        self._run_shift: int | None = None
+        self._loss_elsewhere: float | None = None
+        self._waiting: list[Chunk] = []
+        self._waiting_bytes = 0
+        self._ticked_s = float("-inf")
+        self._news: dict[str, int] = {}
+        self._open: dict[str, StepFinding] = {}
+        self._is_broken = False
+
+    # What comes in ----------------------------------------------------------------------------------------
+
+    def read(
+        self, chunks: Sequence[Chunk], at_s: float, ranks: int | None, *, finish: bool = False
+    ) -> list[StepFinding]:
+        """Takes new output; gives what is found. `ranks`: of the whole training, where that is known.
+
+        To be called with nothing new too: once a second it matters that time goes by. A fault of ours in here costs
+        the watch over steps, and nothing else.
+        """
+        if self._is_broken:
+            return []
+        try:
+            found = [one for chunk in self._waited(chunks) for one in self._chunk(chunk, ranks)]
+            if finish:
+                found += self._finish(at_s, ranks)
+            if at_s - self._ticked_s >= TICK_S or finish:
+                found += self._tick(at_s)
+            return self._told(found)
+        except Exception as error:  # noqa: BLE001 - what a log may hold must not end the watch over the ranks
+            self._is_broken = True
+            self.notes.append(f"steps are no longer watched in this attempt: {type(error).__name__}: {error}")
+            return []
+
+    def _waited(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+        """What can be read now: as long as the forms are not there, output is held back, up to a limit."""
+        if self._forms.is_over:
+            if self._forms.why_not and not self._is_broken:
+                self._is_broken = True
+                self.notes.append(f"steps are not watched in this run: {self._forms.why_not}")
+            held, self._waiting = self._waiting, []
+            return [*held, *chunks] if held else chunks
+        for chunk in chunks:
+            self._waiting_bytes += sum(map(len, chunk.lines))
+            if self._waiting_bytes <= WAITING_BYTES_MAX:
+                self._waiting.append(chunk)
+        return ()
+
+    def _chunk(self, chunk: Chunk, ranks: int | None) -> Iterator[StepFinding]:
+        reader = self._readers.get(chunk.source)
+        if reader is None:
+            if len(self._readers) >= SOURCES_MAX:
+                return
+            named = RANK_LOG.match(chunk.source)
+            reader = StepLines(self._forms.forms, rank=int(named[1]) if named else None)
+            self._readers[chunk.source] = reader
+        for item in reader.feed(chunk.lines, chunk.at_s):
+            yield from self._item(chunk.source, item, chunk.at_s, ranks)
+        if self._watch is not None:
+            self._watch.line_seen(chunk.at_s)
+
+    def _finish(self, at_s: float, ranks: int | None) -> Iterator[StepFinding]:
+        for source, reader in self._readers.items():
+            for item in reader.finish():
+                yield from self._item(source, item, at_s, ranks)
+
+    def _tick(self, at_s: float) -> list[StepFinding]:
+        self._ticked_s = at_s
+        if self._watch is None:
+            return []
+        found = self._watch.tick(at_s)
+        self.baseline = self._watch.baseline() or self.baseline
+        told = StepFile(
+            at_s=at_s,
+            attempt=self._attempt,
+            now=self._watch.now(),
+            framework=self.framework,
+            recent=tuple(record.time_s for record in self.records if record.time_s is not None),
+            findings=tuple(self._open.values()),
+        )
+        self._file.write(told)
+        return found
+
+    # Who tells --------------------------------------------------------------------------------------------
+
+    def _item(
+        self, source: str, item: StepRecord | PhaseMark, at_s: float, ranks: int | None
+    ) -> Iterable[StepFinding]:
+        if isinstance(item, PhaseMark):
+            tells_steps_too = any(name == source for name, _ in self._tellers)
+            is_main = self._lead is None or self._lead.source == source or not tells_steps_too
+            return self._watch.feed(replace(item, at_s=at_s)) if self._watch is not None and is_main else ()
+        teller = self._tellers.get((source, item.rank))
+        if teller is None:
+            if len(self._tellers) >= SOURCES_MAX:
+                return ()
+            teller = self._tellers[source, item.rank] = Teller(source=source, rank=item.rank)
+        teller.saw(item, at_s)
+        if not self._leads(teller, at_s):
+            if item.loss is not None:
+                self._loss_elsewhere = item.loss
+            return ()
+        return self._step(teller, item, at_s, ranks)
+
+    def _leads(self, teller: Teller, at_s: float) -> bool:
+        """Whether this is the one that counts, or is from now on: it tells more, or the one before is silent."""
+        lead = self._lead
+        if teller is lead:
+            self._behind = 0
+            return True
+        if lead is not None:
+            self._behind += 1
+            tells_more = teller.worth > lead.worth and min(teller.records, lead.records) >= SURE_RECORDS
+            is_silent = self._behind >= SILENT_RECORDS and at_s - lead.last_s > SILENT_S
+            if not tells_more and not is_silent:
+                return False
+        self._lead, self._behind = teller, 0
+        self._skip = SKIPPED_MAX if lead is not None else 0
+        self._run_shift = None
+        return True
+
+    def _step(self, teller: Teller, record: StepRecord, at_s: float, ranks: int | None) -> list[StepFinding]:
+        """A record of the one that counts. Where another one counted before, what that told is passed over."""
+        last = self.records[-1] if self.records else None
+        if self._run_shift is None:
+            self._run_shift = last.run - record.run if last is not None else 0
+        if self._skip and last is not None and last.step is not None and record.step is not None:
+            if record.step <= last.step:
+                self._skip -= 1
+                return []
+            self._skip = 0
+        loss = record.loss
+        if loss is None and not teller.losses:
+            loss, self._loss_elsewhere = self._loss_elsewhere, None
+        # One clock for all: when a line came is surer than the many ways in which it may tell its time.
+        record = replace(record, at_s=at_s, loss=loss, run=record.run + self._run_shift)
+        self.records.append(record)
+        self.framework = self._readers[teller.source].framework
+        if self._watch is None:
+            self._watch = StepWatch(StepSettings(ranks=ranks), before=self.baseline)
+        return [*self._watch.feed(record), *self._rule_says(record, at_s)]
+
+    def _rule_says(self, record: StepRecord, at_s: float) -> Iterator[StepFinding]:
+        """A line of the platforms' rule, as they write it."""
+        if self._rule_asked == OFF:
+            return
+        text = self._rule.feed(record)
+        if text is None:
+            return
+        of_platform = (self.framework or "").startswith(PLATFORMS_FRAMEWORKS)
+        if of_platform or self._rule_asked == ALWAYS:
+            said = RULE_LINE.search(text)
+            numbers: Numbers = (
+                {name: float(value) for name, value in said.groupdict().items()} if said else {}
+            )
+            yield StepFinding(
+                kind="platform-slowdown", text=text, step=record.step, at_s=at_s, numbers=numbers
+            )
+
+    # What is told -----------------------------------------------------------------------------------------
+
+    def _told(self, found: Iterable[StepFinding]) -> list[StepFinding]:
+        """What becomes news: numbers that JSON has, and no more lines than a person reads."""
+        told = []
+        for one in found:
+            one = replace(one, numbers=_plain(one))
+            self.findings.append(one)
+            if one.kind in ENDS:
+                self._open.pop(ENDS[one.kind], None)
+            elif one.kind in OPEN:
+                self._open[one.kind] = one
+            count = self._news[one.kind] = self._news.get(one.kind, 0) + 1
+            if count == NEWS_MAX:
+                self.notes.append(
+                    f"there are many findings of the kind {one.kind}: no more are told in this attempt"
+                )
+            if count <= NEWS_MAX:
+                told.append(one)
+        return told
+
+
+def _plain(finding: StepFinding) -> Numbers:
+    numbers: Numbers = {}
+    for name, value in finding.numbers.items():
+        if isinstance(value, list):
+            numbers[name] = [one for one in value if math.isfinite(one)]
+        else:
+            numbers[name] = str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    if finding.step is not None:
+        numbers.setdefault("step", finding.step)
+    return numbers
