@@ -3,6 +3,8 @@
 Both work while the job runs and after a crash of Holdfast. They only read.
 """
 
+import time
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -11,11 +13,13 @@ from holdfast import __version__
 from holdfast.cli.output import put, put_json, put_json_line, say
 from holdfast.cli.plain_log import printed
 from holdfast.cli.record import Record, RecordUnreadable, named_job, open_record, supervisor
+from holdfast.cli.status_screen import NoTerminal, Seen, refuse_without_terminal, watch
+from holdfast.cli.step_rows import step_rows, steps_of
 from holdfast.cli.times import length, stamp
-from holdfast.core.story import IncidentStory, Summary, verdict_words
+from holdfast.core.story import IncidentStory, Line, Summary, verdict_words
 
 RANKS_SHOWN_MAX = 16
-FAILED = 1
+FAILED, REFUSED = 1, 2
 
 log_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 status_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -23,6 +27,7 @@ status_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 Job = Annotated[str | None, typer.Argument(metavar="[JOB]", help="Name of the job; the newest when absent.")]
 StateFolder = Annotated[str | None, typer.Option("--state-dir", help="Folder of all jobs.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document instead.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="A live view in the terminal; q leaves it.")]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on as the job does.")]
 
 
@@ -51,16 +56,23 @@ def log(job: Job = None, state_dir: StateFolder = None, follow: Follow = False, 
 
 
 @status_app.command()
-def status(job: Job = None, state_dir: StateFolder = None, json: Json = False) -> None:
+def status(job: Job = None, state_dir: StateFolder = None, json: Json = False, live: Watch = False) -> None:
     """What a job does now, on one screen."""
+    if live:
+        _refuse_watch(json)
     record = _opened(job, state_dir)
     try:
-        record.all_lines()
+        if live and not watch(record, _seen):
+            return  # left by its reader, with the job going on
+        if not live:
+            record.all_lines()
         _say_notes(record)
         if json:
+            summary = record.story.summary()
             put_json(
                 {
-                    "summary": record.story.summary(),
+                    "summary": summary,
+                    "steps": steps_of(record.job, summary),
                     "command": record.facts.get("command"),
                     "folder": str(record.job.path),
                     "supervisor": supervisor(record.job, record.facts) or None,
@@ -125,7 +137,7 @@ def rows(record: Record) -> list[tuple[str, str]]:
         ("job", f"{record.job.name}: {record.command}" if record.command else record.job.name),
         ("phase", summary.phase_words),
         ("attempt", _attempt(summary)),
-        ("step", "none named yet" if summary.step is None else str(summary.step)),
+        *step_rows(summary, steps_of(record.job, summary)),
         ("restarts", _counters(summary)),
         ("incident", _open_incident(summary)),
         ("verdict", _last_verdict(summary)),
@@ -138,6 +150,31 @@ def rows(record: Record) -> list[tuple[str, str]]:
     if holder:
         found.append(("holdfast", holder))
     return found
+
+
+def _refuse_watch(json: bool) -> None:
+    try:
+        if json:
+            raise NoTerminal("--watch draws on a terminal, --json is one document: give one of them")
+        refuse_without_terminal()
+    except NoTerminal as error:
+        say(str(error))
+        raise typer.Exit(REFUSED) from error
+
+
+def _seen(record: Record, lines: Sequence[Line]) -> Seen:
+    found = rows(record)
+    summary = record.story.summary()
+    warnings = (*record.notes, record.reader.damage, unsupervised(record))
+    return Seen(
+        title=f"job {dict(found)['job']}",
+        rows=tuple(found),
+        ranks=summary.ranks,
+        steps=steps_of(record.job, summary),
+        lines=tuple(lines),
+        notes=tuple(filter(None, warnings)),
+        at_s=time.time(),
+    )
 
 
 def _attempt(summary: Summary) -> str:
