@@ -43,6 +43,7 @@ COMMANDS = {
     "diagnose": Place(
         "holdfast.cli.diagnose_command", "app", "Why a job stopped, from whatever it left behind."
     ),
+    "steps": Place("holdfast.cli.steps_command", "app", "How long steps take, and whether it became slower."),
     "signatures": Place("holdfast.cli.signatures_command", "app", "The known failures, and proof of them."),
     "simulate": Place(
         "holdfast.cli.simulate_command", "app", "Runs the real decisions over a virtual cluster."

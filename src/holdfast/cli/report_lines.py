@@ -1,0 +1,23 @@
+"""Lines of a report for people, with the little style that a terminal shows. Prints nothing."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+_STYLES = {"strong": "\x1b[1m", "error": "\x1b[1;31m", "quiet": "\x1b[2m"}
+
+
+class Line(Struct, frozen=True):
+    """A line of the report. `style`: strong, error, quiet, or none."""
+
+    text: str = ""
+    style: str = ""
+
+
+def for_terminal(lines: Iterable[Line]) -> Iterator[str]:
+    """The lines, in colour where stdout wants it. Source: no-color.org."""
+    wants_colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    for line in lines:
+        yield f"{_STYLES[line.style]}{line.text}\x1b[0m" if line.style and wants_colour else line.text

@@ -1,0 +1,403 @@
+"""What one training's logs tell together: whose logs belong together, which of them counts, what each rank took. Pure.
+
+The same step told by several ranks is one step: the log that tells most of a training is the one that counts, and
+the others give their ranks' own times.
+"""
+
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isfinite
+from statistics import median
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.steps.aistudio import AistudioRule
+from holdfast.core.steps.watch import StepSettings, StepWatch
+from holdfast.core.stragglers.watch import StragglerWatch
+from holdfast.model.sightings import NOBODY, Writer
+from holdfast.model.steps import (
+    CurvePoint,
+    FirstLast,
+    HeatMap,
+    LossReport,
+    PhaseMark,
+    RankTimes,
+    StepNow,
+    StepRecord,
+    StepReport,
+    Straggler,
+)
+
+RANKS_MAX = 1 << 20
+PLATFORM_LINES_MAX = 200_000
+NOTES_MAX = 50
+LOOK_STEPS = 32  # after so many it is asked who is a straggler
+OVER_MAX = 50  # of stragglers that are none any more
+# Where two sorts of logs of one training lie beside each other, those that come first tell more.
+VIEWS = ("log", "jsonl", "events")
+OVERLAP = 0.5  # of the steps of the shorter log, for two sorts of logs to be of one training
+
+NUMBERS = re.compile(r"\d+")
+STREAMS = re.compile(r"(?i)(?<![a-z])(?:std)?(?:out|err)(?:put|or)?(?![a-z])")
+
+
+class PlatformLine(Struct, frozen=True):
+    """A line of the platform's rule. `elapsed_s`: of the run's steps up to it; at_s: the stamp of the log's line."""
+
+    text: str
+    elapsed_s: float
+    at_s: float | None
+
+
+class Columns:
+    """The last steps of one rank: numbers, times, parts. Bounded, eight bytes a value."""
+
+    __slots__ = ("_kept", "count", "data_s", "steps", "times_s")
+
+    def __init__(self, kept: int) -> None:
+        self._kept = kept
+        self.count = 0
+        self.steps = array("q")
+        self.times_s = array("d")
+        self.data_s = array("d")  # nan: not known, as in the others
+
+    def add(self, record: StepRecord) -> None:
+        if record.step is None or (self.steps and record.step == self.steps[-1]):
+            return
+        self.count += 1
+        nan = float("nan")
+        self.steps.append(record.step)
+        self.times_s.append(nan if record.time_s is None else record.time_s)
+        self.data_s.append(nan if record.data_s is None else record.data_s)
+        if len(self.steps) >= 2 * self._kept:
+            for column in (self.steps, self.times_s, self.data_s):
+                del column[: self._kept]
+
+    def last_run(self) -> tuple[Sequence[int], Sequence[float], Sequence[float]]:
+        """Steps, times and waits for data since the steps went back the last time."""
+        steps = self.steps
+        first = next((at for at in range(len(steps) - 1, 0, -1) if steps[at] <= steps[at - 1]), 0)
+        return steps[first:], self.times_s[first:], self.data_s[first:]
+
+    def times(self) -> RankTimes:
+        taken = [value for value in self.times_s if isfinite(value)]
+        data = [value for value in self.data_s if isfinite(value)]
+        return RankTimes(
+            count=self.count,
+            median_s=median(taken) if taken else None,
+            last_step=self.steps[-1] if self.steps else None,
+            data_s=median(data) if data else None,
+        )
+
+
+class LogSteps:
+    """What one log tells, as it is read: a file with what it was rotated into, or one rank's output of all attempts."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: StepSettings,
+        *,
+        writer: Writer = NOBODY,
+        view: str = "log",
+        rule: bool = False,
+        kept_steps: int = 4096,
+    ) -> None:
+        self.name, self.writer, self.view = name, writer, view
+        self.framework: str | None = None
+        self.iteration_lines = 0
+        self.first, self.last = FirstLast(), FirstLast()
+        self.notes: list[str] = []
+        self.watch = StepWatch(settings)
+        self.columns: dict[int | None, Columns] = {}  # by the rank that a line names; None: by none
+        self.platform: list[PlatformLine] = []
+        self.begin_s: float | None = None  # the first stamp
+        self.last_s: float | None = None  # that of the last record
+        self.written_s = 0.0  # when the log was last written, since the epoch
+        self.elapsed_s = 0.0  # of all steps
+        self.runs = 0
+        self._rule = AistudioRule() if rule else None
+        self._kept_steps = kept_steps
+        self._has_writer = writer != NOBODY
+        self._run_first = 0
+
+    def begin_attempt(self) -> None:
+        """What follows was written by a process that was started anew."""
+        self._run_first = self.runs
+        if self._rule and self.runs:
+            self._rule.restart()
+
+    def take(self, items: Iterable[StepRecord | PhaseMark]) -> None:
+        for item in items:
+            if self._run_first:
+                item = replace(item, run=item.run + self._run_first)
+            self.watch.feed(item)
+            if isinstance(item, StepRecord):
+                self._take(item)
+
+    def told(self, framework: str | None, lines: int, first: FirstLast, last: FirstLast) -> None:
+        """What one part of the log says of itself, in the order of the parts."""
+        self.framework = self.framework or framework
+        if lines and not self.iteration_lines:
+            self.first = first
+        self.last = last if lines else self.last
+        self.iteration_lines += lines
+
+    def _take(self, record: StepRecord) -> None:
+        self.runs = max(self.runs, record.run + 1)
+        if record.at_s is not None:
+            self.last_s = record.at_s
+            if self.begin_s is None:
+                self.begin_s = record.at_s
+        if self._has_writer or record.rank is not None:
+            columns = self.columns.get(record.rank)
+            if columns is None and len(self.columns) < RANKS_MAX:
+                columns = self.columns[record.rank] = Columns(self._kept_steps)
+            if columns is not None:
+                columns.add(record)
+        if self._rule is None:
+            return
+        if record.time_s is not None and isfinite(record.time_s):
+            self.elapsed_s += record.time_s * record.steps
+        text = self._rule.feed(record)
+        if text and len(self.platform) < PLATFORM_LINES_MAX:
+            self.platform.append(PlatformLine(text, self.elapsed_s, record.at_s))
+
+
+class Training(Struct, frozen=True, kw_only=True):
+    """One training. `name`: of the log that tells most; `logs`: all that tell of it. `is_local`: stamps are real times."""
+
+    name: str
+    logs: tuple[str, ...]
+    report: StepReport
+    now: StepNow
+    curve: tuple[CurvePoint, ...] = ()
+    heat: HeatMap | None = None
+    is_local: bool = False
+
+
+def trainings(logs: Sequence[LogSteps], *, is_one: bool = False) -> list[list[LogSteps]]:
+    """The logs by training, that with most steps first, and in each the log that counts first. Without steps: left out.
+
+    `is_one`: all are known to be of one.
+    """
+    found = [log for log in logs if log.iteration_lines]
+    if is_one:
+        return [_by_worth(found)] if found else []
+    groups = [_by_worth(group) for group in _groups(found)]
+    groups.sort(key=lambda group: (VIEWS.index(group[0].view), -group[0].iteration_lines))
+    kept: list[list[LogSteps]] = []
+    for group in groups:
+        better = next((one for one in kept if _tells_the_same(one[0], group[0])), None)
+        if better is None:
+            kept.append(group)
+        else:
+            better[0].notes.append(f"{group[0].name} tells of the same steps and was not counted again")
+            better.extend(group)
+    return sorted(kept, key=lambda group: -group[0].iteration_lines)
+
+
+def training_of(group: Sequence[LogSteps], *, is_local: bool = False) -> Training:
+    """group: the logs of one training, that which counts first."""
+    lead = group[0]
+    columns, nodes = _columns(group), _nodes(group)
+    found, heat = _stragglers(columns, nodes) if len(columns) > 1 else ((), None)
+    return Training(
+        name=lead.name,
+        logs=tuple(log.name for log in group),
+        report=_report(group, columns, found),
+        now=lead.watch.now(),
+        curve=tuple(lead.watch.curve()),
+        heat=heat,
+        is_local=is_local,
+    )
+
+
+def _report(
+    group: Sequence[LogSteps], columns: Mapping[int, Columns], stragglers: tuple[Straggler, ...]
+) -> StepReport:
+    lead = group[0]
+    watch = lead.watch
+    notes = list(dict.fromkeys(note for log in group for note in log.notes))
+    return StepReport(
+        framework=lead.framework,
+        iteration_lines=lead.iteration_lines,
+        first=_finite(lead.first),
+        last=_finite(lead.last),
+        median_step_time_s=watch.median_s(),
+        phases=tuple(watch.phases()),
+        slowdowns=tuple(watch.slowdowns()),
+        spikes=tuple(watch.spikes()),
+        loss=_loss(group),
+        ranks=_times(columns),
+        stragglers=stragglers,
+        runs=lead.runs,
+        notes=tuple(notes[:NOTES_MAX]),
+    )
+
+
+# Which logs are of one training --------------------------------------------------------------------------
+
+
+def _groups(logs: Sequence[LogSteps]) -> Iterator[list[LogSteps]]:
+    """By name: what differs only in numbers that are ranks, workers or hosts, or in the stream, is one training."""
+    alike: dict[str, list[LogSteps]] = {}
+    for log in logs:
+        alike.setdefault(NUMBERS.sub("#", STREAMS.sub("*", log.name)), []).append(log)
+    for some in alike.values():
+        numbers = [NUMBERS.findall(log.name) for log in some]
+        own = [_identity(log.writer) for log in some]
+        of_job = [
+            place
+            for place in range(min(map(len, numbers)))
+            if not all(int(found[place]) in mine for found, mine in zip(numbers, own, strict=True))
+        ]
+        groups: dict[tuple[str, ...], list[LogSteps]] = {}
+        for log, found in zip(some, numbers, strict=True):
+            groups.setdefault(tuple(found[place] for place in of_job), []).append(log)
+        yield from groups.values()
+
+
+def _identity(writer: Writer) -> set[int]:
+    """The numbers that say whose log it is."""
+    own = {writer.rank, writer.local_rank, writer.worker} - {None}
+    return {int(number) for number in (*own, *NUMBERS.findall(writer.host or "")) if number is not None}
+
+
+def _by_worth(logs: Sequence[LogSteps]) -> list[LogSteps]:
+    return sorted(
+        logs, key=lambda log: (log.watch.median_s() is None, VIEWS.index(log.view), -log.iteration_lines)
+    )
+
+
+def _tells_the_same(one: LogSteps, other: LogSteps) -> bool:
+    """Whether two sorts of logs, one folder in the other's, are about the same steps."""
+    if one.view == other.view:
+        return False
+    here, there = _folder(one.name), _folder(other.name)
+    if not (here.startswith(there) or there.startswith(here)):
+        return False
+    steps = (one.first.step, one.last.step, other.first.step, other.last.step)
+    first, last, other_first, other_last = (step or 0 for step in steps)
+    common = min(last, other_last) - max(first, other_first)
+    return common >= OVERLAP * max(1, min(last - first, other_last - other_first))
+
+
+def _folder(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+# Ranks ---------------------------------------------------------------------------------------------------
+
+
+def _columns(group: Sequence[LogSteps]) -> dict[int, Columns]:
+    """Each rank's own steps, from the log that tells most of it."""
+    per_worker = 1 + max((log.writer.local_rank or 0 for log in group), default=0)
+    found: dict[int, Columns] = {}
+    for log in group:
+        for named, columns in log.columns.items():
+            rank = _rank(log.writer, per_worker) if named is None else named
+            if rank is not None and (rank not in found or columns.count > found[rank].count):
+                found[rank] = columns
+    return found
+
+
+def _rank(writer: Writer, per_worker: int) -> int | None:
+    """torchrun numbers the ranks worker by worker, where all have as many."""
+    if writer.rank is not None or writer.local_rank is None:
+        return writer.rank
+    return (writer.worker or 0) * per_worker + writer.local_rank
+
+
+def _times(columns: Mapping[int, Columns]) -> dict[int, RankTimes]:
+    """With each rank's ratio to the median of its peers, where there are any."""
+    times = {rank: columns[rank].times() for rank in sorted(columns)}
+    medians = sorted(one.median_s for one in times.values() if one.median_s)
+    if len(medians) < 2:
+        return times
+    middle = median(medians)
+    return {
+        rank: replace(one, ratio=one.median_s / middle if one.median_s else None)
+        for rank, one in times.items()
+    }
+
+
+def _nodes(group: Sequence[LogSteps]) -> dict[int, str]:
+    """The node of each rank, where the names of logs tell hosts or workers."""
+    per_worker = 1 + max((log.writer.local_rank or 0 for log in group), default=0)
+    found: dict[int, str] = {}
+    for log in group:
+        rank, worker = _rank(log.writer, per_worker), log.writer.worker
+        node = log.writer.host or (f"worker {worker}" if worker is not None else "")
+        if rank is not None and node:
+            found[rank] = node
+    return found if len(set(found.values())) > 1 else {}
+
+
+def _stragglers(
+    columns: Mapping[int, Columns], nodes: Mapping[int, str]
+) -> tuple[tuple[Straggler, ...], HeatMap | None]:
+    """Who was slower than its peers over the last steps of all. What is over says until when it was."""
+    watch = StragglerWatch(nodes=nodes)
+    now: dict[tuple[int, ...], Straggler] = {}
+    over: list[Straggler] = []
+    step = None
+    for count, (step, times, data) in enumerate(_side_by_side(columns), 1):
+        watch.step_times(step, times)
+        if len(data) > 1:
+            watch.own_work(
+                step, data
+            )  # of what a rank logs, waiting for data is its own, and no wait for others
+        if count % LOOK_STEPS == 0:
+            now = _followed(watch, now, over, step)
+    if step is not None:
+        now = _followed(watch, now, over, step)
+    return (*now.values(), *over[:OVER_MAX]), watch.heat()
+
+
+def _followed(
+    watch: StragglerWatch, before: Mapping[tuple[int, ...], Straggler], over: list[Straggler], step: int
+) -> dict[tuple[int, ...], Straggler]:
+    now = {one.ranks: one for one in watch.stragglers()}
+    named = {rank for ranks in now for rank in ranks}
+    over += [
+        replace(
+            one,
+            explanation=f"{one.explanation}; no longer so at step {step}",
+            explanation_zh=f"{one.explanation_zh}；第 {step} 步时已恢复",
+        )
+        for ranks, one in before.items()
+        if not named & set(ranks)
+    ]
+    return now
+
+
+def _side_by_side(
+    columns: Mapping[int, Columns],
+) -> Iterator[tuple[int, dict[int, float], dict[int, float]]]:
+    """Step by step the times of all ranks that tell one, and their waits for data. Each rank's last run counts."""
+    rows = {rank: one.last_run() for rank, one in sorted(columns.items())}
+    at = dict.fromkeys(rows, 0)
+    for step in sorted({step for steps, _, _ in rows.values() for step in steps}):
+        times: dict[int, float] = {}
+        data: dict[int, float] = {}
+        for rank, (steps, times_s, data_s) in rows.items():
+            place = at[rank]
+            if place < len(steps) and steps[place] == step:
+                at[rank] = place + 1
+                times[rank] = times_s[place]
+                if data_s[place] == data_s[place]:
+                    data[rank] = data_s[place]
+        yield step, times, data
+
+
+def _loss(group: Sequence[LogSteps]) -> LossReport:
+    """Of the log that counts; where it tells no loss, as a bar does, of another."""
+    reports = [log.watch.loss() for log in group]
+    return next((one for one in reports if one.last is not None or one.nan_at is not None), reports[0])
+
+
+def _finite(one: FirstLast) -> FirstLast:
+    return one if one.step_time_s is None or isfinite(one.step_time_s) else replace(one, step_time_s=None)
