@@ -10,6 +10,7 @@ CLOSED = signature("closed", "nccl_network_error", role="symptom")
 CHILD_FAILED = signature("child-failed", "unknown", role="symptom", severity="fatal")
 TERM = signature("term", "terminated", explained_by=("*",))
 SLOW = signature("old-kernel", "kernel_version_warning", severity="warning")
+COMPLAINT = signature("ucx", "nccl_network_error", severity="warning", explained_by=("*",))
 STARTS = signature("omp-threads-notice", "none", role="context")
 ENDED = signature("ended", "unknown", role="symptom", weight=0.3)
 STORE = signature("store", "rendezvous_timeout", role="symptom", severity="warning", weight=0.3)
@@ -117,3 +118,38 @@ def test_a_line_that_is_known_is_no_unknown_exception():
 
 def test_what_only_looks_like_an_exception_is_none():
     assert root_of(clue(VAGUE, offset=5)) is None
+
+
+def test_an_exception_that_a_rank_did_not_catch_needs_no_traceback():
+    assert root_of(clue(VAGUE, offset=5, text="[rank3]: RuntimeError: bad batch")) == "python-exception"
+    assert (
+        root_of(
+            clue(VAGUE, offset=5, text="(Worker pid=7) ERROR 01-02 03:04:05 [a.py:9] ValueError: bad"),
+            clue(ENDED, offset=9),
+        )
+        == "python-exception"
+    )
+    assert choose([clue(VAGUE, offset=5, text="step 7 caught ValueError: bad")]).root is None
+
+
+def test_a_component_that_complains_has_the_last_word_of_a_job_that_made_no_step():
+    assert root_of(clue(COMPLAINT)) == "ucx"
+    assert choose([clue(COMPLAINT)], made_steps=True).root is None
+    assert root_of(clue(COMPLAINT), clue(OOM, offset=9)) == "oom"
+
+
+def test_what_nccl_warned_of_first_is_shown_for_an_exception_that_says_little():
+    failed = signature("nccl-system-error", "nccl_network_error")
+    warned = signature("nccl-warn-of-network", "nccl_network_error", severity="warning")
+    choice = choose([clue(warned, offset=5), clue(warned, offset=7), clue(failed, offset=20)])
+    assert (choice.root.signature.id, choice.shown.sighting.offset) == ("nccl-system-error", 5)
+
+
+def test_what_a_loader_worker_raised_is_shown_for_the_line_that_passes_it_on():
+    passed = signature("dataloader-worker-exception", "data_error")
+    index = signature("index", "python_exception", weight=0.7)
+    seen = [
+        clue(passed, offset=5, captures={"type": "IndexError"}, error_type="IndexError"),
+        clue(index, offset=90, error_type="IndexError"),
+    ]
+    assert choose(seen).shown.sighting.offset == 90

@@ -22,6 +22,8 @@ def ruled(text):
         ("OSError: saving the checkpoint failed", "checkpoint_save_error"),
         ("RuntimeError: Non-finite loss at step 12", "nan_loss"),
         ("RuntimeError: out of memory on device 3", "gpu_oom"),
+        ("RuntimeError: Failed to allocate 512 bytes on device 'cuda:1'", "gpu_oom"),
+        ("SafetensorError: Error while serializing: IoError", "checkpoint_save_error"),
         ("RuntimeError: unable to import my_kernels", "import_error"),
         ("RuntimeError: access to /mnt/b was denied", "permission_error"),
         ("RuntimeError: no room left on /mnt/b", "disk_full"),

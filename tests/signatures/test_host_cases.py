@@ -22,6 +22,18 @@ def diagnosis(tmp_path):
 
 
 CASES = {
+    "driver-words-that-nobody-knows": ("bnxt_en 0000:41:00.0: QPLIB: cmdq[0xa1]=0x9 status 0x3\n", "nic_down"),
+    "card-without-driver": ("mlx5_core 0000:51:00.0: handle_hca_cap failed\nmlx5_core: probe of 0000:51:00.0 failed with error -22\n", "nic_down"),
+    "gpu-wants-reset": ("NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x62) returned from a @ b.c:7\n", "gpu_fault"),
+    "firmware-of-gpu-silent": ("2031-01-02T03:04:05+0200 n7 kernel: NVRM: _kgspRpcRecvPoll: GSP RPC timeout, function 76\n", "driver_error"),
+    "xid-after-driver-words": (
+        "NVRM: _kgspRpcRecvPoll: GSP RPC timeout, function 76\nNVRM: Xid (PCI:0000:16:00): 119, pid=7, Timeout after 6s of waiting\n",
+        "xid_119",
+    ),
+    "mcelog-decodes": ("Hardware event. This is not a software error.\nMCE 0\nUncorrected error\nProcessor context corrupt\n", "mce_edac"),
+    "lustre-cannot-mount": ("LustreError: (super25.c:9:fill_super()) llite: Unable to mount <unknown>: rc = -22\n", "nfs_lustre_stall"),
+    "slurm-does-not-like-its-file": ("slurmctld[77]: error: Parse error in file /etc/slurm/slurm.conf line 9\n", "slurm_config"),
+    "pod-without-its-map": ("Warning  Failed  9s (x2 over 30s)  kubelet  Error: configmap \"tokens\" not found\n", "launcher_config"),
     "carrier-comes-and-goes": (
         "Mar 17 06:18:01 n4 systemd-networkd[98]: ib2: Lost carrier\nMar 17 06:18:09 n4 systemd-networkd[98]: ib2: Gained carrier\n",
         "nic_link_flap",
@@ -148,6 +160,8 @@ GPU 00000000:1B:00.0
         State                             : Completed
         Status                            : Success
 """,
+    "chatty-firmware": "bnxt_en 0000:21:00.1 ens2: hwrm req_type 0x53 seq id 0x6fca error 0x2\nnvme nvme0: 32/0/0 default/read/poll queues\n"
+    "NVRM: nvCheckOkFailedNoLog: Check failed: Call not supported [NV_ERR_NOT_SUPPORTED] (0x00000056)\n",
     "idle-links": "1b:00.0 3D controller: NVIDIA GH100 (rev a1)\n\t\tLnkSta:\tSpeed 2.5GT/s (downgraded), Width x16\n",
     "slurm-says-nothing-bad": "slurmctld: Node n3 now responding\nslurmd: launch task StepId=9.0 request from UID:1000\n",
 }

@@ -12,7 +12,7 @@ from functools import reduce
 from msgspec import Struct
 
 from holdfast.core.diagnosis.clues import Clue, is_before
-from holdfast.core.diagnosis.edges import ends_from_outside, explainers
+from holdfast.core.diagnosis.edges import ends_from_outside, explainers, yields_to_any
 from holdfast.model.signatures import EXCEPTION, TRACEBACK_START
 
 NEAR_BYTES = 256 << 10  # of an end: what stands so close can be its reason, though steps came between
@@ -24,17 +24,41 @@ IGNORED_LINES_MAX = 60  # so long is a traceback that is printed and ignored
 BARE = 0.5  # of a symptom that says no more than that something ended
 # Lines that launchers print once, when they begin.
 RUN_STARTS = frozenset({"omp-threads-notice", "deepspeed-launch-command"})
+# An exception without its traceback, behind nothing but who wrote it and when. Only an uncaught one has torch's "[rank3]: ".
+BARE_EXCEPTION = re.compile(
+    r"^[\s>]*(?:(?!\[(?:DEBUG|INFO|WARN))[\[(<][^\])>]{1,80}[\])>]:? ?|\d{1,6}: ?|[\d/T:.,+-]{4,40}(?:Z|UTC)? |(?:ERROR|FATAL|CRITICAL|E)\b[:|]? ?"
+    r"|[\w.-]{1,40}: )*(?:[a-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception|Exit|Interrupt)\b"
+)
+OF_A_RANK = re.compile(r"\[rank\d{1,7}\]: \S")
+# Of these the words only say that NCCL failed; its own first warning says what.
+NCCL_SAYS_LITTLE = frozenset(
+    {
+        *(
+            "nccl-system-error",
+            "nccl-internal-error",
+            "nccl-cuda-error",
+            "nccl-invalid-usage",
+            "nccl-remote-error",
+        ),
+        *("nccl-tests-failed", "nccl-invalid-argument", "nccl-peer-closed"),
+    }
+)
+FROM_WORKER = "dataloader-worker-exception"
+INNER_BYTES = 32 << 10
+NCCL_WARNINGS = frozenset({"nccl-warn-of-network", "nccl-warn-of-setup"})
 CODE = re.compile(r"(?:^|[\]):>|]) ?\s{4,}(?:raise|return|assert|except|with|if|elif|for|while)\b")
 
 
 class Choice(Struct, frozen=True, eq=False):
     """`root` None: nothing was wrong, or, with `died`, nothing tells what. `rivals`: other unexplained causes.
 
+    `shown`: the line that tells most of it, where that is another than the root's own.
     `followers`: what the root explains, directly or not. `witnesses`: others that saw the same as the root.
     """
 
     root: Clue | None
     died: bool
+    shown: Clue | None = None
     rivals: tuple[Clue, ...] = ()
     followers: tuple[Clue, ...] = ()
     witnesses: tuple[Clue, ...] = ()
@@ -87,10 +111,44 @@ def _choose(clues: Sequence[Clue], *, is_finished: bool) -> Choice:
     return Choice(
         root=root,
         died=bool(ends),
+        shown=_shown(root, clues),
         rivals=tuple(clue for clue in unexplained if clue.category != root.category),
         followers=tuple(clue for clue in rest if explainers(clue, [root])),
         witnesses=tuple(clue for clue in pool if clue.category == root.category),
     )
+
+
+def _shown(root: Clue, clues: Sequence[Clue]) -> Clue | None:
+    """The line that says more than the root's own; None where none does."""
+    if root.signature.id == FROM_WORKER:
+        inner = [clue for clue in clues if _is_inner(clue, root)]
+        return inner[0] if inner else None
+    return _first_warning(root, clues)
+
+
+def _is_inner(clue: Clue, root: Clue) -> bool:
+    """The exception that a worker of the loader raised, as it says it itself, below the line that passes it on."""
+    kind = root.sighting.captures.get("type", "")
+    return (
+        clue.sighting.source == root.sighting.source
+        and 0 < clue.sighting.offset - root.sighting.offset < INNER_BYTES
+        and clue.is_traceback
+        and clue.sighting.error_type.rpartition(".")[2] == kind.rpartition(".")[2]
+    )
+
+
+def _first_warning(root: Clue, clues: Sequence[Clue]) -> Clue | None:
+    """NCCL's own first warning before an exception that only says that NCCL failed."""
+    if root.signature.id not in NCCL_SAYS_LITTLE:
+        return None
+    warned = [
+        clue
+        for clue in clues
+        if clue.signature.id in NCCL_WARNINGS
+        and clue.sighting.source == root.sighting.source
+        and 0 < root.sighting.offset - clue.sighting.offset < NEAR_BYTES
+    ]
+    return warned[0] if warned else None
 
 
 def is_cause(clue: Clue) -> bool:
@@ -157,11 +215,20 @@ def one_for_each_line(clues: Sequence[Clue], *, keep_exceptions: bool = False) -
     for clue in clues:
         place = (clue.sighting.source, clue.sighting.offset)
         if clue.signature.id == EXCEPTION:
-            if clue.is_traceback and place not in known:
+            is_told = clue.is_traceback or _is_uncaught(clue, keep_exceptions=keep_exceptions)
+            if is_told and place not in known:
                 kept.append(clue)
         elif clue.role != "cause" or best[place] is clue:
             kept.append(clue)
     return kept
+
+
+def _is_uncaught(clue: Clue, *, keep_exceptions: bool) -> bool:
+    """A line that names an exception, of whose traceback nothing is left; caught ones are logged in such lines too."""
+    text = clue.sighting.text
+    if OF_A_RANK.search(text[:200]):
+        return BARE_EXCEPTION.match(text) is not None
+    return keep_exceptions and BARE_EXCEPTION.match(text) is not None
 
 
 def first_of(clues: Sequence[Clue]) -> Clue:
@@ -203,8 +270,13 @@ def _near_a_death(clue: Clue, deaths: Sequence[Clue]) -> bool:
 
 def _last_words(clues: Sequence[Clue]) -> Choice | None:
     """Of a job that neither made a step nor finished: a complaint that alone ends none, where it is all there is."""
-    complaints = [clue for clue in clues if clue.role == "symptom" and clue.severity == "warning"]
-    complaints = [clue for clue in complaints if clue.category != "none"]
+    complaints = [
+        clue
+        for clue in clues
+        if clue.severity == "warning"
+        and clue.category != "none"
+        and (clue.role == "symptom" or yields_to_any(clue))
+    ]
     if not complaints or any(clue.role == "end-ok" for clue in clues):
         return None
     return Choice(root=first_of(complaints), died=False, witnesses=tuple(complaints))

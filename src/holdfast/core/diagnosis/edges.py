@@ -30,17 +30,17 @@ def explains(cause: Clue, effect: Clue) -> bool:
         return False
     if _declared(effect, cause):
         return is_before(cause, effect) is True
-    if effect.class_ in NOT_LATER and _yields_to_any(effect):
+    if effect.class_ in NOT_LATER and yields_to_any(effect):
         return is_before(cause, effect) is not False
     return True
 
 
 def ends_from_outside(clue: Clue) -> bool:
     """Whoever is told to stop may stumble while stopping: only what came before can be why it was told."""
-    return clue.class_ in OUTSIDE and _yields_to_any(clue)
+    return clue.class_ in OUTSIDE and yields_to_any(clue)
 
 
-def _yields_to_any(clue: Clue) -> bool:
+def yields_to_any(clue: Clue) -> bool:
     """A cause of its own, and only where there is no other."""
     return clue.role == "cause" and ANY_CAUSE in clue.signature.explained_by
 

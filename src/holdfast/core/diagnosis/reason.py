@@ -65,7 +65,7 @@ def _explained(root: Clue, choice: Choice, known: Sequence[Clue], search: Search
         advice=_words((ruling and ruling.advice) or signature.advice, captures),
         action=_action(root),
         culprits=named if named is not None else culprits(choice, known, search),
-        first_error=_first_error(root, search),
+        first_error=_first_error(choice.shown or root, search),
         evidence=_evidence(choice, search),
         also=others(choice),
         decided_by=ruling.decided_by if ruling else None,

@@ -43,6 +43,8 @@ RULES = (
         re.compile(r"(?i)\b(?:gpu|cuda|device|hbm|vram|hip|xpu|npu)\b.*\bout of memory|out of memory.*\b(?:gpu|cuda|device|hbm|vram)\b"),
         "gpu_oom",
     ),
+    (re.compile(r"(?i)\bfailed to allocate\b.*\b(?:cuda|gpu|hip|npu|xpu)(?::\d+)?\b"), "gpu_oom"),
+    (re.compile(r"(?i)\berror while serializing\b|\bfailed to serialize\b"), "checkpoint_save_error"),
     (re.compile(r"(?i)\bout of memory|memory exhausted|not enough memory|insufficient memory"), "host_oom"),
     (
         re.compile(
@@ -62,7 +64,7 @@ RULES = (
 # The message asks for another setting: the code is right, what it was told is not.
 SETTING = re.compile(
     r"(?i)\b(?:must be|should be|expected one of|has to be|needs to be|choose from|valid (?:options|choices|values)|not a valid"
-    r"|unknown (?:option|argument|model|optimizer|scheduler|config\w*)|unrecognized|please (?:set|specify|provide|use|pass)"
+    r"|unknown (?:option|argument|model|optimizer|scheduler|config\w*)|unrecognized|(?:please|try|consider) (?:re-?run\w*|sett?(?:ing)?|specify\w*|provid\w*|us(?:e|ing)|pass\w*|reduc\w*|increas\w*|chang\w*|enabl\w*|disabl\w*|add\w*|remov\w*)"
     r"|divisible by|config\w*|--\w[\w-]+|unsupported|not supported)\b"
 )
 
