@@ -92,6 +92,15 @@ def test_a_loop_is_told_from_an_evaluation_by_its_stacks():
         assert within_s - 2 <= job.at_s - fault_s <= within_s
 
 
+def test_a_rank_that_others_keep_from_the_processor_is_given_its_time():
+    job = known()
+    starved = LOOPS._replace(main_s=0.15, tree_s=0.15)
+    assert job.stay({2: starved}, 4) is None
+    looped(job, 2)
+    assert job.stay({2: starved}, 8) is None
+    assert job.stay({2: starved}, 4)
+
+
 def test_stacks_of_an_earlier_standstill_prove_nothing():
     job = known()
     looped(job, 2)

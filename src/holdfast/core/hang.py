@@ -38,6 +38,7 @@ MARKS_PER_CALL_MAX = 20
 SUSPECT_S = 2.0  # a rank that runs while others wait this long has its stack looked at
 SUSPECTS_MAX = 3
 LOOP_SAMPLES = 10  # identical stacks: a quiet evaluation showed 2-3 distinct ones in 12, an endless loop 1
+LOOP_CPU_S = 2.0  # and that long on a processor; a rank that built a list under load 13 had 1.2 s of 8
 NODE_QUIET_S = 4.0  # neither disks nor links of the node carried much: nothing is being flushed
 
 
@@ -283,7 +284,9 @@ def _loops(track: RankTrack, trend: StackTrend | None, since_s: float) -> bool:
     """The same stack each time since the standstill began, and the time is spent in Python itself or in a sleep.
 
     A long call into C shows one stack too, and may end. It is told by its native frames, or where it holds the GIL
-    (a sum over a range, a collection of garbage) by the rank's silence: a loop in Python lets others answer.
+    (a sum over a range, a collection of garbage) by the rank's silence: a loop in Python lets others answer. Where
+    other programs take the cores, a second's work takes ten, and shows one stack for as long: what counts is how
+    long it has really run.
     """
     return (
         trend is not None
@@ -291,7 +294,7 @@ def _loops(track: RankTrack, trend: StackTrend | None, since_s: float) -> bool:
         and trend.from_s >= since_s
         and trend.samples >= LOOP_SAMPLES
         and trend.distinct == 1
-        and trend.inside in ("interpreter", "kernel")
+        and (trend.inside == "kernel" or (trend.inside == "interpreter" and track.worked_s >= LOOP_CPU_S))
     )
 
 

@@ -53,7 +53,7 @@ def look(tracks: Mapping[int, RankTrack], at_s: float, marked_s: float, settings
     living = [track for track in tracks.values() if track.last.state not in GONE_STATES]
     seen = _collectives(living)
     subjects = seen.awaited or living if seen else living
-    moved_s = [track.groups_s for track in tracks.values() if track.groups_s is not None]
+    moved_s = [track.groups_from.at_s for track in tracks.values() if track.groups_from is not None]
     still_s = at_s - max([marked_s, *moved_s, *(track.io_from.at_s for track in subjects)])
     if _cannot_tell(tracks, living, settings):
         return View("unseen", still_s, still_s)

@@ -23,7 +23,7 @@ UNHEARD_S = 2.5  # two questions without an answer; a busy rank answers within i
 class RankTrack(Struct, frozen=True):
     """One rank's latest sample, and those in which its CPU and I/O last moved.
 
-    `groups`: how far it was when it last answered, `heard_s`; `groups_s`: when that last changed.
+    `groups`: how far it was when it last answered, `heard_s`; `groups_from`: the sample in which that last changed.
     """
 
     last: RankSample
@@ -33,7 +33,7 @@ class RankTrack(Struct, frozen=True):
     spins: bool = False
     stopped_since_s: float | None = None
     groups: tuple[GroupStatus, ...] | None = None
-    groups_s: float | None = None
+    groups_from: RankSample | None = None
     heard_s: float | None = None
     wrote_s: float = float("-inf")  # the last sample in which it had written more than a trickle
 
@@ -41,6 +41,11 @@ class RankTrack(Struct, frozen=True):
     def is_heard(self) -> bool:
         """It answers the question how far it is."""
         return self.heard_s is not None and self.last.at_s - self.heard_s <= UNHEARD_S
+
+    @property
+    def worked_s(self) -> float:
+        """CPU time of its main thread since its collectives last moved; 0 where that is not known."""
+        return 0.0 if self.groups_from is None else _grew(self.groups_from.main_cpu_s, self.last.main_cpu_s)
 
     @property
     def is_pending(self) -> bool:
@@ -55,8 +60,18 @@ class RankTrack(Struct, frozen=True):
 def follow(before: RankTrack | None, now: RankSample) -> RankTrack:
     stopped_since_s = now.at_s if now.state == "T" else None
     if before is None or before.last.pid != now.pid:
-        groups_s = None if now.groups is None else now.at_s
-        return RankTrack(now, now, now, False, False, stopped_since_s, now.groups, groups_s, groups_s)
+        heard = None if now.groups is None else now
+        return RankTrack(
+            now,
+            now,
+            now,
+            False,
+            False,
+            stopped_since_s,
+            now.groups,
+            heard,
+            None if heard is None else heard.at_s,
+        )
     if now.state == "T" and before.stopped_since_s is not None:
         stopped_since_s = before.stopped_since_s
     last = before.last
@@ -74,7 +89,7 @@ def follow(before: RankTrack | None, now: RankSample) -> RankTrack:
         spins=starved or main_s > SPIN_SHARE * (now.at_s - last.at_s),
         stopped_since_s=stopped_since_s,
         groups=groups,
-        groups_s=before.groups_s if groups == before.groups else now.at_s,
+        groups_from=before.groups_from if groups == before.groups else now,
         heard_s=before.heard_s if now.groups is None else now.at_s,
         wrote_s=now.at_s if _grew(last.write_bytes, now.write_bytes) > TRICKLE_BYTES else before.wrote_s,
     )
