@@ -49,7 +49,8 @@ from holdfast.model.events import (
     StepReached,
     WorkerExited,
 )
-from holdfast.model.samples import Hang
+from holdfast.model.samples import Hang, RankSample
+from holdfast.model.steps import StepFinding
 from holdfast.observe.clock import JobClock
 from holdfast.observe.follow import Chunk, Follower
 from holdfast.observe.logindex import SOURCE
@@ -61,6 +62,7 @@ WORKER = 0  # one machine: the only worker
 GUARD_S = 1.0
 STEP_EVENT_S = 1.0
 LEFTOVERS_NAMED_MAX = 5
+TRAINS_OPERATIONS = 100  # completed collectives, where no log names a step
 NOT_FOUND, NOT_RUNNABLE = 127, 126
 
 
@@ -282,9 +284,12 @@ class Attempt:
             self._count_steps(chunk, at_s)
         self.scan(chunks, now=finish)
         self._tell_step(at_s)
-        for finding in self.steps.read(chunks, at_s, self.world_size, finish=finish):
+        self._tell_steps(self.steps.read(chunks, at_s, self.world_size, finish=finish))
+
+    def _tell_steps(self, findings: Sequence[StepFinding]) -> None:
+        for one in findings:
             if not self.stopping:
-                self._note(finding.kind, finding.text, numbers=finding.numbers)
+                self._note(one.kind, one.text, numbers=one.numbers)
 
     def _count_steps(self, chunk: Chunk, at_s: float) -> None:
         counter = self._counters.get(chunk.source)
@@ -364,8 +369,17 @@ class Attempt:
         if samples is not None:
             log_bytes = sum(self._follower.sizes().values())
             self.looks.judge(samples, hang_settings, platform_settings, log_bytes)
+            self._look_for_stragglers(samples)
         self.looks.poll_loops()
         return self.looks.found()
+
+    def _look_for_stragglers(self, samples: tuple[RankSample, ...]) -> None:
+        """While all ranks train: a start has its own order, and a rank that hangs is no slow one."""
+        trains = self.first_step is not None or self.looks.operations() >= TRAINS_OPERATIONS
+        living = {rank: seen.pid for rank, seen in self.ranks.items() if not seen.gone}
+        if not trains or self.looks.is_looking or len(living) < len(self.ranks):
+            return
+        self._tell_steps(self.steps.look(samples, living, self.step))
 
     def _note(
         self, finding: str, text: str, at_s: float | None = None, numbers: Numbers | None = None

@@ -113,7 +113,7 @@ class Looks:
             node_busy_s=self.sampler.node_busy_s,
             trends=self._loops.trends,
         )
-        if self._usual_asked < USUAL_MAX and self._operations() >= USUAL_OPERATIONS * 10**self._usual_asked:
+        if self._usual_asked < USUAL_MAX and self.operations() >= USUAL_OPERATIONS * 10**self._usual_asked:
             self._usual_asked += 1
             threading.Thread(target=self._ask_usual, args=(self._attempt.living[:1],), daemon=True).start()
         if found is not None:
@@ -122,7 +122,7 @@ class Looks:
         elif self._scene is not None and not self.watch.reported:
             self._scene = None  # life has come back meanwhile: it was none
 
-    def _operations(self) -> int:
+    def operations(self) -> int:
         """Collectives that some rank has completed."""
         return max(
             (

@@ -8,15 +8,17 @@ import math
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.agent.straggler_watch import StragglerWatching
 from holdfast.core.steps.aistudio import AistudioRule
 from holdfast.core.steps.watch import Baseline, StepSettings, StepWatch
 from holdfast.model.events import Numbers
+from holdfast.model.samples import RankSample
 from holdfast.model.step_forms import StepForm
 from holdfast.model.steps import PhaseMark, StepFinding, StepRecord
 from holdfast.observe.follow import Chunk
@@ -44,6 +46,7 @@ FINDINGS_KEPT = 100  # of one attempt, for its evidence
 NEWS_MAX = 500  # lines of one kind in one attempt: a training that limps to its end is not recited
 # What ends what. The others are told, and true at that moment.
 ENDS = {"slowdown-over": "slowdown", "straggler-over": "straggler"}
+OPEN_MAX = 20
 OPEN = ("slowdown", "straggler", "step-stands", "loss-nan", "loss-diverged")
 
 
@@ -137,8 +140,10 @@ class StepWatching:
         self._waiting_bytes = 0
         self._ticked_s = float("-inf")
         self._news: dict[str, int] = {}
-        self._open: dict[str, StepFinding] = {}
-        self._is_broken = False
+        self._open: deque[StepFinding] = deque(maxlen=OPEN_MAX)
+        self._broken: set[str] = set()
+        self._stragglers = StragglerWatching(folder)
+        self._slow_ranks = ""
 
     # What comes in ----------------------------------------------------------------------------------------
 
@@ -150,25 +155,49 @@ class StepWatching:
         To be called with nothing new too: once a second it matters that time goes by. A fault of ours in here costs
         the watch over steps, and nothing else.
         """
-        if self._is_broken:
+        found = self._fenced("steps", lambda: self._read(chunks, at_s, ranks, finish=finish))
+        return found + self._fenced("stragglers", self._stragglers.poll)
+
+    def look(
+        self, samples: Sequence[RankSample], pids: Mapping[int, int], step: int | None
+    ) -> list[StepFinding]:
+        """Who is slower than the others: once a second, while all ranks train. `pids`: theirs. Fenced likewise."""
+        return self._fenced("stragglers", lambda: self._look(samples, pids, step))
+
+    def _fenced(self, what: str, part: Callable[[], list[StepFinding]]) -> list[StepFinding]:
+        if what in self._broken:
             return []
         try:
-            found = [one for chunk in self._waited(chunks) for one in self._chunk(chunk, ranks)]
-            if finish:
-                found += self._finish(at_s, ranks)
-            if at_s - self._ticked_s >= TICK_S or finish:
-                found += self._tick(at_s)
-            return self._told(found)
+            return self._told(part())
         except Exception as error:  # noqa: BLE001 - what a log may hold must not end the watch over the ranks
-            self._is_broken = True
-            self.notes.append(f"steps are no longer watched in this attempt: {type(error).__name__}: {error}")
+            self._broken.add(what)
+            why = f"{type(error).__name__}: {error}"
+            self.notes.append(f"{what} are no longer watched in this attempt: {why}")
             return []
+
+    def _read(
+        self, chunks: Sequence[Chunk], at_s: float, ranks: int | None, *, finish: bool
+    ) -> list[StepFinding]:
+        found = [one for chunk in self._waited(chunks) for one in self._chunk(chunk, ranks)]
+        if finish:
+            found += self._finish(at_s, ranks)
+        if at_s - self._ticked_s >= TICK_S or finish:
+            found += self._tick(at_s)
+        return found
+
+    def _look(
+        self, samples: Sequence[RankSample], pids: Mapping[int, int], step: int | None
+    ) -> list[StepFinding]:
+        self._stragglers.look(samples, pids)
+        found = self._stragglers.findings(step, samples[0].at_s) if samples else []
+        self._slow_ranks = self._stragglers.now()
+        return found
 
     def _waited(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
         """What can be read now: as long as the forms are not there, output is held back, up to a limit."""
         if self._forms.is_over:
-            if self._forms.why_not and not self._is_broken:
-                self._is_broken = True
+            if self._forms.why_not:
+                self._broken.add("steps")
                 self.notes.append(f"steps are not watched in this run: {self._forms.why_not}")
             held, self._waiting = self._waiting, []
             return [*held, *chunks] if held else chunks
@@ -205,10 +234,10 @@ class StepWatching:
         told = StepFile(
             at_s=at_s,
             attempt=self._attempt,
-            now=self._watch.now(),
+            now=replace(self._watch.now(), straggler=self._slow_ranks),
             framework=self.framework,
             recent=tuple(record.time_s for record in self.records if record.time_s is not None),
-            findings=tuple(self._open.values()),
+            findings=tuple(self._open),
         )
         self._file.write(told)
         return found
@@ -228,6 +257,7 @@ class StepWatching:
                 return ()
             teller = self._tellers[source, item.rank] = Teller(source=source, rank=item.rank)
         teller.saw(item, at_s)
+        self._stragglers.told(item)
         if not self._leads(teller, at_s):
             if item.loss is not None:
                 self._loss_elsewhere = item.loss
@@ -298,9 +328,9 @@ class StepWatching:
             one = replace(one, numbers=_plain(one))
             self.findings.append(one)
             if one.kind in ENDS:
-                self._open.pop(ENDS[one.kind], None)
+                self._close(one)
             elif one.kind in OPEN:
-                self._open[one.kind] = one
+                self._open.append(one)
             count = self._news[one.kind] = self._news.get(one.kind, 0) + 1
             if count == NEWS_MAX:
                 self.notes.append(
@@ -309,6 +339,14 @@ class StepWatching:
             if count <= NEWS_MAX:
                 told.append(one)
         return told
+
+    def _close(self, end: StepFinding) -> None:
+        """Of several slowdowns, one upon the other, the newest; of stragglers the one that was told of these ranks."""
+        for number in range(len(self._open) - 1, -1, -1):
+            begin = self._open[number]
+            if begin.kind == ENDS[end.kind] and begin.numbers.get("ranks") == end.numbers.get("ranks"):
+                del self._open[number]
+                return
 
 
 def _plain(finding: StepFinding) -> Numbers:
