@@ -1,7 +1,5 @@
 """Event files: one from a real writer, and some made here to be long, cut, damaged or strange."""
 
-import struct
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +13,7 @@ from holdfast.parsers.tfevents import (
     is_events,
     masked_crc,
 )
+from steps_kit import event, field, framed
 
 # torch.utils.tensorboard of torch 2.13 with tensorboard 2.21: train/loss at 10, 20 and 30, half a second for each
 # step, eval/loss at 30, and a tensor "new" (new_style=True).
@@ -27,29 +26,6 @@ REAL = bytes.fromhex(
     "150000104134b7055c2b00000000000000861bc34b0900004045fc54d941101e2a1e0a1c0a036e6577420808012a040000803e4a0b0a"
     "090a077363616c61727311ad5571"
 )
-
-
-def varint(value: int) -> bytes:
-    out = b""
-    while value > 0x7F:
-        out, value = out + bytes([value & 0x7F | 0x80]), value >> 7
-    return out + bytes([value])
-
-
-def field(number: int, data: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(data)) + data
-
-
-def event(at_s: float, step: int, **tags: float) -> bytes:
-    values = b"".join(
-        field(1, field(1, tag.encode()) + b"\x15" + struct.pack("<f", value)) for tag, value in tags.items()
-    )
-    return framed(b"\x09" + struct.pack("<d", at_s) + b"\x10" + varint(step) + field(5, values))
-
-
-def framed(body: bytes) -> bytes:
-    size = struct.pack("<Q", len(body))
-    return size + struct.pack("<I", masked_crc(size)) + body + struct.pack("<I", masked_crc(body))
 
 
 def read(data: bytes, chunk_bytes: int = 1 << 20) -> list[Event]:

@@ -85,8 +85,7 @@ _MORE = Words(en="and {n} more: --json has them all", zh="另有 {n} 条,--json 
 _READ = Words(en="Read {files}, {size}, in {seconds} s", zh="读取 {files},{size},用时 {seconds} 秒")
 _FILES, _FILE = Words(en="{n} files", zh="{n} 个文件"), Words(en="1 file", zh="1 个文件")
 _SKIPPED = Words(en="not read", zh="未读取")
-_FROM = Words(en="from {name}", zh="来自 {name}")
-_AND_LOGS = Words(en="and {n} more logs", zh="等 {n} 份日志")
+_FROM = Words(en="from {name} and {n} more", zh="来自 {name} 等 {n} 份日志")
 
 _PHASE_KINDS: dict[PhaseKind, Words] = {
     "step": Words(en="training", zh="训练"),
@@ -257,8 +256,8 @@ class _Page:
         if report.runs > 1:
             yield self._say(_RUNS).format(n=report.runs)
         if len(one.logs) > 1:
-            yield self._say(_FROM).format(name=_clean(one.name))
-            yield self._say(_AND_LOGS).format(n=len(one.logs) - 1)
+            more = len(one.logs) if self._language == "zh" else len(one.logs) - 1
+            yield self._say(_FROM).format(name=_clean(one.name), n=more)
 
     def _times(self, one: Training) -> Iterator[str]:
         now, middle_s = one.now, one.report.median_step_time_s

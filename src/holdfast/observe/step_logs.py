@@ -9,7 +9,7 @@ import re
 import select
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO
@@ -28,7 +28,7 @@ from holdfast.observe.streams import Reader, Unreadable
 from holdfast.parsers.log_names import writer_of_name
 from holdfast.parsers.step_heads import Heads
 from holdfast.parsers.step_lines import StepLines
-from holdfast.parsers.tfevents import Damaged, EventCutter, EventSteps
+from holdfast.parsers.tfevents import Damaged, Event, EventCutter, EventSteps
 
 BLOCK_BYTES = 1 << 20
 KEPT_STEPS, KEPT_STEPS_MIN = 4096, 64  # of each rank's own times
@@ -219,42 +219,26 @@ class _Reading:
     def _events(self, folder: str, files: Sequence[LogFile]) -> None:
         """Event files of one folder are one training, started as often as there are files."""
         name = files[0].name if len(files) == 1 else f"{folder or '.'}/events.out.tfevents.*"
-        steps = EventSteps()
-        log = LogSteps(
-            name, self._settings.steps, view="events", rule=self._settings.rule, kept_steps=self._kept
+        log = _OpenEvents(
+            LogSteps(
+                name, self._settings.steps, view="events", rule=self._settings.rule, kept_steps=self._kept
+            )
         )
-        first: StepRecord | None = None
-        count = 0
-
-        def take(records: Iterator[StepRecord]) -> None:
-            nonlocal first, count
-            last = None
-            for last in records:
-                first, count = first or last, count + 1
-                log.take((last,))
-            if last:
-                log.last = FirstLast(step=last.number, step_time_s=last.printed_s)
-
-        for number, file in enumerate(files):
+        for file in files:
             self.found.files += 1
-            if number:
-                take(steps.begin_file())
-            cutter = EventCutter()
+            log.begin()
             try:
-                with open(file.path, "rb", buffering=0) as opened_file:
-                    while block := opened_file.read(BLOCK_BYTES):
+                with open(file.path, "rb", buffering=0) as content:
+                    while block := content.read(BLOCK_BYTES):
                         self._count(len(block))
-                        take(steps.feed(list(cutter.feed(block))))
+                        log.feed(block)
             except Damaged as error:
                 self.found.say(Skipped(name=file.name, why=str(error)))
             except OSError as error:
                 self.found.say(Skipped(name=file.name, why=f"it cannot be read: {error.strerror}"))
-        take(steps.finish())
-        if first:
-            log.framework, log.iteration_lines = "TensorBoard", count
-            log.first = FirstLast(step=first.number, step_time_s=first.printed_s)
-        log.written_s = _written_s(files[-1].path)
-        self.found.logs.append(log)
+        log.finish()
+        log.steps.written_s = _written_s(files[-1].path)
+        self.found.logs.append(log.steps)
 
     def _opened(self, name: str, part: Part, writer: Writer) -> "_OpenLog":
         """The log that a file is a part of; new where it is the first."""
@@ -318,6 +302,42 @@ class _OpenLog:
         self.steps.take(lines.finish())
         self.steps.told(lines.framework, lines.iteration_lines, lines.first, lines.last)
         self.steps.notes += lines.notes
+
+
+class _OpenEvents:
+    """The event files of one training while they are read."""
+
+    def __init__(self, steps: LogSteps) -> None:
+        self.steps = steps
+        self._events: EventSteps | None = None
+        self._cutter = EventCutter()
+
+    def begin(self) -> None:
+        """Another file."""
+        self._cutter = EventCutter()
+        if self._events is None:
+            self._events = EventSteps()
+        else:
+            self._take(self._events.begin_file())
+
+    def feed(self, block: bytes) -> None:
+        """raises: Damaged, behind what was whole"""
+        assert self._events is not None
+        events: list[Event] = []
+        try:
+            events.extend(self._cutter.feed(block))
+        finally:
+            self._take(self._events.feed(events))
+
+    def finish(self) -> None:
+        if self._events is not None:
+            self._take(self._events.finish())
+
+    def _take(self, records: Iterable[StepRecord]) -> None:
+        for record in records:
+            self.steps.take((record,))
+            here = FirstLast(step=record.number, step_time_s=record.printed_s)
+            self.steps.told("TensorBoard", 1, here, here)
 
 
 def _in_order(files: Sequence[LogFile], names: frozenset[str]) -> list[tuple[LogFile, Part]]:

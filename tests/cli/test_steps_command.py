@@ -1,0 +1,198 @@
+"""`holdfast steps`: the report, the document, the platform's lines, and what is refused."""
+
+import io
+import json
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from cli.journals import START_S, started, submitted, write_job
+from holdfast.observe.logindex import IndexWriter
+from steps_kit import megatron, times
+
+SLOW = times(300, slow_from=200, ratio=2.1)
+CONTRACT = (
+    "framework",
+    "iteration_lines",
+    "first",
+    "last",
+    "median_step_time_s",
+    "phases",
+    "slowdowns",
+    "spikes",
+    "loss",
+    "ranks",
+)
+
+
+@pytest.fixture
+def slow(place):
+    (place / "train.log").write_text("[2025-04-21 14:59:58] start\n" + megatron(SLOW))
+    return "train.log"
+
+
+def documents(output):
+    """Strict: NaN and Infinity are no JSON."""
+
+    def refuse(name):
+        raise AssertionError(f"{name} is no JSON")
+
+    return json.loads(output, parse_constant=refuse)
+
+
+def test_the_document_has_the_fields_of_the_contract(holdfast, slow):
+    code, out, err = holdfast("steps", slow, "--json", "--ranks", "8")
+    answer = documents(out)
+    assert (code, err) == (0, "")
+    assert tuple(answer)[: len(CONTRACT)] == CONTRACT
+    assert (answer["framework"], answer["iteration_lines"]) == ("Megatron-LM", 300)
+    assert answer["first"] == {"step": 1, "step_time_s": pytest.approx(SLOW[0], abs=1e-4)}
+    assert answer["last"] == {"step": 300, "step_time_s": pytest.approx(SLOW[-1], abs=1e-4)}
+    (found,) = answer["slowdowns"]
+    assert found["first_step"] in range(199, 202)
+    assert found["last_step"] is None
+    assert found["ratio"] == pytest.approx(2.1, rel=0.02)
+    assert found["cost_gpu_hours"] == pytest.approx(8 * 100 * 1.1 / 3600, rel=0.1)
+
+
+@pytest.mark.parametrize("content", ["", "nothing of steps\n", None])
+def test_no_steps_is_an_answer(holdfast, place, content):
+    path = place / "empty"
+    path.mkdir() if content is None else path.write_text(content)
+    code, out, _ = holdfast("steps", "empty", "--json")
+    answer = documents(out)
+    assert code == 0
+    assert tuple(answer)[: len(CONTRACT)] == CONTRACT
+    assert (answer["framework"], answer["iteration_lines"]) == (None, 0)
+    code, out, _ = holdfast("steps", "empty")
+    assert (code, out.splitlines()[0]) == (0, "No steps found")
+
+
+def test_one_step_is_too_few_to_judge(holdfast, place):
+    (place / "one.log").write_text(megatron([1.5]))
+    code, out, _ = holdfast("steps", "one.log")
+    assert (code, out.splitlines()[0]) == (0, "1 step found, too few to judge")
+
+
+def test_numbers_that_json_lacks_are_null(holdfast, place):
+    text = megatron(times(40)).replace("9.970000E+00", "nan").replace("9.960000E+00", "1e999")
+    (place / "train.log").write_text(text)
+    answer = documents(holdfast("steps", "train.log", "--json")[1])
+    assert answer["loss"]["nan_at"] == 30
+    text = text.replace("lm loss: 9.", "lm loss: nan 9.")
+    (place / "train.log").write_text(text)
+    answer = documents(holdfast("steps", "train.log", "--json")[1])
+    assert answer["loss"]["last"] is None
+
+
+def test_the_report_begins_with_the_verdict(holdfast, slow):
+    code, out, err = holdfast("steps", slow, "--ranks", "8")
+    lines = out.splitlines()
+    assert (code, err) == (0, "")
+    assert lines[0].startswith("Slower: 2.10 s a step since step 200, 2.10 times the 1.00 s before")
+    assert "(2025-04-21 15:03:2" in out
+    assert "GPU-hours" in out
+    assert lines[-1].startswith("Read 1 file, ")
+    assert max(map(len, lines)) <= 120
+    assert holdfast("steps", slow, "--lang", "zh")[1].startswith("变慢:自第 200 步起")
+
+
+def test_the_platforms_lines_and_nothing_else(holdfast, slow, golden):
+    code, out, err = holdfast("steps", slow, "--rule", "aistudio")
+    assert (code, err) == (0, "")
+    golden("steps/aistudio.txt", out)
+    assert out.startswith("2025-04-21 14:59:58 Command running...\n2025-04-21 15:0")
+
+
+@pytest.mark.parametrize(
+    ("stamp", "begins"),
+    [
+        ("", "2025-05-02 09:53:08 Command"),  # 300 steps, 412 s, before the file was written
+        ("{h:02}:{m:02}:{s:02}", "2025-05-02 15:00:01 Command"),
+        ("Apr 21 {h:02}:{m:02}:{s:02} node7", "2025-04-21 15:00:01 Command"),
+    ],
+)
+def test_stamps_without_a_date_are_dated_by_the_file(holdfast, place, stamp, begins):
+    path = place / "train.log"
+    path.write_text(megatron(SLOW, stamp=stamp))
+    os.utime(path, (1746180000.0 + 0.5, 1746180000.0 + 0.5))  # 2025-05-02 10:00:00
+    code, out, _ = holdfast("steps", str(path), "--rule", "aistudio")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0].startswith(begins), lines[0]
+    assert "Smoothed mean (iters 203-207: 21" in lines[1]
+    assert lines == sorted(lines)
+
+
+def test_the_rule_has_nothing_to_say_without_steps(holdfast, place):
+    (place / "x.log").write_text("nothing\n")
+    assert holdfast("steps", "x.log", "--rule", "aistudio") == (0, "", "holdfast: no steps were found\n")
+
+
+def test_several_trainings_each_have_a_document(holdfast, place):
+    (place / "a.log").write_text(megatron(times(40)))
+    (place / "b.log").write_text(megatron(times(80, base_s=2.0)))
+    answer = documents(holdfast("steps", "a.log", "b.log", "--json")[1])
+    assert answer["log"] == "b.log"
+    assert [(one["log"], one["iteration_lines"]) for one in answer["logs"]] == [("b.log", 80), ("a.log", 40)]
+    out = holdfast("steps", "a.log", "b.log")[1]
+    assert "a.log: Steady: 1.00 s a step" in out
+
+
+def test_stdin(holdfast, monkeypatch):
+    text = megatron(times(40)).encode()
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text), isatty=lambda: False))
+    assert documents(holdfast("steps", "-", "--json")[1])["iteration_lines"] == 40
+
+
+def test_an_own_pattern(holdfast, place):
+    lines = [f"<step {step} cost {time_s:.3f}>" for step, time_s in enumerate(SLOW)]
+    (place / "own.log").write_text("\n".join(lines))
+    pattern = r"<step (?P<step>\d+) cost (?P<time>[\d.]+)"
+    answer = documents(holdfast("steps", "own.log", "--json", "--step-pattern", pattern)[1])
+    assert (answer["iteration_lines"], len(answer["slowdowns"])) == (300, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["train.log", "--step-pattern", "(?P<step"], "no regular expression"),
+        (["train.log", "--step-pattern", "step (.*)"], "For the line"),
+        (["train.log", "--step-pattern", "no-such.toml"], "cannot be read"),
+        (["train.log", "--rule", "other"], "not one of aistudio"),
+        (["train.log", "--plot", "x.pdf"], "neither in .html nor in .png"),
+        (["train.log", "--ranks", "0"], "--ranks"),
+        (["train.log", "--lang", "fr"], "not one of en, zh"),
+        (["nowhere.log"], "no file 'nowhere.log'"),
+    ],
+)
+def test_what_is_asked_wrongly_is_refused(holdfast, slow, words, says):
+    code, out, err = holdfast("steps", *words)
+    assert (code, out) == (2, "")
+    assert says in err
+
+
+def test_a_plot_beside_the_report(holdfast, slow, place):
+    code, out, _ = holdfast("steps", slow, "--plot", "steps.html")
+    assert code == 0
+    assert out.startswith("Slower")
+    assert "<!doctype html>" in (place / "steps.html").read_text()
+    assert holdfast("steps", slow, "--plot", "no/such/steps.html")[0] == 1
+
+
+def test_a_job_by_its_name(holdfast, state):
+    job = write_job(state, "llama", [submitted(), *started(START_S + 1, 1)])
+    for attempt in (1, 2):
+        folder = job.worker(attempt, 0)
+        folder.mkdir(parents=True, exist_ok=True)
+        log = folder / "stdout"
+        log.write_text(megatron(times(30), first=1 + 30 * (attempt - 1), stamp=""))
+        index = IndexWriter(log, pytest.fail)
+        index.append(START_S + 100 * attempt, log.stat().st_size)
+        index.close()
+    for words in (["llama"], [str(job.path)]):
+        code, out, _ = holdfast("steps", *words, "--json")
+        answer = documents(out)
+        assert (code, answer["iteration_lines"], answer["runs"]) == (0, 60, 2)
+    assert holdfast("steps", "llama", "train.log")[0] == 2
