@@ -1,6 +1,7 @@
 """What an incident leaves as evidence."""
 
 import json
+import math
 import tarfile
 
 import zstandard
@@ -10,6 +11,7 @@ from holdfast.agent.sample_ring import SampleRing
 from holdfast.core.verdict import Failure, RankExit, first_verdict
 from holdfast.model.node_samples import DeviceSample, Moment, NodeSample, RasReport
 from holdfast.model.samples import RankSample
+from holdfast.model.steps import StepFinding, StepRecord
 from holdfast.observe.bundles import FAILURE, read_member
 
 
@@ -66,6 +68,16 @@ def test_all_that_tells_is_in_it(tmp_path):
         "attempt-001/worker-0/rank-1.stacks",
         "attempt-001/worker-0/rank-1.log",
     ]
+
+
+def test_the_last_steps_and_what_was_found_in_them_are_in_it(tmp_path):
+    slow = StepFinding(kind="slowdown", text="slower since step 40", step=44, numbers={"ratio": 1.5})
+    steps = (StepRecord(step=43, time_s=0.2), StepRecord(step=44, time_s=0.3, loss=math.nan))
+    path, _ = written(tmp_path, steps=steps, findings=(slow,))
+    lines = [json.loads(line) for line in read_member(path, "samples.jsonl").splitlines()]
+    assert [(one["step"], one["time_s"]) for one in lines if one["kind"] == "step"] == [(43, 0.2), (44, 0.3)]
+    (found,) = [one for one in lines if one["kind"] == "step-finding"]
+    assert (found["finding"], found["numbers"]) == ("slowdown", {"ratio": 1.5})
 
 
 def test_the_ends_of_ranks_are_read_back(tmp_path):

@@ -19,9 +19,11 @@ from holdfast.agent.sample_ring import NEW, OLD, read_samples
 from holdfast.core.verdict import Failure
 from holdfast.model.node_samples import Moment
 from holdfast.model.samples import RankSample
+from holdfast.model.steps import StepFinding, StepRecord
 from holdfast.model.verdicts import Verdict
 from holdfast.observe.bundles import FAILURE, Member, excerpt, write_bundle
 from holdfast.observe.log_tree import WORKS
+from holdfast.observe.step_file import NAME as STEPS
 
 VERDICT = "verdict.json"
 FLIGHT_BYTES_MAX = 8 << 20
@@ -60,6 +62,8 @@ class Scene(Struct, frozen=True):
     settings: bytes
     env: Mapping[str, str]
     at_s: float
+    steps: tuple[StepRecord, ...] = ()  # the last ones
+    findings: tuple[StepFinding, ...] = ()  # of steps and stragglers, of the whole attempt
 
 
 def members(scene: Scene) -> Iterator[Member]:
@@ -80,7 +84,8 @@ def members(scene: Scene) -> Iterator[Member]:
 
 
 def sample_lines(scene: Scene) -> list[bytes]:
-    """One JSON object for each sample, with its `kind` (rank, node, device, ras), the oldest first.
+    """One JSON object for each sample, with its `kind` (rank, node, device, ras), the oldest first; then the last
+    steps (step), and what was found in steps (step-finding).
 
     Of the worker's ring: every second of the last SAMPLES_FULL_S, before that one in THINNED. What the ring does
     not have (yet) is taken from the scene.
@@ -92,6 +97,9 @@ def sample_lines(scene: Scene) -> list[bytes]:
     last_s = moments[-1].at_s if moments else float("-inf")
     lines = [line for moment in moments for line in _lines_of(moment)]
     lines += [_line("rank", sample) for sample in scene.samples if sample.at_s > last_s]
+    lines += [_line("step", record) for record in scene.steps]
+    for one in scene.findings:
+        lines.append(_line("step-finding", one, finding=one.kind))
     return lines
 
 
@@ -105,8 +113,8 @@ def _lines_of(moment: Moment) -> Iterator[bytes]:
         yield _line("ras", moment.ras, at_s=moment.at_s, age_s=moment.ras_age_s)
 
 
-def _line(kind: str, sample: Struct, **more: float | None) -> bytes:
-    return msgspec.json.encode({"kind": kind, **more, **msgspec.to_builtins(sample)})
+def _line(kind: str, sample: Struct, **more: float | str | None) -> bytes:
+    return msgspec.json.encode({"kind": kind, **more, **msgspec.to_builtins(sample)} | {"kind": kind})
 
 
 class BundleWriter:
@@ -147,7 +155,7 @@ def _files(folder: Path) -> list[Path]:
         found = [path for path in folder.iterdir() if path.is_file() and not path.is_symlink()]
     except OSError:
         return []
-    kept = [path for path in found if not WORKS.fullmatch(path.name) and path.name not in (NEW, OLD)]
+    kept = [path for path in found if not WORKS.fullmatch(path.name) and path.name not in (NEW, OLD, STEPS)]
     order = {".json": 0, ".jsonl": 0, ".stacks": 1, ".txt": 1, ".pickle": 1}
     return sorted(kept, key=lambda path: (order.get(path.suffix, 2), path.name))
 

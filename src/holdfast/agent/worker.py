@@ -369,6 +369,8 @@ class WorkerAgent:
             settings=msgspec.json.encode(self._settings),
             env=self._base_env,
             at_s=at_s,
+            steps=tuple(attempt.steps.records),
+            findings=tuple(attempt.steps.findings),
         )
         self._bundles.write(scene)
 
