@@ -73,6 +73,14 @@ class Curve:
         if len(self._values) >= self.width:
             self._close()
 
+    def begin_regime(self, regime: int, step: int) -> None:
+        """From this step on, some records ago, other work was done."""
+        self._close()
+        for point in reversed(self.points):
+            if point.first < step - 1 and point.last < step:
+                break
+            point.regime = regime
+
     def _close(self) -> None:
         here, values = self._open, self._values
         if here is None:

@@ -12,13 +12,16 @@ what creeps is found against the best level that was ever held for long (`_Held`
 
 from bisect import bisect_left, insort
 from collections import deque
+from math import sqrt
 from typing import Literal
 
 from msgspec import Struct
 
+from holdfast.core.steps.season import Season
+
 SHORT, LONG = 10, 30  # records in a window
 KEPT = 0.7  # of a window: three of ten records may be pauses
-SHORT_KEPT, LONG_KEPT = int(SHORT * KEPT), int(LONG * KEPT)
+SHORT_KEPT, LONG_KEPT = int(SHORT * KEPT), 24  # the longer window has pauses enough at six
 HISTORY = 256  # records before the window
 HISTORY_MIN = 10  # with fewer nothing is said
 LONG_MIN = 60  # a change of 5 % is told only from a level that is known this well
@@ -29,11 +32,15 @@ SHORT_FLOOR, LONG_FLOOR = (
 YOUNG = 12  # records: the limits are higher by YOUNG / history, since a short history may not be the usual
 CLIP = 1.15  # of the upper quartile: a pause within the kept part counts no more than this
 CLIP_MEDIAN = 1.5  # and no more than this of the median
+SEASON_FIRST = (
+    24  # records of a level, when turns are first looked for; then at twice as many, then every HISTORY
+)
 REFRESH = 16  # records between two sums over the history
 SPREADS = 6.0  # robust standard deviations of this log's own windows
 WORST = 1.4  # times the largest excursion that such a window made before
 WINDOWS = 48  # of those remembered
-WINDOWS_MIN = 5  # before that, the spread of a window is worked out from that of records
+DELAYED = 3  # windows noted, before the first of them counts
+WINDOWS_MIN = 12  # fewer have no spread to speak of
 SKIPPED = 2  # records at the start: compilation, first allocation
 OPEN_MAX = 8  # slowdowns on top of one another
 BLOCK = 64  # records whose level is a point of the long memory
@@ -78,6 +85,9 @@ class LevelWatch:
         self._pending: deque[float] = deque(maxlen=LONG)  # newest; not yet history
         self._long: list[float] = []  # the same, sorted
         self._history = _History()
+        self._season = Season()
+        self._raw: deque[float] = deque(maxlen=HISTORY)
+        self._learn_at = SEASON_FIRST
         self._short_limit, self._long_limit = _Limits(SHORT_FLOOR), _Limits(LONG_FLOOR)
         self._held = _Held()
 
@@ -116,7 +126,11 @@ class LevelWatch:
         if self._skip:
             self._skip -= 1
             return None
-        self._push(value)
+        self._raw.append(value)
+        if len(self._raw) == self._learn_at or (len(self._raw) == HISTORY and self.at % HISTORY == 0):
+            self._learn_season()
+        else:
+            self._push(value / self._season.factor(self.at))
         if len(self._pending) < SHORT:
             return None
         short = self._short()
@@ -127,6 +141,20 @@ class LevelWatch:
         if self._history.count < HISTORY_MIN:
             return None
         return self._judge(short)
+
+    def _learn_season(self) -> None:
+        """Do steps take turns? If so all records are seen anew, divided by what their turn takes."""
+        self._learn_at *= 2
+        raw = self._raw
+        if not self._season.learn(list(raw), self.at):
+            self._push(raw[-1] / self._season.factor(self.at))
+            return
+        first = self.at - len(raw) + 1
+        self._pending.clear()
+        self._long = []
+        self._history = _History()
+        for place, value in enumerate(raw, first):
+            self._push(value / self._season.factor(place))
 
     def _push(self, value: float) -> None:
         pending, history = self._pending, self._history
@@ -181,7 +209,7 @@ class LevelWatch:
             return self._slower(level, limit)
         if risen < -max(LONG_FLOOR, limit * 0.8) and level < history.level * (1 - LONG_FLOOR):
             return self._faster(level, limit)
-        if self.at % LONG == 0:
+        if self.at % (LONG // 2) == 0:
             self._long_limit.note(risen)
         if self.at % BLOCK == 0 and not self.open:
             return self._creeping()
@@ -261,12 +289,14 @@ class LevelWatch:
     def _keep_last(self, count: int) -> None:
         """What came before belongs to another level."""
         newest = list(self._pending)[-count:]
+        self._raw = deque(list(self._raw)[-count:], maxlen=HISTORY)
+        self._learn_at = max(SEASON_FIRST, 2 * count)
         self._pending.clear()
         self._pending.extend(newest)
         self._long = sorted(newest)
+        self._short_limit.forget_newest()
+        self._long_limit.forget_newest()
         self._history = _History()
-        self._short_limit.forget()
-        self._long_limit.forget()
 
 
 class _History:
@@ -352,23 +382,29 @@ class _Limits:
     def __init__(self, floor: float) -> None:
         self._floor = floor
         self._seen: deque[float] = deque(maxlen=WINDOWS)
+        self._waiting: deque[float] = deque()
         self._learned = 0.0
 
-    def forget(self) -> None:
-        """Of a level that went by: its worst does not count, its spread does until there is a new one."""
+    def forget_newest(self) -> None:
+        """The level has changed: the windows that were waiting may have had a part in it."""
+        self._waiting.clear()
 
     def note(self, risen: float) -> None:
-        seen = self._seen
-        seen.append(risen)
+        # A slowdown that has just begun must not raise the limit that it is to be found by.
+        waiting, seen = self._waiting, self._seen
+        waiting.append(risen)
+        if len(waiting) <= DELAYED:
+            return
+        seen.append(waiting.popleft())
         ordered = sorted(seen)
         middle = ordered[len(ordered) // 2]
         spread = 1.4826 * sorted(abs(value - middle) for value in ordered)[len(ordered) // 2]
-        self._learned = max(SPREADS * spread, WORST * ordered[-1])
+        self._learned = WORST * ordered[-1]
+        if len(ordered) >= WINDOWS_MIN:
+            self._learned = max(self._learned, SPREADS * spread)
 
     def limit(self, history: _History, kept: int) -> float:
-        learned = self._learned
-        if len(self._seen) < WINDOWS_MIN:
-            learned = max(learned, SPREADS * 1.3 * history.spread / kept**0.5)
+        learned = max(self._learned, SPREADS * history.spread / sqrt(kept))
         return max(self._floor * (1 + YOUNG / history.count), learned, 1.2 * history.quantum)
 
 

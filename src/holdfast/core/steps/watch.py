@@ -7,14 +7,15 @@ their times (`slowdown`), phases and spikes (`phases`), the curve (`curve`) and 
 
 from collections import deque
 from copy import deepcopy
+from itertools import groupby
 from math import isfinite
 from statistics import median
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.steps import wording
-from holdfast.core.steps.curve import Curve
+from holdfast.core.steps import stretches, wording
+from holdfast.core.steps.curve import Curve, Stretch
 from holdfast.core.steps.loss import LossWatch
 from holdfast.core.steps.phases import PhaseModel
 from holdfast.core.steps.slowdown import Change, LevelWatch, Open
@@ -40,6 +41,7 @@ SLOWDOWNS_MAX = 200  # kept; a log of more is noise
 FINDINGS_MAX = 50  # slowdowns told of one log; beyond that they are only listed
 PLACES_MAX = 1000  # where blocks of records began
 BLOCK = 64  # records
+LEVEL_KNOWN = 20  # records, from which on the level of a slowdown is taken from all of it
 COMPARED_AT = 20  # records of history in a new run, before it is compared with the one before
 SCHEDULE_RATIO = (
     1.3  # a sharp change by more, at the first record of an epoch, is a schedule's (image size, batch)
@@ -89,7 +91,6 @@ class _Told:
         "run",
         "steps",
         "sure",
-        "total",
         "what",
     )
 
@@ -104,7 +105,6 @@ class _Told:
         self.restarted = False
         self.median = change.before  # of a record before, as people would say it
         self.steps = 0
-        self.total = 0.0  # of records since, clipped
         self.sure = change.sure
         self.what = "everyone"
 
@@ -261,7 +261,50 @@ class StepWatch:
 
     def slowdowns(self) -> tuple[Slowdown, ...]:
         """All that was told, and what only the whole of the log shows."""
-        return tuple(self._slowdown(told) for told in self._told)
+        found = [self._slowdown(told) for told in self._told]
+        told = list(found)
+        points = self._curve.stretches()
+        for _, members in groupby(points, key=lambda point: (point.run, point.regime)):
+            piece = list(members)
+            for slow in stretches.find(piece):
+                slowdown = self._slow_stretch(slow, piece)
+                if not any(_overlap(slowdown, other) for other in told):
+                    found.append(slowdown)
+        found.sort(key=lambda slowdown: (slowdown.run, slowdown.first_step or 0))
+        return tuple(found)
+
+    def _slow_stretch(self, slow: stretches.Slow, points: list[Stretch]) -> Slowdown:
+        first, last = points[slow.first], points[slow.last]
+        ends = not (slow.to_end and last is self._curve.stretches()[-1])
+        steps = last.last - first.first + 1
+        lost_s = max(slow.after_s - slow.before_s, 0.0) * steps
+        cost = None if self._by_throughput else lost_s * (self._settings.ranks or 1) / 3600
+        what = _data_or_all(points, slow)
+        last_step = last.last if ends else None
+        english, chinese = wording.explain(
+            slow.kind,
+            what,
+            first.first,
+            last_step,
+            slow.before_s,
+            slow.after_s,
+            cost,
+            ranks_known=self._settings.ranks is not None,
+        )
+        return Slowdown(
+            first_step=first.first,
+            last_step=last_step,
+            before_s=slow.before_s,
+            after_s=slow.after_s,
+            ratio=slow.after_s / slow.before_s,
+            kind=slow.kind,
+            cost_gpu_hours=cost,
+            explanation=english,
+            explanation_zh=chinese,
+            what=what,
+            run=first.run,
+            since_s=first.at_s,
+        )
 
     # How
 
@@ -333,7 +376,13 @@ class StepWatch:
                 del self._places[::2]
         for told in self._open:
             told.steps += item.steps
-            told.total += min(value, told.after * 1.5) * item.steps
+        if (
+            change is None
+            and self._open
+            and self._level.known >= LEVEL_KNOWN
+            and self._level.level is not None
+        ):
+            self._open[-1].after = self._level.level
         found = self._changed(change) if change is not None else []
         if self._before is not None and self._level.known >= COMPARED_AT:
             found.extend(self._compare_with_before())
@@ -378,15 +427,15 @@ class StepWatch:
         count = min(change.at - change.since + 1, len(self._recent))
         if self._is_more_work(change, count) or self._is_schedule(change):
             self._level.dismiss()
+            self._regime += 1
+            step, _ = self._place(change.since)
+            self._curve.begin_regime(self._regime, step if step is not None else self._step)
             return []
         first, at_s = self._place(change.since)
         told = _Told(change, first, at_s, self._step, self._last.run if self._last else 0)
         told.median = self._level.open[-1].median if self._level.open else change.before
         told.what = self._what(change, count)
-        newest = list(self._recent)[-count:]
-        steps = self._last.steps if self._last else 1
-        told.steps = steps * len(newest)
-        told.total = sum(min(value, change.after * 1.5) for _, value, *_ in newest) * steps
+        told.steps = count * (self._last.steps if self._last else 1)
         return self._tell(told)
 
     def _tell(self, told: _Told) -> list[StepFinding]:
@@ -474,9 +523,7 @@ class StepWatch:
         return "data" if added > 0 and data > DATA_SHARE * added else "everyone"
 
     def _slowdown(self, told: _Told) -> Slowdown:
-        after = told.total / told.steps if told.steps else told.after
-        ratio = max(after if told.open or told.last is not None else told.after, told.after) / told.before
-        ratio = told.after / told.before if ratio > 1.5 * told.after / told.before else ratio
+        ratio = told.after / told.before
         lost_s = max(told.after - told.before, 0.0) * told.steps
         cost = None if self._by_throughput else lost_s * (self._settings.ranks or 1) / 3600
         english, chinese = wording.explain(
@@ -524,6 +571,29 @@ def _settle(phases: PhaseModel, run: int, young: list[tuple[int, float, list[Mar
             phases.count(run, step, value, "warmup")
         else:
             phases.add(run, step, value, usual, marks)
+
+
+def _overlap(one: Slowdown, other: Slowdown) -> bool:
+    """Do they speak of the same steps?"""
+    if one.run != other.run:
+        return False
+    far = float("inf")
+    one_last = one.last_step if one.last_step is not None else far
+    other_last = other.last_step if other.last_step is not None else far
+    return (one.first_step or 0) <= other_last and (other.first_step or 0) <= one_last
+
+
+def _data_or_all(points: list[Stretch], slow: stretches.Slow) -> str:
+    inside = [point.data_s for point in points[slow.first : slow.last + 1] if point.data_s is not None]
+    outside = [
+        point.data_s
+        for place, point in enumerate(points)
+        if point.data_s is not None and not slow.first <= place <= slow.last
+    ]
+    if not inside or not outside:
+        return "everyone"
+    grown = median(inside) - median(outside)
+    return "data" if grown > DATA_SHARE * (slow.after_s - slow.before_s) else "everyone"
 
 
 def _spread(values: list[float]) -> float:
