@@ -153,3 +153,19 @@ def test_what_a_loader_worker_raised_is_shown_for_the_line_that_passes_it_on():
         clue(index, offset=90, error_type="IndexError"),
     ]
     assert choose(seen).shown.sighting.offset == 90
+
+
+def test_who_stumbles_after_the_scheduler_told_him_to_end_is_not_why():
+    cancelled = signature(
+        "cancelled", "terminated", role="symptom", severity="fatal", area="scheduler", weight=0.75
+    )
+    crashed = signature("exited", "slurm_task_crash", role="symptom", area="scheduler", weight=0.5)
+    raised = clue(VAGUE, offset=9, error_type="RuntimeError")
+    assert root_of(clue(cancelled, offset=5), raised) == "cancelled"
+    assert root_of(clue(crashed, offset=3), clue(cancelled, offset=5), raised) == "python-exception"
+
+
+def test_a_launcher_that_says_nothing_yields_to_an_end_that_says_how():
+    passed_on = signature("passed-on", "python_exception", role="symptom", weight=0.5)
+    died = signature("actor-died", "process_killed", role="symptom", weight=0.65)
+    assert root_of(clue(passed_on, offset=3), clue(died, offset=9)) == "actor-died"

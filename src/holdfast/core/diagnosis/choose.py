@@ -22,6 +22,7 @@ LIKELY = 0.5
 IGNORED = "exception-ignored"
 IGNORED_LINES_MAX = 60  # so long is a traceback that is printed and ignored
 BARE = 0.5  # of a symptom that says no more than that something ended
+HOW = frozenset({"process_killed", "segfault", "shm_oom"})
 # Lines that launchers print once, when they begin.
 RUN_STARTS = frozenset({"omp-threads-notice", "deepspeed-launch-command"})
 # An exception without its traceback, behind nothing but who wrote it and when. Only an uncaught one has torch's "[rank3]: ".
@@ -91,6 +92,7 @@ def _says_little(choice: Choice) -> bool:
 
 
 def _choose(clues: Sequence[Clue], *, is_finished: bool) -> Choice:
+    clues = without_stumbles(clues)
     symptoms = [clue for clue in clues if clue.role == "symptom" and clue.category != "none"]
     ends = [clue for clue in symptoms if clue.severity in ("fatal", "error") and not clue.survived]
     done = [clue for clue in clues if clue.role == "end-ok"]
@@ -100,7 +102,7 @@ def _choose(clues: Sequence[Clue], *, is_finished: bool) -> Choice:
     pool = alive or [clue for clue in causes if _near_a_death(clue, deaths)]
     if not pool:
         told = [clue for clue in clues if is_cause(clue) and ends_from_outside(clue) and not clue.survived]
-        pool = _warnings(clues, done, deaths) or [*told, *deaths]
+        pool = _warnings(clues, done, deaths) or without_bare([*told, *deaths])
     if not pool:
         return Choice(root=None, died=bool(ends))
     if is_finished and all(clue.role == "symptom" and clue.weight <= BARE for clue in pool):
@@ -229,6 +231,33 @@ def _is_uncaught(clue: Clue, *, keep_exceptions: bool) -> bool:
     if OF_A_RANK.search(text[:200]):
         return BARE_EXCEPTION.match(text) is not None
     return keep_exceptions and BARE_EXCEPTION.match(text) is not None
+
+
+def without_stumbles(clues: Sequence[Clue]) -> list[Clue]:
+    """Without exceptions that nobody knows of a process that a scheduler had told to end, no task having failed."""
+    ends = [clue for clue in clues if clue.role == "symptom" and clue.signature.area == "scheduler"]
+    failed = [clue for clue in ends if clue.category == "slurm_task_crash"]
+    told = [
+        clue
+        for clue in ends
+        if clue.class_ == "process" and all(is_before(one, clue) is False for one in failed)
+    ]
+    return [
+        clue
+        for clue in clues
+        if clue.signature.id != EXCEPTION or not any(_stands_below(clue, one) for one in told)
+    ]
+
+
+def _stands_below(clue: Clue, other: Clue) -> bool:
+    return clue.sighting.source == other.sighting.source and clue.sighting.offset > other.sighting.offset
+
+
+def without_bare(ends: Sequence[Clue]) -> list[Clue]:
+    """Without launchers that only say that something failed, where another end says how."""
+    if not any(clue.weight > BARE and clue.category in HOW for clue in ends):
+        return list(ends)
+    return [clue for clue in ends if clue.weight > BARE or clue.category != "python_exception"]
 
 
 def first_of(clues: Sequence[Clue]) -> Clue:

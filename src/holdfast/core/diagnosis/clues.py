@@ -17,6 +17,7 @@ from holdfast.model.signatures import FIELD, Role, Severity, Signature, Words
 from holdfast.model.verdicts import Culprit
 
 SHARED = ("op", "seq", "pg", "step", "epoch")  # captures that make one line the same event for all ranks
+LATE_BYTES = 2048
 CLOCK_SKEW_S = 30.0  # between nodes that nobody has synchronised well
 
 
@@ -108,7 +109,7 @@ def clues(
                     signatures[sighting.signature],
                     rulings.get(id(sighting)),
                     at_s=None if at_s is None else at_s - ahead_s.get(source, 0.0),
-                    survived=_survived(sighting, search.sources[source]),
+                    survived=_survived(sighting, search.sources[source], signatures[sighting.signature]),
                     order=len(made),
                 )
             )
@@ -182,6 +183,8 @@ def _at(sighting: Sighting, stamps: Sequence[tuple[int, float | None]]) -> float
     return stamps[max(0, before - 1)][1]
 
 
-def _survived(sighting: Sighting, source: Source) -> bool:
+def _survived(sighting: Sighting, source: Source, signature: Signature) -> bool:
+    """What a rank wrote shortly before its scheduler ended it can reach the log shortly after the notice."""
     last = source.last_step_offset
-    return last is not None and max(sighting.last_offset, sighting.offset) < last
+    late_bytes = LATE_BYTES if signature.area == "scheduler" and signature.severity == "fatal" else 0
+    return last is not None and max(sighting.last_offset, sighting.offset) + late_bytes < last

@@ -1,5 +1,6 @@
 """The diagnosis of a job from what was found in its logs. Pure; whatever it is given, one diagnosis comes back."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 from holdfast.core.diagnosis.blame import culprits
@@ -14,6 +15,9 @@ from holdfast.model.sightings import ASSUMED_DATES_S, Search
 from holdfast.model.signatures import Signature, Words
 
 EVIDENCE_MAX = 16
+RAY_HEAD = re.compile(
+    r"^\((?:[\w.:<>\[\]=-]{1,80} )?pid=\d{1,9}(?:, ip=[\w.:-]{1,60})?\) (?=\S)"
+)  # who, not what
 
 UNKNOWN_TITLE = Words(en="the job failed, and nothing known explains it", zh="作业失败,现有知识无法解释原因")
 UNKNOWN_EXPLANATION = Words(
@@ -149,7 +153,7 @@ def _fact(same: Sequence[Clue], search: Search) -> Fact:
 
 def _first_error(root: Clue, search: Search) -> FirstError:
     sighting = root.sighting
-    text, after = sighting.text, sighting.record
+    text, after = RAY_HEAD.sub("", sighting.text), sighting.record
     if sighting.error_type and text.rstrip().endswith(":") and after and after[0][:1].isspace():
         text, after = f"{text.rstrip()} {after[0].strip()}", after[1:]  # its message begins on the next line
     return FirstError(
