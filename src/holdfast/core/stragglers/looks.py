@@ -109,6 +109,8 @@ class Looks:
         awaited: dict[int, object] = {}
         waiting: set[int] = set()
         for name, states in _by_team(known, teams).items():
+            if _is_stale(states):
+                return None
             behind, waits, at = _behind(states)
             waiting |= waits
             awaited |= dict.fromkeys(behind, (name, at))
@@ -148,6 +150,11 @@ def _by_team(
             rank: one for rank, groups in known.items() for one in groups if one.group_id == lowest
         }
     return found
+
+
+def _is_stale(states: Mapping[int, GroupStatus]) -> bool:
+    """Some rank's answer is an old one: another has completed what it would not even have entered."""
+    return max(one.completed for one in states.values()) > min(one.enqueued for one in states.values())
 
 
 def _behind(states: Mapping[int, GroupStatus]) -> tuple[frozenset[int], frozenset[int], int]:

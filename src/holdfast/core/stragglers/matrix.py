@@ -39,7 +39,7 @@ def analyse(
         Slow(
             rank=names[flag.place],
             source="log-times",
-            ratio=1.0 + flag.excess,
+            ratio=flag.ratio,
             since=flag.since,
             until=flag.over,
             is_from_start=flag.is_from_start,

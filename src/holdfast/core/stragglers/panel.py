@@ -19,6 +19,7 @@ from msgspec import Struct
 from holdfast.core.stragglers.limits import StragglerSettings, cusum_limit, outlier_limit
 
 SAMPLE = 511  # ranks of which a step's median is taken where there are more: 0.06 sigma off, the same for all
+LARGE = 2048  # ranks: looked at every other step
 NOISE_RANKS = 64
 NOISE_KEPT = 512
 NOISE_MIN = 0.002
@@ -30,6 +31,7 @@ SHARED_MAX = 0.3  # of the ranks: more of them alike differ by what they are for
 START_STEPS = 4  # slow within so many of the first ones: since the start
 PAST_MIN = 12
 TRIES_MAX = 3
+SPLIT_NOISES = 4.0
 SCALE = 1.4826  # from a median deviation to a standard deviation
 
 
@@ -38,6 +40,7 @@ class Flag(Struct):
 
     place: int
     excess: float
+    ratio: float  # own work to that of its peers
     usual: float  # its excess before
     since: int  # the step
     found: int
@@ -110,12 +113,13 @@ class Panel:
         step_max = max(drift, CUT_NOISES * noise)
         self._sum_up(column, drift, step_max)
         if self.count == settings.learn_steps:
-            self._learn_usual(drift)
+            self._learn_usual(drift + step_max)
         limit = max(settings.steps_min * step_max, cusum_limit(noise, drift, self._job_ranks, settings))
         news = [flag for flag in self.flags.values() if self._is_over(flag, column)]
         for flag in news:
             del self.flags[flag.place]
-        if self.count > settings.steps_min and max(self._sums) >= limit:
+        is_due = self.count > settings.steps_min and (self._ranks < LARGE or self.count % 2 == 0)
+        if is_due and max(self._sums) >= limit:
             news += self._confirmed(column.step, limit, drift, drift + step_max)
         return news
 
@@ -127,19 +131,22 @@ class Panel:
     # One step
 
     def _column(self, step: int, values: Sequence[float], floor_s: float) -> _Column | None:
-        if not isfinite(sum(values)) or min(values) < 0:
-            known = [value for value in values if isfinite(value) and value >= 0]
+        if not isfinite(sum(values)):
+            known = [value for value in values if isfinite(value)]
             if 2 * len(known) <= len(values):
                 return None
             middle = median(known)
-            values = [value if isfinite(value) and value >= 0 else middle for value in values]
+            values = [value if isfinite(value) else middle for value in values]
         small = len(values) <= SAMPLE
         ordered = sorted(values if small else itemgetter(*self._sample_at)(values))
-        middle = ordered[len(ordered) // 2]
+        middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
         if small:
-            values = _against_others(values, ordered)
+            values = _against_others(values, ordered, middle)
         middle = max(middle, floor_s)
-        return None if middle <= 0 else _Column(step, array("d", values), middle)
+        if middle <= 0:
+            return None
+        # A list takes three times as much; a tuple is of a table that is there anyway.
+        return _Column(step, values if isinstance(values, tuple) else array("d", values), middle)
 
     def _excess_of(self, column: _Column, place: int) -> float:
         return column.values[place] / column.middle - 1.0
@@ -171,7 +178,7 @@ class Panel:
                 pairs = zip(self._block, self._block_before, strict=True)
                 self._block_noise.extend(abs(a - b) for a, b in pairs)
             self._block_before, self._block = self._block, []
-        if self.count > 2:
+        if self.count > 2 and (self.count < 2 * self._settings.learn_steps or self.count % 4 == 0):
             one = median(self._steps_noise) * SCALE / sqrt(2)
             lasting = 0.0
             if len(self._block_noise) >= BLOCK:
@@ -179,13 +186,13 @@ class Panel:
                 lasting = unsure * median(self._block_noise) * SCALE / sqrt(2 * BLOCK)
             self.noise = max(NOISE_MIN, one, lasting)
 
-    def _learn_usual(self, drift: float) -> None:
+    def _learn_usual(self, cut: float) -> None:
         """Ranks that are a little slower all the time, for reasons that nobody will mend: from now on a change counts."""
-        means = self._means(self.columns, drift, range(self._ranks))
+        means = self._means(self.columns, cut, range(self._ranks))
         sure = 3 * self.noise / sqrt(len(self.columns))
         for place, mean in enumerate(means):
             if mean > sure and place not in self.flags:
-                self._usual[place] = mean
+                self._usual[place] = median(self._excess_of(column, place) for column in self.columns)
                 self._sums[place] = 0.0
 
     def _is_over(self, flag: Flag, column: _Column) -> bool:
@@ -219,6 +226,7 @@ class Panel:
         series = [self._excess_of(column, place) for column in columns]
         usual = self._usual.get(place, 0.0)
         first = _change([min(excess - usual, cut) - drift for excess in series])
+        first = _best_split(series, self.noise, first)
         slow, past = columns[first:], columns[:first]
         excess = median(series[first:])
         is_from_start = len(columns) == self.count and first < START_STEPS
@@ -242,6 +250,7 @@ class Panel:
         return Flag(
             place=place,
             excess=excess,
+            ratio=self._ratio(excess),
             usual=max(0.0, before),
             since=slow[0].step,
             found=step,
@@ -249,6 +258,12 @@ class Panel:
             is_from_start=is_from_start,
             sigmas=sigmas,
         )
+
+    def _ratio(self, excess: float) -> float:
+        """Of two ranks the middle lies between them."""
+        if self._ranks == 2 and excess < 2.0:
+            return (1.0 + excess / 2) / max(0.01, 1.0 - excess / 2)
+        return 1.0 + excess
 
     def _later(self, place: int, excess: float, steps: int, share: float, tries: int) -> None:
         """Not yet sure. In noise alone sureness grows with the root of the steps; where it does not, ranks differ."""
@@ -310,7 +325,7 @@ class Panel:
         return [sum_ / len(taken) - 1.0 for sum_ in map(sum, zip(*scaled, strict=True))]
 
 
-def _against_others(values: Sequence[float], ordered: Sequence[float]) -> list[float]:
+def _against_others(values: Sequence[float], ordered: Sequence[float], middle: float) -> list[float]:
     """Each value as it would be if the median of the *others* were the median of all.
 
     With few ranks the slow one moves the median itself; with two, the others are one.
@@ -318,28 +333,15 @@ def _against_others(values: Sequence[float], ordered: Sequence[float]) -> list[f
     many = len(ordered)
     if many < 2:
         return list(values)
-    middle = ordered[many // 2]
-    if many % 2 == 0:
-        low, high = ordered[many // 2 - 1], ordered[many // 2]
-        return [_scaled(value, middle, low if value >= high else high) for value in values]
     at = many // 2
-    below, above = ordered[at - 1], ordered[at + 1]
+    if many % 2 == 0:
+        low, high = ordered[at - 1], ordered[at]
+        return [value + middle - (low if value >= high else high) for value in values]
+    below, above = (ordered[at - 1] + middle) / 2, (middle + ordered[at + 1]) / 2
+    same = (ordered[at - 1] + ordered[at + 1]) / 2
     return [
-        _scaled(
-            value,
-            middle,
-            (below + middle) / 2
-            if value > middle
-            else (middle + above) / 2
-            if value < middle
-            else (below + above) / 2,
-        )
-        for value in values
+        value + middle - (below if value > middle else above if value < middle else same) for value in values
     ]
-
-
-def _scaled(value: float, middle: float, others: float) -> float:
-    return value * middle / others if others > 0 else value
 
 
 def _change(gains: Sequence[float]) -> int:
@@ -349,6 +351,21 @@ def _change(gains: Sequence[float]) -> int:
         total += gains[at]
         if total >= best:
             best, best_at = total, at
+    return best_at
+
+
+def _best_split(series: Sequence[float], noise: float, otherwise: int) -> int:
+    """The place at which the series changes its level most, by least squares, where that is more than noise."""
+    high = 2 * max(noise, median(series[otherwise:]))
+    cut = [max(-high, min(high, value)) for value in series]
+    many, total, left = len(cut), sum(cut), 0.0
+    best, best_at = SPLIT_NOISES**2 * noise**2, otherwise
+    for at in range(1, many):
+        left += cut[at - 1]
+        rise = (total - left) / (many - at) - left / at
+        gain = rise * rise * at * (many - at) / many if rise > 0 else 0.0
+        if gain > best:
+            best, best_at = gain, at
     return best_at
 
 

@@ -226,7 +226,7 @@ class StragglerWatch:
         return Slow(
             rank=rank,
             source=source,
-            ratio=1.0 + flag.excess,
+            ratio=flag.ratio,
             since=self._step_of_block(flag.since) if is_block else flag.since,
             is_from_start=flag.is_from_start,
             sigmas=flag.sigmas,
