@@ -130,6 +130,7 @@ def seen(**changed):
         ("job", "t: train.py"),
         ("phase", "training"),
         ("step", "140 of 5000"),
+        ("step time", "now 4.40 s"),
         ("slowdown", "none found"),
     )
     lines = tuple(
@@ -148,7 +149,8 @@ def test_the_live_view_fills_the_screen_and_no_more():
     assert lines[0] == "job t: train.py"
     assert lines[2] == "step       140 of 5000"
     assert lines[3].strip().startswith("━")
-    assert any(line.startswith("recent") and "▁" in line and "3.10 s to 4.40 s" in line for line in lines)
+    assert lines[4] == "step time  now 4.40 s"
+    assert lines[5] == f"recent     {'▁' * 30}{'█' * 30}  3.10 s to 4.40 s"
     assert "worker 0   ranks 0-7 run" in lines
     assert lines[-2].endswith("line 98")
     assert lines[-1].startswith("q leaves")
@@ -170,6 +172,15 @@ def test_a_thousand_workers_leave_room_for_the_log_and_those_in_trouble_come_fir
     assert any("more workers with" in line for line in lines)
     assert lines[-2].endswith("line 98")
     assert len(lines) == 30
+
+
+def test_a_long_line_of_the_log_is_broken_not_cut():
+    text = "Steps have become slower since step 121: 100.4 ms -> 163.6 ms (+63 %); every step is slower"
+    line = Line(at_s=1e9, attempt=1, incident=None, kind="news", text=text)
+    lines = drawn(seen(lines=(*seen().lines, line)))
+    assert lines[-3].startswith("2001-09-09 01:46:40 Steps have become")
+    assert lines[-2] == " " * 20 + "step is slower"
+    assert lines[-4].endswith("line 98")
 
 
 def test_what_a_log_holds_is_shown_as_text_only():

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.step_values import curve, heat_map, report, single, two_runs
-from holdfast.cli.step_chart import chart, column_ticks, duration, ratios, steps_words, ticks
-from holdfast.model.steps import CurvePoint, HeatMap, LossReport, Slowdown, Spike, StepReport
+from holdfast.cli.step_chart import chart, column_ticks, duration, hours, ratios, steps_words, ticks
+from holdfast.model.steps import CurvePoint, HeatMap, LossReport, Phase, Slowdown, Spike, StepReport
 
 
 def test_a_single_run_is_drawn_at_its_own_steps():
@@ -56,6 +56,16 @@ def test_what_is_slow_for_long_is_not_cut_away():
     drawn = chart(StepReport(), [*curve(40), *curve(5, base_s=12.0, start=400)])
     assert drawn.cut_s is None
     assert drawn.top_s > 12
+
+
+def test_phases_that_the_curve_does_not_tell_are_shaded_where_their_steps_follow_each_other():
+    phases = (
+        Phase(kind="warmup", first_step=0, last_step=9, count=10, median_s=5.0),
+        Phase(kind="checkpoint", first_step=9, last_step=39, count=2, median_s=20.0),
+    )
+    (shade,) = chart(report(phases=phases), curve(4)).shades
+    assert (shade.kind, shade.first_x, shade.last_x) == ("warmup", -0.5, 9.5)
+    assert chart(report(phases=phases), two_runs()).shades == ()  # of which run, is not told
 
 
 def test_a_spike_is_placed_in_its_run():
@@ -130,13 +140,19 @@ def test_the_axis_never_has_many_more_labels_than_wanted(spans, count):
 @pytest.mark.parametrize(
     ("value_s", "words"),
     [
-        (0.0000123, "0.01 ms"), (0.00431, "4.31 ms"), (0.0431, "43.1 ms"), (0.4306, "431 ms"), (0.9994, "999 ms"),
-        (0.9996, "1.00 s"), (3.101, "3.10 s"), (31.25, "31.2 s"), (119.9, "120 s"), (125.0, "2min5s"), (7200.0, "2h"),
+        (0.0000123, "12.3 µs"), (0.0, "0.00 ms"), (0.00431, "4.31 ms"), (0.0431, "43.1 ms"), (0.4306, "431 ms"), (0.9994, "999 ms"),
+        (0.9996, "1.00 s"), (3.101, "3.10 s"), (31.25, "31.2 s"), (119.9, "120 s"), (573.0, "573 s"), (725.0, "12min5s"), (7200.0, "2h"),
         (math.nan, "unknown"), (None, "unknown"),
     ],
 )  # fmt: skip
 def test_times_in_words(value_s, words):
     assert duration(value_s) == words
+
+
+def test_costs_in_words():
+    assert [hours(value) for value in (None, 0.0, 0.0006, 0.4884, 27.71, 12345.6)] == [
+        "unknown", "0 GPU-hours", "under 0.01 GPU-hours", "0.488 GPU-hours", "27.7 GPU-hours", "12,346 GPU-hours",
+    ]  # fmt: skip
 
 
 def test_steps_in_words():

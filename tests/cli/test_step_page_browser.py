@@ -74,7 +74,7 @@ def test_pointing_at_the_curve_gives_its_numbers_and_the_slowdown(shown):
 def test_the_scale_is_cut_until_asked_otherwise(shown):
     page = shown(*full())
     assert page.run("document.querySelector('#scales input:checked').value") == "cut"
-    assert "longer than the scale shows (7, up to 5min)" in page.text("scales")
+    assert "longer than the scale shows (7, up to 300 s)" in page.text("scales")
     before = page.run("document.querySelector('#curve canvas').toDataURL()")
     for mode in ("all", "log"):
         page.run(f"document.querySelector('#scales input[value={mode}]').click()")

@@ -26,7 +26,7 @@ from holdfast.cli.plain_log import printed
 from holdfast.cli.record import Record
 from holdfast.cli.step_rows import bars, part_done, span
 from holdfast.cli.times import stamp
-from holdfast.cli.wrapping import cut, shown
+from holdfast.cli.wrapping import cut, shown, wrapped
 from holdfast.core.stack_groups import ranges
 from holdfast.core.story import Line, RankKnown
 from holdfast.journal.rows import RawEntry
@@ -35,6 +35,7 @@ from holdfast.observe.step_file import StepFile
 LOOK_S = 1.0
 LINES_KEPT = 200
 LINES_MIN = 3
+STAMP_COLUMNS = 20  # of a line of the log: what is broken off stands below its text
 HEADING_AND_FOOTER = 2
 NAME_COLUMNS = 11
 BAR_COLUMNS = 40
@@ -200,17 +201,19 @@ def picture(seen: Seen, width: int, height: int) -> RenderableType:
     """The screen of this size: what is true, then as many lines of the log as there is room for."""
     parts: list[RenderableType] = [_title(seen, width)]
     rows = [row for row in seen.rows if row[0] not in ("job", "ranks")]
-    parts += [_row(name, text, width, ALARMS.get(name, "")) for name, text in rows]
-    at = next((number for number, row in enumerate(rows, 2) if row[0] == "step"), len(parts))
-    parts[at:at] = _progress(seen, width)
-    parts += _recent(seen, width)
+    for name, text in rows:
+        parts.append(_row(name, text, width, ALARMS.get(name, "")))
+        if name == "step":
+            parts += _progress(seen, width)
+        elif name == "step time":
+            parts += _recent(seen, width)
     room = height - len(parts) - len(seen.notes) - LINES_MIN - HEADING_AND_FOOTER
     parts += _workers(seen.ranks, width, max(room, WORKERS_MIN))
     parts += [_plain(note, width, BAD) for note in seen.notes]
     room = max(height - len(parts) - 1, 0)
     if room > 1:
         parts.append(_plain(" the log ".center(width, "─"), width, QUIET))
-        parts += [_log_line(line, width) for line in list(seen.lines)[-(room - 1) :]]
+        parts += _log(seen.lines, width, room - 1)
     parts += [Text("")] * (height - len(parts) - 1)
     return Group(*parts[: height - 1], _plain(f"q leaves. Looked at {stamp(seen.at_s)}", width, QUIET))
 
@@ -291,5 +294,21 @@ def worker_words(ranks: Sequence[RankKnown]) -> str:
     return "; ".join(parts)
 
 
-def _log_line(line: Line, width: int) -> Text:
-    return _plain(printed(line), width, STYLES.get(line.kind, ""))
+def _log(lines: Sequence[Line], width: int, room: int) -> list[RenderableType]:
+    """The last lines, broken where they are longer than the screen is wide, as far as there is room."""
+    found: list[RenderableType] = []
+    for line in reversed(lines):
+        text = shown(printed(line))
+        first, *rest = wrapped(text, width) or [""]
+        pieces = [first]
+        if rest and width >= 2 * STAMP_COLUMNS:
+            pieces += wrapped(text[len(first) :].lstrip(), width - STAMP_COLUMNS)
+        style = STYLES.get(line.kind, "")
+        shown_ = [
+            _plain(" " * STAMP_COLUMNS * bool(number) + piece, width, style)
+            for number, piece in enumerate(pieces)
+        ]
+        found[:0] = shown_[-max(room - len(found), 0) :] if len(found) < room else []
+        if len(found) >= room:
+            break
+    return found

@@ -20,6 +20,7 @@ OUTLYING = 5.0
 # ... where it would take up more than so much of the height.
 CUT_RATIO = 3.0
 HEADROOM = 1.15
+HOURS_MIN = 0.01
 # Beyond that a screen has fewer points than the heat map has columns.
 HEAT_COLUMNS_MAX = 512
 # A heat map's colours reach their ends between these ratios to the median of the step.
@@ -146,7 +147,7 @@ def chart(report: StepReport, curves: Sequence[CurvePoint]) -> Chart:
         curve=tuple(curve),
         long=tuple(long),
         bands=_bands(report.slowdowns, runs),
-        shades=_shades(curve),
+        shades=_shades(curve) or _told_shades(report, runs),
         spikes=spikes,
         loss=_loss(report, runs),
         cut_s=cut_s,
@@ -186,14 +187,25 @@ def column_ticks(steps: Sequence[int], count: int) -> list[tuple[float, int]]:
 
 
 def duration(value_s: float | None) -> str:
-    """A step's time as people read it: `431 ms`, `3.10 s`, `2min5s`; three digits that count."""
+    """A step's time as people read it: `12.3 µs`, `431 ms`, `3.10 s`, `12min5s`; three digits that count."""
     if value_s is None or not math.isfinite(value_s):
         return "unknown"
+    if 0 < value_s < 0.9995e-3:
+        return f"{_three(value_s * 1e6)} µs"
     if value_s < 0.9995:
         return f"{_three(value_s * 1000)} ms"
-    if value_s < 119.95:
+    if value_s < 599.5:
         return f"{_three(value_s)} s"
     return length(round(value_s))
+
+
+def hours(value: float | None) -> str:
+    """A cost in words."""
+    if value is None:
+        return "unknown"
+    if 0 < value < HOURS_MIN:
+        return f"under {HOURS_MIN} GPU-hours"
+    return f"{value:,.0f} GPU-hours" if value >= 100 else f"{value:.3g} GPU-hours"
 
 
 def steps_words(first: int | None, last: int | None) -> str:
@@ -347,6 +359,24 @@ def _shades(curve: Sequence[Placed]) -> tuple[Shade, ...]:
                 Shade(first_x=points[0].x - half[0] - 0.5, last_x=points[-1].x + half[1] + 0.5, kind=kind)
             )
     return tuple(found)
+
+
+def _told_shades(report: StepReport, runs: Sequence[RunSpan]) -> tuple[Shade, ...]:
+    """Of phases that the curve's stretches are too long to show: those of steps that follow each other, in one run."""
+    if len(runs) != 1:
+        return ()
+    return tuple(
+        Shade(
+            first_x=_x(first, runs[0].run, runs) - 0.5,
+            last_x=_x(last, runs[0].run, runs) + 0.5,
+            kind=phase.kind,
+        )
+        for phase in report.phases
+        if (first := phase.first_step) is not None
+        and (last := phase.last_step) is not None
+        and phase.kind != "step"
+        and last - first + 1 == phase.count
+    )
 
 
 def _spikes(report: StepReport, runs: Sequence[RunSpan]) -> tuple[Dot, ...]:

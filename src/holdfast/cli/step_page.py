@@ -14,14 +14,15 @@ from importlib.resources import files
 import msgspec
 
 from holdfast import __version__
-from holdfast.cli.step_chart import Chart, Heat, chart, duration, ratios, steps_words
+from holdfast.cli.step_chart import Chart, Heat, chart, duration, hours, ratios, steps_words
 from holdfast.model.steps import CurvePoint, HeatMap, Slowdown, StepReport
 
 ASSETS = files("holdfast") / "page_assets"
 STYLES = ("uplot/uPlot.min.css", "steps.css")
 SCRIPTS = ("uplot/uPlot.iife.min.js", "steps.js")
 ROWS_MAX = 200  # of a table
-WIDE = ("explanation", "explained by", "what", "node")  # columns whose text may be long, and is broken
+# Columns whose text may be long, and is broken.
+BROKEN = {"explanation": "wide", "explained by": "wide", "what": "some", "node": "some"}
 RATIO_SCALE = 1000  # ratios travel as whole thousandths in 16 bits; 0: no value
 RATIO_MAX = 65_535
 # All that could end a script element, or be read as markup by a parser that knows no better.
@@ -157,13 +158,7 @@ def _restarts(runs: int) -> str:
 
 def _cost(slowdowns: Sequence[Slowdown]) -> str:
     costs = [slow.cost_gpu_hours for slow in slowdowns if slow.cost_gpu_hours is not None]
-    return f"cost so far: {_hours(sum(costs))}" if costs else ""
-
-
-def _hours(value: float | None) -> str:
-    if value is None:
-        return "unknown"
-    return f"{value:,.0f} GPU-hours" if value >= 100 else f"{value:.3g} GPU-hours"
+    return f"cost so far: {hours(sum(costs))}" if costs else ""
 
 
 def _few(ranks: Sequence[int], count: int = 8) -> str:
@@ -210,7 +205,7 @@ def _slowdown_section(slowdowns: Sequence[Slowdown]) -> str:
             f"{duration(slow.before_s)} → {duration(slow.after_s)}",
             slow.kind,
             slow.what,
-            _hours(slow.cost_gpu_hours),
+            hours(slow.cost_gpu_hours),
             slow.explanation,
         ]
         for slow in slowdowns
@@ -304,7 +299,7 @@ def _table(
 ) -> str:
     """A table that scrolls in its own box where the page is narrow. `ids`: rows are ids-0, ids-1, ..."""
     kinds = [
-        ' class="number"' if column in numeric else ' class="wide"' if name in WIDE else ""
+        ' class="number"' if column in numeric else f' class="{BROKEN[name]}"' if name in BROKEN else ""
         for column, name in enumerate(head)
     ]
     names = "".join(

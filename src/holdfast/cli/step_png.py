@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast import __version__
-from holdfast.cli.step_chart import Chart, Heat, chart, column_ticks, duration, ratios, steps_words, ticks
+from holdfast.cli.step_chart import (
+    Chart,
+    Heat,
+    chart,
+    column_ticks,
+    duration,
+    hours,
+    ratios,
+    steps_words,
+    ticks,
+)
 from holdfast.model.steps import CurvePoint, HeatMap, StepReport
 
 if TYPE_CHECKING:
@@ -38,6 +48,7 @@ COLOURS = {
 }
 TEXT, QUIET, GRID = "#1b1e24", "#5b6270", "#e8eaee"
 HEAT_COLOURS = ("#2166ac", "#f1f1ee", "#c0202a")
+TRIANGLES_MAX = 130  # of one kind side by side at the upper edge
 NO_VALUE = "#b9bdc6"
 
 
@@ -114,7 +125,7 @@ def _texts(figure: "Figure", report: StepReport, title: str, high: float) -> flo
     told.append(f"{len(report.slowdowns)} slowdown{'' if len(report.slowdowns) == 1 else 's'}")
     costs = [slow.cost_gpu_hours for slow in report.slowdowns if slow.cost_gpu_hours is not None]
     if costs:
-        told.append(f"cost {sum(costs):.3g} GPU-hours")
+        told.append(f"cost {hours(sum(costs))}")
     if report.loss.last is not None:
         told.append(f"loss {report.loss.last:.5g}")
     _say(figure, 0.03, 1 - 0.66 / high, "  ·  ".join(told), size=10, colour=QUIET)
@@ -126,7 +137,7 @@ def _words(report: StepReport) -> list[str]:
     said = [
         f"slowdown {slow.ratio:.2f}×, {steps_words(slow.first_step, slow.last_step)}"
         f"{f', run {slow.run + 1}' if slow.run else ''}: {duration(slow.before_s)} → {duration(slow.after_s)}"
-        f"{'' if slow.cost_gpu_hours is None else f', {slow.cost_gpu_hours:.3g} GPU-hours'}: {slow.explanation}"
+        f"{'' if slow.cost_gpu_hours is None else f', {hours(slow.cost_gpu_hours)}'}: {slow.explanation}"
         for slow in report.slowdowns
     ]
     said += [f"slow rank: {one.explanation}" for one in report.stragglers]
@@ -217,7 +228,12 @@ def _single(axes: "Axes", drawn: Chart, top: float) -> None:
     """Long steps: at their height, or where that is above the picture as a triangle at its edge."""
     marks: list[tuple[str, float, float]] = [(point.kind, point.x, point.median_s) for point in drawn.long]
     marks += [("single long step", dot.x, dot.y) for dot in drawn.spikes]
-    cut = len([point for point in drawn.curve if point.high_s > top])
+    gap = (drawn.runs[-1].last_x - drawn.runs[0].first_x) / TRIANGLES_MAX
+    over = [point.x for point in drawn.curve if point.high_s > top]
+    cut = len(over)
+    axes.plot(
+        _apart(over, gap), [top] * len(_apart(over, gap)), "^", color=COLOURS["curve"], ms=5, clip_on=False
+    )
     for kind in dict.fromkeys(kind for kind, _, _ in marks):
         colour = COLOURS.get(kind, COLOURS["spike"])
         shape = "o" if kind == "single long step" else "s"
@@ -225,9 +241,10 @@ def _single(axes: "Axes", drawn: Chart, top: float) -> None:
         above = [x for name, x, y in marks if name == kind and y > top]
         cut += len(above)
         axes.plot(*_unzipped(below), shape, color=colour, ms=4, label=kind if below else None)
+        edge = _apart(above, gap)
         axes.plot(
-            above,
-            [top] * len(above),
+            edge,
+            [top] * len(edge),
             "^",
             color=colour,
             ms=5,
@@ -239,6 +256,15 @@ def _single(axes: "Axes", drawn: Chart, top: float) -> None:
         axes.annotate(
             note, (1, 0), (0, -34), "axes fraction", "offset points", ha="right", fontsize=9, color=QUIET
         )
+
+
+def _apart(xs: Sequence[float], gap: float) -> list[float]:
+    """Those of them that do not touch the one before, when drawn at the edge."""
+    found: list[float] = []
+    for x in sorted(xs):
+        if not found or x - found[-1] >= gap:
+            found.append(x)
+    return found
 
 
 def _unzipped(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
@@ -295,6 +321,8 @@ def _axes(axes: "Axes", drawn: Chart, low: float, high: float) -> None:
 def _tick(value_s: float) -> str:
     if value_s <= 0:
         return "0"
+    if value_s < 0.001:
+        return f"{value_s * 1e6:g} µs"
     if value_s < 1:
         return f"{value_s * 1000:g} ms"
     return f"{value_s:g} s"

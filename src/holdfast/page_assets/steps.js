@@ -21,8 +21,9 @@
   // As duration() in step_chart.py.
   function duration(s) {
     if (s === null || !Number.isFinite(s)) return "unknown";
+    if (s > 0 && s < 0.9995e-3) return three(s * 1e6) + " µs";
     if (s < 0.9995) return three(s * 1000) + " ms";
-    if (s < 119.95) return three(s) + " s";
+    if (s < 599.5) return three(s) + " s";
     let rest = Math.round(s), text = "";
     for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]]) {
       if (rest >= size) text += Math.floor(rest / size) + unit;
@@ -67,6 +68,7 @@
   function tick(s) {
     const plain = (n) => String(+n.toPrecision(6));
     if (s === 0) return "0";
+    if (s < 0.001) return plain(s * 1e6) + " µs";
     if (s < 1) return plain(s * 1000) + " ms";
     if (s < 120) return plain(s) + " s";
     return s < 7200 ? plain(s / 60) + " min" : plain(s / 3600) + " h";
@@ -118,6 +120,7 @@
         label: p.kind + ": " + steps(p.first_step, p.last_step) + ", " + duration(p.median_s) })),
       ...chart.spikes.map((d) => ({ x: d.x, y: d.y, kind: "spike", label: "long step: " + d.label })),
     ];
+    marks.sort((a, b) => a.x - b.x);
     const rows = (chart.runs.length > 1) + (chart.bands.length > 0) + (chart.loss.length > 0);
     const lows = columns[2].concat(marks.map((m) => m.y)).filter((s) => s > 0);
     const least = lows.length ? Math.min(...lows) : 1e-3;
@@ -248,12 +251,20 @@
       }
       pen.beginPath(); pen.rect(left, upper - 1, width, height + 2); pen.clip();
       const most = u.scales.y.max;
+      const lastAt = {};
+      // At the edge only those that do not touch the one before: a solid row would say no more.
+      const hides = (kind, x) => {
+        if (x - (lastAt[kind] ?? -Infinity) < 8 * k) return true;
+        lastAt[kind] = x;
+        return false;
+      };
       for (const m of marks) {
         if (!within(m.x)) continue;
         const cut = m.y > most;
+        if (cut && hides(m.kind, xOf(u, m.x))) continue;
         shapeAt(pen, m.kind, xOf(u, m.x), cut ? upper : yOf(u, m.y), k, cut);
       }
-      if (mode === "cut") for (const p of chart.curve) if (p.high_s > most && within(p.x)) shapeAt(pen, "curve", xOf(u, p.x), upper, k, true);
+      if (mode === "cut") for (const p of chart.curve) if (p.high_s > most && within(p.x) && !hides("curve", xOf(u, p.x))) shapeAt(pen, "curve", xOf(u, p.x), upper, k, true);
       pen.restore();
     }
 
