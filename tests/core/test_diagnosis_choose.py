@@ -159,7 +159,7 @@ def test_who_stumbles_after_the_scheduler_told_him_to_end_is_not_why():
     cancelled = signature(
         "cancelled", "terminated", role="symptom", severity="fatal", area="scheduler", weight=0.75
     )
-    crashed = signature("exited", "slurm_task_crash", role="symptom", area="scheduler", weight=0.5)
+    crashed = signature("srun-task-exited", "slurm_task_crash", role="symptom", area="scheduler", weight=0.5)
     raised = clue(VAGUE, offset=9, error_type="RuntimeError")
     assert root_of(clue(cancelled, offset=5), raised) == "cancelled"
     assert root_of(clue(crashed, offset=3), clue(cancelled, offset=5), raised) == "python-exception"
@@ -169,3 +169,10 @@ def test_a_launcher_that_says_nothing_yields_to_an_end_that_says_how():
     passed_on = signature("passed-on", "python_exception", role="symptom", weight=0.5)
     died = signature("actor-died", "process_killed", role="symptom", weight=0.65)
     assert root_of(clue(passed_on, offset=3), clue(died, offset=9)) == "actor-died"
+
+
+def test_an_end_that_says_how_it_came_says_more_than_a_complaint():
+    complaint = signature("slurm-step-complaint", "slurm_prolog", severity="warning", explained_by=("*",))
+    told = signature("told", "terminated", role="symptom", severity="fatal", weight=0.75)
+    assert root_of(clue(complaint, offset=1), clue(told, offset=9)) == "told"
+    assert root_of(clue(complaint, offset=1), clue(CHILD_FAILED, offset=9)) == "slurm-step-complaint"

@@ -22,6 +22,8 @@ LIKELY = 0.5
 IGNORED = "exception-ignored"
 IGNORED_LINES_MAX = 60  # so long is a traceback that is printed and ignored
 BARE = 0.5  # of a symptom that says no more than that something ended
+SAYS_NOTHING = frozenset({"python_exception", "unknown", "slurm_task_crash"})
+TASK_EXITED = "srun-task-exited"
 HOW = frozenset({"process_killed", "segfault", "shm_oom"})
 # Lines that launchers print once, when they begin.
 RUN_STARTS = frozenset({"omp-threads-notice", "deepspeed-launch-command"})
@@ -79,7 +81,9 @@ def choose(clues: Sequence[Clue], *, is_finished: bool = False, made_steps: bool
         before = _choose(one_for_each_line(clues), is_finished=is_finished)
         choice = choice if _says_little(before) else before
     if _says_little(choice) and (choice.died or not made_steps):
-        doubted = _choose(one_for_each_line(last_run, keep_exceptions=True), is_finished=is_finished)
+        bare = choice.root is None or choice.root.category in SAYS_NOTHING
+        kept = one_for_each_line(last_run, keep_exceptions=True, keep_bare=bare)
+        doubted = _choose(kept, is_finished=is_finished)
         choice = choice if _says_little(doubted) else doubted
     if choice.root is None and not choice.died and not made_steps:
         choice = _last_words(one_for_each_line(last_run)) or choice
@@ -102,7 +106,7 @@ def _choose(clues: Sequence[Clue], *, is_finished: bool) -> Choice:
     pool = alive or [clue for clue in causes if _near_a_death(clue, deaths)]
     if not pool:
         told = [clue for clue in clues if is_cause(clue) and ends_from_outside(clue) and not clue.survived]
-        pool = _warnings(clues, done, deaths) or without_bare([*told, *deaths])
+        pool = _lesser(_warnings(clues, done, deaths), without_bare([*told, *deaths]))
     if not pool:
         return Choice(root=None, died=bool(ends))
     if is_finished and all(clue.role == "symptom" and clue.weight <= BARE for clue in pool):
@@ -137,6 +141,19 @@ def _is_inner(clue: Clue, root: Clue) -> bool:
         and clue.is_traceback
         and clue.sighting.error_type.rpartition(".")[2] == kind.rpartition(".")[2]
     )
+
+
+def _lesser(warnings: Sequence[Clue], ends: Sequence[Clue]) -> list[Clue]:
+    """What is left where no cause was seen: an end that says how it came says more than a component's complaint."""
+    sure = [clue for clue in warnings if not is_complaint(clue)]
+    first = [clue for clue in ends if not explainers(clue, ends)] or ends
+    says_how = any(clue.category not in SAYS_NOTHING for clue in first)
+    return sure or ([*ends] if says_how else [*warnings] or [*ends])
+
+
+def is_complaint(clue: Clue) -> bool:
+    """Of a component, in words that nobody knows."""
+    return clue.signature.id.endswith("-complaint") or clue.signature.id in NCCL_WARNINGS
 
 
 def _first_warning(root: Clue, clues: Sequence[Clue]) -> Clue | None:
@@ -197,11 +214,13 @@ def of_last_run(clues: Sequence[Clue]) -> list[Clue]:
     return [clue for clue in clues if clue.sighting.last_offset >= started.get(clue.sighting.source, 0)]
 
 
-def one_for_each_line(clues: Sequence[Clue], *, keep_exceptions: bool = False) -> list[Clue]:
+def one_for_each_line(
+    clues: Sequence[Clue], *, keep_exceptions: bool = False, keep_bare: bool = False
+) -> list[Clue]:
     """Of several causes seen on one line the surest. A traceback that no signature knows is the vaguest of all.
 
     What only looks like an exception is none, and one whose line is known as context is no fault, unless
-    `keep_exceptions`.
+    `keep_exceptions`; `keep_bare`: so is one of whose traceback nothing is left.
     """
     best: dict[tuple[int, int], Clue] = {}
     known: set[tuple[int, int]] = set()
@@ -217,7 +236,7 @@ def one_for_each_line(clues: Sequence[Clue], *, keep_exceptions: bool = False) -
     for clue in clues:
         place = (clue.sighting.source, clue.sighting.offset)
         if clue.signature.id == EXCEPTION:
-            is_told = clue.is_traceback or _is_uncaught(clue, keep_exceptions=keep_exceptions)
+            is_told = clue.is_traceback or _is_uncaught(clue, keep_bare=keep_bare)
             if is_told and place not in known:
                 kept.append(clue)
         elif clue.role != "cause" or best[place] is clue:
@@ -225,23 +244,20 @@ def one_for_each_line(clues: Sequence[Clue], *, keep_exceptions: bool = False) -
     return kept
 
 
-def _is_uncaught(clue: Clue, *, keep_exceptions: bool) -> bool:
+def _is_uncaught(clue: Clue, *, keep_bare: bool) -> bool:
     """A line that names an exception, of whose traceback nothing is left; caught ones are logged in such lines too."""
     text = clue.sighting.text
     if OF_A_RANK.search(text[:200]):
         return BARE_EXCEPTION.match(text) is not None
-    return keep_exceptions and BARE_EXCEPTION.match(text) is not None
+    return keep_bare and BARE_EXCEPTION.match(text) is not None
 
 
 def without_stumbles(clues: Sequence[Clue]) -> list[Clue]:
     """Without exceptions that nobody knows of a process that a scheduler had told to end, no task having failed."""
     ends = [clue for clue in clues if clue.role == "symptom" and clue.signature.area == "scheduler"]
-    failed = [clue for clue in ends if clue.category == "slurm_task_crash"]
-    told = [
-        clue
-        for clue in ends
-        if clue.class_ == "process" and all(is_before(one, clue) is False for one in failed)
-    ]
+    if any(clue.signature.id == TASK_EXITED for clue in ends):
+        return list(clues)
+    told = [clue for clue in ends if clue.class_ == "process" and clue.weight > BARE]
     return [
         clue
         for clue in clues

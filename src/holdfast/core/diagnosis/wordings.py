@@ -64,7 +64,7 @@ RULES = (
 # The message asks for another setting: the code is right, what it was told is not.
 SETTING = re.compile(
     r"(?i)\b(?:must be|should be|expected one of|has to be|needs to be|choose from|valid (?:options|choices|values)|not a valid"
-    r"|unknown (?:option|argument|model|optimizer|scheduler|config\w*)|unrecognized|(?:please|try|consider) (?:re-?run\w*|sett?(?:ing)?|specify\w*|provid\w*|us(?:e|ing)|pass\w*|reduc\w*|increas\w*|chang\w*|enabl\w*|disabl\w*|add\w*|remov\w*)"
+    r"|unknown (?:option|argument|model|optimizer|scheduler|config\w*)|unrecognized|please (?:re-?run|set|specify|provide|use|pass|enable|disable|increase|reduce)"
     r"|divisible by|config\w*|--\w[\w-]+|unsupported|not supported)\b"
 )
 
