@@ -14,10 +14,12 @@ TimeMeaning: TypeAlias = Literal["none", "step", "mean", "window", "run-mean", "
 TimeUnit: TypeAlias = Literal["s", "ms", "us", "min", "h"]
 RateUnit: TypeAlias = Literal["steps/s", "s/step", "samples/s", "tokens/s", "none"]
 
-# How much a form is trusted, as a rank order.
-SPECIFIC = 3  # nothing but this framework prints such a line
+# How much a form is trusted, as a rank order: one of higher trust takes over.
+SPECIFIC = 4  # nothing but this framework prints such a line
+LIBRARY = 3  # printed by what lies beneath a framework, which may print better lines of its own
 BAR = 2  # a progress bar: whose, is told by its label at best
 LOOSE = 1  # a dictionary, or words that many programs use
+WORDS = 0  # a step is named, and nothing else
 
 # The groups that a pattern and its fields may have. `unit` and `rate_unit` as printed; `skip`: not a step at all.
 GROUPS = frozenset(
@@ -32,6 +34,7 @@ GROUPS = frozenset(
         "rate",
         "rate_unit",
         "elapsed",
+        "elapsed_unit",
         "loss",
         "batch",
         "sequence",
@@ -45,11 +48,12 @@ GROUPS = frozenset(
 
 
 class Proof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A line that a form must read, and what it must read there; what is not named must not be there.
+    """A line that the form `of` must read, and what it must read there; what is not named must not be there.
 
-    Times in seconds, and `time` of one step: 250.0 of a line that prints "2500 ms" for a window of 10.
+    Times in seconds, and `time` of one step: 0.25 of a line that prints "2500 ms" for a window of 10.
     """
 
+    of: str
     line: str
     step: int | None = None
     total: int | None = None
@@ -63,6 +67,13 @@ class Proof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     data: float | None = None
     rank: int | None = None
     stamp: float | None = None
+
+
+class Miss(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A line that the form `of` must not read."""
+
+    of: str
+    line: str
 
 
 class MarkForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -97,10 +108,12 @@ class StepForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `elapsed_unit`: of the group `elapsed` where it is no clock. `stamp_unit`: of `stamp`, seconds since
         1970; stamps of other forms are found by themselves, before the step. `rate_unit`: of `rate` where no group says it.
     `counts`: what the printed step counts. `batch_counts`: what `batch` counts.
+    `is_bar`: one of several bars may be the training's; the text before it (or the group `label`) tells them apart.
     `per_epoch`: the counter begins anew with each epoch, and `total` is of one epoch.
     `begins`, `ends`: a record that begins like this pattern and does not end with this text goes on in the next lines.
-    `block`: the same form over a block of many lines, for speed: a pattern of exactly the groups head, step, total,
-        time, unit, batch and loss, that begins with `^` and never crosses a line end.
+    `separator`: text between the parts of a line. Where there is one, and every value has a part of its own (or step and
+        total one together), lines that look alike are read many at once.
+    `matches`, `misses`: the proofs; in a file they stand by themselves behind all forms.
     `marks`, `settings`: lines of this framework; they are looked for whatever form the log turns out to have.
     """
 
@@ -118,17 +131,20 @@ class StepForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     batch_counts: Literal["samples", "tokens"] = "samples"
     per_epoch: bool = False
     trust: int = SPECIFIC
+    is_bar: bool = False
     begins: str = ""
     ends: str = ""
-    block: str = ""
+    separator: str = ""
     marks: tuple[MarkForm, ...] = ()
     settings: tuple[SettingForm, ...] = ()
     source: str = ""
     matches: tuple[Proof, ...] = ()
-    misses: tuple[str, ...] = ()
+    misses: tuple[Miss, ...] = ()
 
 
 class StepFormFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One TOML file."""
+    """One TOML file: forms, and behind them what proves them."""
 
     form: tuple[StepForm, ...] = ()
+    proof: tuple[Proof, ...] = ()
+    miss: tuple[Miss, ...] = ()

@@ -5,6 +5,7 @@ import re
 import tomllib
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.model.step_forms import GROUPS, SPECIFIC, MarkForm, Proof, SettingForm, StepForm, StepFormFile
 from holdfast.parsers.step_reading import FormReader, compiled
@@ -17,6 +18,7 @@ MARK_WORDS = (
     "ompil",
     "rofil",
 )  # one of them is in every line that is a mark
+PROOFS = "\n[[proof]]"  # behind it no form stands
 USER_ID = "own-pattern"
 USER_PATTERN_MAX = 2000
 PROVED = (
@@ -42,16 +44,36 @@ class StepFormError(ValueError):
 
 
 def parse(text: str, name: str) -> tuple[StepForm, ...]:
-    """The forms in one TOML file. `name`: for messages. raises: StepFormError"""
-    try:
-        forms = msgspec.convert(tomllib.loads(text), StepFormFile).form
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise StepFormError(f"{name}: {error}") from error
+    """The forms in one TOML file, with their proofs. `name`: for messages. raises: StepFormError"""
+    file = _file(text, name)
+    ids = {form.id for form in file.form}
+    for of in {*(proof.of for proof in file.proof), *(miss.of for miss in file.miss)} - ids:
+        raise StepFormError(f"{name}: there are lines to prove the form {of!r}, which is not there")
+    forms = tuple(
+        replace(
+            form,
+            matches=(*form.matches, *(proof for proof in file.proof if proof.of == form.id)),
+            misses=(*form.misses, *(miss for miss in file.miss if miss.of == form.id)),
+        )
+        for form in file.form
+    )
     for form in forms:
         wrong = _wrong_patterns(form)
         if wrong:
             raise StepFormError(f"{name}: {form.id}: {wrong[0]}")
     return forms
+
+
+def parse_unproved(text: str, name: str) -> tuple[StepForm, ...]:
+    """The forms alone, unchecked: for files whose proofs were read elsewhere. raises: StepFormError"""
+    return _file(text.partition(PROOFS)[0], name).form
+
+
+def _file(text: str, name: str) -> StepFormFile:
+    try:
+        return msgspec.convert(tomllib.loads(text), StepFormFile)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise StepFormError(f"{name}: {error}") from error
 
 
 def prove(form: StepForm) -> list[str]:
@@ -67,10 +89,10 @@ def prove(form: StepForm) -> list[str]:
     reader = FormReader(form)
     for proof in form.matches:
         problems += _unproved(form, reader, proof)
-    for line in form.misses:
-        text = line.encode()
+    for miss in form.misses:
+        text = miss.line.encode()
         if reader.literal in text and reader.read(text) is not None:
-            problems.append(f"it reads {line!r}, and must not")
+            problems.append(f"it reads {miss.line!r}, and must not")
     return problems + _wrong_lines(form)
 
 
@@ -124,9 +146,9 @@ def _wrong_user_pattern(pattern: str) -> str:
 
 def _wrong_patterns(form: StepForm) -> list[str]:
     problems = []
-    for pattern in (form.pattern, *form.fields, form.begins, form.block):
+    for pattern in (form.pattern, *form.fields, form.begins):
         try:
-            unknown = sorted(set(compiled(pattern).groupindex) - GROUPS - {"head"})
+            unknown = sorted(set(compiled(pattern).groupindex) - GROUPS)
         except re.error as error:
             problems.append(f"the pattern {pattern!r} cannot be compiled: {error}")
             continue

@@ -8,9 +8,10 @@ held back, and it yields to a more telling form that comes later. Everything is 
 import re
 from collections.abc import Sequence
 
-from holdfast.model.step_forms import BAR, SPECIFIC, MarkForm, StepForm
+from holdfast.model.step_forms import SPECIFIC, MarkForm, StepForm
 from holdfast.model.steps import FirstLast, PhaseMark, StepRecord
-from holdfast.parsers.lines import LineCutter
+from holdfast.parsers import step_columns
+from holdfast.parsers.lines import ANY_END
 from holdfast.parsers.step_forms import MARK_WORDS
 from holdfast.parsers.step_heads import HEAD_BYTES_MAX, Heads
 from holdfast.parsers.step_reading import FormReader, Found
@@ -23,6 +24,10 @@ PREPARED_S_MAX = 10.0
 HELD_MAX = 256  # lines of one form that wait
 WATCHED_RECORDS = 2000  # after so many nothing takes over from a form that is specific
 LINE_BYTES_MAX = 64 << 10
+UNEVEN = (b"\r", b"\x1b", b"\x08")
+ALIKE_MIN = 8
+UNSETTLED_LINES = 64
+REWRITTEN = re.compile(rb"[\r\x08]+")  # a bar goes back by either
 JOINED_LINES_MAX = 4  # of a record that was wrapped
 STEMS = re.compile(rb"(?i)step|iter|epoch|it/s|s/it|loss|mllog|batch|\btime|sec")
 Item = StepRecord | PhaseMark
@@ -47,7 +52,7 @@ class Rival:
 
     def is_long(self) -> bool:
         """Whether this is no bar, or one that has run for longer than the bars of a preparation mostly do."""
-        return self.reader.form.trust != BAR or self.outlasts(PREPARED_S_MAX) or len(self.held) >= HELD_MAX
+        return not self.reader.form.is_bar or self.outlasts(PREPARED_S_MAX) or len(self.held) >= HELD_MAX
 
     def outlasts(self, seconds: float) -> bool:
         """Whether this bar has already run for longer."""
@@ -65,6 +70,9 @@ class StepLines:
             key=lambda reader: (-reader.form.trust, -len(reader.form.literal), -len(reader.form.pattern)),
         )
         self._readers = readers
+        self._odd_literals = [
+            reader.literal for reader in readers if reader.literal and STEMS.search(reader.literal) is None
+        ]
         self._wrapping = [reader for reader in readers if reader.begins is not None]
         self._marks = [
             (one.literal.encode(), re.compile(one.pattern.encode()), one)
@@ -78,7 +86,10 @@ class StepLines:
         ]
         self._settings: dict[str, float] = {}
         self._heads = Heads()
-        self._cutter = LineCutter(LINE_BYTES_MAX)
+        self._tail = b""  # the line that the last block ended within
+        self._skipping = False  # the rest of a line longer than any step line
+        self._layout: step_columns.Layout | None = None
+        self._is_wrapped = False
         self._reader: FormReader | None = None
         self._line: Timeline | None = None
         self._bar: tuple[bytes, int | None] = (b"", None)  # of the bar that is followed
@@ -113,8 +124,8 @@ class StepLines:
         """What whole lines tell. `at_s`: when they were read, for lines without a stamp."""
         items: list[Item] = []
         for line in lines:
-            if b"\r" in line:
-                for part in line.split(b"\r"):
+            if b"\r" in line or b"\x08" in line:
+                for part in REWRITTEN.split(line):
                     if part:
                         self._feed_line(part, at_s, items)
             elif line:
@@ -123,12 +134,76 @@ class StepLines:
 
     def feed_block(self, block: bytes, at_s: float | None = None) -> list[Item]:
         """What a block of bytes tells; a line cut at its end waits for the next one."""
-        return self.feed(self._cutter.feed(block), at_s)
+        lines = self._cut(block)
+        items: list[Item] = []
+        read = 0
+        while read < len(lines) and not self._is_settled():
+            items += self.feed(lines[read : read + UNSETTLED_LINES], at_s)
+            read += UNSETTLED_LINES
+        reader = self._reader
+        lines = lines[read:]
+        if reader is None or not lines:
+            return items
+        text = b"\n".join(lines)
+        if any(byte in text for byte in UNEVEN):
+            return items + self.feed(lines, at_s)
+        place = 0
+        for start, end in _lines_with_marks(text):
+            self._feed_alike(reader, _with(reader.literal, text[place:start]), at_s, items)
+            self._feed_line(text[start:end], at_s, items)
+            place = end
+        self._feed_alike(reader, _with(reader.literal, text[place:] if place else text), at_s, items)
+        return items
+
+    def _cut(self, block: bytes) -> list[bytes]:
+        """The lines that this block completes."""
+        if self._skipping:
+            end = ANY_END.search(block)
+            if end is None:
+                return []
+            self._skipping, block = False, block[end.end() :]
+        block = self._tail + block if self._tail else block
+        end_at = max(block.rfind(b"\n"), block.rfind(b"\r"))
+        self._tail = block[end_at + 1 :]
+        lines = block[:end_at].split(b"\n") if end_at >= 0 else []
+        if len(self._tail) > LINE_BYTES_MAX:
+            lines.append(self._tail[:LINE_BYTES_MAX])
+            self._tail, self._skipping = b"", True
+        return lines
+
+    def _is_settled(self) -> bool:
+        """Whether lines may be read many at once: nothing is held, and nothing else is looked for."""
+        reader = self._reader
+        if reader is None or not reader.form.separator or self._joined or self._is_wrapped:
+            return False
+        return not self._is_watching(reader)
+
+    def _feed_alike(
+        self, reader: FormReader, lines: list[bytes], at_s: float | None, items: list[Item]
+    ) -> None:
+        """Reads iteration lines: all at once where they look alike, else by halves, few of them one by one."""
+        if len(lines) < ALIKE_MIN or self._line is None:
+            for line in lines:
+                self._feed_line(line, at_s, items)
+            return
+        found = step_columns.read(self._layout, lines, self._heads) if self._layout else None
+        if found is None:
+            self._layout = step_columns.learn(reader, lines[0])
+            found = step_columns.read(self._layout, lines, self._heads) if self._layout else None
+        if found is not None:
+            rank = self._heads.rank(lines[0][: reader.spans(lines[0])["step"][0]])
+            records = self._line.extend(found, at_s, self._rank if rank is None else rank)
+            if records is not None:
+                items += records
+                return
+        middle = len(lines) // 2
+        self._feed_alike(reader, lines[:middle], at_s, items)
+        self._feed_alike(reader, lines[middle:], at_s, items)
 
     def finish(self) -> list[Item]:
         """What was still held back: the end of the log has come."""
         items: list[Item] = []
-        rest = self._cutter.flush()
+        rest, self._tail = self._tail, b""
         if rest:
             items += self.feed([rest])
         self._unjoin(None, items)
@@ -154,42 +229,32 @@ class StepLines:
 
     def _feed_whole(self, line: bytes, at_s: float | None, items: list[Item]) -> None:
         reader = self._reader
-        if reader is not None and reader.literal in line:
-            if self._read(reader, line, at_s, items):
+        is_specific = reader is not None and reader.form.trust >= SPECIFIC
+        if reader is None or (self._is_watching(reader) and not (is_specific and reader.literal in line)):
+            if self._may_be_step(line) and self._race(line, at_s, items):
                 return
-        elif reader is None or self._is_watching(reader):
-            if STEMS.search(line) is not None and self._race(line, at_s, items):
-                return
+        if self._reader is not None and self._reader.literal in line and self._read(line, at_s, items):
+            return
         self._aside(line, at_s, items)
 
     # Reading by the form that was taken
 
-    def _read(self, reader: FormReader, line: bytes, at_s: float | None, items: list[Item]) -> bool:
+    def _read(self, line: bytes, at_s: float | None, items: list[Item]) -> bool:
         """Reads all records of a line; whether there was one."""
-        place, seen = 0, False
-        while True:
-            found = reader.read(line, place)
-            if found is None:
-                break
+        reader, place, seen = self._reader, 0, False
+        assert reader is not None
+        while (found := reader.read(line, place)) is not None:
             seen = True
             self._take_found(reader, found, line, at_s, items)
-            place = line.find(reader.literal, max(found.at, place) + 1) if reader.literal else -1
-            place = self._next_record(reader, line, found, place)
-            if place < 0:
+            place = found.end  # another may be glued to it
+            if place <= found.at or line.find(reader.literal, place) < 0:
                 break
         return seen
-
-    def _next_record(self, reader: FormReader, line: bytes, found: Found, place: int) -> int:
-        """Where a second record that is glued to the first may begin; -1: nowhere."""
-        if place < 0:
-            return -1
-        again = reader.read(line, found.at + 1)
-        return again.at if again is not None and again.at > found.at else -1
 
     def _take_found(
         self, reader: FormReader, found: Found, line: bytes, at_s: float | None, items: list[Item]
     ) -> None:
-        if reader.form.trust == BAR and not self._is_followed(reader, found, line, at_s, items):
+        if reader.form.is_bar and not self._is_followed(reader, found, line, at_s, items):
             return
         self._add(found, line, at_s, items)
 
@@ -208,6 +273,9 @@ class StepLines:
         return self._heads.stamp_s(head) if head and not head.isspace() else None
 
     # Choosing the form
+
+    def _may_be_step(self, line: bytes) -> bool:
+        return STEMS.search(line) is not None or any(literal in line for literal in self._odd_literals)
 
     def _is_watching(self, reader: FormReader) -> bool:
         limit = WATCHED_RECORDS if reader.form.trust < SPECIFIC else SURE_AFTER
@@ -231,7 +299,7 @@ class StepLines:
     def _compete(
         self, reader: FormReader, found: Found, line: bytes, at_s: float | None, items: list[Item]
     ) -> None:
-        key = (reader.form.id, found.label, found.total if reader.form.trust == BAR else None)
+        key = (reader.form.id, found.label, found.total if reader.form.is_bar else None)
         rival = self._rivals.get(key)
         if rival is None:
             rival = self._rivals[key] = Rival(reader)
@@ -302,6 +370,7 @@ class StepLines:
                 return True
             if is_whole:
                 whole, self._joined = b"".join(self._joined), []
+                self._is_wrapped = True
                 self._feed_whole(whole, at_s, items)
                 return True
         self._unjoin(at_s, items)
@@ -347,3 +416,22 @@ class StepLines:
 
 
 MARK_BYTES = tuple(word.encode() for word in MARK_WORDS)
+
+
+def _with(literal: bytes, text: bytes) -> list[bytes]:
+    """The lines that contain this."""
+    lines = text.split(b"\n")
+    return lines if text.count(literal) == len(lines) else [line for line in lines if literal in line]
+
+
+def _lines_with_marks(text: bytes) -> list[tuple[int, int]]:
+    """Where the lines begin and end that have one of the words of marks, in order."""
+    found = set()
+    for word in MARK_BYTES:
+        place = text.find(word)
+        while place >= 0:
+            end = text.find(b"\n", place)
+            end = len(text) if end < 0 else end
+            found.add((text.rfind(b"\n", 0, place) + 1, end))
+            place = text.find(word, end)
+    return sorted(found)

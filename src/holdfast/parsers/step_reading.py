@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping
+from functools import cached_property
 
 from msgspec import Struct
 
-from holdfast.model.step_forms import BAR, SPECIFIC, StepForm
+from holdfast.model.step_forms import LIBRARY, SPECIFIC, StepForm
 from holdfast.parsers.step_values import (
     CLOCK,
     INT,
@@ -17,11 +18,13 @@ from holdfast.parsers.step_values import (
     rate_kind,
     seconds,
 )
-from holdfast.parsers.steps import LINE_PREFIX, NOT_TRAINING, PREPARING_BAR, TRAINING_BAR
+from holdfast.parsers.steps import LINE_PREFIX, NOT_TRAINING, PREPARING_BAR
 
 WORDS = {"NUM": NUM, "INT": INT, "CLOCK": CLOCK}
 WORD = re.compile(rb"(?<![A-Za-z_\\])(?:NUM|INT|CLOCK)(?![A-Za-z_])")
-LINE_BYTES_MAX = 64 << 10
+TRAINING_LABEL = re.compile(
+    rb"(?i)train|epoch|step|iter|episode|update|optimi[sz]|tuning|ppo|learn|loss|\bacc|ppl|\blr\b"
+)
 BLANK = re.compile(rb"[\d\s%|:#\xe2\x80-\xbf]+")
 
 
@@ -47,6 +50,7 @@ class Found(Struct, gc=False):
     ulp_s: float = 0.0  # of the printed time
     label: bytes = b""  # of a bar, without its numbers
     at: int = 0  # where the form begins in the line
+    end: int = 0  # behind which another may begin
 
 
 class FormReader:
@@ -55,18 +59,24 @@ class FormReader:
     def __init__(self, form: StepForm) -> None:
         self.form = form
         self.literal = form.literal.encode()
-        self._pattern = compiled(form.pattern)
-        self._fields = tuple(compiled(field) for field in form.fields)
         self.begins = compiled(form.begins) if form.begins else None
         self.ends = form.ends.encode()
         self._unit_s = SECONDS[form.unit.encode()]
         self._elapsed_unit_s = SECONDS[form.elapsed_unit.encode()]
         self._stamp_unit_s = SECONDS[form.stamp_unit.encode()]
 
+    @cached_property
+    def _pattern(self) -> re.Pattern[bytes]:
+        return compiled(self.form.pattern)  # when first used: most forms never are
+
+    @cached_property
+    def _fields(self) -> tuple[re.Pattern[bytes], ...]:
+        return tuple(compiled(field) for field in self.form.fields)
+
     def read(self, line: bytes, place: int = 0) -> Found | None:
         """What the line says from `place` on; None where it is none of this form."""
         match = self._pattern.search(line, place)
-        if match is None or (self.form.trust < SPECIFIC and not self._is_training(line, match)):
+        if match is None or (self.form.trust < LIBRARY and not self._is_training(line, match)):
             return None
         groups = {name: text for name, text in match.groupdict().items() if text is not None}
         for field in self._fields:
@@ -77,9 +87,26 @@ class FormReader:
             return None
         found = self._values(groups)
         if found is not None:
-            found.at = match.start()
-            if self.form.trust == BAR:
+            found.at, found.end = match.span()
+            if self.form.is_bar:
                 found.label = BLANK.sub(b"", groups.get("label", line[: match.start()]))
+        return found
+
+    def spans(self, line: bytes) -> dict[str, tuple[int, int]]:
+        """Where in the line each value stands."""
+        match = self._pattern.search(line)
+        if match is None:
+            return {}
+        found = {name: match.span(name) for name, text in match.groupdict().items() if text is not None}
+        for field in self._fields:
+            if further := field.search(line, match.start()):
+                found.update(
+                    {
+                        name: further.span(name)
+                        for name, text in further.groupdict().items()
+                        if text is not None
+                    }
+                )
         return found
 
     def _values(self, groups: Mapping[str, bytes]) -> Found | None:
@@ -124,7 +151,12 @@ class FormReader:
             if kind is not None:
                 found.rate_kind, found.rate_unit_s = kind
         if (text := groups.get("elapsed")) is not None and (elapsed := duration_s(text)) is not None:
-            factor = 1.0 if b":" in text else self._elapsed_unit_s
+            unit_s = (
+                SECONDS.get(groups["elapsed_unit"].lower(), 0.0)
+                if "elapsed_unit" in groups
+                else self._elapsed_unit_s
+            )
+            factor = 1.0 if b":" in text else unit_s
             found.elapsed_s = elapsed[0] * factor
             found.is_fine = elapsed[1] or factor < 1.0
         if (text := groups.get("stamp")) is not None and (stamp := number(text)) is not None:
@@ -135,12 +167,12 @@ class FormReader:
         head = line[: match.start("step") if "step" in match.groupdict() else match.start()]
         if NOT_TRAINING.search(head):
             return False
-        if self.form.trust != BAR:
+        if not self.form.is_bar:
             return True
         label = LINE_PREFIX.sub(b"", head, count=1).split(b"|")[0]
         if re.search(rb"[A-Za-z]", label) is None:
             return True
-        return TRAINING_BAR.search(label) is not None and PREPARING_BAR.search(label) is None
+        return TRAINING_LABEL.search(label) is not None and PREPARING_BAR.search(label) is None
 
 
 def compiled(pattern: str) -> re.Pattern[bytes]:

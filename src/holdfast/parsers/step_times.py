@@ -6,13 +6,17 @@ A difference of times told in whole seconds is only taken over so many steps tha
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import repeat
+from operator import sub
 
 from msgspec import Struct, field
 
-from holdfast.model.step_forms import BAR, StepForm
+from holdfast.model.step_forms import StepForm
 from holdfast.model.steps import FirstLast, StepRecord
+from holdfast.parsers.step_columns import Columns
 from holdfast.parsers.step_reading import Found
+from holdfast.parsers.step_values import SECONDS_MAX
 
 COARSE_S_MIN = 20.0  # a difference of times in whole seconds is right within 5 % from here on
 ULP_SHARE_MAX = 0.05  # of a difference of means
@@ -72,6 +76,7 @@ class Timeline:
         self._settings = settings
         self._tracks: dict[int | None, Track] = {}
         self._counted: tuple[int, int] = (run, -1)
+        self._first_window: tuple[int, float] | None = None
         self._loss: float | None = None
         self._notes: list[str] = []
 
@@ -102,8 +107,9 @@ class Timeline:
         if order == "again":
             self._saw(found.number, printed_s)
             values = (found.time_s, found.loss)
-            if rank is not None or self.form.trust == BAR or track.last == values:
-                return None
+            is_other = values[1] != track.last[1] if values[1] is not None else values != track.last
+            if rank is not None or self.form.is_bar or not is_other:
+                return None  # of ranks that compute the same loss, the time may differ
             track.last = values
             self.iteration_lines += 1
             return self._record(found, step, track, printed_s, 1, printed_s, at_s, rank, stamp)
@@ -112,10 +118,61 @@ class Timeline:
         if order == "ahead":
             track.last = (found.time_s, found.loss)
             gone = step - before if before is not None and track.count > 1 else None
+            if printed_s is None and self.form.time == "window" and found.time_s is not None:
+                printed_s = self._of_window(found.number, found.time_s, gone)
             time_s, steps = self._time(found, track, step, gone, printed_s, at_s, stamp)
         self._count(track.run, step, rank, order)
         self._saw(found.number, printed_s)
         return self._record(found, step, track, time_s, steps, printed_s, at_s, rank, stamp)
+
+    def extend(self, read: Columns, at_s: float | None, rank: int | None) -> list[StepRecord] | None:
+        """The records of many plain lines at once; None where one of them is not simply the next one."""
+        form, track = self.form, self._tracks.get(rank)
+        if form.time not in ("step", "mean") or form.counts != "steps" or form.per_epoch or form.is_bar:
+            return None
+        numbers, times = read.numbers, read.times
+        if track is None or track.number is None or track.offset or self._loss is not None:
+            return None
+        gaps = list(map(sub, numbers, (track.number, *numbers)))
+        if (
+            min(gaps) <= 0
+            or self._counted >= (track.run, numbers[0])
+            or not 0.0 <= min(times) <= sum(times) < math.inf
+        ):
+            return None
+        if max(times) > SECONDS_MAX:
+            return None
+        steps: Iterable[int] = gaps if form.time == "mean" else repeat(1)
+        settings = self._settings
+        stamps: Iterable[float | None] = read.stamps if read.stamps is not None else repeat(at_s)
+        nothing = repeat(None)
+        records = list(
+            map(
+                StepRecord,
+                numbers,
+                times,
+                times,
+                steps,
+                stamps,
+                repeat(track.run),
+                numbers,
+                nothing,
+                read.totals if read.totals is not None else nothing,
+                read.losses if read.losses is not None else nothing,
+                read.rates if read.rates is not None else nothing,
+                read.batches if read.batches is not None else repeat(settings.get("batch")),
+                read.sequences if read.sequences is not None else repeat(_whole(settings.get("sequence"))),
+                read.data if read.data is not None else nothing,
+                repeat(rank),
+            )
+        )
+        track.number, track.interval, track.count = numbers[-1], gaps[-1], track.count + len(numbers)
+        track.total = read.totals[-1] if read.totals is not None else None
+        track.last = (times[-1], read.losses[-1] if read.losses is not None else None)
+        self.iteration_lines += len(numbers)
+        self._counted = (track.run, numbers[-1])
+        self.last = FirstLast(step=numbers[-1], step_time_s=times[-1])
+        return records
 
     def _place(self, track: Track, found: Found, rank: int | None) -> str:
         """Where this number stands: ahead of all before, the last one again, or late. Moves runs and epochs on."""
@@ -166,7 +223,7 @@ class Timeline:
 
     def _is_next_epoch(self, track: Track, number: int) -> bool:
         """A counter that was full begins anew, with no epoch told."""
-        if track.total is None or not (self.form.per_epoch or self.form.trust == BAR):
+        if track.total is None or not (self.form.per_epoch or self.form.is_bar):
             return False
         return (track.number or 0) + (track.interval or 1) >= track.total and number < track.total / 2
 
@@ -177,9 +234,10 @@ class Timeline:
     def _printed_s(self, found: Found) -> float | None:
         """The time of one step as a reader takes it from the line."""
         if found.time_s is not None:
-            if self.form.time == "window":
-                return found.time_s / found.window if found.window else None
-            return found.time_s
+            if self.form.time != "window":
+                return found.time_s
+            if found.window:
+                return found.time_s / found.window
         rate, kind = found.rate, found.rate_kind
         if rate is None or not 0.0 < rate < math.inf:
             return None
@@ -196,6 +254,18 @@ class Timeline:
             return batch / rate
         sequence = found.sequence or self._settings.get("sequence")
         return batch * sequence / rate if sequence else None
+
+    def _of_window(self, number: int, time_s: float, gone: int | None) -> float | None:
+        """The time of one step, where a line tells that of all steps since the line before."""
+        if gone is None:
+            self._first_window = (number, time_s)
+            return None
+        if (
+            self._first_window is not None and self._first_window[0] == gone
+        ):  # as many as ever: from the start
+            self.first = FirstLast(step=number - gone, step_time_s=self._first_window[1] / gone)
+        self._first_window = None
+        return time_s / gone
 
     def _batch(self, found: Found) -> float | None:
         batch = found.batch if found.batch is not None else self._settings.get("batch")
@@ -229,7 +299,7 @@ class Timeline:
         if found.elapsed_s is not None and is_countable:
             return track.elapsed.advance(step, found.elapsed_s, is_fine=found.is_fine) or (None, gone or 1)
         if meaning == "run-mean" and found.time_s is not None and is_countable:
-            return self._from_means(found, track, step) or (None, gone or 1)
+            return self._from_means(found, track, found.number or 0) or (None, gone or 1)
         if meaning != "smoothed" and printed_s is not None:
             return printed_s, steps
         return by_stamp or ((None, gone or 1) if stamp else by_agent) or (None, gone or 1)
@@ -282,7 +352,6 @@ class Timeline:
         loss = found.loss
         if loss is None and self._loss is not None:
             loss, self._loss = self._loss, None
-        sequence = self._settings.get("sequence")
         if self.form.counts == "samples" and step is not None:
             step = self._in_steps(found, step, None)[0]
         return StepRecord(
@@ -298,7 +367,7 @@ class Timeline:
             loss,
             found.rate,
             found.batch if found.batch is not None else self._settings.get("batch"),
-            found.sequence if found.sequence is not None else (int(sequence) if sequence else None),
+            found.sequence if found.sequence is not None else _whole(self._settings.get("sequence")),
             found.data_s,
             rank,
         )
@@ -316,3 +385,7 @@ class Timeline:
         if not self._has_first:
             self.first, self._has_first = here, True
         self.last = here
+
+
+def _whole(value: float | None) -> int | None:
+    return int(value) if value else None
