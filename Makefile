@@ -11,7 +11,7 @@ READY := .venv/ready
 # Asked for first and exactly: what comes along with it is then settled before anything else asks for it.
 TORCH := torch==2.13.0
 
-.PHONY: setup check test demo bench golden
+.PHONY: setup check test browser demo bench golden
 
 setup: $(READY)
 
@@ -21,8 +21,15 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check
+test: check browser
 	$(BIN)/pytest -n $(JOBS) --dist loadfile
+
+# The pages are tried in a real browser. Where none can be had, those tests say so and are skipped.
+browser:
+	@command -v chromium chromium-browser google-chrome >/dev/null || \
+		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+			apt-get update --quiet=2 && apt-get install --quiet=2 --yes --no-install-recommends chromium; } || \
+		echo 'No browser can be installed here: the tests of pages are skipped' >&2
 
 demo: $(READY)
 	$(BIN)/holdfast demo
