@@ -24,6 +24,8 @@ def ruled(text):
         ("RuntimeError: out of memory on device 3", "gpu_oom"),
         ("RuntimeError: Failed to allocate 512 bytes on device 'cuda:1'", "gpu_oom"),
         ("SafetensorError: Error while serializing: IoError", "checkpoint_save_error"),
+        ("RuntimeError: Resource temporarily unavailable", "host_limit"),
+        ("NotFoundError: build/libops.so: undefined symbol: _ZN3fooEv", "version_mismatch"),
         ("RuntimeError: unable to import my_kernels", "import_error"),
         ("RuntimeError: access to /mnt/b was denied", "permission_error"),
         ("RuntimeError: no room left on /mnt/b", "disk_full"),

@@ -46,6 +46,7 @@ NCCL_SAYS_LITTLE = frozenset(
         *("nccl-tests-failed", "nccl-invalid-argument", "nccl-peer-closed"),
     }
 )
+ORIGINAL = "Original Traceback (most recent call last)"
 FROM_WORKER = "dataloader-worker-exception"
 INNER_BYTES = 32 << 10
 NCCL_WARNINGS = frozenset({"nccl-warn-of-network", "nccl-warn-of-setup"})
@@ -126,7 +127,7 @@ def _choose(clues: Sequence[Clue], *, is_finished: bool) -> Choice:
 
 def _shown(root: Clue, clues: Sequence[Clue]) -> Clue | None:
     """The line that says more than the root's own; None where none does."""
-    if root.signature.id == FROM_WORKER:
+    if root.signature.id == FROM_WORKER or any(ORIGINAL in line for line in root.sighting.record[:2]):
         inner = [clue for clue in clues if _is_inner(clue, root)]
         return inner[0] if inner else None
     return _first_warning(root, clues)
@@ -134,12 +135,12 @@ def _shown(root: Clue, clues: Sequence[Clue]) -> Clue | None:
 
 def _is_inner(clue: Clue, root: Clue) -> bool:
     """The exception that a worker of the loader raised, as it says it itself, below the line that passes it on."""
-    kind = root.sighting.captures.get("type", "")
+    kind = root.sighting.captures.get("type") or root.sighting.error_type
     return (
         clue.sighting.source == root.sighting.source
         and 0 < clue.sighting.offset - root.sighting.offset < INNER_BYTES
         and clue.is_traceback
-        and clue.sighting.error_type.rpartition(".")[2] == kind.rpartition(".")[2]
+        and (not kind or clue.sighting.error_type.rpartition(".")[2] == kind.rpartition(".")[2])
     )
 
 

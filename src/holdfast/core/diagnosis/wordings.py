@@ -10,7 +10,7 @@ from holdfast.core.diagnosis.clues import Ruling
 from holdfast.model.sightings import Sighting
 from holdfast.model.signatures import EXCEPTION
 
-VAGUE = frozenset({EXCEPTION, "assertion-without-words"})
+VAGUE = frozenset({EXCEPTION, "assertion-without-words", "tensorflow-invalid-argument"})
 # Their messages name identifiers of the code, whatever these are called.
 CODE_ERRORS = frozenset(
     {
@@ -45,6 +45,11 @@ RULES = (
     ),
     (re.compile(r"(?i)\bfailed to allocate\b.*\b(?:cuda|gpu|hip|npu|xpu)(?::\d+)?\b"), "gpu_oom"),
     (re.compile(r"(?i)\berror while serializing\b|\bfailed to serialize\b"), "checkpoint_save_error"),
+    (
+        re.compile(r"(?i)\bresource temporarily unavailable\b|\btoo many open files\b|\bcan't start new thread\b"),
+        "host_limit",
+    ),
+    (re.compile(r"\bundefined symbol: |\bsymbol not found in flat namespace\b"), "version_mismatch"),
     (re.compile(r"(?i)\bout of memory|memory exhausted|not enough memory|insufficient memory"), "host_oom"),
     (
         re.compile(
