@@ -109,7 +109,7 @@ class Curve:
         merged.append(_join(group))
         self.width *= by
         # A log of thousands of tiny epochs or runs: joined across epochs, so that the number stays bounded.
-        if len(merged) > POINTS_MAX // 2:
+        if len(merged) > 3 * POINTS_MAX // 4:
             merged = [_join(merged[place : place + 4]) for place in range(0, len(merged), 4)]
         self.points = merged
 

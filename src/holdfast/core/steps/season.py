@@ -24,7 +24,7 @@ class Season:
         before = self.period
         plain = _spread(values)
         best, left = 1, plain
-        if plain > PLAIN or _outer(values) > 4 * PLAIN:
+        if (plain > PLAIN or _outer(values) > 4 * PLAIN) and quantum(values) < PLAIN:
             whole = _deviation(values)
             for period in PERIODS:
                 if len(values) < ROUNDS * period:
@@ -43,6 +43,17 @@ class Season:
         self.period = best
         self._factors = [factors[(phase - start) % best] for phase in range(best)]
         return True
+
+
+def quantum(values: Sequence[float]) -> float:
+    """The step between neighbouring values, as a share, where there are few: 0.07 and 0.08, or stamps in whole seconds."""
+    ordered = sorted(values)
+    low = ordered[: max(int(len(ordered) * 0.9), 1)]
+    distinct = sorted(set(low))
+    gaps = [after - before for before, after in zip(distinct, distinct[1:], strict=False)]
+    if not gaps or len(distinct) >= min(8, len(values) // 2):
+        return 0.0
+    return min(gaps) / low[len(low) // 2]
 
 
 def _factors(values: Sequence[float], period: int) -> list[float]:

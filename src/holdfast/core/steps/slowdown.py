@@ -17,7 +17,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from holdfast.core.steps.season import Season
+from holdfast.core.steps.season import Season, quantum
 
 SHORT, LONG = 10, 30  # records in a window
 KEPT = 0.7  # of a window: three of ten records may be pauses
@@ -42,6 +42,7 @@ WINDOWS = 48  # of those remembered
 DELAYED = 3  # windows noted, before the first of them counts
 WINDOWS_MIN = 12  # fewer have no spread to speak of
 SKIPPED = 2  # records at the start: compilation, first allocation
+SLOPE_SURE = 2.0  # a trend counts when the halves of the history differ by more, in standard errors
 OPEN_MAX = 8  # slowdowns on top of one another
 BLOCK = 64  # records whose level is a point of the long memory
 BLOCKS_HELD = 3  # blocks in a row that make a level one that was held
@@ -120,6 +121,7 @@ class LevelWatch:
         """The change just told is no slowdown but other work: nothing to come back to."""
         if self.open:
             self.open.pop()
+        self._held = _Held()
 
     def feed(self, value: float) -> Change | None:
         self.at += 1
@@ -347,23 +349,19 @@ class _History:
         self.level = _lowest_mean(ordered, self.high)
         spread = max(middle - ordered[count // 4], quarter - middle) / 0.6745
         self.spread = spread / self.level if self.level else 0.0
-        distinct = sorted(set(ordered[: max(int(count * 0.9), 1)]))
-        self.quantum = 0.0
-        if len(distinct) < min(8, count // 2):
-            gaps = [after - before for before, after in zip(distinct, distinct[1:], strict=False)]
-            self.quantum = min(gaps) / self.level if gaps and min(gaps) < self.level / 2 else 0.0
+        self.quantum = quantum(ordered)
         self._find_slope()
 
     def _find_slope(self) -> None:
         count = len(self._ring)
         self.slope = 0.0
-        if count < 2 * REFRESH:
+        if count < HISTORY_MIN:
             return
         values = list(self._ring)
         half = count // 2
         older, newer = sorted(values[:half]), sorted(values[half:])
         risen = (_lowest_mean(newer, self.high) - _lowest_mean(older, self.high)) / self.level
-        if risen > 0:
+        if risen > SLOPE_SURE * self.spread / sqrt(half):
             self.slope = risen / (count - half)
 
     def recent(self) -> float:

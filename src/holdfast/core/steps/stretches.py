@@ -14,6 +14,7 @@ from statistics import median
 from msgspec import Struct
 
 from holdfast.core.steps.curve import Stretch
+from holdfast.core.steps.season import quantum
 from holdfast.model.steps import SlowdownKind
 
 RECORDS_MIN = 20  # in all: fewer show nothing
@@ -30,6 +31,10 @@ SMALLEST = 8  # points in the shortest interval that is searched
 START_RECORDS, START_STEPS = 30, 200  # a slow start is longer than a warm-up
 FLAT = 0.25  # spread inside of two pieces to their difference: the change is one of setting, when smaller
 SHARP_SCHEDULE = 0.26  # log 1.3: a change by more at the beginning of an epoch
+REGULAR_MIN, REGULAR_OFF = (
+    3,
+    0.15,
+)  # distances between stretches that begin regularly, and how unequal they may be
 RAMP_RECORDS = 20  # between a fifth and four fifths of the rise
 
 
@@ -60,14 +65,29 @@ def find(points: Sequence[Stretch]) -> list[Slow]:
     pieces = _pieces(points, values)
     if len(pieces) < 2:
         return []
+    coarse = 1.2 * quantum([point.median_s for point in points])
     limit = max(
-        log(1 + FLOOR), SPREADS * _noise(values, pieces, 1), BLOCK_SPREADS * _noise(values, pieces, BLOCK)
+        log(1 + max(FLOOR, coarse)),
+        SPREADS * _noise(values, pieces, 1),
+        BLOCK_SPREADS * _noise(values, pieces, BLOCK),
     )
     found = [slow for slow in _slow(points, pieces, limit) if not _by_epoch(points, values, slow, limit)]
+    if _is_regular([slow.first for slow in found]):
+        return []
     transient = [slow for slow in found if slow.kind == "transient"]
     if len(transient) > 1:
         found = [_again(slow) if slow.kind == "transient" else slow for slow in found]
     return found
+
+
+def _is_regular(starts: list[int]) -> bool:
+    """Do they begin at equal distances, four times or more? Then it is how the data is ordered, not a fault."""
+    gaps = [after - before for before, after in zip(starts, starts[1:], strict=False)]
+    gaps = [gap for gap in gaps if gap > 0.2 * max(gaps)]  # one stretch may be cut in two
+    if len(gaps) < REGULAR_MIN:
+        return False
+    middle = median(gaps)
+    return all(abs(gap - middle) <= REGULAR_OFF * middle for gap in gaps)
 
 
 def _again(slow: Slow) -> Slow:

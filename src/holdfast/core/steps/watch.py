@@ -19,6 +19,7 @@ from holdfast.core.steps.curve import Curve, Stretch
 from holdfast.core.steps.loss import LossWatch
 from holdfast.core.steps.phases import PhaseModel
 from holdfast.core.steps.slowdown import Change, LevelWatch, Open
+from holdfast.core.steps.stands import StandWatch
 from holdfast.model.steps import (
     CurvePoint,
     LossReport,
@@ -47,6 +48,7 @@ SCHEDULE_RATIO = (
     1.3  # a sharp change by more, at the first record of an epoch, is a schedule's (image size, batch)
 )
 EPOCH_RECORDS = 10  # that an epoch must have for its beginning to mean something
+SAID_SHARE = 0.6  # of a slowdown's share: a told one that is smaller does not stand for it
 DATA_SHARE = 0.6  # of what was added, when data waits explain it
 STAYS_SHARE = 0.4  # of the expected fall: if throughput falls by less, there is more work in a step
 
@@ -135,12 +137,10 @@ class StepWatch:
         self._open: list[_Told] = []
         self._findings = 0
         self._by_throughput = False
-        self._line_s: float | None = None
-        self._stepped_s: float | None = None
-        self._gap_s = 0.0
-        self._fresh = False
-        self._lines = 0
-        self._stands = False
+        limits = settings
+        self._stand = StandWatch(
+            limits.stands_s, limits.stands_ratio, limits.stands_pause_ratio, limits.stands_lines
+        )
 
     # What comes in
 
@@ -155,7 +155,7 @@ class StepWatch:
             self._new_run(item)
         elif last is not None and item.step is not None and last.step is not None and item.step <= last.step:
             return []
-        self._fresh, self._stands = True, False
+        self._stand.stepped()
         self._step = item.step if item.step is not None else self._step + item.steps
         self._follow_shape(item)
         found = self._loss.feed(item.step, item.loss, item.at_s) if item.loss is not None else []
@@ -170,38 +170,17 @@ class StepWatch:
 
     def line_seen(self, at_s: float) -> None:
         """Any line of the log came, at this moment of the caller's clock."""
-        self._line_s = at_s
-        self._lines += 1
-        self._notice(at_s)
+        self._stand.line_seen(at_s)
 
     def tick(self, at_s: float) -> list[StepFinding]:
         """Time has passed: does the step counter stand while lines keep coming? The clock is that of `line_seen`."""
-        self._notice(at_s)
-        stepped, line, settings = self._stepped_s, self._line_s, self._settings
-        if stepped is None or line is None or self._stands:
+        if not self._stand.may_stand(at_s):
             return []
-        usual = self.median_s() if at_s - stepped > settings.stands_s else None
-        if usual is None or self._lines < settings.stands_lines:
+        usual = self.median_s()
+        if usual is None:
             return []
         steps = self._last.steps if self._last else 1
-        limit = max(
-            settings.stands_s,
-            settings.stands_ratio * usual * steps,
-            settings.stands_pause_ratio * self._gap_s,
-        )
-        # A checkpoint, an evaluation or a compilation was begun: those take their time.
-        limit *= 5 if self._marks else 1
-        if at_s - stepped < limit or line - stepped < limit / 2:
-            return []
-        self._stands = True
-        return [wording.stands(self._step, at_s - stepped, self._lines, at_s)]
-
-    def _notice(self, at_s: float) -> None:
-        if not self._fresh:
-            return
-        if self._stepped_s is not None:
-            self._gap_s = max(self._gap_s, at_s - self._stepped_s)
-        self._fresh, self._stepped_s, self._lines = False, at_s, 0
+        return self._stand.tick(at_s, self._step, usual * steps, paused=bool(self._marks))
 
     # What is concluded
 
@@ -574,8 +553,8 @@ def _settle(phases: PhaseModel, run: int, young: list[tuple[int, float, list[Mar
 
 
 def _overlap(one: Slowdown, other: Slowdown) -> bool:
-    """Do they speak of the same steps?"""
-    if one.run != other.run:
+    """Do they speak of the same steps, and does the other say most of what this one does?"""
+    if one.run != other.run or other.ratio - 1 < SAID_SHARE * (one.ratio - 1):
         return False
     far = float("inf")
     one_last = one.last_step if one.last_step is not None else far
