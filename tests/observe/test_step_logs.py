@@ -227,3 +227,22 @@ def test_a_jobs_output_has_the_times_of_its_index(tmp_path):
     report = training_of(groups[0], is_local=True).report
     assert report.runs == 2
     assert report.median_step_time_s == pytest.approx(2.0)
+
+
+def test_of_many_ranks_a_few_are_watched_and_all_have_their_times(tmp_path):
+    for rank in range(40):
+        base_s = 1.1 if rank == 30 else 1.0
+        (tmp_path / f"rank-{rank}.log").write_text(megatron(times(100, base_s=base_s, seed=rank)))
+    report = only(read(tmp_path))
+    assert (report.iteration_lines, len(report.ranks)) == (100, 40)
+    assert [one.ranks for one in report.stragglers] == [(30,)]
+
+
+def test_a_log_that_was_not_watched_can_still_count(tmp_path):
+    for rank in range(
+        20
+    ):  # the number of the job is that of the rank: names alone do not tell them apart at once
+        (tmp_path / f"job-{rank}-rank-{rank}.log").write_text(megatron(times(40), stamp=""))
+        (tmp_path / f"job-7-rank-{rank}.log").write_text(megatron(times(60)))
+    groups = trainings(read(tmp_path).logs)
+    assert all(training_of(group).report.median_step_time_s for group in groups)

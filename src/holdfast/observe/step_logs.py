@@ -9,6 +9,7 @@ import re
 import select
 import stat
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -17,9 +18,9 @@ from typing import BinaryIO
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.steps.report import LogSteps
+from holdfast.core.steps.report import LogSteps, kin
 from holdfast.core.steps.watch import StepSettings
-from holdfast.model.sightings import Skipped, Writer
+from holdfast.model.sightings import NOBODY, Skipped, Writer
 from holdfast.model.step_forms import StepForm
 from holdfast.model.steps import FirstLast, StepRecord
 from holdfast.observe.log_tree import Log, LogFile, find, natural, of_stdin, opened, readable_name
@@ -33,6 +34,7 @@ from holdfast.parsers.tfevents import Damaged, Event, EventCutter, EventSteps
 BLOCK_BYTES = 1 << 20
 KEPT_STEPS, KEPT_STEPS_MIN = 4096, 64  # of each rank's own times
 KEPT_IN_ALL = 8 << 20
+WATCHED_MAX = 16  # of the ranks' logs of one training: they tell the same steps
 BEGIN_BYTES = 64 << 10  # in which the first stamp is looked for
 PIPE_WAIT_S = 10.0  # for somebody to write to a named pipe
 SKIPPED_MAX = 200
@@ -127,6 +129,7 @@ class _Reading:
         self._done_bytes = self._total_bytes = 0
         self._kept = KEPT_STEPS
         self._open: dict[str, _OpenLog] = {}
+        self._kin: Counter[str] = Counter()  # logs with steps, by training as far as names tell it
 
     def all(self, places: Sequence[Path], stdin: BinaryIO | None) -> FoundLogs:
         pipes = [place for place in places if _is_pipe(place)]
@@ -135,8 +138,11 @@ class _Reading:
         self._kept = max(KEPT_STEPS_MIN, min(KEPT_STEPS, KEPT_IN_ALL // max(1, len(files))))
         names = frozenset(file.name for file in files)
         events = [file for file in files if EVENTS.search(file.name)]
-        for file, part in _in_order([file for file in files if not EVENTS.search(file.name)], names):
+        logs = _in_order([file for file in files if not EVENTS.search(file.name)], names)
+        for at, (file, part) in enumerate(logs):
             self._file(file, part)
+            if at + 1 == len(logs) or logs[at + 1][1].key != part.key:
+                self._finish(part.key)
         for folder, some in groupby(events, key=lambda file: file.name.rpartition("/")[0]):
             self._events(folder, sorted(some, key=lambda file: natural(file.name)))
         for pipe in pipes:
@@ -144,8 +150,8 @@ class _Reading:
         if stdin is not None:
             for log in of_stdin(stdin, self.found.say):
                 self._log(log, Part(log.name))
-        for one in self._open.values():
-            one.finish()
+        for key in list(self._open):
+            self._finish(key)
         return self.found
 
     def job(self, folder: Path) -> None:
@@ -165,7 +171,7 @@ class _Reading:
                 log.begin(attempt)
                 self._indexed(log, attempt, worker, path, source)
                 log.steps.written_s = _written_s(path / source)
-            log.finish()
+            self._finish(name)
 
     def _indexed(self, log: "_OpenLog", attempt: int, worker: int, folder: Path, source: str) -> None:
         """A worker's log with the times of its index. What nobody followed has none: a guess is no step time."""
@@ -245,9 +251,21 @@ class _Reading:
         self.found.files += 1
         known = self._open.get(part.key)
         if known is None:
-            known = self._open[part.key] = _OpenLog(name, writer, self._settings, self._kept)
+            is_watched = self._kin[kin(name, writer)] < WATCHED_MAX
+            known = self._open[part.key] = _OpenLog(
+                name, writer, self._settings, self._kept, is_watched=is_watched
+            )
             self.found.logs.append(known.steps)
         return known
+
+    def _finish(self, key: str) -> None:
+        """All parts of the log have been read."""
+        log = self._open.pop(key, None)
+        if log is None:
+            return
+        log.finish()
+        if log.steps.iteration_lines:
+            self._kin[kin(log.steps.name, log.steps.writer)] += 1
 
     def _count(self, size_bytes: int) -> None:
         self.found.size_bytes += size_bytes
@@ -258,7 +276,9 @@ class _Reading:
 class _OpenLog:
     """One log while it is read: its parts one after the other, each attempt by a reader of its own."""
 
-    def __init__(self, name: str, writer: Writer, settings: ReadSettings, kept_steps: int) -> None:
+    def __init__(
+        self, name: str, writer: Writer, settings: ReadSettings, kept_steps: int, *, is_watched: bool
+    ) -> None:
         self.steps = LogSteps(
             name,
             settings.steps,
@@ -266,6 +286,7 @@ class _OpenLog:
             view="jsonl" if JSONL.search(name) else "log",
             rule=settings.rule,
             kept_steps=kept_steps,
+            is_watched=is_watched or writer == NOBODY,
         )
         self.steps.written_s = time.time()  # of what has no such time: it is being written
         self._forms = settings.forms

@@ -75,6 +75,12 @@ class Columns:
             for column in (self.steps, self.times_s, self.data_s):
                 del column[: self._kept]
 
+    def records(self) -> Iterator[StepRecord]:
+        run = 0
+        for at, (step, time_s, data_s) in enumerate(zip(self.steps, self.times_s, self.data_s, strict=True)):
+            run += at > 0 and step <= self.steps[at - 1]
+            yield StepRecord(step, time_s=_known(time_s), data_s=_known(data_s), run=run, number=step)
+
     def last_run(self) -> tuple[Sequence[int], Sequence[float], Sequence[float]]:
         """Steps, times and waits for data since the steps went back the last time."""
         steps = self.steps
@@ -104,13 +110,16 @@ class LogSteps:
         view: str = "log",
         rule: bool = False,
         kept_steps: int = 4096,
+        is_watched: bool = True,
     ) -> None:
-        self.name, self.writer, self.view = name, writer, view
+        """`is_watched`: whether it may be the log that counts; of the others only the ranks' own times are kept."""
+        self.name, self.writer, self.view, self.is_watched = name, writer, view, is_watched
         self.framework: str | None = None
         self.iteration_lines = 0
         self.first, self.last = FirstLast(), FirstLast()
         self.notes: list[str] = []
-        self.watch = StepWatch(settings)
+        self._settings = settings
+        self._watch = StepWatch(settings) if is_watched else None
         self.columns: dict[int | None, Columns] = {}  # by the rank that a line names; None: by none
         self.platform: list[PlatformLine] = []
         self.begin_s: float | None = None  # the first stamp
@@ -133,9 +142,20 @@ class LogSteps:
         for item in items:
             if self._run_first:
                 item = replace(item, run=item.run + self._run_first)
-            self.watch.feed(item)
+            if self._watch is not None:
+                self._watch.feed(item)
             if isinstance(item, StepRecord):
                 self._take(item)
+
+    @property
+    def watch(self) -> StepWatch:
+        """What was concluded from all records; where they were not watched, from the last ones."""
+        if self._watch is None:
+            self._watch = StepWatch(self._settings)
+            for columns in self.columns.values():
+                for record in columns.records():
+                    self._watch.feed(record)
+        return self._watch
 
     def told(self, framework: str | None, lines: int, first: FirstLast, last: FirstLast) -> None:
         """What one part of the log says of itself, in the order of the parts."""
@@ -266,9 +286,21 @@ def _identity(writer: Writer) -> set[int]:
     return {int(number) for number in (*own, *NUMBERS.findall(writer.host or "")) if number is not None}
 
 
+def kin(name: str, writer: Writer) -> str:
+    """The same for the logs of all ranks of one training, and as a rule for no others."""
+    own = _identity(writer)
+    return NUMBERS.sub(lambda found: "#" if int(found[0]) in own else found[0], STREAMS.sub("*", name))
+
+
 def _by_worth(logs: Sequence[LogSteps]) -> list[LogSteps]:
     return sorted(
-        logs, key=lambda log: (log.watch.median_s() is None, VIEWS.index(log.view), -log.iteration_lines)
+        logs,
+        key=lambda log: (
+            not log.is_watched,
+            log.is_watched and log.watch.median_s() is None,
+            VIEWS.index(log.view),
+            -log.iteration_lines,
+        ),
     )
 
 
@@ -395,8 +427,12 @@ def _side_by_side(
 
 def _loss(group: Sequence[LogSteps]) -> LossReport:
     """Of the log that counts; where it tells no loss, as a bar does, of another."""
-    reports = [log.watch.loss() for log in group]
+    reports = [log.watch.loss() for log in group if log.is_watched] or [group[0].watch.loss()]
     return next((one for one in reports if one.last is not None or one.nan_at is not None), reports[0])
+
+
+def _known(value: float) -> float | None:
+    return value if isfinite(value) else None
 
 
 def _finite(one: FirstLast) -> FirstLast:
