@@ -172,7 +172,16 @@ def test_a_launcher_that_says_nothing_yields_to_an_end_that_says_how():
 
 
 def test_an_end_that_says_how_it_came_says_more_than_a_complaint():
-    complaint = signature("slurm-step-complaint", "slurm_prolog", severity="warning", explained_by=("*",))
+    complaint = signature(
+        "slurm-step-complaint", "slurm_prolog", severity="warning", explained_by=("*",), area="scheduler"
+    )
     told = signature("told", "terminated", role="symptom", severity="fatal", weight=0.75)
     assert root_of(clue(complaint, offset=1), clue(told, offset=9)) == "told"
     assert root_of(clue(complaint, offset=1), clue(CHILD_FAILED, offset=9)) == "slurm-step-complaint"
+
+
+def test_that_somebody_ended_the_job_does_not_say_why():
+    told = signature("told", "terminated", role="symptom", severity="fatal", weight=0.75)
+    ucx = signature("ucx-complaint", "nccl_network_error", severity="warning", explained_by=("*",))
+    assert root_of(clue(ucx, offset=1), clue(told, offset=9)) == "ucx-complaint"
+    assert root_of(clue(ucx, offset=1, survived=True), clue(told, offset=9)) == "told"

@@ -145,11 +145,19 @@ def _is_inner(clue: Clue, root: Clue) -> bool:
 
 
 def _lesser(warnings: Sequence[Clue], ends: Sequence[Clue]) -> list[Clue]:
-    """What is left where no cause was seen: an end that says how it came says more than a component's complaint."""
+    """What is left where no cause was seen: an end that says how it came says more than a component's complaint.
+
+    But that somebody ended the job does not say why: a device or a transport that complained since the last step may.
+    """
     sure = [clue for clue in warnings if not is_complaint(clue)]
     first = [clue for clue in ends if not explainers(clue, ends)] or ends
-    says_how = any(clue.category not in SAYS_NOTHING for clue in first)
+    known = SAYS_NOTHING | ({"terminated"} if any(_is_of_devices(clue) for clue in warnings) else set())
+    says_how = any(clue.category not in known for clue in first)
     return sure or ([*ends] if says_how else [*warnings] or [*ends])
+
+
+def _is_of_devices(clue: Clue) -> bool:
+    return is_complaint(clue) and clue.signature.area != "scheduler"
 
 
 def is_complaint(clue: Clue) -> bool:
