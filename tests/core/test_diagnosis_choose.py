@@ -162,6 +162,7 @@ def test_who_stumbles_after_the_scheduler_told_him_to_end_is_not_why():
     crashed = signature("srun-task-exited", "slurm_task_crash", role="symptom", area="scheduler", weight=0.5)
     raised = clue(VAGUE, offset=9, error_type="RuntimeError")
     assert root_of(clue(cancelled, offset=5), raised) == "cancelled"
+    assert root_of(clue(cancelled, offset=5), raised, clue(crashed, offset=12)) == "cancelled"
     assert root_of(clue(crashed, offset=3), clue(cancelled, offset=5), raised) == "python-exception"
 
 

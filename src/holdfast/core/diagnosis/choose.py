@@ -264,9 +264,16 @@ def _is_uncaught(clue: Clue, *, keep_bare: bool) -> bool:
 def without_stumbles(clues: Sequence[Clue]) -> list[Clue]:
     """Without exceptions that nobody knows of a process that a scheduler had told to end, no task having failed."""
     ends = [clue for clue in clues if clue.role == "symptom" and clue.signature.area == "scheduler"]
-    if any(clue.signature.id == TASK_EXITED for clue in ends):
-        return list(clues)
-    told = [clue for clue in ends if clue.class_ == "process" and clue.weight > BARE]
+    failed = [
+        clue for clue in ends if clue.signature.id == TASK_EXITED
+    ]  # srun says so before it ends the others
+    told = [
+        clue
+        for clue in ends
+        if clue.class_ == "process"
+        and clue.weight > BARE
+        and all(is_before(one, clue) is False for one in failed)
+    ]
     return [
         clue
         for clue in clues
