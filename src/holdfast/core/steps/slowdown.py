@@ -85,6 +85,7 @@ class LevelWatch:
         self._skip = SKIPPED
         self._pending: deque[float] = deque(maxlen=LONG)  # newest; not yet history
         self._long: list[float] = []  # the same, sorted
+        self._newest: list[float] = []  # the newest SHORT of them, sorted
         self._history = _History()
         self._season = Season()
         self._raw: deque[float] = deque(maxlen=HISTORY)
@@ -153,7 +154,7 @@ class LevelWatch:
             return
         first = self.at - len(raw) + 1
         self._pending.clear()
-        self._long = []
+        self._long, self._newest = [], []
         self._history = _History()
         for place, value in enumerate(raw, first):
             self._push(value / self._season.factor(place))
@@ -162,24 +163,24 @@ class LevelWatch:
         pending, history = self._pending, self._history
         # A short log cannot wait for thirty records before it has a usual.
         lag = LONG if history.count >= LONG_MIN else SHORT
+        oldest = value
         while len(pending) >= lag:
             oldest = pending.popleft()
             del self._long[bisect_left(self._long, oldest)]
             history.add(oldest)
+        if len(pending) >= SHORT:
+            del self._newest[bisect_left(self._newest, pending[-SHORT])]
+        elif len(self._newest) >= SHORT:  # the window is that of the lag, and its oldest has just gone
+            del self._newest[bisect_left(self._newest, oldest)]
         pending.append(value)
         insort(self._long, value)
+        insort(self._newest, value)
 
     def _short(self) -> float:
-        pending = self._pending
-        size = len(pending)
-        lowest = sorted(
-            self._long if size == SHORT else [pending[place] for place in range(size - SHORT, size)]
-        )
-        high = self._history.high
-        total = 0.0
-        for value in lowest[:SHORT_KEPT]:
-            total += value if value < high else high
-        return total / SHORT_KEPT
+        lowest, high = self._newest[:SHORT_KEPT], self._history.high
+        if lowest[-1] > high:
+            return sum(min(value, high) for value in lowest) / SHORT_KEPT
+        return sum(lowest) / SHORT_KEPT
 
     def _long_level(self) -> float:
         lowest, high = self._long[:LONG_KEPT], self._history.high
@@ -296,6 +297,7 @@ class LevelWatch:
         self._pending.clear()
         self._pending.extend(newest)
         self._long = sorted(newest)
+        self._newest = sorted(newest[-SHORT:])
         self._short_limit.forget_newest()
         self._long_limit.forget_newest()
         self._history = _History()
@@ -308,6 +310,7 @@ class _History:
         self._ring: deque[float] = deque()
         self._sorted: list[float] = []
         self._due = 0
+        self.refreshed = 0  # how often
         self.level = 0.0
         self.median = 0.0
         self.high = float("inf")
@@ -342,6 +345,7 @@ class _History:
     def _refresh(self) -> None:
         ordered = self._sorted
         count = len(ordered)
+        self.refreshed += 1
         self._due = REFRESH if count >= 2 * REFRESH else REFRESH // 4
         middle, quarter = ordered[count // 2], ordered[(3 * count) // 4]
         self.median = middle
@@ -381,6 +385,8 @@ class _Limits:
         self._floor = floor
         self._seen: deque[float] = deque(maxlen=WINDOWS)
         self._waiting: deque[float] = deque()
+        self._limit = floor
+        self._known: tuple[_History, int] | None = None
         self._learned = 0.0
 
     def forget_newest(self) -> None:
@@ -400,10 +406,16 @@ class _Limits:
         self._learned = WORST * ordered[-1]
         if len(ordered) >= WINDOWS_MIN:
             self._learned = max(self._learned, SPREADS * spread)
+        self._known = None
 
     def limit(self, history: _History, kept: int) -> float:
+        """As a share; worked out anew when the history's sums were, or a window was noted."""
+        if self._known == (history, history.refreshed):
+            return self._limit
+        self._known = (history, history.refreshed)
         learned = max(self._learned, SPREADS * history.spread / sqrt(kept))
-        return max(self._floor * (1 + YOUNG / history.count), learned, 1.2 * history.quantum)
+        self._limit = max(self._floor * (1 + YOUNG / history.count), learned, 1.2 * history.quantum)
+        return self._limit
 
 
 class _Held:

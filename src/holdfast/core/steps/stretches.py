@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from holdfast.core.steps.curve import Stretch
 from holdfast.core.steps.season import quantum
-from holdfast.model.steps import SlowdownKind
+from holdfast.model.steps import Slowdown, SlowdownKind
 
 RECORDS_MIN = 20  # in all: fewer show nothing
 PIECE_RECORDS = 10  # that a piece must have to be slow, or to be what others are compared with
@@ -31,6 +31,7 @@ SMALLEST = 8  # points in the shortest interval that is searched
 START_RECORDS, START_STEPS = 30, 200  # a slow start is longer than a warm-up
 FLAT = 0.25  # spread inside of two pieces to their difference: the change is one of setting, when smaller
 SHARP_SCHEDULE = 0.26  # log 1.3: a change by more at the beginning of an epoch
+SAID_SHARE = 0.6  # of a slowdown's share: a told one that is smaller does not stand for it
 REGULAR_MIN, REGULAR_OFF = (
     3,
     0.15,
@@ -352,3 +353,29 @@ def _by_epoch(points: Sequence[Stretch], values: list[float], slow: Slow, limit:
         inside = values[first : min(first + length, starts[number + 1])]
         alike += bool(inside) and median(inside) - base >= limit / 2
     return others > 0 and 2 * alike >= others
+
+
+def is_said(one: Slowdown, other: Slowdown) -> bool:
+    """Do they speak of the same steps, and does the other say most of what this one does?"""
+    if one.run != other.run or other.ratio - 1 < SAID_SHARE * (one.ratio - 1):
+        return False
+    far = float("inf")
+    one_last = one.last_step if one.last_step is not None else far
+    other_last = other.last_step if other.last_step is not None else far
+    return (one.first_step or 0) <= other_last and (other.first_step or 0) <= one_last
+
+
+def is_same(one: Slowdown, other: Slowdown) -> bool:
+    """Have they most of their steps in common?"""
+    if (
+        one.run != other.run
+        or other.found_step is None
+        or (one.last_step is None) != (other.last_step is None)
+    ):
+        return False
+    one_first, other_first = one.first_step or 0, other.first_step or 0
+    last = max(one_first, other_first, other.found_step)
+    one_last = one.last_step if one.last_step is not None else last
+    other_last = other.last_step if other.last_step is not None else last
+    common = min(one_last, other_last) - max(one_first, other_first)
+    return 2 * common > max(one_last, other_last) - min(one_first, other_first)

@@ -48,7 +48,6 @@ SCHEDULE_RATIO = (
     1.3  # a sharp change by more, at the first record of an epoch, is a schedule's (image size, batch)
 )
 EPOCH_RECORDS = 10  # that an epoch must have for its beginning to mean something
-SAID_SHARE = 0.6  # of a slowdown's share: a told one that is smaller does not stand for it
 DATA_SHARE = 0.6  # of what was added, when data waits explain it
 STAYS_SHARE = 0.4  # of the expected fall: if throughput falls by less, there is more work in a step
 
@@ -247,8 +246,14 @@ class StepWatch:
             piece = list(members)
             for slow in stretches.find(piece):
                 slowdown = self._slow_stretch(slow, piece)
-                if not any(_overlap(slowdown, other) for other in told):
-                    found.append(slowdown)
+                if any(stretches.is_said(slowdown, other) for other in told):
+                    continue
+                # Told when it began and while it grew: the whole of it is known better now.
+                same = next((other for other in found if stretches.is_same(slowdown, other)), None)
+                if same is not None:
+                    found.remove(same)
+                    slowdown = replace(slowdown, found_step=same.found_step)
+                found.append(slowdown)
         found.sort(key=lambda slowdown: (slowdown.run, slowdown.first_step or 0))
         return tuple(found)
 
@@ -550,16 +555,6 @@ def _settle(phases: PhaseModel, run: int, young: list[tuple[int, float, list[Mar
             phases.count(run, step, value, "warmup")
         else:
             phases.add(run, step, value, usual, marks)
-
-
-def _overlap(one: Slowdown, other: Slowdown) -> bool:
-    """Do they speak of the same steps, and does the other say most of what this one does?"""
-    if one.run != other.run or other.ratio - 1 < SAID_SHARE * (one.ratio - 1):
-        return False
-    far = float("inf")
-    one_last = one.last_step if one.last_step is not None else far
-    other_last = other.last_step if other.last_step is not None else far
-    return (one.first_step or 0) <= other_last and (other.first_step or 0) <= one_last
 
 
 def _data_or_all(points: list[Stretch], slow: stretches.Slow) -> str:
