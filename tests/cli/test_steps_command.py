@@ -1,9 +1,9 @@
 """`holdfast steps`: the report, the document, the platform's lines, and what is refused."""
 
-import io
 import json
 import os
-from types import SimpleNamespace
+import subprocess
+import sys
 
 import pytest
 
@@ -140,10 +140,14 @@ def test_several_trainings_each_have_a_document(holdfast, place):
     assert "a.log: Steady: 1.00 s a step" in out
 
 
-def test_stdin(holdfast, monkeypatch):
-    text = megatron(times(40)).encode()
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text), isatty=lambda: False))
-    assert documents(holdfast("steps", "-", "--json")[1])["iteration_lines"] == 40
+def test_stdin(place):
+    answer = subprocess.run(
+        [sys.executable, "-m", "holdfast", "steps", "-", "--json"],
+        input=megatron(times(40)).encode(),
+        capture_output=True,
+        check=True,
+    )
+    assert documents(answer.stdout)["iteration_lines"] == 40
 
 
 def test_an_own_pattern(holdfast, place):
