@@ -7,6 +7,7 @@ that stand around them in a real log; a bar of tqdm; lines that only a slow form
 """
 
 import argparse
+import math
 import resource
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from holdfast.parsers.step_lines import StepLines
 from holdfast.parsers.step_reading import FormReader
 
 BLOCK_BYTES = 1 << 20
+RUNS = 5  # the best of them: others may use the machine
 TIMERS = (
     "(min, max) time across ranks (ms):\n    forward-backward ...............................: (812.25, 813.50)\n"
     "    optimizer ......................................: (31.25, 31.75)\n"
@@ -91,30 +93,37 @@ def blocks(line: Callable[[int], str], megabytes: float) -> Iterator[bytes]:
 
 def with_records(log: list[bytes]) -> tuple[float, int]:
     """Megabytes a second, and how many records came out."""
-    follower, count = StepLines(all_forms()), 0
-    start_s = time.process_time()
-    for block in log:
-        count += len(follower.feed_block(block))
-    return sum(map(len, log)) / (time.process_time() - start_s) / 1e6, count
+    best_s, count = math.inf, 0
+    for _ in range(RUNS):
+        follower, count = StepLines(all_forms()), 0
+        count += len(follower.feed_block(log[0]))  # by now the form is known
+        start_s = time.process_time()
+        for block in log[1:]:
+            count += len(follower.feed_block(block))
+        best_s = min(best_s, time.process_time() - start_s)
+    return sum(map(len, log[1:])) / best_s / 1e6, count
 
 
-def parse_only(log: list[bytes]) -> float | None:
-    """Megabytes a second of cutting lines and reading their values; None where lines are read one by one."""
+def values_only(log: list[bytes]) -> float:
+    """Megabytes a second of cutting lines and reading their values."""
     form = next(form for form in all_forms() if form.id == "megatron")
     reader, heads = FormReader(form), Heads()
     first = next((line for line in log[0].split(b"\n") if reader.literal in line), b"")
     layout = step_columns.learn(reader, first)
-    if layout is None:
-        return None
-    tail = b""
-    start_s = time.process_time()
-    for block in log:
-        lines = (tail + block).split(b"\n")
-        tail = lines.pop()
-        alike = [line for line in lines if reader.literal in line]
-        found = step_columns.read(layout, alike, heads)
-        assert found is not None
-    return sum(map(len, log)) / (time.process_time() - start_s) / 1e6
+    assert layout is not None
+    best_s = math.inf
+    for _ in range(RUNS):
+        tail = b""
+        start_s = time.process_time()
+        for block in log[1:]:
+            text, _, tail = (tail + block).rpartition(b"\n")
+            found = step_columns.read(layout, text, heads)
+            if found is None:
+                alike = [line for line in text.split(b"\n") if reader.literal in line]
+                found = step_columns.read(layout, b"\n".join(alike), heads)
+            assert found is not None
+        best_s = min(best_s, time.process_time() - start_s)
+    return sum(map(len, log[1:])) / best_s / 1e6
 
 
 def streamed(megabytes: float) -> tuple[int, int]:
@@ -139,7 +148,7 @@ def main() -> None:
     for name, line in LOGS.items():
         log = list(blocks(line, options.mb))
         rate, count = with_records(log)
-        only = parse_only(log) if name in ("pure", "stamped", "mixed") else None
+        only = values_only(log) if name in ("pure", "stamped", "mixed") else None
         per_record = sum(map(len, log)) // max(count, 1)
         print(f"| {name} | {per_record} | {f'{only:.0f}' if only else '-'} | {rate:.0f} | {count} |")
 

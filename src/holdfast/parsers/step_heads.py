@@ -5,6 +5,7 @@
 """
 
 import re
+from collections.abc import Sequence
 
 from holdfast.parsers.stamps import stamp_at
 
@@ -67,6 +68,23 @@ class Heads:
             if count >= PLACES_MAX:
                 break
         return None
+
+    def stamps_s(self, texts: Sequence[bytes]) -> list[float] | None:
+        """The times of texts that are stamps and nothing else; None where one is not, or has a zone."""
+        minutes, found = self._minutes, []
+        for text in texts:
+            minute = minutes.get(text[:16])
+            if minute is None or text[16:17] != b":":
+                stamp = self.stamp_s(text)
+                if stamp is None:
+                    return None
+                found.append(stamp[0])
+                continue
+            try:
+                found.append(minute + float(text[17:].replace(b",", b".")))
+            except ValueError:
+                return None
+        return found
 
     def _minute(self, match: re.Match[bytes]) -> float | None:
         key = match[0][: match.end(5) - match.start()] + (match[8] or b"")

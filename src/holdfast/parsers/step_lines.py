@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from holdfast.model.step_forms import SPECIFIC, MarkForm, StepForm
 from holdfast.model.steps import FirstLast, PhaseMark, StepRecord
 from holdfast.parsers import step_columns
-from holdfast.parsers.lines import ANY_END
-from holdfast.parsers.step_forms import MARK_WORDS
+from holdfast.parsers.step_blocks import LINE_BYTES_MAX, MARK_BYTES, TextCutter, lines_with_marks
 from holdfast.parsers.step_heads import HEAD_BYTES_MAX, Heads
 from holdfast.parsers.step_reading import FormReader, Found
 from holdfast.parsers.step_times import Timeline
@@ -23,7 +22,6 @@ SURE_AFTER = 3  # lines of growing steps, for forms that others may print too
 PREPARED_S_MAX = 10.0
 HELD_MAX = 256  # lines of one form that wait
 WATCHED_RECORDS = 2000  # after so many nothing takes over from a form that is specific
-LINE_BYTES_MAX = 64 << 10
 UNEVEN = (b"\r", b"\x1b", b"\x08")
 ALIKE_MIN = 8
 UNSETTLED_LINES = 64
@@ -86,8 +84,8 @@ class StepLines:
         ]
         self._settings: dict[str, float] = {}
         self._heads = Heads()
-        self._tail = b""  # the line that the last block ended within
-        self._skipping = False  # the rest of a line longer than any step line
+        self._cutter = TextCutter()
+        self._is_mixed = False  # the last text had other lines, too
         self._layout: step_columns.Layout | None = None
         self._is_wrapped = False
         self._reader: FormReader | None = None
@@ -134,42 +132,17 @@ class StepLines:
 
     def feed_block(self, block: bytes, at_s: float | None = None) -> list[Item]:
         """What a block of bytes tells; a line cut at its end waits for the next one."""
-        lines = self._cut(block)
+        text = self._cutter.feed(block)
         items: list[Item] = []
-        read = 0
-        while read < len(lines) and not self._is_settled():
-            items += self.feed(lines[read : read + UNSETTLED_LINES], at_s)
-            read += UNSETTLED_LINES
-        reader = self._reader
-        lines = lines[read:]
-        if reader is None or not lines:
-            return items
-        text = b"\n".join(lines)
-        if any(byte in text for byte in UNEVEN):
-            return items + self.feed(lines, at_s)
-        place = 0
-        for start, end in _lines_with_marks(text):
-            self._feed_alike(reader, _with(reader.literal, text[place:start]), at_s, items)
-            self._feed_line(text[start:end], at_s, items)
-            place = end
-        self._feed_alike(reader, _with(reader.literal, text[place:] if place else text), at_s, items)
+        if text and not self._is_settled():
+            lines, read = text.split(b"\n"), 0
+            while read < len(lines) and not self._is_settled():
+                items += self.feed(lines[read : read + UNSETTLED_LINES], at_s)
+                read += UNSETTLED_LINES
+            text = b"\n".join(lines[read:])
+        if text:
+            self._feed_text(text, at_s, items)
         return items
-
-    def _cut(self, block: bytes) -> list[bytes]:
-        """The lines that this block completes."""
-        if self._skipping:
-            end = ANY_END.search(block)
-            if end is None:
-                return []
-            self._skipping, block = False, block[end.end() :]
-        block = self._tail + block if self._tail else block
-        end_at = max(block.rfind(b"\n"), block.rfind(b"\r"))
-        self._tail = block[end_at + 1 :]
-        lines = block[:end_at].split(b"\n") if end_at >= 0 else []
-        if len(self._tail) > LINE_BYTES_MAX:
-            lines.append(self._tail[:LINE_BYTES_MAX])
-            self._tail, self._skipping = b"", True
-        return lines
 
     def _is_settled(self) -> bool:
         """Whether lines may be read many at once: nothing is held, and nothing else is looked for."""
@@ -178,32 +151,64 @@ class StepLines:
             return False
         return not self._is_watching(reader)
 
-    def _feed_alike(
-        self, reader: FormReader, lines: list[bytes], at_s: float | None, items: list[Item]
-    ) -> None:
-        """Reads iteration lines: all at once where they look alike, else by halves, few of them one by one."""
-        if len(lines) < ALIKE_MIN or self._line is None:
-            for line in lines:
-                self._feed_line(line, at_s, items)
+    def _feed_text(self, text: bytes, at_s: float | None, items: list[Item]) -> None:
+        """Reads the iteration lines of a text, all at once where they look alike, and its marks."""
+        if any(byte in text for byte in UNEVEN):
+            items += self.feed(text.split(b"\n"), at_s)
             return
-        found = step_columns.read(self._layout, lines, self._heads) if self._layout else None
+        if not self._is_mixed and self._read_alike(text, at_s, items):
+            return
+        self._feed_mixed(text.split(b"\n"), at_s, items)
+
+    def _feed_mixed(self, lines: list[bytes], at_s: float | None, items: list[Item]) -> None:
+        """Reads the iteration lines among others, and the marks, in their order."""
+        assert self._reader is not None
+        literal = self._reader.literal
+        others = [line for line in lines if literal not in line]
+        self._is_mixed = len(others) > 2  # an empty one at either end is none
+        marks = lines_with_marks(b"\n".join(others))
+        places = [index for index, line in enumerate(lines) if line in marks] if marks else []
+        start = 0
+        for place in (*places, len(lines)):
+            alike = [line for line in lines[start:place] if literal in line]
+            if alike:
+                self._feed_halves(b"\n".join(alike), at_s, items)
+            if place < len(lines):
+                self._feed_line(lines[place], at_s, items)
+            start = place + 1
+
+    def _feed_halves(self, text: bytes, at_s: float | None, items: list[Item]) -> None:
+        """Iteration lines only: all at once, else by halves, few of them one by one."""
+        count = text.count(b"\n") + 1
+        if count >= ALIKE_MIN and self._read_alike(text, at_s, items):
+            return
+        middle = text.find(b"\n", len(text) // 2)
+        if count < ALIKE_MIN or middle < 0:
+            items += self.feed(text.split(b"\n"), at_s)
+            return
+        self._feed_halves(text[:middle], at_s, items)
+        self._feed_halves(text[middle + 1 :], at_s, items)
+
+    def _read_alike(self, text: bytes, at_s: float | None, items: list[Item]) -> bool:
+        """Reads all lines at once; whether that was possible."""
+        reader, timeline = self._reader, self._line
+        assert reader is not None and timeline is not None
+        found = step_columns.read(self._layout, text, self._heads) if self._layout else None
         if found is None:
-            self._layout = step_columns.learn(reader, lines[0])
-            found = step_columns.read(self._layout, lines, self._heads) if self._layout else None
-        if found is not None:
-            rank = self._heads.rank(lines[0][: reader.spans(lines[0])["step"][0]])
-            records = self._line.extend(found, at_s, self._rank if rank is None else rank)
-            if records is not None:
-                items += records
-                return
-        middle = len(lines) // 2
-        self._feed_alike(reader, lines[:middle], at_s, items)
-        self._feed_alike(reader, lines[middle:], at_s, items)
+            end = text.find(b"\n")
+            self._layout = step_columns.learn(reader, text[:end] if end >= 0 else text)
+            found = step_columns.read(self._layout, text, self._heads) if self._layout else None
+        if found is None or self._layout is None:
+            return False
+        rank = self._heads.rank(self._layout.first_head)
+        records = timeline.extend(found, at_s, self._rank if rank is None else rank)
+        items += records or []
+        return records is not None
 
     def finish(self) -> list[Item]:
         """What was still held back: the end of the log has come."""
         items: list[Item] = []
-        rest, self._tail = self._tail, b""
+        rest = self._cutter.flush()
         if rest:
             items += self.feed([rest])
         self._unjoin(None, items)
@@ -413,25 +418,3 @@ class StepLines:
         items.append(
             PhaseMark(mark.kind, stamp[0] if stamp else at_s, run, self._rank if rank is None else rank)
         )
-
-
-MARK_BYTES = tuple(word.encode() for word in MARK_WORDS)
-
-
-def _with(literal: bytes, text: bytes) -> list[bytes]:
-    """The lines that contain this."""
-    lines = text.split(b"\n")
-    return lines if text.count(literal) == len(lines) else [line for line in lines if literal in line]
-
-
-def _lines_with_marks(text: bytes) -> list[tuple[int, int]]:
-    """Where the lines begin and end that have one of the words of marks, in order."""
-    found = set()
-    for word in MARK_BYTES:
-        place = text.find(word)
-        while place >= 0:
-            end = text.find(b"\n", place)
-            end = len(text) if end < 0 else end
-            found.add((text.rfind(b"\n", 0, place) + 1, end))
-            place = text.find(word, end)
-    return sorted(found)
