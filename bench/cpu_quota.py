@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 PERIOD_US = 100_000
+TURN_S = 0.01
 V1_ROOTS = ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct")
 V2_ROOT = "/sys/fs/cgroup"
 
@@ -33,9 +34,13 @@ class CpuQuota:
                 with suppress(OSError):
                     name.rmdir()
                 continue
-            self.path, self._parent = name, parent
+            self.path, self._parent, self._is_v2 = name, parent, is_v2
             return
         raise NoQuota("; ".join(refused))
+
+    def limit(self, share: float) -> None:
+        """Another quota from now on. raises: OSError"""
+        _limit(self.path, self._is_v2, share)
 
     def take(self, pid: int) -> None:
         (self.path / "cgroup.procs").write_text(str(pid))
@@ -58,12 +63,19 @@ class CpuQuota:
 
 
 class DutyCycle:
-    """Stops a process for all but `share` of each tenth of a second, as cpulimit does."""
+    """Stops a process again and again so that it gets `share` of a processor, as cpulimit does.
+
+    It goes by the processor time that the process has had: where others want the processor too, it may have to wait
+    for its turn, and would otherwise never move.
+    """
 
     def __init__(self, share: float) -> None:
         self._share = share
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
+
+    def limit(self, share: float) -> None:
+        self._share = share
 
     def take(self, pid: int) -> None:
         self._thread = threading.Thread(target=self._turn, args=(pid,), daemon=True)
@@ -75,23 +87,32 @@ class DutyCycle:
             self._thread.join()
 
     def _turn(self, pid: int) -> None:
-        period_s = PERIOD_US / 1e6
         try:
-            while not self._over.is_set():
+            while not self._over.wait(0.002):
+                had_s, begun_s = _ran_s(pid), time.monotonic()
+                while _ran_s(pid) - had_s < TURN_S and not self._over.wait(0.001):
+                    pass
                 os.kill(pid, signal.SIGSTOP)
-                self._over.wait(period_s * (1 - self._share))
+                self._over.wait(max(0.0, TURN_S / self._share - (time.monotonic() - begun_s)))
                 os.kill(pid, signal.SIGCONT)
-                self._over.wait(period_s * self._share)
-        except OSError:
+        except (OSError, ValueError, IndexError):  # it has ended
             return
-        with suppress(OSError):
-            os.kill(pid, signal.SIGCONT)
+
+
+def _ran_s(pid: int) -> float:
+    """Processor time of its main thread. raises: OSError, IndexError, ValueError"""
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def _make(path: Path, is_v2: bool, share: float) -> None:
     """raises: OSError"""
-    quota_us = max(1000, round(share * PERIOD_US))
     path.mkdir()
+    _limit(path, is_v2, share)
+
+
+def _limit(path: Path, is_v2: bool, share: float) -> None:
+    """raises: OSError. The kernel takes no quota below a millisecond."""
+    quota_us = max(1000, round(share * PERIOD_US))
     if is_v2:
         (path / "cpu.max").write_text(f"{quota_us} {PERIOD_US}")
     else:

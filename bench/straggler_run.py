@@ -115,32 +115,39 @@ def one_run(kind: str, seed: int, folder: Path, options: argparse.Namespace) -> 
     at = STEPS_BEFORE + dice.randrange(10)
     folder.mkdir()
     with ExitStack() as stack:
-        slow = slowing(kind, options.share)
+        slow = slowing(kind)
         if slow is not None:
             stack.callback(slow.close)
         steps = at + options.steps_after
         words = ["--folder", str(folder), "--steps", str(steps), "--work-s", str(options.work_s)]
         words += ["--slow", f"{rank}:{at}:{options.more}"] if kind == "work" else []
         command = [*torchrun(RANKS), str(TRAINING), *words]
-        trial = Trial([*holdfast_run(folder / "state", "--max-restarts", "none"), *command], folder)
+        flags = ("--max-restarts", "none", "--no-hang-restart")
+        trial = Trial([*holdfast_run(folder / "state", *flags), *command], folder)
         stack.callback(trial.clear)
         pids = wait_for_ranks(trial)
         if pids is None:
             return Outcome(kind=kind, seed=seed, rank=rank, wrong=("it never started",))
         watching = Watching(worker_folder(folder), pids)
         stack.callback(watching.close)
-        struck_s = watched(trial, watching, slow, pids[rank], at, kind)
+        struck_s = watched(trial, watching, slow, pids[rank], at, kind, options)
         return judged(trial, watching, Outcome(kind=kind, seed=seed, rank=rank), at, struck_s)
 
 
-def slowing(kind: str, share: float) -> CpuQuota | DutyCycle | None:
+def slowing(kind: str) -> CpuQuota | DutyCycle | None:
     """raises: NoQuota"""
     match kind:
         case "quota":
-            return CpuQuota(share)
+            return CpuQuota(1.0)
         case "duty":
-            return DutyCycle(share)
+            return DutyCycle(1.0)
     return None
+
+
+def share_of(trial: Trial, options: argparse.Namespace) -> float:
+    """Of a processor, with which one rank's work alone takes so many times what a whole step takes here now."""
+    taken = [one.took_s for one in trial.moments() if one.kind == "step" and one.rank == 0]
+    return min(0.9, options.work_s / (options.times * median(taken[-10:])))
 
 
 def wait_for_ranks(trial: Trial) -> dict[int, int] | None:
@@ -158,7 +165,13 @@ def worker_folder(folder: Path) -> Path:
 
 
 def watched(
-    trial: Trial, watching: Watching, slow: CpuQuota | DutyCycle | None, pid: int, at: int, kind: str
+    trial: Trial,
+    watching: Watching,
+    slow: CpuQuota | DutyCycle | None,
+    pid: int,
+    at: int,
+    kind: str,
+    options: argparse.Namespace,
 ) -> float | None:
     """Looks until the training is over, or a while after the slow rank is named. When it was slowed."""
     struck_s, enough_s = None, None
@@ -168,6 +181,7 @@ def watched(
         if struck_s is None and step is not None and step >= at and kind != "healthy":
             struck_s = time.time()
             if slow is not None:
+                slow.limit(share_of(trial, options))
                 slow.take(pid)
         if time.monotonic() < due_s:
             continue
@@ -300,7 +314,9 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=["quota", "work", "healthy"])
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--share", type=float, default=0.05, help="of a processor, that the slow rank has")
+    parser.add_argument(
+        "--times", type=float, default=3.0, help="longer, by less processor time: quota, duty"
+    )
     parser.add_argument(
         "--more", type=float, default=1.0, help="of its work, that a rank has more: kind work"
     )

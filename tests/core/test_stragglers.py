@@ -336,7 +336,7 @@ def test_records_are_wanted_each_minute_and_sooner_on_suspicion():
     watch.wants_records(0.0)
     looks(watch, 6, lambda look: 1)
     wanted = [at_s for at_s in range(1, 200) if watch.wants_records(float(at_s))]
-    assert wanted[:4] == [15, 30, 45, 105]
+    assert wanted[:4] == [5, 10, 15, 75]
 
 
 def test_who_logs_longer_times_only_because_it_waits_is_not_named():

@@ -23,7 +23,7 @@ class StragglerSettings(Struct, frozen=True, kw_only=True):
     awaited_hours: float = 2.0  # false flags by looks alone: `false_flags` in so long
     throttled_share: float = 0.05  # of the time: less throttling explains nothing
     fetch_every_s: float = 60.0  # flight records: 36 ms of a rank at 2,000 entries, 0.06 % of its time
-    fetch_soon_s: float = 15.0  # sooner, where a rank is suspected
+    fetch_soon_s: float = 5.0  # sooner, where a rank is suspected
     fetch_soon_max: int = 3  # in a row, of such sooner ones
     heat_columns: int = 200
 

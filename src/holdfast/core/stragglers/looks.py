@@ -2,7 +2,7 @@
 
 One look proves nothing, as some rank is always last. A rank that is last again and again, each time in another
 collective, is slower (a sequential test); one that is last in one collective for a long time may write a checkpoint.
-Where no rank tells of its collectives, those count as awaited that run while all others sleep.
+Where ranks do not tell of their collectives, or tell old news, those count as awaited that run while all others sleep.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,8 +48,8 @@ class Looks:
 
     def add(self, samples: Sequence[RankSample], teams: Teams) -> None:
         living = [sample for sample in samples if sample.state not in GONE_STATES]
-        seen = self._by_groups(living, teams) if any(one.groups is not None for one in living) else None
-        if seen is None and not any(one.groups is not None for one in living):
+        seen = self._by_groups(living, teams)
+        if seen is None:
             seen = self._by_states(living)
         if seen is None or not seen.ranks or 2 * len(seen.ranks) > seen.of or seen.position == self._position:
             return

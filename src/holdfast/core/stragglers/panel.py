@@ -32,6 +32,7 @@ START_STEPS = 4  # slow within so many of the first ones: since the start
 PAST_MIN = 12
 TRIES_MAX = 3
 SPLIT_NOISES = 4.0
+REFINED_AFTER = (4, 8, 16)
 SCALE = 1.4826  # from a median deviation to a standard deviation
 
 
@@ -45,6 +46,7 @@ class Flag(Struct):
     since: int  # the step
     found: int
     count: int  # of steps seen before it became slow
+    found_count: int  # and before it was found
     is_from_start: bool
     sigmas: float
     well: float = 0.0  # sum of the signs that it is as fast as before
@@ -115,6 +117,8 @@ class Panel:
         if self.count == settings.learn_steps:
             self._learn_usual(drift + step_max)
         limit = max(settings.steps_min * step_max, cusum_limit(noise, drift, self._job_ranks, settings))
+        for flag in self.flags.values():
+            self._refine(flag)
         news = [flag for flag in self.flags.values() if self._is_over(flag, column)]
         for flag in news:
             del self.flags[flag.place]
@@ -182,18 +186,41 @@ class Panel:
             one = median(self._steps_noise) * SCALE / sqrt(2)
             lasting = 0.0
             if len(self._block_noise) >= BLOCK:
-                unsure = 1.0 - 1.2 / sqrt(len(self._block_noise))  # few of them may be large by chance
+                unsure = 1.0 - 2.0 / sqrt(len(self._block_noise))  # few of them may be large by chance
                 lasting = unsure * median(self._block_noise) * SCALE / sqrt(2 * BLOCK)
             self.noise = max(NOISE_MIN, one, lasting)
 
     def _learn_usual(self, cut: float) -> None:
         """Ranks that are a little slower all the time, for reasons that nobody will mend: from now on a change counts."""
-        means = self._means(self.columns, cut, range(self._ranks))
-        sure = 3 * self.noise / sqrt(len(self.columns))
+        columns = list(self.columns)
+        means = self._means(columns, cut, range(self._ranks))
+        sure = 3 * self.noise / sqrt(len(columns))
         for place, mean in enumerate(means):
-            if mean > sure and place not in self.flags:
-                self._usual[place] = median(self._excess_of(column, place) for column in self.columns)
+            if mean <= sure or place in self.flags:
+                continue
+            series = [self._excess_of(column, place) for column in columns]
+            half = len(series) // 2
+            usual = min(
+                median(series[:half]), median(series[half:])
+            )  # one that is only just getting slower has none
+            if usual > 0:
+                self._usual[place] = usual
+            if usual > self._settings.drift:
                 self._sums[place] = 0.0
+
+    def _refine(self, flag: Flag) -> None:
+        """With more slow steps seen it is clearer since when, and how much slower."""
+        if self.count - flag.found_count not in REFINED_AFTER:
+            return
+        series = [self._excess_of(column, flag.place) for column in self.columns]
+        before = self.count - len(series)  # steps that are no longer kept
+        first = _best_split(series, self.noise, max(0, flag.count - before))
+        if len(series) - first < self._settings.steps_min:
+            return
+        flag.excess = max(self._settings.excess_min, median(series[first:]))
+        flag.ratio = self._ratio(flag.excess)
+        if not flag.is_from_start:
+            flag.since, flag.count = self.columns[first].step, before + first
 
     def _is_over(self, flag: Flag, column: _Column) -> bool:
         above = self._excess_of(column, flag.place) - (0.0 if flag.is_from_start else flag.usual)
@@ -226,12 +253,13 @@ class Panel:
         series = [self._excess_of(column, place) for column in columns]
         usual = self._usual.get(place, 0.0)
         first = _change([min(excess - usual, cut) - drift for excess in series])
-        first = _best_split(series, self.noise, first)
+        split = _best_split(series, self.noise, first)
+        first = split if len(series) - split >= self._settings.steps_min else first
         slow, past = columns[first:], columns[:first]
         excess = median(series[first:])
         is_from_start = len(columns) == self.count and first < START_STEPS
         if len(slow) < self._settings.steps_min or excess - usual < self._settings.excess_min:
-            self._later(place, excess, len(slow), 0.0, tries)
+            self._again[place] = (tries, self.count + 1 + len(slow) // 4)
             return None
         if is_from_start and self._past_only:
             self._settle(place, excess)
@@ -255,6 +283,7 @@ class Panel:
             since=slow[0].step,
             found=step,
             count=self.count - len(slow),
+            found_count=self.count,
             is_from_start=is_from_start,
             sigmas=sigmas,
         )
@@ -270,7 +299,7 @@ class Panel:
         if tries >= TRIES_MAX or steps >= self._settings.kept_steps:
             self._settle(place, excess)
             return
-        more = steps * (min(4.0, 1 / share**2) - 1) if share > 0 else steps / 4
+        more = steps * (min(4.0, 1 / share**2) - 1) if share > 0 else steps
         self._again[place] = (tries + 1, self.count + max(1, round(more)))
 
     def _settle(self, place: int, excess: float) -> None:

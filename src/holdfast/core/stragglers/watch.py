@@ -26,6 +26,9 @@ __all__ = ["StragglerSettings", "StragglerWatch"]
 FLOOR_SHARE = 0.2  # of a step: own times below it are measured by this
 TIMES_KEPT = 2048  # of steps and of blocks
 NODE_STEPS = 16
+RECENT_STEPS, EARLIER_STEPS = 6, 16
+RECENT_S = 3.0  # steps are told about once a second
+SLOWER = 1.2
 NODE_PART = 0.5  # of the slow rank's excess: its neighbours on the node share it
 
 
@@ -134,7 +137,27 @@ class StragglerWatch:
         named = {
             rank for one in self._open.values() for rank in one.found.ranks if one.found.ratio is not None
         }
-        return any(rank not in named for rank in self._looks.suspects())
+        return self._is_slower() and not named or any(rank not in named for rank in self._looks.suspects())
+
+    def _is_slower(self) -> bool:
+        """The last steps took longer than those before."""
+        if not self._steps:
+            return False
+        now_s, now = self._steps[-1]
+        middle = self._reached(now - RECENT_STEPS)
+        begin = self._reached(now - RECENT_STEPS - EARLIER_STEPS)
+        if middle is None or begin is None or middle[1] == begin[1] or now == middle[1]:
+            return False
+        recent_s, earlier_s = (
+            (now_s - middle[0]) / (now - middle[1]),
+            (middle[0] - begin[0]) / (middle[1] - begin[1]),
+        )
+        return recent_s > SLOWER * earlier_s and now_s - middle[0] >= RECENT_S
+
+    def _reached(self, step: int) -> tuple[float, int] | None:
+        """The last moment at which no more than this step had been told."""
+        at = bisect_right(self._steps, step, key=lambda one: one[1])
+        return self._steps[at - 1] if at else None
 
     # What is concluded
 
