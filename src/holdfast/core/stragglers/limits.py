@@ -14,7 +14,7 @@ class StragglerSettings(Struct, frozen=True, kw_only=True):
 
     excess_min: float = 0.03  # less is not told
     drift: float = 0.025  # what is counted as no excess yet: half of the 5 % that must be found
-    false_flags: float = 0.002
+    false_flags: float = 0.005
     horizon_steps: int = 1000
     steps_min: int = 6  # slow steps before anything is told, however slow
     learn_steps: int = 32  # after these a rank's usual place among its peers is known
@@ -31,13 +31,14 @@ class StragglerSettings(Struct, frozen=True, kw_only=True):
 def cusum_limit(noise: float, drift: float, ranks: int, settings: StragglerSettings) -> float:
     """How high the sum of excesses must rise. Both shares; `noise`: standard deviation of one rank's one step.
 
-    The time between false alarms of one sum is about exp(2 k h) / 2 k^2, with k = drift / noise, h = limit / noise.
+    The time between false alarms of one sum is about exp(2 k (h + 1.166)) / 2 k^2, where k = drift / noise and
+    h = limit / noise.
 
     source: Siegmund, Sequential Analysis (1985), the average run length of a one-sided CUSUM
     """
     k = drift / noise
     alarms = max(2, ranks) * settings.horizon_steps / settings.false_flags
-    return noise * max(1.0, log(max(2.0, 2 * k * k * alarms))) / (2 * k)
+    return noise * max(1.0, log(max(2.0, 2 * k * k * alarms)) / (2 * k) - 1.166)
 
 
 def outlier_limit(ranks: int, settings: StragglerSettings) -> float:

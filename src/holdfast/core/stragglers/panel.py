@@ -25,12 +25,13 @@ NOISE_KEPT = 512
 NOISE_MIN = 0.002
 NOISE_FIRST = 0.05  # until it is known
 BLOCK = 8  # steps whose mean shows noise that lasts longer than a step
-CUT_NOISES = 2.2  # a single step counts no more than so many standard deviations over the drift
+CUT_NOISES = 1.8  # a single step counts no more than so many standard deviations over the drift
 SPREAD_RANKS_MIN = 16  # below, ranks do not tell what spread is usual
 SHARED_MAX = 0.3  # of the ranks: more of them alike differ by what they are for
 START_STEPS = 4  # slow within so many of the first ones: since the start
 PAST_MIN = 12
-TRIES_MAX = 3
+TRIES_MAX = 4
+RETRY_STEPS = 3
 SPLIT_NOISES = 4.0
 REFINED_AFTER = (4, 8, 16)
 SCALE = 1.4826  # from a median deviation to a standard deviation
@@ -114,9 +115,12 @@ class Panel:
         drift = max(settings.drift, noise / 2)
         step_max = max(drift, CUT_NOISES * noise)
         self._sum_up(column, drift, step_max)
+        # No sum gets there in fewer steps, however long they are.
+        limit = max(
+            (settings.steps_min - 0.9) * step_max, cusum_limit(noise, drift, self._job_ranks, settings)
+        )
         if self.count == settings.learn_steps:
-            self._learn_usual(drift + step_max)
-        limit = max(settings.steps_min * step_max, cusum_limit(noise, drift, self._job_ranks, settings))
+            self._learn_usual(drift + step_max, limit / 4)
         for flag in self.flags.values():
             self._refine(flag)
         news = [flag for flag in self.flags.values() if self._is_over(flag, column)]
@@ -190,23 +194,17 @@ class Panel:
                 lasting = unsure * median(self._block_noise) * SCALE / sqrt(2 * BLOCK)
             self.noise = max(NOISE_MIN, one, lasting)
 
-    def _learn_usual(self, cut: float) -> None:
+    def _learn_usual(self, cut: float, suspect: float) -> None:
         """Ranks that are a little slower all the time, for reasons that nobody will mend: from now on a change counts."""
         columns = list(self.columns)
         means = self._means(columns, cut, range(self._ranks))
         sure = 3 * self.noise / sqrt(len(columns))
         for place, mean in enumerate(means):
-            if mean <= sure or place in self.flags:
+            if mean <= sure or place in self.flags or self._sums[place] >= suspect:
                 continue
-            series = [self._excess_of(column, place) for column in columns]
-            half = len(series) // 2
-            usual = min(
-                median(series[:half]), median(series[half:])
-            )  # one that is only just getting slower has none
+            usual = median(self._excess_of(column, place) for column in columns)
             if usual > 0:
                 self._usual[place] = usual
-            if usual > self._settings.drift:
-                self._sums[place] = 0.0
 
     def _refine(self, flag: Flag) -> None:
         """With more slow steps seen it is clearer since when, and how much slower."""
@@ -300,7 +298,7 @@ class Panel:
             self._settle(place, excess)
             return
         more = steps * (min(4.0, 1 / share**2) - 1) if share > 0 else steps
-        self._again[place] = (tries + 1, self.count + max(1, round(more)))
+        self._again[place] = (tries + 1, self.count + max(RETRY_STEPS, round(more)))
 
     def _settle(self, place: int, excess: float) -> None:
         """That is how this rank is: only a change counts from now on."""
