@@ -79,8 +79,9 @@ class FormReader:
         if match is None or (self.form.trust < LIBRARY and not self._is_training(line, match)):
             return None
         groups = {name: text for name, text in match.groupdict().items() if text is not None}
+        before = place if self.form.is_bar else match.start()  # a bar's label may hold values
         for field in self._fields:
-            further = field.search(line, match.start())
+            further = field.search(line, before)
             if further is not None:
                 groups.update({name: text for name, text in further.groupdict().items() if text is not None})
         if "skip" in groups:
@@ -89,7 +90,9 @@ class FormReader:
         if found is not None:
             found.at, found.end = match.span()
             if self.form.is_bar:
-                found.label = BLANK.sub(b"", groups.get("label", line[: match.start()]))
+                found.label = BLANK.sub(
+                    b"", groups.get("label", line[place : match.start()].partition(b"|")[0])
+                )
         return found
 
     def spans(self, line: bytes) -> dict[str, tuple[int, int]]:
