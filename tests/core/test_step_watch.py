@@ -27,6 +27,20 @@ def test_phases_and_periodic_spikes_are_explained() -> None:
     assert (spike.kind, spike.period, spike.count, spike.first_step) == ("checkpoint", 100, 10, 100)
 
 
+def test_checkpoints_that_got_longer_are_named_and_steps_are_not() -> None:
+    watch = StepWatch(StepSettings(ranks=8))
+    values = scaled(times(2400), lambda place: 1.0 if place % 100 else 8.0 if place <= 1200 else 20.0)
+    for record in records(values):
+        assert record.step is not None
+        if record.step % 100 == 0:
+            watch.feed(PhaseMark(kind="checkpoint"))
+        assert not watch.feed(record)
+    (slowdown,) = watch.slowdowns()
+    assert (slowdown.what, slowdown.first_step) == ("checkpoint", 1300)
+    assert slowdown.ratio == pytest.approx(2.5, rel=0.05)
+    assert slowdown.explanation.startswith("Only checkpoints take longer since step 1300")
+
+
 def test_two_periods_that_nothing_explains() -> None:
     watch = StepWatch()
     values = scaled(paused(times(2000), 100, 8.0), lambda place: 3.0 if place % 250 == 33 else 1)

@@ -4,6 +4,8 @@ from collections import Counter
 from statistics import median
 from typing import get_args
 
+from msgspec import Struct
+
 from holdfast.model.steps import MarkKind, Phase, PhaseKind, Spike
 
 SPIKE_RATIO = 1.8  # to the usual step, and no other slow step near it
@@ -12,6 +14,10 @@ SAMPLES_MAX = 512  # kept of each kind: the first half and the newest half
 PERIODS_MAX = 3  # told for one run
 PERIODIC_MIN = 3  # spikes that make a period
 PERIODIC_SHARE = 0.6  # of the spikes that a period foretells must be there
+GROWN_RATIO, GROWN_MIN = (
+    1.5,
+    5,
+)  # of pauses that have become longer, and how many there must be before and after
 SINGLE_MAX = 50  # spikes told one by one
 RUNS_MAX = 100  # with phases of their own
 PHASE_OF: dict[str, PhaseKind] = {
@@ -48,6 +54,17 @@ class _Sample:
         return [*self.oldest, *self.newest[-SAMPLES_MAX // 2 :]]
 
 
+class Grown(Struct, frozen=True, kw_only=True):
+    """Pauses of one kind that have become longer, all of them, since step `first`."""
+
+    run: int
+    kind: str
+    first: int
+    count: int
+    before_s: float
+    after_s: float
+
+
 class PhaseModel:
     """Told of every record of one log, and of the lines that explain a pause."""
 
@@ -76,10 +93,25 @@ class PhaseModel:
             sample = self._kinds[key] = _Sample()
         sample.add(step, value_s)
 
-    def usual(self, run: int, kind: str) -> list[float]:
-        """How long such phases took, oldest first."""
-        sample = self._kinds.get((run, kind))
-        return [value for _, value in sample.pairs()] if sample else []
+    def grown(self) -> list[Grown]:
+        """Checkpoints or evaluations that take longer than all of their kind did."""
+        found = []
+        for (run, kind), sample in self._kinds.items():
+            pairs = sample.pairs() if kind in ("checkpoint", "evaluation") else []
+            cut = _grown_at([value for _, value in pairs])
+            if cut is None:
+                continue
+            found.append(
+                Grown(
+                    run=run,
+                    kind=kind,
+                    first=pairs[cut][0],
+                    count=len(pairs) - cut,
+                    before_s=median(value for _, value in pairs[:cut]),
+                    after_s=median(value for _, value in pairs[cut:]),
+                )
+            )
+        return found
 
     def phases(self) -> tuple[Phase, ...]:
         found = []
@@ -108,6 +140,20 @@ class PhaseModel:
                 continue
             found.extend(_grouped(sample, run, kind, usual))
         return tuple(sorted(found, key=lambda spike: (spike.run, spike.first_step or 0)))
+
+
+def _grown_at(values: list[float]) -> int | None:
+    """Where all later values lie above all earlier ones: by chance once in 252 with five on either side."""
+    highest = 0.0
+    lowest_after = [float("inf")] * (len(values) + 1)
+    for place in range(len(values) - 1, -1, -1):
+        lowest_after[place] = min(values[place], lowest_after[place + 1])
+    for place, value in enumerate(values):
+        if GROWN_MIN <= place <= len(values) - GROWN_MIN and lowest_after[place] > highest:
+            if median(values[place:]) >= GROWN_RATIO * median(values[:place]):
+                return place
+        highest = max(highest, value)
+    return None
 
 
 def _grouped(sample: _Sample, run: int, kind: str, usual_s: float) -> list[Spike]:

@@ -39,6 +39,10 @@ REFRESH = 16  # records between two sums over the history
 SPREADS = 6.0  # robust standard deviations of this log's own windows
 WORST = 1.4  # times the largest excursion that such a window made before
 WINDOWS = 48  # of those remembered
+WANDER, WANDER_MIN = (
+    5.0,
+    8,
+)  # spreads of so many short windows, which a long one must exceed: levels may wander
 DELAYED = 3  # windows noted, before the first of them counts
 WINDOWS_MIN = 12  # fewer have no spread to speak of
 SKIPPED = 2  # records at the start: compilation, first allocation
@@ -177,16 +181,10 @@ class LevelWatch:
         insort(self._newest, value)
 
     def _short(self) -> float:
-        lowest, high = self._newest[:SHORT_KEPT], self._history.high
-        if lowest[-1] > high:
-            return sum(min(value, high) for value in lowest) / SHORT_KEPT
-        return sum(lowest) / SHORT_KEPT
+        return _mean(self._newest[:SHORT_KEPT], self._history.low, self._history.high)
 
     def _long_level(self) -> float:
-        lowest, high = self._long[:LONG_KEPT], self._history.high
-        if lowest[-1] > high:
-            return sum(min(value, high) for value in lowest) / LONG_KEPT
-        return sum(lowest) / LONG_KEPT
+        return _mean(self._long[:LONG_KEPT], self._history.low, self._history.high)
 
     def _judge(self, short: float) -> Change | None:
         history = self._history
@@ -206,7 +204,7 @@ class LevelWatch:
     def _judge_long(self, usual: float) -> Change | None:
         history = self._history
         level = self._long_level()
-        limit = self._long_limit.limit(history, LONG_KEPT)
+        limit = max(self._long_limit.limit(history, LONG_KEPT), self._short_limit.wander)
         risen = level / usual - 1
         if risen > limit:
             return self._slower(level, limit)
@@ -313,7 +311,7 @@ class _History:
         self.refreshed = 0  # how often
         self.level = 0.0
         self.median = 0.0
-        self.high = float("inf")
+        self.low, self.high = 0.0, float("inf")  # what is beyond counts as this
         self.spread = 0.0  # of a record, robust, as a share of the level
         self.quantum = (
             0.0  # the step between neighbouring values where there are few, as a share of the level
@@ -350,7 +348,8 @@ class _History:
         middle, quarter = ordered[count // 2], ordered[(3 * count) // 4]
         self.median = middle
         self.high = min(quarter * CLIP, middle * CLIP_MEDIAN)
-        self.level = _lowest_mean(ordered, self.high)
+        self.low = min(ordered[count // 4], middle) / CLIP
+        self.level = _lowest_mean(ordered, self.low, self.high)
         spread = max(middle - ordered[count // 4], quarter - middle) / 0.6745
         self.spread = spread / self.level if self.level else 0.0
         self.quantum = quantum(ordered)
@@ -364,14 +363,16 @@ class _History:
         values = list(self._ring)
         half = count // 2
         older, newer = sorted(values[:half]), sorted(values[half:])
-        risen = (_lowest_mean(newer, self.high) - _lowest_mean(older, self.high)) / self.level
+        risen = (
+            _lowest_mean(newer, self.low, self.high) - _lowest_mean(older, self.low, self.high)
+        ) / self.level
         if risen > SLOPE_SURE * self.spread / sqrt(half):
             self.slope = risen / (count - half)
 
     def recent(self) -> float:
         """The level of the newest BLOCK of the history."""
         values = list(self._ring)[-BLOCK:]
-        return _lowest_mean(sorted(values), self.high)
+        return _lowest_mean(sorted(values), self.low, self.high)
 
     def expected(self, ahead: int) -> float:
         """The level where the window stands, `ahead` records long, if the trend goes on."""
@@ -386,6 +387,7 @@ class _Limits:
         self._seen: deque[float] = deque(maxlen=WINDOWS)
         self._waiting: deque[float] = deque()
         self._limit = floor
+        self.wander = 0.0  # what a level that wanders by itself does in a longer window
         self._known: tuple[_History, int] | None = None
         self._learned = 0.0
 
@@ -404,6 +406,8 @@ class _Limits:
         middle = ordered[len(ordered) // 2]
         spread = 1.4826 * sorted(abs(value - middle) for value in ordered)[len(ordered) // 2]
         self._learned = WORST * ordered[-1]
+        if len(ordered) >= WANDER_MIN:
+            self.wander = WANDER * spread
         if len(ordered) >= WINDOWS_MIN:
             self._learned = max(self._learned, SPREADS * spread)
         self._known = None
@@ -444,8 +448,12 @@ class _Held:
         return risen if self._above >= 2 else None
 
 
-def _lowest_mean(ordered: list[float], high: float) -> float:
-    kept = ordered[: max(int(len(ordered) * KEPT), 1)]
-    if kept[-1] > high:
-        return sum(min(value, high) for value in kept) / len(kept)
-    return sum(kept) / len(kept)
+def _lowest_mean(ordered: list[float], low: float, high: float) -> float:
+    return _mean(ordered[: max(int(len(ordered) * KEPT), 1)], low, high)
+
+
+def _mean(ordered: list[float], low: float, high: float) -> float:
+    """Each clipped; sorted, so most need no look."""
+    if ordered[-1] > high or ordered[0] < low:
+        return sum(low if value < low else min(value, high) for value in ordered) / len(ordered)
+    return sum(ordered) / len(ordered)

@@ -15,23 +15,22 @@ from msgspec import Struct
 
 from holdfast.core.steps.curve import Stretch
 from holdfast.core.steps.season import quantum
-from holdfast.model.steps import Slowdown, SlowdownKind
+from holdfast.model.steps import SlowdownKind
 
 RECORDS_MIN = 20  # in all: fewer show nothing
 PIECE_RECORDS = 10  # that a piece must have to be slow, or to be what others are compared with
 PIECE_POINTS = 3
 FLOOR = 0.10  # share by which a slow piece lies above
 SPREADS = 2.0  # robust standard deviations of one point, when those are more
-BLOCK, BLOCK_SPREADS = 10, 4.0  # and of the medians of ten points
+BLOCK, BLOCK_SPREADS = 10, 4.0  # and of the means of ten points
 WHOLE_FLOOR = 0.08  # for a stretch as a whole, parts of which are slower by FLOOR
 SAME = 0.03  # neighbours that differ by less are one piece
-CLIP = log(1.15)  # from the running median: pauses do not move a mean
+CLIP = log(1.15)  # beyond the running quartiles: pauses hardly move a mean
 CLIP_WINDOW = 10  # points to each side
 SMALLEST = 8  # points in the shortest interval that is searched
 START_RECORDS, START_STEPS = 30, 200  # a slow start is longer than a warm-up
 FLAT = 0.25  # spread inside of two pieces to their difference: the change is one of setting, when smaller
 SHARP_SCHEDULE = 0.26  # log 1.3: a change by more at the beginning of an epoch
-SAID_SHARE = 0.6  # of a slowdown's share: a told one that is smaller does not stand for it
 REGULAR_MIN, REGULAR_OFF = (
     3,
     0.15,
@@ -103,12 +102,12 @@ def _again(slow: Slow) -> Slow:
 
 
 def _clipped(values: list[float]) -> list[float]:
-    """Each at most CLIP away from the median of its neighbours."""
+    """Each at most CLIP outside the quartiles of its neighbours: of two usual lengths, both stay."""
     clipped = []
     for place, value in enumerate(values):
         near = sorted(values[max(0, place - CLIP_WINDOW) : place + CLIP_WINDOW + 1])
-        middle = near[len(near) // 2]
-        clipped.append(min(max(value, middle - CLIP), middle + CLIP))
+        low, high = near[len(near) // 4] - CLIP, near[(3 * len(near)) // 4] + CLIP
+        clipped.append(min(max(value, low), high))
     return clipped
 
 
@@ -120,9 +119,9 @@ def _pieces(points: Sequence[Stretch], values: list[float]) -> list[_Piece]:
 
 
 def _piece(points: Sequence[Stretch], values: list[float], first: int, end: int) -> _Piece:
-    inside = sorted(values[first:end])
-    level = inside[len(inside) // 2]
-    spread = 1.4826 * median(abs(value - level) for value in inside)
+    inside = values[first:end]
+    level = sum(inside) / len(inside)
+    spread = 1.25 * sum(abs(value - level) for value in inside) / len(inside)
     return _Piece(first, end, level, sum(point.count for point in points[first:end]), spread)
 
 
@@ -192,13 +191,14 @@ def _is_short(piece: _Piece) -> bool:
 
 
 def _noise(values: list[float], pieces: list[_Piece], block: int) -> float:
-    """How far medians of `block` points lie from the level of their piece: robust standard deviation."""
-    off = sorted(
-        abs(median(values[start : start + block]) - piece.level)
+    """How far means of `block` points lie from the level of their piece: robust standard deviation."""
+    off = [
+        abs(sum(values[start : start + block]) / len(values[start : start + block]) - piece.level)
         for piece in pieces
         for start in range(piece.first, max(piece.end - block, piece.first) + 1, block)
-    )
-    return 1.4826 * off[len(off) // 2]
+    ]
+    # 1.25: of a normal distribution, the standard deviation to the mean distance.
+    return 1.25 * sum(off) / len(off)
 
 
 def _slow(points: Sequence[Stretch], pieces: list[_Piece], limit: float) -> list[Slow]:
@@ -214,7 +214,7 @@ def _slow(points: Sequence[Stretch], pieces: list[_Piece], limit: float) -> list
             kinds.append("transient")
         elif above_before:
             kinds.append("lasting")
-        elif above_after and (low is None or piece.level - low > -limit) and "" not in kinds:
+        elif above_after and all(kind == "slow-start" for kind in kinds):
             kinds.append("slow-start")
         else:
             kinds.append("")
@@ -353,29 +353,3 @@ def _by_epoch(points: Sequence[Stretch], values: list[float], slow: Slow, limit:
         inside = values[first : min(first + length, starts[number + 1])]
         alike += bool(inside) and median(inside) - base >= limit / 2
     return others > 0 and 2 * alike >= others
-
-
-def is_said(one: Slowdown, other: Slowdown) -> bool:
-    """Do they speak of the same steps, and does the other say most of what this one does?"""
-    if one.run != other.run or other.ratio - 1 < SAID_SHARE * (one.ratio - 1):
-        return False
-    far = float("inf")
-    one_last = one.last_step if one.last_step is not None else far
-    other_last = other.last_step if other.last_step is not None else far
-    return (one.first_step or 0) <= other_last and (other.first_step or 0) <= one_last
-
-
-def is_same(one: Slowdown, other: Slowdown) -> bool:
-    """Have they most of their steps in common?"""
-    if (
-        one.run != other.run
-        or other.found_step is None
-        or (one.last_step is None) != (other.last_step is None)
-    ):
-        return False
-    one_first, other_first = one.first_step or 0, other.first_step or 0
-    last = max(one_first, other_first, other.found_step)
-    one_last = one.last_step if one.last_step is not None else last
-    other_last = other.last_step if other.last_step is not None else last
-    common = min(one_last, other_last) - max(one_first, other_first)
-    return 2 * common > max(one_last, other_last) - min(one_first, other_first)

@@ -14,8 +14,8 @@ from statistics import median
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.steps import stretches, wording
-from holdfast.core.steps.curve import Curve, Stretch
+from holdfast.core.steps import listing, stretches, wording
+from holdfast.core.steps.curve import Curve
 from holdfast.core.steps.loss import LossWatch
 from holdfast.core.steps.phases import PhaseModel
 from holdfast.core.steps.slowdown import Change, LevelWatch, Open
@@ -48,7 +48,7 @@ SCHEDULE_RATIO = (
     1.3  # a sharp change by more, at the first record of an epoch, is a schedule's (image size, batch)
 )
 EPOCH_RECORDS = 10  # that an epoch must have for its beginning to mean something
-DATA_SHARE = 0.6  # of what was added, when data waits explain it
+
 STAYS_SHARE = 0.4  # of the expected fall: if throughput falls by less, there is more work in a step
 
 
@@ -241,54 +241,26 @@ class StepWatch:
         """All that was told, and what only the whole of the log shows."""
         found = [self._slowdown(told) for told in self._told]
         told = list(found)
+        ranks = self._settings.ranks
         points = self._curve.stretches()
         for _, members in groupby(points, key=lambda point: (point.run, point.regime)):
             piece = list(members)
             for slow in stretches.find(piece):
-                slowdown = self._slow_stretch(slow, piece)
-                if any(stretches.is_said(slowdown, other) for other in told):
+                goes_on = slow.to_end and piece[-1] is points[-1]
+                slowdown = listing.of_stretch(
+                    slow, piece, ranks, goes_on=goes_on, in_seconds=not self._by_throughput
+                )
+                if any(listing.is_said(slowdown, other) for other in told):
                     continue
                 # Told when it began and while it grew: the whole of it is known better now.
-                same = next((other for other in found if stretches.is_same(slowdown, other)), None)
+                same = next((other for other in found if listing.is_same(slowdown, other)), None)
                 if same is not None:
                     found.remove(same)
                     slowdown = replace(slowdown, found_step=same.found_step)
                 found.append(slowdown)
+        found.extend(listing.of_pauses(grown, ranks) for grown in self._settled().grown())
         found.sort(key=lambda slowdown: (slowdown.run, slowdown.first_step or 0))
         return tuple(found)
-
-    def _slow_stretch(self, slow: stretches.Slow, points: list[Stretch]) -> Slowdown:
-        first, last = points[slow.first], points[slow.last]
-        ends = not (slow.to_end and last is self._curve.stretches()[-1])
-        steps = last.last - first.first + 1
-        lost_s = max(slow.after_s - slow.before_s, 0.0) * steps
-        cost = None if self._by_throughput else lost_s * (self._settings.ranks or 1) / 3600
-        what = _data_or_all(points, slow)
-        last_step = last.last if ends else None
-        english, chinese = wording.explain(
-            slow.kind,
-            what,
-            first.first,
-            last_step,
-            slow.before_s,
-            slow.after_s,
-            cost,
-            ranks_known=self._settings.ranks is not None,
-        )
-        return Slowdown(
-            first_step=first.first,
-            last_step=last_step,
-            before_s=slow.before_s,
-            after_s=slow.after_s,
-            ratio=slow.after_s / slow.before_s,
-            kind=slow.kind,
-            cost_gpu_hours=cost,
-            explanation=english,
-            explanation_zh=chinese,
-            what=what,
-            run=first.run,
-            since_s=first.at_s,
-        )
 
     # How
 
@@ -446,7 +418,11 @@ class StepWatch:
             return []
         return [
             wording.over(
-                self._slowdown(told), self._step, self._last.at_s if self._last else None, change.after
+                self._slowdown(told),
+                self._step,
+                self._last.at_s if self._last else None,
+                change.after,
+                ranks_known=self._settings.ranks is not None,
             )
         ]
 
@@ -504,7 +480,7 @@ class StepWatch:
         old, new = pairs[:-count], pairs[-count:]
         added = median(value for value, _ in new) - median(value for value, _ in old)
         data = median(data for _, data in new) - median(data for _, data in old)
-        return "data" if added > 0 and data > DATA_SHARE * added else "everyone"
+        return "data" if added > 0 and data > listing.DATA_SHARE * added else "everyone"
 
     def _slowdown(self, told: _Told) -> Slowdown:
         ratio = told.after / told.before
@@ -555,19 +531,6 @@ def _settle(phases: PhaseModel, run: int, young: list[tuple[int, float, list[Mar
             phases.count(run, step, value, "warmup")
         else:
             phases.add(run, step, value, usual, marks)
-
-
-def _data_or_all(points: list[Stretch], slow: stretches.Slow) -> str:
-    inside = [point.data_s for point in points[slow.first : slow.last + 1] if point.data_s is not None]
-    outside = [
-        point.data_s
-        for place, point in enumerate(points)
-        if point.data_s is not None and not slow.first <= place <= slow.last
-    ]
-    if not inside or not outside:
-        return "everyone"
-    grown = median(inside) - median(outside)
-    return "data" if grown > DATA_SHARE * (slow.after_s - slow.before_s) else "everyone"
 
 
 def _spread(values: list[float]) -> float:

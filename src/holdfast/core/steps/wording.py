@@ -1,6 +1,6 @@
 """What is said of a slowdown, in both languages. Pure."""
 
-from holdfast.model.steps import Slowdown, SlowdownKind, Spike, StepFinding
+from holdfast.model.steps import Slowdown, SlowdownKind, StepFinding
 
 
 def duration(value_s: float) -> str:
@@ -62,14 +62,32 @@ def explain(
     return f"{english}{since}: {times}; {of}{cost}", f"{chinese}{since_zh}：{times}；{of_zh}{cost_zh}"
 
 
+def explain_pause(
+    kind: str, first: int, before_s: float, after_s: float, cost_gpu_hours: float, *, ranks_known: bool
+) -> tuple[str, str]:
+    """Steps are as they were; only the pauses of one kind take longer."""
+    cost, cost_zh = _cost(cost_gpu_hours, ranks_known=ranks_known)
+    times = f"{duration(before_s)} -> {duration(after_s)} ({percent(after_s / before_s)})"
+    return (
+        f"Only {kind}s take longer since step {first}: {times}{cost}",
+        f"自第 {first} 步起仅{WHAT_ZH.get(kind, kind)}变慢：{times}{cost_zh}",
+    )
+
+
+def _cost(gpu_hours: float | None, *, ranks_known: bool) -> tuple[str, str]:
+    if gpu_hours is None:
+        return "", ""
+    unit, unit_zh = ("GPU-hours", "GPU 小时") if ranks_known else ("hours for each GPU", "小时（每个 GPU）")
+    amount = f"{gpu_hours:.2f}" if gpu_hours >= 0.1 else f"{gpu_hours:.2g}"
+    return f"; cost so far: {amount} {unit}", f"；目前损失 {amount} {unit_zh}"
+
+
 def _what(what: str) -> tuple[str, str]:
     match what:
         case "everyone":
             return "every step is slower, not only pauses", "每一步都变慢，不仅是停顿"
         case "data":
             return "it is the waiting for data that grew", "变长的是等待数据的时间"
-        case "checkpoint" | "evaluation":
-            return f"only {what}s take longer, other steps do not", f"仅{WHAT_ZH[what]}变慢，其他步正常"
         case _:
             return what, WHAT_ZH.get(what, what)
 
@@ -92,12 +110,17 @@ def slower(slowdown: Slowdown, step: int | None, at_s: float | None, sure: float
     )
 
 
-def over(slowdown: Slowdown, step: int | None, at_s: float | None, now_s: float) -> StepFinding:
+def over(
+    slowdown: Slowdown, step: int | None, at_s: float | None, now_s: float, *, ranks_known: bool
+) -> StepFinding:
     first, last = slowdown.first_step, slowdown.last_step
     cost, cost_zh = "", ""
     if slowdown.cost_gpu_hours is not None:
-        cost = f"; it cost {slowdown.cost_gpu_hours:.2g} GPU-hours"
-        cost_zh = f"；共损失 {slowdown.cost_gpu_hours:.2g} GPU 小时"
+        unit, unit_zh = (
+            ("GPU-hours", "GPU 小时") if ranks_known else ("hours for each GPU", "小时（每个 GPU）")
+        )
+        cost = f"; it cost {slowdown.cost_gpu_hours:.2g} {unit}"
+        cost_zh = f"；共损失 {slowdown.cost_gpu_hours:.2g} {unit_zh}"
     return StepFinding(
         kind="slowdown-over",
         text=f"Steps are as fast as before again: {duration(now_s)}; slow were steps {first}-{last}{cost}",
@@ -106,12 +129,6 @@ def over(slowdown: Slowdown, step: int | None, at_s: float | None, now_s: float)
         at_s=at_s,
         numbers={"before_s": slowdown.before_s, "after_s": slowdown.after_s, "now_s": now_s},
     )
-
-
-def spike_reason(spike: Spike) -> str:
-    """What a line about long steps says of their cause: what was logged there, or only their distance."""
-    period = f"every {spike.period} steps" if spike.period else ""
-    return " ".join(part for part in (spike.kind, period) if part) or "one long step"
 
 
 def stands(step: int | None, quiet_s: float, lines: int, at_s: float) -> StepFinding:
