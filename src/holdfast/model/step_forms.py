@@ -109,6 +109,7 @@ class StepForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         1970; stamps of other forms are found by themselves, before the step. `rate_unit`: of `rate` where no group says it.
     `counts`: what the printed step counts. `batch_counts`: what `batch` counts.
     `is_bar`: one of several bars may be the training's; the text before it (or the group `label`) tells them apart.
+    `is_beside_bar`: where there is a bar as well, that tells the steps, and this line the loss.
     `per_epoch`: the counter begins anew with each epoch, and `total` is of one epoch.
     `begins`, `ends`: a record that begins like this pattern and does not end with this text goes on in the next lines.
     `separator`: text between the parts of a line. Where there is one, and every value has a part of its own (or step and
@@ -132,6 +133,7 @@ class StepForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     per_epoch: bool = False
     trust: int = SPECIFIC
     is_bar: bool = False
+    is_beside_bar: bool = False
     begins: str = ""
     ends: str = ""
     separator: str = ""

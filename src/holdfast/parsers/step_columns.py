@@ -242,6 +242,8 @@ def _columns(
     numbers, unit_s = values["step"], layout.unit_s
     if not unit_s or max(numbers) > NUMBER_MAX or min(numbers) < 0:
         return None
+    if "total" in values and max(numbers) > min(values["total"]):
+        return None
     data = [value * unit_s for value in values["data"]] if "data" in values else None
     return Columns(
         numbers,  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from holdfast.parsers.steps import COLOUR
 
 SURE_AFTER = 3  # lines of growing steps, for forms that others may print too
 PREPARED_S_MAX = 10.0
+SURE_BESIDE = 6  # where another form of the same trust was taken before
 HELD_MAX = 256  # lines of one form that wait
 WATCHED_RECORDS = 2000  # after so many nothing takes over from a form that is specific
 UNEVEN = (b"\r", b"\x1b", b"\x08")
@@ -50,7 +51,13 @@ class Rival:
 
     def is_long(self) -> bool:
         """Whether this is no bar, or one that has run for longer than the bars of a preparation mostly do."""
-        return not self.reader.form.is_bar or self.outlasts(PREPARED_S_MAX) or len(self.held) >= HELD_MAX
+        form = self.reader.form
+        return (
+            not form.is_bar
+            or form.trust >= SPECIFIC
+            or self.outlasts(PREPARED_S_MAX)
+            or len(self.held) >= HELD_MAX
+        )
 
     def outlasts(self, seconds: float) -> bool:
         """Whether this bar has already run for longer."""
@@ -68,6 +75,9 @@ class StepLines:
             key=lambda reader: (-reader.form.trust, -len(reader.form.literal), -len(reader.form.pattern)),
         )
         self._readers = readers
+        self._beside_bars = [reader for reader in readers if reader.form.is_beside_bar]
+        self._beside = ""  # whose lines stand beside the bar
+        self._reads_all = any(not reader.literal and reader.form.trust >= SPECIFIC for reader in readers)
         self._odd_literals = [
             reader.literal for reader in readers if reader.literal and STEMS.search(reader.literal) is None
         ]
@@ -94,11 +104,12 @@ class StepLines:
         self._bar_now: Found | None = None
         self._rivals: dict[tuple[str, bytes, int | None], Rival] = {}
         self._joined: list[bytes] = []  # the beginning of a record that was wrapped
-        self._loose_loss: float | None = None
 
     @property
     def framework(self) -> str | None:
         """Whose lines these are; None before that is known."""
+        if self._reader is not None and self._reader.form.is_bar and self._beside:
+            return self._beside
         return self._reader.form.framework if self._reader else None
 
     @property
@@ -238,7 +249,10 @@ class StepLines:
         if reader is None or (self._is_watching(reader) and not (is_specific and reader.literal in line)):
             if self._may_be_step(line) and self._race(line, at_s, items):
                 return
-        if self._reader is not None and self._reader.literal in line and self._read(line, at_s, items):
+        reader = self._reader
+        if reader is not None and reader.literal in line and self._read(line, at_s, items):
+            return
+        if reader is not None and reader.form.is_bar and self._is_beside_bar(line):
             return
         self._aside(line, at_s, items)
 
@@ -269,7 +283,7 @@ class StepLines:
         rank = found.rank
         if rank is None:
             rank = self._heads.rank(head)
-        stamp = (found.stamp_s, False) if found.stamp_s is not None else self._stamp(head, line)
+        stamp = (found.stamp_s, found.stamp_is_fine) if found.stamp_s is not None else self._stamp(head, line)
         record = self._line.add(found, at_s, self._rank if rank is None else rank, stamp)
         if record is not None:
             items.append(record)
@@ -277,10 +291,22 @@ class StepLines:
     def _stamp(self, head: bytes, line: bytes) -> tuple[float, bool] | None:
         return self._heads.stamp_s(head) if head and not head.isspace() else None
 
+    def _is_beside_bar(self, line: bytes) -> bool:
+        """Whether this line tells the loss of the step that the bar stands at."""
+        for reader in self._beside_bars:
+            if reader.literal in line and (found := reader.read(line)) is not None:
+                self._beside = reader.form.framework
+                if found.loss is not None and self._line is not None:
+                    self._line.carry_loss(found.loss)
+                return True
+        return False
+
     # Choosing the form
 
     def _may_be_step(self, line: bytes) -> bool:
-        return STEMS.search(line) is not None or any(literal in line for literal in self._odd_literals)
+        if self._reads_all or STEMS.search(line) is not None:
+            return True
+        return any(literal in line for literal in self._odd_literals)
 
     def _is_watching(self, reader: FormReader) -> bool:
         limit = WATCHED_RECORDS if reader.form.trust < SPECIFIC else SURE_AFTER
@@ -311,9 +337,10 @@ class StepLines:
         rival.saw(found, line, at_s)
         now = self._reader
         if now is None:
-            is_sure = reader.form.trust >= SPECIFIC or (rival.growths >= SURE_AFTER and rival.is_long())
+            is_sure = reader.form.trust >= SPECIFIC or rival.growths >= SURE_AFTER
         else:
-            is_sure = rival.growths >= 2 if reader.form.trust > now.form.trust else rival.growths > 5
+            is_sure = rival.growths >= (2 if reader.form.trust > now.form.trust else SURE_BESIDE)
+        is_sure = is_sure and rival.is_long()
         if is_sure:
             self._take(rival, items)
 
@@ -322,13 +349,16 @@ class StepLines:
         run = self._line.run + 1 if self._line and self.iteration_lines else 0
         self._reader = rival.reader
         self._line = Timeline(rival.reader.form, self._settings, run)
-        if self._loose_loss is not None:
-            self._line.carry_loss(self._loose_loss)
+        beside = [other for other in self._rivals.values() if other.reader.form.is_beside_bar]
         self._rivals.clear()
         self._bar = (rival.held[0][0].label, rival.held[0][0].total)
         for found, line, at_s in rival.held:
             self._bar_now = found
             self._add(found, line, at_s, items)
+        for other in beside:
+            self._beside = other.reader.form.framework
+            if (loss := other.held[-1][0].loss) is not None and rival.reader.form.is_bar:
+                self._line.carry_loss(loss)
 
     def _is_followed(
         self, reader: FormReader, found: Found, line: bytes, at_s: float | None, items: list[Item]

@@ -47,6 +47,7 @@ class Found(Struct, gc=False):
     data_s: float | None = None
     rank: int | None = None
     stamp_s: float | None = None
+    stamp_is_fine: bool = False  # told below a second
     ulp_s: float = 0.0  # of the printed time
     label: bytes = b""  # of a bar, without its numbers
     at: int = 0  # where the form begins in the line
@@ -164,6 +165,7 @@ class FormReader:
             found.is_fine = elapsed[1] or factor < 1.0
         if (text := groups.get("stamp")) is not None and (stamp := number(text)) is not None:
             found.stamp_s = stamp * self._stamp_unit_s
+            found.stamp_is_fine = b"." in text or self._stamp_unit_s < 1.0
 
     def _is_training(self, line: bytes, match: re.Match[bytes]) -> bool:
         """Whether words before the step do not say that it counts something else."""
