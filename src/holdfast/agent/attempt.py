@@ -8,6 +8,7 @@ import errno
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -53,10 +54,11 @@ from holdfast.model.samples import Hang, RankSample
 from holdfast.model.steps import StepFinding
 from holdfast.observe.clock import JobClock
 from holdfast.observe.follow import Chunk, Follower
+from holdfast.observe.line_sieve import LineSieve
 from holdfast.observe.logindex import SOURCE
 from holdfast.observe.procs import RankReader
 from holdfast.observe.space import SpaceGuard
-from holdfast.parsers.steps import StepReader
+from holdfast.parsers.steps import PREFILTER, StepReader
 
 WORKER = 0  # one machine: the only worker
 GUARD_S = 1.0
@@ -295,7 +297,7 @@ class Attempt:
         counter = self._counters.get(chunk.source)
         if counter is None:
             counter = self._counters[chunk.source] = StepReader()
-        for line in chunk.lines:
+        for line in _sieve().kept(chunk.lines):
             step = counter.feed(line)
             if step is not None:
                 self.step = step
@@ -420,6 +422,12 @@ class Attempt:
         for seen in self.ranks.values():
             seen.reader.close()
         self._follower.close()
+
+
+@cache
+def _sieve() -> LineSieve:
+    """For lines that may name a step."""
+    return LineSieve(PREFILTER.pattern.split(b"|"))
 
 
 def _command_name(pid: int) -> str:

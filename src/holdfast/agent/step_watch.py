@@ -6,7 +6,6 @@ rank's, or stdout beside a bar on stderr): the log that tells most is the one th
 
 import math
 import re
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,17 +13,15 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.agent.step_logs import StepForms, StepLog
 from holdfast.agent.straggler_watch import StragglerWatching
 from holdfast.core.steps.aistudio import AistudioRule
 from holdfast.core.steps.watch import Baseline, StepSettings, StepWatch
 from holdfast.model.events import Numbers
 from holdfast.model.samples import RankSample
-from holdfast.model.step_forms import StepForm
 from holdfast.model.steps import PhaseMark, StepFinding, StepRecord
 from holdfast.observe.follow import Chunk
 from holdfast.observe.step_file import RECENT_MAX, StepFile, StepFileWriter
-from holdfast.parsers.step_forms import StepFormError
-from holdfast.parsers.step_lines import StepLines
 
 OFF, ALWAYS = "off", "aistudio"  # else, by whose log it is
 COMMAND_RUNS = "Command running..."
@@ -35,7 +32,9 @@ RULE_LINE = re.compile(
     r"threshold ratio:(?P<ratio>\d+\.\d+)"
 )
 RANK_LOG = re.compile(r"rank-(\d+)\.log")
+SETTING_WORDS = ("atch", "seq")  # in lines that name the size of a batch or of a sequence
 TICK_S = 1.0
+LINES_COUNTED_MAX = 1000  # in one poll, where no step comes
 SOURCES_MAX = 512
 WAITING_BYTES_MAX = 4 << 20  # of output that comes before the forms are there
 SILENT_S = 30.0  # a log that is silent for so long while another goes on is not the one that counts
@@ -43,41 +42,11 @@ SILENT_RECORDS = 20  # and for so many records of others
 SURE_RECORDS = 3  # before a log is known to tell more than another, or less
 SKIPPED_MAX = 1000  # records of a log that has come to count, of steps that were told already
 FINDINGS_KEPT = 100  # of one attempt, for its evidence
-NEWS_MAX = 500  # lines of one kind in one attempt: a training that limps to its end is not recited
+NEWS_MAX = 200  # lines of one kind in one attempt: a training that limps to its end is not recited
 # What ends what. The others are told, and true at that moment.
 ENDS = {"slowdown-over": "slowdown", "straggler-over": "straggler"}
 OPEN_MAX = 20
 OPEN = ("slowdown", "straggler", "step-stands", "loss-nan", "loss-diverged")
-
-
-class StepForms:
-    """The forms of this run, read and compiled in a thread: the training does not wait for that.
-
-    `load` may raise StepFormError. `why_not`: why steps cannot be read; the run goes on without.
-    """
-
-    def __init__(self, load: Callable[[], tuple[StepForm, ...]]) -> None:
-        self.forms: tuple[StepForm, ...] = ()
-        self.why_not = ""
-        self._load = load
-        self._ready = threading.Event()
-        threading.Thread(target=self._run, name="holdfast-step-forms", daemon=True).start()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether they are there, or are known not to come."""
-        return self._ready.is_set()
-
-    def wait(self, timeout_s: float) -> bool:
-        return self._ready.wait(timeout_s) and not self.why_not
-
-    def _run(self) -> None:
-        try:
-            self.forms = self._load()
-        except (StepFormError, OSError) as error:
-            self.why_not = str(error)
-        finally:
-            self._ready.set()
 
 
 class Teller(Struct):
@@ -129,7 +98,7 @@ class StepWatching:
         self._file = StepFileWriter(folder)
         self._watch: StepWatch | None = None
         self._rule = AistudioRule()
-        self._readers: dict[str, StepLines] = {}
+        self._logs: dict[str, StepLog] = {}
         self._tellers: dict[tuple[str, int | None], Teller] = {}
         self._lead: Teller | None = None
         self._behind = 0  # records of others since the last of the one that counts
@@ -178,9 +147,20 @@ class StepWatching:
     def _read(
         self, chunks: Sequence[Chunk], at_s: float, ranks: int | None, *, finish: bool
     ) -> list[StepFinding]:
-        found = [one for chunk in self._waited(chunks) for one in self._chunk(chunk, ranks)]
-        if finish:
-            found += self._finish(at_s, ranks)
+        lines = 0
+        for chunk in self._waited(chunks):
+            self._add(chunk)
+            lines += len(chunk.lines)
+        found: list[StepFinding] = []
+        last = self.records[-1] if self.records else None
+        for log in self._logs.values():
+            if finish or log.is_due(at_s):
+                for item in log.finish() if finish else log.take():
+                    found += self._item(log, item, at_s, ranks)
+        if self._watch is not None and lines:
+            stands = self.records[-1] is last
+            for _ in range(min(lines, LINES_COUNTED_MAX) if stands else 1):
+                self._watch.line_seen(at_s)
         if at_s - self._ticked_s >= TICK_S or finish:
             found += self._tick(at_s)
         return found
@@ -207,23 +187,13 @@ class StepWatching:
                 self._waiting.append(chunk)
         return ()
 
-    def _chunk(self, chunk: Chunk, ranks: int | None) -> Iterator[StepFinding]:
-        reader = self._readers.get(chunk.source)
-        if reader is None:
-            if len(self._readers) >= SOURCES_MAX:
+    def _add(self, chunk: Chunk) -> None:
+        log = self._logs.get(chunk.source)
+        if log is None:
+            if len(self._logs) >= SOURCES_MAX:
                 return
-            named = RANK_LOG.match(chunk.source)
-            reader = StepLines(self._forms.forms, rank=int(named[1]) if named else None)
-            self._readers[chunk.source] = reader
-        for item in reader.feed(chunk.lines, chunk.at_s):
-            yield from self._item(chunk.source, item, chunk.at_s, ranks)
-        if self._watch is not None:
-            self._watch.line_seen(chunk.at_s)
-
-    def _finish(self, at_s: float, ranks: int | None) -> Iterator[StepFinding]:
-        for source, reader in self._readers.items():
-            for item in reader.finish():
-                yield from self._item(source, item, at_s, ranks)
+            log = self._logs[chunk.source] = StepLog(chunk.source, self._forms)
+        log.add(chunk)
 
     def _tick(self, at_s: float) -> list[StepFinding]:
         self._ticked_s = at_s
@@ -245,23 +215,24 @@ class StepWatching:
     # Who tells --------------------------------------------------------------------------------------------
 
     def _item(
-        self, source: str, item: StepRecord | PhaseMark, at_s: float, ranks: int | None
+        self, log: StepLog, item: StepRecord | PhaseMark, at_s: float, ranks: int | None
     ) -> Iterable[StepFinding]:
         if isinstance(item, PhaseMark):
-            tells_steps_too = any(name == source for name, _ in self._tellers)
-            is_main = self._lead is None or self._lead.source == source or not tells_steps_too
+            tells_steps_too = any(name == log.source for name, _ in self._tellers)
+            is_main = self._lead is None or self._lead.source == log.source or not tells_steps_too
             return self._watch.feed(replace(item, at_s=at_s)) if self._watch is not None and is_main else ()
-        teller = self._tellers.get((source, item.rank))
+        teller = self._tellers.get((log.source, item.rank))
         if teller is None:
             if len(self._tellers) >= SOURCES_MAX:
                 return ()
-            teller = self._tellers[source, item.rank] = Teller(source=source, rank=item.rank)
+            teller = self._tellers[log.source, item.rank] = Teller(source=log.source, rank=item.rank)
         teller.saw(item, at_s)
         self._stragglers.told(item)
         if not self._leads(teller, at_s):
             if item.loss is not None:
                 self._loss_elsewhere = item.loss
             return ()
+        self.framework = log.framework
         return self._step(teller, item, at_s, ranks)
 
     def _leads(self, teller: Teller, at_s: float) -> bool:
@@ -297,7 +268,6 @@ class StepWatching:
         # One clock for all: when a line came is surer than the many ways in which it may tell its time.
         record = replace(record, at_s=at_s, loss=loss, run=record.run + self._run_shift)
         self.records.append(record)
-        self.framework = self._readers[teller.source].framework
         if self._watch is None:
             self._watch = StepWatch(StepSettings(ranks=ranks), before=self.baseline)
         return [*self._watch.feed(record), *self._rule_says(record, at_s)]

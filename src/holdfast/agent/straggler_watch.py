@@ -27,6 +27,7 @@ THROTTLE_EVERY = 2  # samples
 ARRIVALS_AT_ONCE = 100  # taken in with one look: the wheel is not held up by a minute's worth
 STEPS_WAITING_MAX = 64  # until every rank has told of a step
 RECORDS_MAX = 20_000  # of all ranks, between two polls
+COMPARED_S, SHORTEST_S = 0.1, 1e-4  # between two steps that are compared
 LOWEST = 19
 
 
@@ -40,14 +41,19 @@ class StragglerWatching:
         self._samples = 0
         self._told: deque[StepRecord] = deque(maxlen=RECORDS_MAX)
         self._told_by: set[int] = set()
+        self._stride = 1
         self._steps: dict[int, dict[int, StepRecord]] = {}
         self._fetch: Fetch | None = None
         self._fetched = False
         self._arrivals: deque[Arrival] = deque()
 
     def told(self, record: StepRecord) -> None:
-        """What one rank logs of one of its steps."""
-        if record.rank is not None and record.time_s is not None:
+        """What one rank logs of one of its steps. Of short ones every few are compared, the same of all ranks."""
+        if record.rank is None or record.step is None or record.time_s is None:
+            return
+        if record.time_s * self._stride < COMPARED_S / 2 or record.time_s * self._stride > 4 * COMPARED_S:
+            self._stride = max(1, int(COMPARED_S / max(record.time_s, SHORTEST_S)))
+        if record.step % self._stride == 0:
             self._told.append(record)
 
     def _one(self, record: StepRecord) -> None:

@@ -27,7 +27,8 @@ from holdfast.agent.launch import LaunchSpec, Running, attach, launch
 from holdfast.agent.log_watch import LogWatch, Signatures
 from holdfast.agent.node_log import NodeLog
 from holdfast.agent.standby import GATE, Standby, gated, imports_to_repeat
-from holdfast.agent.step_watch import StepForms, StepWatching
+from holdfast.agent.step_logs import StepForms
+from holdfast.agent.step_watch import StepWatching
 from holdfast.core import hang, platform_rule
 from holdfast.core.steps.watch import Baseline
 from holdfast.core.verdict import Failure

@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.agent.log_watch import Signatures
-from holdfast.agent.step_watch import StepForms
+from holdfast.agent.step_logs import StepForms
 from holdfast.agent.worker import WorkerAgent
 from holdfast.cli.console import Console
 from holdfast.cli.plain_log import PlainLog
