@@ -461,3 +461,46 @@ def test_a_long_log_is_read_at_once_as_one_by_one():
     _, at_once = by_blocks(b"\n".join(lines) + b"\n", 1 << 16)
     assert at_once == one_by_one
     assert {after.at_s - before.at_s for before, after in pairwise(at_once)} == {1.0}
+
+
+def test_the_batch_of_one_rank_is_not_taken_for_that_of_all():
+    lines = [b"Namespace(batch_size=64, lr=0.1)"]
+    lines += [
+        b"2025-01-02 03:04:%02d,500 INFO Epoch[0] Batch [%d]\tSpeed: 1024.0 samples/sec" % (n * 5, n * 10)
+        for n in range(1, 5)
+    ]  # eight ranks: 512 samples in 0.5 s
+    follower, records = read(lines)
+    assert [record.time_s for record in records][1:] == [0.5, 0.5, 0.5]
+    assert [record.printed_s for record in records][1:] == [None, None, None]
+    assert follower.first == FirstLast(step=10)
+    assert "batch size" in follower.notes[0]
+
+
+def test_the_size_of_the_whole_batch_is_kept():
+    lines = [
+        b':::MLLOG {"time_ms": 1, "key": "global_batch_size", "value": 512, "metadata": {}}',
+        b"Namespace(batch_size=64, lr=0.1)",
+        b"INFO Epoch[0] Batch [20]\tSpeed: 1024.0 samples/sec",
+    ]
+    assert read(lines)[1][0].time_s == 0.5
+
+
+def test_a_unit_that_is_not_told_is_that_which_fits_the_time_left():
+    def line(n, time):
+        return b"Epoch:[0/1] [%d/1000]  eta: 0:00:%02d  loss: 0.1250  step_time: %s  lr: 12.5" % (
+            n,
+            (1000 - n) // 20,
+            time,
+        )
+
+    assert read([line(100, b"0.05"), line(200, b"0.06")])[1][1].time_s == 0.06
+    assert read([line(100, b"50.0"), line(1000, b"60.0")])[1][1].time_s == 0.06
+
+
+def test_a_time_on_the_line_before_is_that_of_the_step():
+    lines = [b"Epoch: 0 | Step: 1 | PPO Epoch: 1 | Actor Loss: 0.5 | Critic Loss: 0.25"]
+    lines += [
+        b"|E2E latency=12.5s |Gather latency=0.00s (0.00%) |Generate time=10.0s",
+        lines[0].replace(b"Step: 1", b"Step: 2"),
+    ]
+    assert [record.time_s for record in read(lines)[1]] == [None, 12.5]

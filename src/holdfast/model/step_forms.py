@@ -11,7 +11,7 @@ from holdfast.model.steps import MarkKind
 # since the run began; smoothed: one step, lagging behind, as in bars, beside an elapsed time. none: nothing is printed,
 # or only an elapsed time or a rate.
 TimeMeaning: TypeAlias = Literal["none", "step", "mean", "window", "run-mean", "smoothed"]
-TimeUnit: TypeAlias = Literal["s", "ms", "us", "min", "h"]
+TimeUnit: TypeAlias = Literal["s", "ms", "us", "min", "h", "by-eta"]
 RateUnit: TypeAlias = Literal["steps/s", "s/step", "samples/s", "tokens/s", "none"]
 
 # How much a form is trusted, as a rank order: one of higher trust takes over.
@@ -35,6 +35,7 @@ GROUPS = frozenset(
         "rate_unit",
         "elapsed",
         "elapsed_unit",
+        "eta",
         "loss",
         "batch",
         "sequence",
@@ -87,10 +88,14 @@ class MarkForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class SettingForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A line that names the size of a batch or a sequence, in a group of the name `batch` or `sequence`."""
+    """A line that names the size of a batch or a sequence, in a group of the name `batch` or `sequence`.
+
+    `is_whole`: surely of all ranks together; such a size is not replaced by one that may be of one rank.
+    """
 
     literal: str
     pattern: str
+    is_whole: bool = False
     matches: tuple[str, ...] = ()
     misses: tuple[str, ...] = ()
 
@@ -104,7 +109,10 @@ class StepForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         their expressions.
     `fields`: further patterns, each searched in the same line from where `pattern` began, found or not: for values
         that stand in any order, or behind much text.
-    `time`: what the group `time` is, or for bars the rate. `unit`: of `time` and `data` where no group `unit` says it.
+    `time`: what the group `time` is, or for bars the rate. `unit`: of `time` and `data` where no group `unit` says it;
+        "by-eta": seconds or milliseconds, whichever fits the time that is left (`eta`) better; seconds where no line
+        says that.
+    `before`: patterns of lines before, of which this one takes the values that it does not have itself.
     `elapsed_unit`: of the group `elapsed` where it is no clock. `stamp_unit`: of `stamp`, seconds since
         1970; stamps of other forms are found by themselves, before the step. `rate_unit`: of `rate` where no group says it.
     `counts`: what the printed step counts. `batch_counts`: what `batch` counts.
@@ -131,6 +139,7 @@ class StepForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     counts: Literal["steps", "samples"] = "steps"
     batch_counts: Literal["samples", "tokens"] = "samples"
     per_epoch: bool = False
+    before: tuple[str, ...] = ()
     trust: int = SPECIFIC
     is_bar: bool = False
     is_beside_bar: bool = False

@@ -146,7 +146,7 @@ def _wrong_user_pattern(pattern: str) -> str:
 
 def _wrong_patterns(form: StepForm) -> list[str]:
     problems = []
-    for pattern in (form.pattern, *form.fields, form.begins):
+    for pattern in (form.pattern, *form.fields, *form.before, form.begins):
         try:
             unknown = sorted(set(compiled(pattern).groupindex) - GROUPS)
         except re.error as error:

@@ -88,11 +88,12 @@ class StepLines:
             for one in form.marks
         ]
         self._setting_forms = [
-            (one.literal.encode(), re.compile(one.pattern.encode()))
+            (one.literal.encode(), re.compile(one.pattern.encode()), one)
             for form in forms
             for one in form.settings
         ]
         self._settings: dict[str, float] = {}
+        self._whole_settings: set[str] = set()
         self._heads = Heads()
         self._cutter = TextCutter()
         self._is_mixed = False  # the last text had other lines, too
@@ -253,6 +254,8 @@ class StepLines:
         if reader is not None and reader.literal in line and self._read(line, at_s, items):
             return
         if reader is not None and reader.form.is_bar and self._is_beside_bar(line):
+            return
+        if reader is not None and reader.form.before and reader.carry(line):
             return
         self._aside(line, at_s, items)
 
@@ -429,7 +432,7 @@ class StepLines:
                     break
 
     def _read_settings(self, line: bytes) -> None:
-        for literal, pattern in self._setting_forms:
+        for literal, pattern, form in self._setting_forms:
             if literal not in line:
                 continue
             match = pattern.search(line)
@@ -437,8 +440,10 @@ class StepLines:
                 continue
             for name in match.groupdict():
                 value = number(match[name], is_count=True) if name == "batch" else count(match[name])
-                if value:
+                if value and (form.is_whole or name not in self._whole_settings):
                     self._settings[name] = value
+                    if form.is_whole:
+                        self._whole_settings.add(name)
 
     def _mark(self, mark: MarkForm, line: bytes, at_s: float | None, items: list[Item]) -> None:
         head = line[:HEAD_BYTES_MAX]

@@ -1,5 +1,6 @@
 """Reads one line by one step form: what is printed there, with units made seconds, and nothing concluded. Pure."""
 
+import math
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -62,7 +63,8 @@ class FormReader:
         self.literal = form.literal.encode()
         self.begins = compiled(form.begins) if form.begins else None
         self.ends = form.ends.encode()
-        self._unit_s = SECONDS[form.unit.encode()]
+        self._unit_s = SECONDS.get(form.unit.encode(), 1.0)
+        self._carried: dict[str, bytes] = {}
         self._elapsed_unit_s = SECONDS[form.elapsed_unit.encode()]
         self._stamp_unit_s = SECONDS[form.stamp_unit.encode()]
 
@@ -73,6 +75,18 @@ class FormReader:
     @cached_property
     def _fields(self) -> tuple[re.Pattern[bytes], ...]:
         return tuple(compiled(field) for field in self.form.fields)
+
+    @cached_property
+    def _before(self) -> tuple[re.Pattern[bytes], ...]:
+        return tuple(compiled(pattern) for pattern in self.form.before)
+
+    def carry(self, line: bytes) -> bool:
+        """Keeps what a line says for the next one that is of this form; whether it says something."""
+        for pattern in self._before:
+            if match := pattern.search(line):
+                self._carried.update(match.groupdict())
+                return True
+        return False
 
     def read(self, line: bytes, place: int = 0) -> Found | None:
         """What the line says from `place` on; None where it is none of this form."""
@@ -87,6 +101,8 @@ class FormReader:
                 groups.update({name: text for name, text in further.groupdict().items() if text is not None})
         if "skip" in groups:
             return None
+        if self._carried:
+            groups, self._carried = {**self._carried, **groups}, {}
         found = self._values(groups)
         if found is not None:
             found.at, found.end = match.span()
@@ -140,6 +156,8 @@ class FormReader:
 
     def _times(self, found: Found, groups: Mapping[str, bytes]) -> None:
         unit = groups.get("unit")
+        if self.form.unit == "by-eta" and unit is None:
+            self._learn_unit(found, groups)
         unit_s = self._unit_s if unit is None else SECONDS.get(unit.lower(), 0.0)
         if unit_s and (text := groups.get("time")) is not None:
             found.time_s = seconds(number(text), unit_s)
@@ -166,6 +184,14 @@ class FormReader:
         if (text := groups.get("stamp")) is not None and (stamp := number(text)) is not None:
             found.stamp_s = stamp * self._stamp_unit_s
             found.stamp_is_fine = b"." in text or self._stamp_unit_s < 1.0
+
+    def _learn_unit(self, found: Found, groups: Mapping[str, bytes]) -> None:
+        """Seconds or milliseconds: the steps that are left take as long as the line says, by about as much."""
+        eta, time_s = duration_s(groups.get("eta", b"")), number(groups.get("time", b""))
+        left = (found.total or 0) - (found.number or 0)
+        if eta is None or not eta[0] or left <= 0 or time_s is None or not 0.0 < time_s < math.inf:
+            return
+        self._unit_s = 1.0 if time_s * left < eta[0] * math.sqrt(1000.0) else 1e-3
 
     def _is_training(self, line: bytes, match: re.Match[bytes]) -> bool:
         """Whether words before the step do not say that it counts something else."""

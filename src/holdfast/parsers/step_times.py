@@ -24,6 +24,7 @@ FRESH_MAX = 200  # a counter that is first seen at or below this has counted fro
 LATE_PRINTS = 3  # a line without rank may come that many prints after a later one
 TRACKS_MAX = 20_000
 NOTES_MAX = 8
+BATCH_RATIO_MAX = 1.6
 
 
 class Anchor(Struct, gc=False):
@@ -76,6 +77,7 @@ class Timeline:
         self._settings = settings
         self._tracks: dict[int | None, Track] = {}
         self._counted: tuple[int, int] = (run, -1)
+        self._has_batch = True  # a batch size that fits the throughput, as far as is known
         self._first_window: tuple[int, float] | None = None
         self._loss: float | None = None
         self._notes: list[str] = []
@@ -112,6 +114,7 @@ class Timeline:
                 return None  # of ranks that compute the same loss, the time may differ
             track.last = values
             self.iteration_lines += 1
+            self._note("each step is told several times, by writers that do not say their rank")
             return self._record(found, step, track, printed_s, 1, printed_s, at_s, rank, stamp)
         time_s: float | None = printed_s
         steps = 1
@@ -121,6 +124,8 @@ class Timeline:
             if printed_s is None and self.form.time == "window" and found.time_s is not None:
                 printed_s = self._of_window(found.number, found.time_s, gone)
             time_s, steps = self._time(found, track, step, gone, printed_s, at_s, stamp)
+            if found.time_s is None:
+                printed_s = self._printed_s(found)  # by now it may be known that the batch size is none
         self._count(track.run, step, rank, order)
         self._saw(found.number, printed_s)
         return self._record(found, step, track, time_s, steps, printed_s, at_s, rank, stamp)
@@ -246,7 +251,7 @@ class Timeline:
         if kind == "s/step":
             return rate * found.rate_unit_s
         batch = self._batch(found)
-        if batch is None or kind == "none":
+        if batch is None or kind == "none" or not self._has_batch:
             return None
         if kind == "samples/s":
             return batch / rate if self.form.batch_counts == "samples" else None
@@ -254,6 +259,22 @@ class Timeline:
             return batch / rate
         sequence = found.sequence or self._settings.get("sequence")
         return batch * sequence / rate if sequence else None
+
+    def _check_batch(self, stamped_s: float, printed_s: float, kind: str) -> None:
+        """A rate of samples and the size of one rank's batch give a wrong time; stamps tell."""
+        if (
+            kind in ("samples/s", "tokens/s")
+            and not 1 / BATCH_RATIO_MAX < printed_s / stamped_s < BATCH_RATIO_MAX
+        ):
+            self._has_batch = False
+            self.first = FirstLast(step=self.first.step)
+            self._note(
+                "the batch size in the log does not fit its throughput and time stamps; times are from the stamps"
+            )
+
+    def _note(self, text: str) -> None:
+        if text not in self._notes and len(self._notes) < NOTES_MAX:
+            self._notes.append(text)
 
     def _of_window(self, number: int, time_s: float, gone: int | None) -> float | None:
         """The time of one step, where a line tells that of all steps since the line before."""
@@ -284,6 +305,9 @@ class Timeline:
         """What a step really took, and the mean of how many steps that is."""
         step, gone, is_countable = self._in_steps(found, step, gone)
         by_stamp = track.stamps.advance(step, stamp[0], is_fine=stamp[1]) if stamp and is_countable else None
+        if by_stamp is not None and found.time_s is None and printed_s is not None:
+            self._check_batch(by_stamp[0], printed_s, found.rate_kind)
+            printed_s = self._printed_s(found)
         by_agent = (
             track.agent.advance(step, at_s, is_fine=True) if at_s is not None and is_countable else None
         )
