@@ -1,10 +1,13 @@
 """The slow one is named, nobody who waits for it, and nobody where all are alike."""
 
 import random
+from array import array
 
 import pytest
 
 from holdfast.core.stragglers.matrix import analyse
+from holdfast.core.stragglers.panel import Panel
+from holdfast.core.stragglers.panel_numpy import NumpyPanel
 from holdfast.core.stragglers.watch import StragglerSettings, StragglerWatch
 from holdfast.model.flight import GroupStatus
 from holdfast.model.samples import RankSample
@@ -112,8 +115,20 @@ def test_missing_values_and_rows_of_other_lengths():
     assert found.ranks == (3,)
     assert analyse([]) == ()
     assert analyse([[], []]) == ()
-    with pytest.raises(ValueError, match="longer|shorter"):
+    with pytest.raises(ValueError, match="rank 1 has 1 steps, rank 0 has 2"):
         analyse([[1.0, 1.0], [1.0]])
+
+
+def test_numpy_changes_nothing():
+    numpy = pytest.importorskip("numpy")
+    rows = slowed(table(100, 150, seed=3), [4, 50], 0.08, at=60)
+    slow, fast = Panel(100, StragglerSettings()), NumpyPanel(numpy, 100, StragglerSettings())
+    for step, values in enumerate(zip(*rows, strict=True)):
+        column = array("d", values)
+        one, other = slow.add(step, column), fast.add(step, column)
+        assert one == other
+        assert list(slow._sums) == list(fast._sums)
+    assert slow.flags.keys() == {4, 50}
 
 
 # Arrivals

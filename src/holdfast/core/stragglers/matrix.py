@@ -1,12 +1,14 @@
 """Stragglers in the own times of a whole run: ranks x steps, in one pass. Pure.
 
-8,192 ranks x 1,000 steps take about a second; numpy would have to copy what is a list of lists anyway.
+The rows are laid into one array first: a column of a list of lists is 8,192 objects far apart in memory.
 """
 
+from array import array
 from collections.abc import Mapping, Sequence
 
 from holdfast.core.stragglers.limits import StragglerSettings
-from holdfast.core.stragglers.panel import Flag, Panel
+from holdfast.core.stragglers.panel import Flag
+from holdfast.core.stragglers.panel_numpy import large_panel
 from holdfast.core.stragglers.told import Slow, by_node, straggler
 from holdfast.model.steps import Straggler
 
@@ -30,10 +32,17 @@ def analyse(
         return ()
     nodes = nodes or {}
     teams = [nodes[rank] for rank in names] if all(rank in nodes for rank in names) else ()
-    panel = Panel(len(names), settings, teams=teams)
+    panel = large_panel(len(names), settings, teams)
     found: dict[tuple[int, int], Flag] = {}
-    for step, column in enumerate(zip(*times, strict=True), first_step):
-        for flag in panel.add(step, column):
+    flat, steps = array("d"), len(times[0])
+    for rank, row in zip(names, times, strict=True):
+        if len(row) != steps:
+            raise ValueError(
+                f"rank {rank} has {len(row)} steps, rank {names[0]} has {steps}: give nan for missing ones"
+            )
+        flat.extend(array("d", row))
+    for step in range(steps):
+        for flag in panel.add(first_step + step, flat[step::steps]):
             found[flag.place, flag.since] = flag
     slow = [
         Slow(

@@ -8,7 +8,7 @@ that ranks have anyway.
 
 from array import array
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from itertools import islice
 from math import isfinite, sqrt
 from operator import itemgetter
@@ -87,7 +87,7 @@ class Panel:
         self._team_places: dict[str, list[int]] = {}
         for place, team in enumerate(self._teams):
             self._team_places.setdefault(team, []).append(place)
-        self._sums = [0.0] * ranks
+        self._sums: MutableSequence[float] = [0.0] * ranks
         self._usual: dict[int, float] = {}
         self._again: dict[
             int, tuple[int, int]
@@ -127,7 +127,7 @@ class Panel:
         for flag in news:
             del self.flags[flag.place]
         is_due = self.count > settings.steps_min and (self._ranks < LARGE or self.count % 2 == 0)
-        if is_due and max(self._sums) >= limit:
+        if is_due and self._highest() >= limit:
             news += self._confirmed(column.step, limit, drift, drift + step_max)
         return news
 
@@ -139,7 +139,7 @@ class Panel:
     # One step
 
     def _column(self, step: int, values: Sequence[float], floor_s: float) -> _Column | None:
-        if not isfinite(sum(values)):
+        if not isfinite(self._total(values)):
             known = [value for value in values if isfinite(value)]
             if 2 * len(known) <= len(values):
                 return None
@@ -153,26 +153,36 @@ class Panel:
         middle = max(middle, floor_s)
         if middle <= 0:
             return None
-        # A list takes three times as much; a tuple is of a table that is there anyway.
-        return _Column(step, values if isinstance(values, tuple) else array("d", values), middle)
+        return _Column(step, values if isinstance(values, array) else array("d", values), middle)
 
     def _excess_of(self, column: _Column, place: int) -> float:
         return column.values[place] / column.middle - 1.0
 
     def _sum_up(self, column: _Column, drift: float, step_max: float) -> None:
         own = [(place, self._sums[place], usual) for place, usual in self._usual.items()]
-        inverse, less = 1.0 / column.middle, 1.0 + drift
-        cut = less + step_max
-        cut_s = cut * column.middle
-        self._sums = [
-            sum_ if (sum_ := before + (value * inverse if value < cut_s else cut) - less) > 0.0 else 0.0
-            for before, value in zip(self._sums, column.values, strict=True)
-        ]
+        self._raise_all(column.values, 1.0 / column.middle, 1.0 + drift, 1.0 + drift + step_max)
         for place, before, usual in own:
             excess = self._excess_of(column, place) - usual
             self._sums[place] = max(0.0, before + min(excess, drift + step_max) - drift)
         for place in self.flags:
             self._sums[place] = 0.0
+
+    # The three that go over all ranks at every step
+
+    def _total(self, values: Sequence[float]) -> float:
+        return sum(values)
+
+    def _raise_all(self, values: Sequence[float], inverse: float, less: float, cut: float) -> None:
+        """Each sum by its rank's value in units of the middle, at most `cut`, less `less`; none falls below 0."""
+        self._sums = [
+            sum_
+            if (sum_ := before + (scaled if (scaled := value * inverse) < cut else cut) - less) > 0.0
+            else 0.0
+            for before, value in zip(self._sums, values, strict=True)
+        ]
+
+    def _highest(self) -> float:
+        return max(self._sums)
 
     def _learn_noise(self, column: _Column) -> None:
         """How much one step of one rank differs from its next, and whether that averages out over some steps."""
