@@ -82,3 +82,13 @@ def test_the_only_host_there_is():
 
 def test_nothing_wrong_is_nobodys_fault():
     assert named() == ()
+
+
+def test_the_rank_that_a_launcher_saw_fall_first_is_named_though_its_own_words_are_lost():
+    assert named(
+        clue(OOM, offset=1, rank=3),
+        clue(OOM, offset=5, rank=0),
+        clue(ROOT_CAUSE, offset=20),
+        clue(TABLE_HOST, offset=21, captures={"host": "b"}),
+        clue(TABLE_RANK, offset=22, captures={"rank": "6"}),
+    ) == (Culprit(rank=6, host="b"), Culprit(rank=3, host="b"), Culprit(rank=0, host="b"))

@@ -186,3 +186,40 @@ def test_that_somebody_ended_the_job_does_not_say_why():
     ucx = signature("ucx-complaint", "nccl_network_error", severity="warning", explained_by=("*",))
     assert root_of(clue(ucx, offset=1), clue(told, offset=9)) == "ucx-complaint"
     assert root_of(clue(ucx, offset=1, survived=True), clue(told, offset=9)) == "told"
+
+
+REPORT = signature("lsf-report-ended", "none", role="context")
+BY_OWNER = signature("lsf-killed", "terminated")
+
+
+def test_the_report_of_a_batch_system_ends_a_run():
+    before = clue(OOM, offset=10)
+    end = clue(BY_OWNER, offset=90)
+    assert root_of(before, clue(REPORT, offset=50), end) == "lsf-killed"
+    assert root_of(before, clue(REPORT, offset=50)) == "oom", "the only run of the file is the last"
+
+
+def test_a_shell_that_complains_below_the_end_of_a_command_speaks_of_the_next():
+    not_found = signature("command-not-found", "import_error", weight=0.6)
+    timeout = signature("timeout", "collective_timeout", role="symptom", severity="fatal", weight=0.5)
+    assert root_of(clue(timeout, offset=5), clue(not_found, offset=9)) == "timeout"
+    assert root_of(clue(not_found, offset=5), clue(timeout, offset=9)) == "command-not-found"
+
+
+def test_what_has_a_substitute_is_no_fault():
+    compiler = signature("nvcc", "compile_error")
+    fell_back = signature("fell-back", "none", role="context")
+    assert root_of(clue(compiler, offset=5), clue(fell_back, offset=9), clue(OOM, offset=60)) == "oom"
+    assert root_of(clue(fell_back, offset=5), clue(compiler, offset=9), clue(OOM, offset=60)) == "nvcc"
+    assert root_of(clue(compiler, offset=5), clue(fell_back, offset=90), clue(OOM, offset=95)) == "nvcc"
+
+
+def test_the_line_that_is_shown_is_the_first_that_tells_of_the_same_end():
+    aborted = signature("srun-step-aborted", "terminated", role="context")
+    choice = choose([clue(aborted, offset=3), clue(TERM, offset=5)])
+    assert choice.shown and choice.shown.signature.id == "srun-step-aborted"
+    full = signature("disk-full", "disk_full", explains=("checkpoint_save_error",))
+    save = signature("save", "checkpoint_save_error", explained_by=("disk_full",))
+    choice = choose([clue(save, offset=3), clue(full, offset=50)])
+    assert choice.root and choice.root.signature.id == "disk-full"
+    assert choice.shown and choice.shown.signature.id == "save"

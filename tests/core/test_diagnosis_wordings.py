@@ -73,3 +73,11 @@ def test_a_bare_code_says_what_ended_the_process(code, category):
 
 def test_a_code_that_only_says_that_it_failed_tells_nothing():
     assert of_code(sighting(signature("ended-with-a-code", "unknown"), captures={"code": "1"})) is None
+
+
+def test_a_file_of_settings_is_no_data_and_a_package_that_is_missing_is_an_import():
+    missing = "Get path and read binary_info_config.json failed, please check if the opp_kernel package is installed!"
+    assert ruled(f"RuntimeError: {missing}").category == "import_error"
+    settings = ruled("RuntimeError: reading ds_config.json failed")
+    assert settings is None or settings.category != "data_error"
+    assert ruled("RuntimeError: reading train.json failed").category == "data_error"

@@ -40,6 +40,10 @@ def culprits(choice: Choice, clues: Sequence[Clue], search: Search) -> tuple[Cul
         found = [one for one in found if one.rank is not None] or (told if len(told) == 1 else [])
     elif all(one.rank is None for one in found):
         found = _as_launchers_tell(clues, alone) + found
+    elif (
+        len(found) > 1 and (first := _torchrun_table(clues)) and all(one.rank != first.rank for one in found)
+    ):
+        found = [first, *found]  # what the rank that fell first wrote is lost
     if root.signature.id in OF_THE_SERVER and all(one.rank is None for one in found):
         found = [Culprit(rank=0)]
     if alone and all(one.rank is None for one in found) and not _names_a_rank(clues, search):

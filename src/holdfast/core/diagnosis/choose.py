@@ -12,7 +12,7 @@ from functools import reduce
 from msgspec import Struct
 
 from holdfast.core.diagnosis.clues import Clue, is_before
-from holdfast.core.diagnosis.edges import ends_from_outside, explainers, yields_to_any
+from holdfast.core.diagnosis.edges import ends_from_outside, explainers, explains, yields_to_any
 from holdfast.model.signatures import EXCEPTION, TRACEBACK_START
 
 NEAR_BYTES = 256 << 10  # of an end: what stands so close can be its reason, though steps came between
@@ -20,6 +20,8 @@ SURE = 0.75  # a signature of at least this weight is not doubted for a vague on
 VAGUE = 0.6
 LIKELY = 0.5
 IGNORED = "exception-ignored"
+FELL_BACK = "fell-back"
+FELL_BACK_LINES_MAX = 40  # so long is what a compiler says before somebody tells that it goes without
 IGNORED_LINES_MAX = 60  # so long is a traceback that is printed and ignored
 BARE = 0.5  # of a symptom that says no more than that something ended
 SAYS_NOTHING = frozenset({"python_exception", "unknown", "slurm_task_crash"})
@@ -27,6 +29,14 @@ TASK_EXITED = "srun-task-exited"
 HOW = frozenset({"process_killed", "segfault", "shm_oom"})
 # Lines that launchers print once, when they begin.
 RUN_STARTS = frozenset({"omp-threads-notice", "deepspeed-launch-command"})
+REPORT_ENDED = "lsf-report-ended"  # the last line that a batch system adds to a job's output
+# What a shell complains of; it goes on with its next line whatever the last one did.
+OF_SHELLS = frozenset({"command-not-found"})
+REPLACEABLE = frozenset({"compile_error", "import_error", "version_mismatch"})
+STEP_ABORTED = "srun-step-aborted"
+TOLD_BY_OTHERS = frozenset(
+    {"disk_full"}
+)  # whoever writes next names the reason; who wrote first only says that it failed
 # An exception without its traceback, behind nothing but who wrote it and when. Only an uncaught one has torch's "[rank3]: ".
 BARE_EXCEPTION = re.compile(
     r"^[\s>]*(?:(?!\[(?:DEBUG|INFO|WARN))[\[(<][^\])>]{1,80}[\])>]:? ?|\d{1,6}: ?|[\d/T:.,+-]{4,40}(?:Z|UTC)? |(?:ERROR|FATAL|CRITICAL|E)\b[:|]? ?"
@@ -73,7 +83,7 @@ def choose(clues: Sequence[Clue], *, is_finished: bool = False, made_steps: bool
 
     `is_finished`: its log names the last step of all. `made_steps`: some log of it names a step.
     """
-    clues = without_ignored([clue for clue in clues if not is_code(clue)])
+    clues = without_fallen_back(without_ignored([clue for clue in clues if not is_code(clue)]))
     last_run = of_last_run(clues)
     choice = _choose(one_for_each_line(last_run), is_finished=is_finished)
     if (
@@ -102,6 +112,7 @@ def _choose(clues: Sequence[Clue], *, is_finished: bool) -> Choice:
     ends = [clue for clue in symptoms if clue.severity in ("fatal", "error") and not clue.survived]
     done = [clue for clue in clues if clue.role == "end-ok"]
     deaths = [clue for clue in ends if not _work_was_done_after(clue, done)]
+    clues = [clue for clue in clues if not _is_of_the_next_command(clue, deaths)]
     causes = [clue for clue in clues if is_cause(clue) and not ends_from_outside(clue)]
     alive = [clue for clue in causes if not clue.survived and not _ended_well_after(clue, done, deaths)]
     pool = alive or [clue for clue in causes if _near_a_death(clue, deaths)]
@@ -125,12 +136,36 @@ def _choose(clues: Sequence[Clue], *, is_finished: bool) -> Choice:
     )
 
 
+def _is_of_the_next_command(clue: Clue, deaths: Sequence[Clue]) -> bool:
+    """A shell complains below the end of what it ran: that was over by then."""
+    return clue.signature.id in OF_SHELLS and any(
+        death.severity == "fatal" and _stands_below(clue, death) for death in deaths
+    )
+
+
 def _shown(root: Clue, clues: Sequence[Clue]) -> Clue | None:
-    """The line that says more than the root's own; None where none does."""
+    """The line that says more than the root's own, or says it first; None where none does."""
+    first = [clue for clue in clues if _says_it_first(clue, root)]
+    if first:
+        return first_of(first)
     if root.signature.id == FROM_WORKER or any(ORIGINAL in line for line in root.sighting.record[:2]):
         inner = [clue for clue in clues if _is_inner(clue, root)]
         return inner[0] if inner else None
     return _first_warning(root, clues)
+
+
+def _says_it_first(clue: Clue, root: Clue) -> bool:
+    """The line, above the root's own in the same log, with which the same end was first told."""
+    if clue.survived or not _stands_below(root, clue):
+        return False
+    if root.category == "terminated":
+        return clue.signature.id == STEP_ABORTED and root.sighting.offset - clue.sighting.offset < NEAR_BYTES
+    return (
+        root.category in TOLD_BY_OTHERS
+        and is_cause(clue)
+        and clue.class_ != "process"
+        and explains(root, clue)
+    )
 
 
 def _is_inner(clue: Clue, root: Clue) -> bool:
@@ -213,14 +248,46 @@ def without_ignored(clues: Sequence[Clue]) -> list[Clue]:
     ]
 
 
+def without_fallen_back(clues: Sequence[Clue]) -> list[Clue]:
+    """Without what could not be built or imported where the program says, a few lines below, what it takes instead."""
+    told = [clue.sighting for clue in clues if clue.signature.id == FELL_BACK]
+    return [
+        clue
+        for clue in clues
+        if clue.category not in REPLACEABLE
+        or not any(
+            one.source == clue.sighting.source
+            and 0 <= one.line - clue.sighting.line <= FELL_BACK_LINES_MAX
+            and clue.sighting.line
+            for one in told
+        )
+    ]
+
+
 def of_last_run(clues: Sequence[Clue]) -> list[Clue]:
     """A log to which several runs were appended: what stands before the last start is not this run's."""
     started: dict[int, int] = {}
     for clue in clues:
+        source = clue.sighting.source
         if clue.signature.id in RUN_STARTS:
-            source = clue.sighting.source
             started[source] = max(started.get(source, 0), clue.sighting.last_offset)
+        elif clue.signature.id == REPORT_ENDED:
+            ended = _end_of_run_before(clue, clues)
+            started[source] = max(started.get(source, 0), ended)
     return [clue for clue in clues if clue.sighting.last_offset >= started.get(clue.sighting.source, 0)]
+
+
+def _end_of_run_before(report: Clue, clues: Sequence[Clue]) -> int:
+    """Where the report on the run before the last stands: the last report, where anything was seen below it.
+
+    Of a line that stands often only the first place and the last are known: then the first.
+    """
+    one = report.sighting
+    if any(
+        clue.sighting.source == one.source and clue.sighting.last_offset > one.last_offset for clue in clues
+    ):
+        return one.last_offset
+    return one.offset if one.count > 1 else 0
 
 
 def one_for_each_line(

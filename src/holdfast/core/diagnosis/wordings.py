@@ -27,7 +27,7 @@ DEFECT = (
     r"|unsupported|differs?|not (?:a )?valid|expected .{1,60} (?:found|got|but)"
 )
 DATA = (
-    r"shards?|data ?sets?|samples?|records?|images?|annotations?|tokens? file|jsonl?\b|parquet|arrow|tfrecords?|webdataset"
+    r"shards?|data ?sets?|samples?|records?|images?|annotations?|tokens? file|(?<!config\.)\bjsonl?\b|parquet|arrow|tfrecords?|webdataset"
     r"|tar\b|npy|npz|hdf5|lmdb|memmap|index file|data files?|corpus|vocab\w*|tokenizer|label file|mmap|\w+\.(?:tsv|csv|txt|jsonl|npy|npz|tar|bin|idx|arrow|parquet)"
 )
 CHECKPOINT = r"check ?points?|ckpt|snapshot|state[_ ]?dict|optimizer state|pretrained weights|weights? file|safetensors"
@@ -59,6 +59,7 @@ RULES = (
         "version_mismatch",
     ),
     (re.compile(r"(?i)\b(?:could not|cannot|can't|unable to|failed to) import\b"), "import_error"),
+    (re.compile(r"(?i)\b(?:package|module|library|plugin)s?\b.{0,40}\b(?:is|are)(?: not|n't)? installed\b"), "import_error"),
     (re.compile(r"(?i)\b(?:access|permission)s?\b.*\bdenied\b|\boperation not permitted\b"), "permission_error"),
     (re.compile(r"(?i)\bno (?:space|room) left\b|\bdisk (?:is )?full\b|\bquota (?:was |is )?exceeded\b"), "disk_full"),
     (re.compile(r"(?i)\b(?:could not|cannot|can't|unable to|failed to) (?:resume|restore)\b"), "checkpoint_load_error"),
