@@ -211,3 +211,13 @@ def test_a_rank_that_is_awaited_again_and_again_and_held_back_is_named(tmp_path,
         told += found.look(samples, {rank: 10**8 + rank for rank in range(4)}, second)
     (slow,) = told
     assert (slow.kind, slow.numbers["ranks"]) == ("straggler", [2.0])
+
+
+def test_no_line_that_a_form_reads_is_sieved_away(forms):
+    lines = [proof.line.encode() for form in forms.forms for proof in form.matches if "\n" not in proof.line]
+    lines += [
+        line.encode() for form in forms.forms for one in (*form.marks, *form.settings) for line in one.matches
+    ]
+    noise = [b"INFO worker.py:88 all is well"] * 30
+    lost = [line for line in lines if line not in forms.sieve().kept([*noise, line])]
+    assert not lost
