@@ -325,9 +325,11 @@ def test_stamps_serve_where_no_time_is_told():
 
 def test_the_agents_stamps_serve_where_there_is_nothing_else():
     follower = StepLines(FORMS)
-    records = [follower.feed([b"s:%d trl:3.5 lr:0.1 norm:1.0" % n], at_s=100.0 + n / 2)[0] for n in range(4)]
-    assert [record.time_s for record in records] == [None, 0.5, 0.5, 0.5]
-    assert records[-1].at_s == 101.5
+    records = [
+        follower.feed([b"s:%d trl:3.5 lr:0.1 norm:1.0" % n], at_s=100.0 + n // 2 * 4)[0] for n in range(8)
+    ]
+    assert [(record.time_s, record.steps) for record in records if record.time_s] == [(2.0, 4)]
+    assert records[-1].at_s == 112.0
 
 
 def test_steps_that_count_samples_are_steps_all_the_same():

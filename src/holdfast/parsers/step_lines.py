@@ -8,12 +8,12 @@ held back, and it yields to a more telling form that comes later. Everything is 
 import re
 from collections.abc import Sequence
 
-from holdfast.model.step_forms import SPECIFIC, MarkForm, StepForm
+from holdfast.model.step_forms import SPECIFIC, WORDS, MarkForm, StepForm
 from holdfast.model.steps import FirstLast, PhaseMark, StepRecord
 from holdfast.parsers import step_columns
 from holdfast.parsers.step_blocks import LINE_BYTES_MAX, MARK_BYTES, TextCutter, lines_with_marks
 from holdfast.parsers.step_heads import HEAD_BYTES_MAX, Heads
-from holdfast.parsers.step_reading import FormReader, Found
+from holdfast.parsers.step_reading import STEM_WORDS, FormReader, Found
 from holdfast.parsers.step_times import Timeline
 from holdfast.parsers.step_values import count, number
 from holdfast.parsers.steps import COLOUR
@@ -28,6 +28,7 @@ ALIKE_MIN = 8
 UNSETTLED_LINES = 64
 REWRITTEN = re.compile(rb"[\r\x08]+")  # a bar goes back by either
 JOINED_LINES_MAX = 4  # of a record that was wrapped
+STEM_BYTES = tuple(stem.encode() for stem in STEM_WORDS)
 STEMS = re.compile(rb"(?i)step|iter|epoch|it/s|s/it|loss|mllog|batch|\btime|sec")
 Item = StepRecord | PhaseMark
 
@@ -78,9 +79,12 @@ class StepLines:
         self._beside_bars = [reader for reader in readers if reader.form.is_beside_bar]
         self._beside = ""  # whose lines stand beside the bar
         self._reads_all = any(not reader.literal and reader.form.trust >= SPECIFIC for reader in readers)
-        self._odd_literals = [
-            reader.literal for reader in readers if reader.literal and STEMS.search(reader.literal) is None
-        ]
+        self._odd_literals = [reader.literal for reader in readers if reader.literal and not reader.is_usual]
+        # For each trust, the forms that may take over from one of that trust; all of them under WORDS - 1.
+        self._above = {
+            trust: [(reader.literal, reader) for reader in readers if reader.form.trust > trust]
+            for trust in {WORDS - 1, *(reader.form.trust for reader in readers)}
+        }
         self._wrapping = [reader for reader in readers if reader.begins is not None]
         self._marks = [
             (one.literal.encode(), re.compile(one.pattern.encode()), one)
@@ -307,9 +311,14 @@ class StepLines:
     # Choosing the form
 
     def _may_be_step(self, line: bytes) -> bool:
-        if self._reads_all or STEMS.search(line) is not None:
-            return True
-        return any(literal in line for literal in self._odd_literals)
+        low = line.lower()
+        for stem in STEM_BYTES:
+            if stem in low:
+                return True
+        for literal in self._odd_literals:
+            if literal in line:
+                return True
+        return self._reads_all
 
     def _is_watching(self, reader: FormReader) -> bool:
         limit = WATCHED_RECORDS if reader.form.trust < SPECIFIC else SURE_AFTER
@@ -318,16 +327,20 @@ class StepLines:
     def _race(self, line: bytes, at_s: float | None, items: list[Item]) -> bool:
         """Tries all forms that are more telling than the one taken, or all; whether the line was of one of them."""
         now = self._reader
-        for reader in self._readers:
-            if reader is now:
-                break
-            if reader.literal not in line:
-                continue
-            found = reader.read(line)
-            if found is None:
-                continue
-            self._compete(reader, found, line, at_s, items)
-            return True
+        for literal, reader in self._above[now.form.trust if now is not None else WORDS - 1]:
+            if literal in line and (found := reader.read(line)) is not None:
+                self._compete(reader, found, line, at_s, items)
+                return True
+        if now is not None and now.form.trust >= SPECIFIC:
+            return self._race_equals(now, line, at_s, items)
+        return False
+
+    def _race_equals(self, now: FormReader, line: bytes, at_s: float | None, items: list[Item]) -> bool:
+        """Of forms that are as telling another may be the one, where this one was seen but once or twice."""
+        for literal, reader in self._above[SPECIFIC - 1]:
+            if reader is not now and literal in line and (found := reader.read(line)) is not None:
+                self._compete(reader, found, line, at_s, items)
+                return True
         return False
 
     def _compete(
@@ -425,11 +438,10 @@ class StepLines:
     def _aside(self, line: bytes, at_s: float | None, items: list[Item]) -> None:
         if b"atch" in line or b"seq" in line:
             self._read_settings(line)
-        if any(word in line for word in MARK_BYTES):
-            for literal, pattern, mark in self._marks:
-                if literal in line and pattern.search(line):
-                    self._mark(mark, line, at_s, items)
-                    break
+        for word in MARK_BYTES:
+            if word in line:
+                self._find_mark(line, at_s, items)
+                return
 
     def _read_settings(self, line: bytes) -> None:
         for literal, pattern, form in self._setting_forms:
@@ -444,6 +456,12 @@ class StepLines:
                     self._settings[name] = value
                     if form.is_whole:
                         self._whole_settings.add(name)
+
+    def _find_mark(self, line: bytes, at_s: float | None, items: list[Item]) -> None:
+        for literal, pattern, mark in self._marks:
+            if literal in line and pattern.search(line):
+                self._mark(mark, line, at_s, items)
+                return
 
     def _mark(self, mark: MarkForm, line: bytes, at_s: float | None, items: list[Item]) -> None:
         head = line[:HEAD_BYTES_MAX]

@@ -22,7 +22,13 @@ from holdfast.parsers.step_values import (
 from holdfast.parsers.steps import LINE_PREFIX, NOT_TRAINING, PREPARING_BAR
 
 WORDS = {"NUM": NUM, "INT": INT, "CLOCK": CLOCK}
+# One of these words is in every line that tells steps, but for a few forms.
+STEM_WORDS = ("step", "iter", "epoch", "it/s", "s/it", "mllog", "batch")
+GROUP_NAME = re.compile(r"\?P<\w+>")
+INNER_GROUP = re.compile(r"\((?:\?:)?([^()]*)\)([?*])?")
 WORD = re.compile(rb"(?<![A-Za-z_\\])(?:NUM|INT|CLOCK)(?![A-Za-z_])")
+NEAR_BYTES = 4096  # where common words are looked for; and so much may stand before a literal
+FAR_BYTES = 8 << 10
 TRAINING_LABEL = re.compile(
     rb"(?i)train|epoch|step|iter|episode|update|optimi[sz]|tuning|ppo|learn|loss|\bacc|ppl|\blr\b"
 )
@@ -61,6 +67,7 @@ class FormReader:
     def __init__(self, form: StepForm) -> None:
         self.form = form
         self.literal = form.literal.encode()
+        self.is_usual = any(stem in _sure_text(form.pattern) for stem in STEM_WORDS)
         self.begins = compiled(form.begins) if form.begins else None
         self.ends = form.ends.encode()
         self._unit_s = SECONDS.get(form.unit.encode(), 1.0)
@@ -90,7 +97,7 @@ class FormReader:
 
     def read(self, line: bytes, place: int = 0) -> Found | None:
         """What the line says from `place` on; None where it is none of this form."""
-        match = self._pattern.search(line, place)
+        match = self._search(line, place)
         if match is None or (self.form.trust < LIBRARY and not self._is_training(line, match)):
             return None
         groups = {name: text for name, text in match.groupdict().items() if text is not None}
@@ -111,6 +118,15 @@ class FormReader:
                     b"", groups.get("label", line[place : match.start()].partition(b"|")[0])
                 )
         return found
+
+    def _search(self, line: bytes, place: int) -> re.Match[bytes] | None:
+        """Where the form stands. In a long line it is looked for near its literal only: many patterns look far ahead."""
+        if self.form.trust < LIBRARY:
+            return self._pattern.search(line, place, place + NEAR_BYTES)
+        if len(line) <= FAR_BYTES:
+            return self._pattern.search(line, place)
+        at = line.find(self.literal, place)
+        return self._pattern.search(line, max(place, at - NEAR_BYTES), at + FAR_BYTES)
 
     def spans(self, line: bytes) -> dict[str, tuple[int, int]]:
         """Where in the line each value stands."""
@@ -182,7 +198,7 @@ class FormReader:
             found.elapsed_s = elapsed[0] * factor
             found.is_fine = elapsed[1] or factor < 1.0
         if (text := groups.get("stamp")) is not None and (stamp := number(text)) is not None:
-            found.stamp_s = stamp * self._stamp_unit_s
+            found.stamp_s = stamp * self._stamp_unit_s if math.isfinite(stamp) else None
             found.stamp_is_fine = b"." in text or self._stamp_unit_s < 1.0
 
     def _learn_unit(self, found: Found, groups: Mapping[str, bytes]) -> None:
@@ -204,6 +220,18 @@ class FormReader:
         if re.search(rb"[A-Za-z]", label) is None:
             return True
         return TRAINING_LABEL.search(label) is not None and PREPARING_BAR.search(label) is None
+
+
+def _sure_text(pattern: str) -> str:
+    """What of a pattern stands in every line, in small letters: without names, optional parts and most choices."""
+
+    def chosen(group: re.Match[str]) -> str:
+        choices = group[1].lower().split("|")
+        if group[2] or not all(any(stem in choice for stem in STEM_WORDS) for choice in choices):
+            return "" if group[2] or len(choices) > 1 else group[1]
+        return group[1]
+
+    return INNER_GROUP.sub(chosen, GROUP_NAME.sub("", pattern)).lower()
 
 
 def compiled(pattern: str) -> re.Pattern[bytes]:

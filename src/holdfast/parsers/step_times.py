@@ -18,6 +18,7 @@ from holdfast.parsers.step_columns import Columns
 from holdfast.parsers.step_reading import Found
 from holdfast.parsers.step_values import SECONDS_MAX
 
+AGENT_S_MIN = 5.0  # a line's arrival is known within the time between two looks at its log
 COARSE_S_MIN = 20.0  # a difference of times in whole seconds is right within 5 % from here on
 ULP_SHARE_MAX = 0.05  # of a difference of means
 FRESH_MAX = 200  # a counter that is first seen at or below this has counted from the start
@@ -33,14 +34,17 @@ class Anchor(Struct, gc=False):
     step: int | None = None
     at: float = 0.0
 
-    def advance(self, step: int, at: float, *, is_fine: bool) -> tuple[float, int] | None:
-        """The mean time of the steps since, and how many they are; None where that cannot be told yet."""
+    def advance(self, step: int, at: float, *, gone_s_min: float) -> tuple[float, int] | None:
+        """The mean time of the steps since, and how many they are; None where that cannot be told yet.
+
+        `gone_s_min`: from there on the rounding of times is small in their difference.
+        """
         if self.step is None or step <= self.step or at < self.at:
             if self.step is None or step != self.step:
                 self.step, self.at = step, at
             return None
         gone_s, steps = at - self.at, step - self.step
-        if not is_fine and gone_s < COARSE_S_MIN:
+        if gone_s < gone_s_min:
             return None
         self.step, self.at = step, at
         return gone_s / steps, steps
@@ -264,6 +268,7 @@ class Timeline:
         """A rate of samples and the size of one rank's batch give a wrong time; stamps tell."""
         if (
             kind in ("samples/s", "tokens/s")
+            and stamped_s > 0.0
             and not 1 / BATCH_RATIO_MAX < printed_s / stamped_s < BATCH_RATIO_MAX
         ):
             self._has_batch = False
@@ -304,12 +309,18 @@ class Timeline:
     ) -> tuple[float | None, int]:
         """What a step really took, and the mean of how many steps that is."""
         step, gone, is_countable = self._in_steps(found, step, gone)
-        by_stamp = track.stamps.advance(step, stamp[0], is_fine=stamp[1]) if stamp and is_countable else None
+        by_stamp = (
+            track.stamps.advance(step, stamp[0], gone_s_min=_coarse(stamp[1]))
+            if stamp and is_countable
+            else None
+        )
         if by_stamp is not None and found.time_s is None and printed_s is not None:
             self._check_batch(by_stamp[0], printed_s, found.rate_kind)
             printed_s = self._printed_s(found)
         by_agent = (
-            track.agent.advance(step, at_s, is_fine=True) if at_s is not None and is_countable else None
+            track.agent.advance(step, at_s, gone_s_min=AGENT_S_MIN)
+            if at_s is not None and is_countable
+            else None
         )
         meaning = self.form.time
         if meaning == "step" and printed_s is not None:
@@ -321,7 +332,10 @@ class Timeline:
             steps = found.window or gone or 1
             return (found.time_s / steps if found.window or gone else None), steps
         if found.elapsed_s is not None and is_countable:
-            return track.elapsed.advance(step, found.elapsed_s, is_fine=found.is_fine) or (None, gone or 1)
+            return track.elapsed.advance(step, found.elapsed_s, gone_s_min=_coarse(found.is_fine)) or (
+                None,
+                gone or 1,
+            )
         if meaning == "run-mean" and found.time_s is not None and is_countable:
             return self._from_means(found, track, found.number or 0) or (None, gone or 1)
         if meaning != "smoothed" and printed_s is not None:
@@ -346,7 +360,7 @@ class Timeline:
             gone_s = total_s - anchor.at
             if found.ulp_s * (step + anchor.step) / 2 > ULP_SHARE_MAX * gone_s:
                 return None
-        return anchor.advance(step, total_s, is_fine=True)
+        return anchor.advance(step, total_s, gone_s_min=0.0)
 
     def _without_step(
         self,
@@ -409,6 +423,10 @@ class Timeline:
         if not self._has_first:
             self.first, self._has_first = here, True
         self.last = here
+
+
+def _coarse(is_fine: bool) -> float:
+    return 0.0 if is_fine else COARSE_S_MIN
 
 
 def _whole(value: float | None) -> int | None:
