@@ -223,3 +223,10 @@ def test_the_line_that_is_shown_is_the_first_that_tells_of_the_same_end():
     choice = choose([clue(save, offset=3), clue(full, offset=50)])
     assert choice.root and choice.root.signature.id == "disk-full"
     assert choice.shown and choice.shown.signature.id == "save"
+
+
+def test_what_torch_compile_leaves_as_it_is_killed_nobody():
+    head = "[2023-12-01 21:59:57,525] torch._dynamo.convert_frame: [WARNING] "
+    assert root_of(clue(OOM, offset=5, text=f"{head}RuntimeError: out of memory")) is None
+    newer = "W1201 21:59:57.525000 139 site-packages/torch/_dynamo/convert_frame.py:1125] RuntimeError: no"
+    assert root_of(clue(OOM, offset=5, text=newer)) is None

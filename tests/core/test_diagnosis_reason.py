@@ -89,3 +89,19 @@ def test_telling_lines_are_those_of_one_rank_rather_than_of_all():
 
 def test_without_any_trouble_the_last_line_is_what_there_is():
     assert [one.text for one in telling_lines([Source(name="a", tail=("one", "two"))])] == ["two"]
+
+
+def test_ranks_of_one_host_that_could_not_connect_are_that_hosts_fault():
+    refused = signature("refused", "nccl_network_error")
+    task = signature("task", "process_killed", role="symptom")
+    known = {one.id: one for one in (refused, task)}
+
+    def action_of(*hosts):
+        failed = [
+            sighting(refused, offset=rank, rank=rank, captures={"host": host})
+            for rank, host in enumerate(hosts, 1)
+        ]
+        return diagnose(search(*failed, sighting(task, offset=90, captures={"host": "b"})), known).action
+
+    assert action_of("a", "a") == "isolate_node"
+    assert action_of("a") == action_of("a", "b") == action_of("b", "b") == "fix_network"

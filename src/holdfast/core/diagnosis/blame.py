@@ -173,10 +173,14 @@ def _torchrun_table(clues: Sequence[Clue]) -> Culprit | None:
 
 def _only_host(clues: Sequence[Clue], search: Search) -> str | None:
     """The host of the job, where all lines and files know of one only."""
-    hosts = {clue.writer.host for clue in clues} | {source.writer.host for source in search.sources}
-    hosts |= {clue.sighting.captures.get("host") for clue in clues}
-    known = {host for host in hosts if host}
+    known = hosts_of(clues) | {source.writer.host for source in search.sources if source.writer.host}
     return known.pop() if len(known) == 1 else None
+
+
+def hosts_of(clues: Sequence[Clue]) -> set[str]:
+    """All that lines name: who wrote them, and whom they tell of."""
+    named = {clue.writer.host for clue in clues} | {clue.sighting.captures.get("host") for clue in clues}
+    return {host for host in named if host}
 
 
 def _one_worker(clues: Sequence[Clue], search: Search) -> bool:

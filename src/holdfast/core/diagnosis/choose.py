@@ -21,6 +21,10 @@ VAGUE = 0.6
 LIKELY = 0.5
 IGNORED = "exception-ignored"
 FELL_BACK = "fell-back"
+# torch.compile tells so of a function that it leaves as it is, traceback and all.
+GOES_UNCOMPILED = re.compile(
+    r"torch\._dynamo\.convert_frame: \[WARNING\]|\bW\d{4} .{0,80}_dynamo/convert_frame\.py:"
+)
 FELL_BACK_LINES_MAX = 40  # so long is what a compiler says before somebody tells that it goes without
 IGNORED_LINES_MAX = 60  # so long is a traceback that is printed and ignored
 BARE = 0.5  # of a symptom that says no more than that something ended
@@ -249,17 +253,21 @@ def without_ignored(clues: Sequence[Clue]) -> list[Clue]:
 
 
 def without_fallen_back(clues: Sequence[Clue]) -> list[Clue]:
-    """Without what could not be built or imported where the program says, a few lines below, what it takes instead."""
+    """Without what the program does without: what torch.compile leaves as it is, and what could not be built or
+    imported where it says, a few lines below, what it takes instead."""
     told = [clue.sighting for clue in clues if clue.signature.id == FELL_BACK]
     return [
         clue
         for clue in clues
-        if clue.category not in REPLACEABLE
-        or not any(
-            one.source == clue.sighting.source
-            and 0 <= one.line - clue.sighting.line <= FELL_BACK_LINES_MAX
-            and clue.sighting.line
-            for one in told
+        if not GOES_UNCOMPILED.search(clue.sighting.text)
+        and not (
+            clue.category in REPLACEABLE
+            and any(
+                one.source == clue.sighting.source
+                and 0 <= one.line - clue.sighting.line <= FELL_BACK_LINES_MAX
+                and clue.sighting.line
+                for one in told
+            )
         )
     ]
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from holdfast.core.diagnosis.blame import culprits
+from holdfast.core.diagnosis.blame import culprits, hosts_of
 from holdfast.core.diagnosis.choose import Choice, choose
 from holdfast.core.diagnosis.clues import Clue, class_of, clues, filled, kind_of
 from holdfast.core.diagnosis.confidence import confidence, others
@@ -13,6 +13,7 @@ from holdfast.model.code_facts import CodeTables
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
 from holdfast.model.sightings import ASSUMED_DATES_S, Search
 from holdfast.model.signatures import Signature, Words
+from holdfast.model.verdicts import Culprit
 
 EVIDENCE_MAX = 16
 RAY_HEAD = re.compile(
@@ -60,6 +61,7 @@ def _explained(root: Clue, choice: Choice, known: Sequence[Clue], search: Search
     signature, captures = root.signature, {**_about(root), **root.sighting.captures}
     ruling = root.ruling
     named = ruling.culprits if ruling and ruling.culprits is not None else None
+    blamed = named if named is not None else culprits(choice, known, search)
     return Diagnosis(
         category=root.category,
         class_=class_of(root.category),
@@ -67,8 +69,8 @@ def _explained(root: Clue, choice: Choice, known: Sequence[Clue], search: Search
         title=_words((ruling and ruling.title) or signature.title, captures),
         explanation=_words((ruling and ruling.explanation) or signature.explanation, captures),
         advice=_words((ruling and ruling.advice) or signature.advice, captures),
-        action=_action(root),
-        culprits=named if named is not None else culprits(choice, known, search),
+        action="isolate_node" if _is_one_nodes_network(root, blamed, known) else _action(root),
+        culprits=blamed,
         first_error=_first_error(choice.shown or root, search),
         evidence=_evidence(choice, search),
         also=others(choice),
@@ -80,6 +82,19 @@ def _explained(root: Clue, choice: Choice, known: Sequence[Clue], search: Search
 def _action(root: Clue) -> str:
     ruled = root.ruling.action if root.ruling else ""
     return ruled or root.signature.action or _usual_action(root.category)
+
+
+def _is_one_nodes_network(root: Clue, blamed: Sequence[Culprit], known: Sequence[Clue]) -> bool:
+    """Several ranks could not connect, all of one host, in a job of several: the network of the others works."""
+    hosts = {one.host for one in blamed}
+    ranks = {one.rank for one in blamed} - {None}
+    return (
+        _action(root) == "fix_network"
+        and len(ranks) > 1
+        and len(hosts) == 1
+        and None not in hosts
+        and any(host not in hosts for host in hosts_of(known))
+    )
 
 
 def _about(root: Clue) -> dict[str, str]:
