@@ -176,15 +176,22 @@ def test_forms_that_cannot_be_read_cost_the_steps_and_are_said_once(tmp_path):
     assert list(found.notes) == ["steps are not watched in this run: ours.toml: no"]
 
 
-def test_a_fault_of_ours_costs_the_steps_and_is_said_once(tmp_path):
+def test_a_fault_of_ours_costs_the_steps_and_is_said_once(tmp_path, forms):
+    found = watching(tmp_path, forms)
+    for at_s in (1000.0, 1001.0):
+        assert found.read([Chunk("stdout", at_s, 0, [None])], at_s, 4) == []
+    assert Log(found).steps(9, 0.2).told == []
+    assert len(found.notes) == 1
+    assert found.notes[0].startswith("steps are no longer watched in this attempt: TypeError")
+    assert found.look((), {}, None) == []
+
+
+def test_a_fault_of_ours_in_the_forms_is_said_too(tmp_path):
     forms = StepForms(lambda: (None,))
     forms.wait(60)
     found = watching(tmp_path, forms)
-    log = Log(found).steps(9, 0.2)
-    assert log.told == []
-    assert len(found.notes) == 1
-    assert found.notes[0].startswith("steps are no longer watched in this attempt: AttributeError")
-    assert found.look((), {}, None) == []
+    assert Log(found).steps(9, 0.2).told == []
+    assert found.notes[0].startswith("steps are not watched in this run: AttributeError")
 
 
 def test_a_training_that_limps_to_its_end_is_not_recited(tmp_path, forms):

@@ -51,9 +51,14 @@ class StepForms:
 
     def _run(self) -> None:
         try:
-            self.forms = self._load()
+            forms = self._load()
+            if forms:
+                StepLines(forms)  # compiles their patterns, which the wheel is not to wait for
+            self.forms = forms
         except (StepFormError, OSError) as error:
             self.why_not = str(error)
+        except Exception as error:  # noqa: BLE001 - a fault in a thread would be said to nobody but the terminal
+            self.why_not = f"{type(error).__name__}: {error}"
         finally:
             self._ready.set()
 
