@@ -146,8 +146,9 @@ def slowing(kind: str) -> CpuQuota | DutyCycle | None:
 
 def share_of(trial: Trial, options: argparse.Namespace) -> float:
     """Of a processor, with which one rank's work alone takes so many times what a whole step takes here now."""
-    taken = [one.took_s for one in trial.moments() if one.kind == "step" and one.rank == 0]
-    return min(0.9, options.work_s / (options.times * median(taken[-10:])))
+    steps = [one for one in trial.moments() if one.kind == "step" and one.rank == 0][-10:]
+    ran_s, took_s = median([one.worked_s for one in steps]), median([one.took_s for one in steps])
+    return max(0.01, min(0.9, ran_s / (options.times * took_s)))
 
 
 def wait_for_ranks(trial: Trial) -> dict[int, int] | None:

@@ -42,5 +42,7 @@ def cusum_limit(noise: float, drift: float, ranks: int, settings: StragglerSetti
 
 
 def outlier_limit(ranks: int, settings: StragglerSettings) -> float:
-    """In standard deviations: so far out is none of so many normal values, at the stated rate."""
-    return NormalDist().inv_cdf(1.0 - settings.false_flags / max(2, ranks))
+    """In standard deviations: so far out is none of so many normal values, at the stated rate, however often one looks:
+    of the means over some ten steps one in ten is new."""
+    looks = max(1.0, settings.horizon_steps / 10)
+    return NormalDist().inv_cdf(1.0 - settings.false_flags / (max(2, ranks) * looks))

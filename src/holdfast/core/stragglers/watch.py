@@ -144,15 +144,18 @@ class StragglerWatch:
         if not self._steps:
             return False
         now_s, now = self._steps[-1]
-        middle = self._reached(now - RECENT_STEPS)
-        begin = self._reached(now - RECENT_STEPS - EARLIER_STEPS)
-        if middle is None or begin is None or middle[1] == begin[1] or now == middle[1]:
+        lately = bisect_right(self._steps, (now_s - RECENT_S, 1 << 62))
+        if not lately:
+            return False
+        middle = self._reached(min(now - RECENT_STEPS, self._steps[lately - 1][1]))
+        begin = self._reached(middle[1] - EARLIER_STEPS) if middle is not None else None
+        if middle is None or begin is None:
             return False
         recent_s, earlier_s = (
             (now_s - middle[0]) / (now - middle[1]),
             (middle[0] - begin[0]) / (middle[1] - begin[1]),
         )
-        return recent_s > SLOWER * earlier_s and now_s - middle[0] >= RECENT_S
+        return recent_s > SLOWER * earlier_s
 
     def _reached(self, step: int) -> tuple[float, int] | None:
         """The last moment at which no more than this step had been told."""
