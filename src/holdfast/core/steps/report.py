@@ -7,7 +7,7 @@ the others give their ranks' own times.
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import isfinite
+from math import isfinite, nan
 from statistics import median
 
 from msgspec import Struct
@@ -15,7 +15,9 @@ from msgspec.structs import replace
 
 from holdfast.core.steps.aistudio import AistudioRule
 from holdfast.core.steps.watch import StepSettings, StepWatch
-from holdfast.core.stragglers.watch import StragglerWatch
+from holdfast.core.stragglers.matrix import analyse
+from holdfast.core.stragglers.panel import LARGE
+from holdfast.core.stragglers.watch import FLOOR_SHARE, StragglerWatch
 from holdfast.model.sightings import NOBODY, Writer
 from holdfast.model.steps import (
     CurvePoint,
@@ -67,7 +69,6 @@ class Columns:
         if record.step is None or (self.steps and record.step == self.steps[-1]):
             return
         self.count += 1
-        nan = float("nan")
         self.steps.append(record.step)
         self.times_s.append(nan if record.time_s is None else record.time_s)
         self.data_s.append(nan if record.data_s is None else record.data_s)
@@ -374,11 +375,12 @@ def _stragglers(
     """Who was slower than its peers over the last steps of all. What is over says until when it was."""
     watch = StragglerWatch(nodes=nodes)
     now: dict[tuple[int, ...], Straggler] = {}
-    over: list[Straggler] = []
+    is_large = len(columns) >= LARGE
+    over = _of_a_large_table(columns, nodes) if is_large else []
     step = None
     for count, (step, times, data) in enumerate(_side_by_side(columns), 1):
         watch.step_times(step, times)
-        if len(data) > 1:
+        if len(data) > 1 and not is_large:
             watch.own_work(
                 step, data
             )  # of what a rank logs, waiting for data is its own, and no wait for others
@@ -387,6 +389,22 @@ def _stragglers(
     if step is not None:
         now = _followed(watch, now, over, step)
     return (*now.values(), *over[:OVER_MAX]), watch.heat()
+
+
+def _of_a_large_table(columns: Mapping[int, Columns], nodes: Mapping[int, str]) -> list[Straggler]:
+    """Own times of thousands of ranks, in one pass over all steps: step by step they would take minutes."""
+    rows = {rank: one.last_run() for rank, one in sorted(columns.items())}
+    steps = sorted({step for row_steps, _, _ in rows.values() for step in row_steps})
+    place = {step: index for index, step in enumerate(steps)}
+    table, whole = [], array("d")
+    for row_steps, times_s, data_s in rows.values():
+        own = array("d", [nan]) * len(steps)
+        for step, own_s in zip(row_steps, data_s, strict=True):
+            own[place[step]] = own_s
+        table.append(own)
+        whole.extend(times_s)
+    floor_s = FLOOR_SHARE * median(one for one in whole if one == one) if whole else 0.0
+    return list(analyse(table, ranks=tuple(rows), nodes=nodes, floor_s=floor_s, steps=steps))
 
 
 def _followed(

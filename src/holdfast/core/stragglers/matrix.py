@@ -20,9 +20,12 @@ def analyse(
     ranks: Sequence[int] = (),
     nodes: Mapping[int, str] | None = None,
     settings: StragglerSettings | None = None,
+    floor_s: float = 0.0,
+    steps: Sequence[int] = (),
 ) -> tuple[Straggler, ...]:
     """All that were slower for some time. `times[i][j]`: own time in seconds of rank `ranks[i]` (i where that is empty)
-    in step `first_step + j`; nan where it is not known. All rows have the same length.
+    in step `first_step + j`, or `steps[j]` where that is given; nan where it is not known. All rows have the same
+    length. `floor_s`: see `Panel.add`.
 
     raises: ValueError, where they have not
     """
@@ -34,15 +37,15 @@ def analyse(
     teams = [nodes[rank] for rank in names] if all(rank in nodes for rank in names) else ()
     panel = large_panel(len(names), settings, teams)
     found: dict[tuple[int, int], Flag] = {}
-    flat, steps = array("d"), len(times[0])
+    flat, width = array("d"), len(times[0])
     for rank, row in zip(names, times, strict=True):
-        if len(row) != steps:
+        if len(row) != width:
             raise ValueError(
-                f"rank {rank} has {len(row)} steps, rank {names[0]} has {steps}: give nan for missing ones"
+                f"rank {rank} has {len(row)} steps, rank {names[0]} has {width}: give nan for missing ones"
             )
         flat.extend(array("d", row))
-    for step in range(steps):
-        for flag in panel.add(first_step + step, flat[step::steps]):
+    for place, step in enumerate(steps or range(first_step, first_step + width)):
+        for flag in panel.add(step, flat[place::width], floor_s):
             found[flag.place, flag.since] = flag
     slow = [
         Slow(
