@@ -34,6 +34,9 @@ TRIES_MAX = 4
 RETRY_STEPS = 3
 SPLIT_NOISES = 4.0
 REFINED_AFTER = (4, 8, 16)
+# Where one step differs so much from the next, other programs want the processors too, some ranks' more than others',
+# and for longer than a step: less than one such difference is no sign then.
+LOUD = 0.1
 SCALE = 1.4826  # from a median deviation to a standard deviation
 
 
@@ -266,7 +269,8 @@ class Panel:
         slow, past = columns[first:], columns[:first]
         excess = median(series[first:])
         is_from_start = len(columns) == self.count and first < START_STEPS
-        if len(slow) < self._settings.steps_min or excess - usual < self._settings.excess_min:
+        least = self._settings.excess_min if self.noise < LOUD else self.noise
+        if len(slow) < self._settings.steps_min or excess - usual < least:
             self._again[place] = (tries, self.count + 1 + len(slow) // 4)
             return None
         if is_from_start and self._past_only:

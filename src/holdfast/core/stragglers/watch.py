@@ -29,6 +29,7 @@ NODE_STEPS = 16
 RECENT_STEPS, EARLIER_STEPS = 6, 16
 RECENT_S = 3.0  # steps are told about once a second
 SLOWER = 1.2
+AWAITED_PART = 0.4  # of the slowest one's excess: who has less waits itself
 NODE_PART = 0.5  # of the slow rank's excess: its neighbours on the node share it
 
 
@@ -231,7 +232,8 @@ class StragglerWatch:
                     awaited=self._looks.share(rank),
                     throttled=held_back.get(rank),
                 )
-        return [found[rank] for rank in sorted(found)]
+        most = max((one.ratio for one in found.values() if one.ratio is not None), default=1.0)
+        return [one for _, one in sorted(found.items()) if _is_awaited(one, most)]
 
     def _of_node(self, panels: Panels) -> dict[int, Flag]:
         """With the neighbours of a slow rank that share its slowness and are not sure by themselves yet."""
@@ -341,6 +343,11 @@ class _Throttle:
         }
         usual = sorted(shares.values())[(len(shares) - 1) // 2] if len(shares) > 1 else 0.0
         return {rank: share for rank, share in shares.items() if share >= max(share_min, 2 * usual)}
+
+
+def _is_awaited(one: Slow, most: float) -> bool:
+    """While another is much slower, this one waits for it too."""
+    return one.ratio is None or one.ratio - 1.0 >= AWAITED_PART * (most - 1.0)
 
 
 def _key(together: Together) -> str:
