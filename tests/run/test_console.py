@@ -6,8 +6,12 @@ import time
 
 from holdfast.cli.console import Console
 from holdfast.cli.run import Supervisor
+from holdfast.core.decision import Decision
 from holdfast.journal.jobdir import StateDir
+from holdfast.model.events import VerdictReached
 from holdfast.model.settings import RunSettings
+from holdfast.model.state import Choice, Ended, Job, State
+from holdfast.model.verdicts import Verdict
 from run.place import wait_for
 
 CHATTY = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); echo line $i of many that nobody may ever read; done; echo end >$NOTES/end"
@@ -108,6 +112,21 @@ def test_a_reader_too_slow_for_what_was_printed_at_the_end(place):
                 time.sleep(0.01)
     assert got == 2_000_000
     assert run.code() == 0
+
+
+def test_the_end_is_said_though_nothing_was_left_to_wait_for(tmp_path):
+    """The last worker can be gone before the verdict: then one decision is both the rung and the end."""
+    verdict = Verdict(category="unknown", class_="unknown", title="nothing says why", confidence=0.2)
+    why = "nothing says why; a restart is off"
+    over = State(Job(), Ended(outcome="failed", code=3, reason=why))
+    words = tmp_path / "words"
+    with words.open("wb") as file:
+        console = Console(words_fd=file.fileno())
+        choice = Choice(incident=1, rung="fail", why=why)
+        event = VerdictReached(at_s=1.0, incident=1, verdict=verdict)
+        console.decided(event, Decision(over, why=why, choice=choice))
+    said = [line.split(" ", 2)[2] for line in words.read_text().splitlines()]
+    assert said[1:] == ["rung: fail: the above; a restart is off", f"failed: {why}"]
 
 
 class Broken(Console):

@@ -11,6 +11,7 @@ from collections import deque
 
 from holdfast.core.decision import Decision
 from holdfast.model.events import AnyEvent, FindingNoted, VerdictReached
+from holdfast.model.state import Ended
 from holdfast.model.verdicts import Verdict
 from holdfast.observe.follow import Chunk
 
@@ -55,6 +56,8 @@ class Console:
             title = event.verdict.title if isinstance(event, VerdictReached) else ""
             why = decision.why.replace(title, "the above") if title else decision.why
             self.tell(f"rung: {decision.choice.rung}: {why}")
+            if isinstance(ended := decision.state.phase, Ended):  # nothing was left to wait for
+                self.tell(f"{ended.outcome}: {ended.reason}")
         elif decision.why:
             self.tell(decision.why)
 
