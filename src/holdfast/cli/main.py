@@ -44,6 +44,7 @@ COMMANDS = {
         "holdfast.cli.diagnose_command", "app", "Why a job stopped, from whatever it left behind."
     ),
     "steps": Place("holdfast.cli.steps_command", "app", "How long steps take, and whether it became slower."),
+    "check": Place("holdfast.cli.check_command", "app", "Whether machines are fit for a training."),
     "signatures": Place("holdfast.cli.signatures_command", "app", "The known failures, and proof of them."),
     "simulate": Place(
         "holdfast.cli.simulate_command", "app", "Runs the real decisions over a virtual cluster."

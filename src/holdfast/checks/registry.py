@@ -1,0 +1,66 @@
+"""Which checks there are. A module of this folder named AREA_SOMETHING.py declares its own in `CHECKS`."""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from holdfast import checks
+from holdfast.model.checks import AREAS, BOOT, MANUAL, ON_FAILURE, PASSIVE, Fact, Finding, Scene, Spec
+
+Seen = Finding | Fact
+_OF_SUITE = {"boot": BOOT, "troubleshoot": ON_FAILURE, "bench": MANUAL, "all": MANUAL}
+
+
+class Check(NamedTuple):
+    """`look` reads the world and yields what it saw. What it raises is told as a fault of the check itself."""
+
+    spec: Spec
+    look: Callable[[Scene], Iterable[Seen]]
+
+
+def all_checks(areas: Iterable[str] = AREAS) -> tuple[Check, ...]:
+    """All of these areas, in the order of the areas, then by module and place in it."""
+    names = sorted(module.name for module in pkgutil.iter_modules(checks.__path__))
+    return tuple(
+        check
+        for area in AREAS
+        if area in set(areas)
+        for name in names
+        if name.startswith(f"{area}_")
+        for check in importlib.import_module(f"{checks.__name__}.{name}").CHECKS
+    )
+
+
+def check_named(name: str) -> Check:
+    """raises: LookupError"""
+    area = name.partition("-")[0]
+    for check in all_checks((area,)):
+        if check.spec.name == name:
+            return check
+    raise LookupError(f"there is no check {name!r} (holdfast check --list)")
+
+
+def chosen(
+    suite: str, *, quick: bool = False, only: Sequence[str] = (), training: bool = False
+) -> tuple[Spec, ...]:
+    """What a suite runs. `only`: names, or areas. `training`: a job runs here, so only what is passive.
+
+    raises: LookupError, for a name that no check has.
+    """
+    specs = tuple(check.spec for check in all_checks())
+    for name in only:
+        if name not in AREAS and all(name != spec.name for spec in specs):
+            raise LookupError(f"there is no check and no area {name!r} (holdfast check --list)")
+    return tuple(
+        spec
+        for spec in specs
+        if (spec.name in only or spec.area in only or (not only))
+        and (spec.name in only or _in_suite(spec, suite))
+        and (not quick or spec.quick)
+        and (not training or spec.cost == PASSIVE)
+    )
+
+
+def _in_suite(spec: Spec, suite: str) -> bool:
+    return _OF_SUITE[suite] in spec.contexts and (suite == "all" or spec.bench == (suite == "bench"))

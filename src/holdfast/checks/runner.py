@@ -1,0 +1,283 @@
+"""Runs a suite of checks on this node, in processes of their own, to its end or its deadline. Never waits by itself.
+
+A check that does not come back is cut off: its process is killed, or left behind where the kernel does not let go of
+it, and the rest goes on in a new one. A process that only lacks the processor is given more time.
+"""
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from holdfast.checks.child import READY
+from holdfast.model.checks import DEVICE, NODE, SKIP, Finding, Outcome, Scene, Spec
+
+AT_ONCE = 2
+BUSY_TIMES = 5.0  # of the timeout, for one that is on a processor or waits for one
+START_S_MAX = 20.0
+READ_BYTES = 1 << 16
+ANSWER_BYTES_MAX = 8 << 20
+CHILD = (sys.executable, "-P", "-m", "holdfast.checks.child")
+
+
+class SuiteRun:
+    """One run of `specs`. Call `poll` until `over`; `channels` are readable when there is something to poll.
+
+    `until_s`: by `clock`; what has not been run by then is skipped, with that reason.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[Spec],
+        scene: Scene,
+        until_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self._scene = msgspec.json.encode(scene) + b"\n"
+        self._until_s = until_s
+        self._clock = clock
+        self._env = env
+        self._began_s = clock()
+        self._shared = deque(spec for spec in specs if spec.cost not in (DEVICE, NODE))
+        self._alone = deque(spec for spec in specs if spec.cost in (DEVICE, NODE))
+        self._children: list[_Child] = []
+        self._unkilled: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def over(self) -> bool:
+        return not (self._shared or self._alone or any(child.spec for child in self._children))
+
+    def channels(self) -> list[int]:
+        return [child.answers for child in self._children]
+
+    def poll(self) -> list[Outcome]:
+        """What has come to an end since."""
+        outcomes = [
+            outcome for child in list(self._children) if (outcome := self._look_at(child)) is not None
+        ]
+        if self._clock() >= self._until_s:
+            outcomes += self._out_of_time()
+        else:
+            outcomes += self._hand_out()
+        if self.over:
+            self.close()
+        return outcomes
+
+    def wait(self, told: Callable[[Outcome], None] | None = None) -> list[Outcome]:
+        """Runs it to its end. `told`: called with each outcome as it comes."""
+        outcomes: list[Outcome] = []
+        while not self.over:
+            self._pause()
+            for outcome in self.poll():
+                outcomes.append(outcome)
+                if told is not None:
+                    told(outcome)
+        self.close()
+        return outcomes
+
+    def close(self) -> None:
+        """Ends what still runs."""
+        for child in self._children:
+            self._kill(child)
+        self._children.clear()
+        for process in self._unkilled:
+            process.poll()
+
+    def _pause(self, at_most_s: float = 0.05) -> None:
+        with selectors.DefaultSelector() as selector:
+            for channel in self.channels():
+                selector.register(channel, selectors.EVENT_READ)
+            selector.select(at_most_s)
+
+    def _hand_out(self) -> list[Outcome]:
+        """Gives waiting checks to processes that wait; those that load a device, one at a time and alone."""
+        while self._shared:
+            child = self._free()
+            if child is None and len(self._children) >= min(AT_ONCE, len(self._shared) + self._busy()):
+                return []
+            if (failed := self._give(child, self._shared)) is not None:
+                return [failed]
+        if self._alone and not self._busy() and (failed := self._give(self._free(), self._alone)) is not None:
+            return [failed]
+        return []
+
+    def _give(self, child: "_Child | None", waiting: deque[Spec]) -> Outcome | None:
+        spec = waiting.popleft()
+        try:
+            if child is None:
+                child = _Child(self._scene, self._env, self._clock)
+                self._children.append(child)
+            child.give(spec)
+        except OSError as error:
+            if child is not None and child in self._children:
+                self._kill(child)
+                self._children.remove(child)
+            return _skipped(spec, f"the process for it cannot be started: {error}")
+        return None
+
+    def _busy(self) -> int:
+        return sum(child.spec is not None for child in self._children)
+
+    def _free(self) -> "_Child | None":
+        return next((child for child in self._children if child.spec is None), None)
+
+    def _look_at(self, child: "_Child") -> Outcome | None:
+        spec = child.spec
+        if spec is None:
+            return None
+        line = child.read()
+        if line is not None:
+            child.spec = None
+            try:
+                return msgspec.json.decode(line, type=Outcome)
+            except msgspec.MsgspecError as error:
+                return _skipped(spec, f"its answer cannot be read: {error}")
+        if child.ended:
+            self._kill(child)
+            self._children.remove(child)
+            return _skipped(spec, f"the check brought its own process down ({child.how_it_ended()})")
+        if child.has_hung():
+            where = child.where()
+            self._kill(child)
+            self._children.remove(child)
+            return _hung(spec, child.asked_for_s(), where)
+        return None
+
+    def _out_of_time(self) -> list[Outcome]:
+        limit_s = self._until_s - self._began_s
+        left = [child.spec for child in self._children if child.spec is not None]
+        left += [*self._shared, *self._alone]
+        self._shared.clear()
+        self._alone.clear()
+        for child in self._children:
+            self._kill(child)
+        self._children.clear()
+        return [_skipped(spec, f"not done within the {limit_s:g} s of the suite") for spec in left]
+
+    def _kill(self, child: "_Child") -> None:
+        process = child.kill()
+        if process.poll() is None:
+            self._unkilled.append(process)
+
+
+class _Child:
+    """A process for checks, one at a time. raises: OSError, where it cannot be started."""
+
+    def __init__(self, scene: bytes, env: Mapping[str, str] | None, clock: Callable[[], float]) -> None:
+        self.spec: Spec | None = None
+        self.ended = False
+        self._clock = clock
+        self._ready = False
+        self._text = b""
+        self._process = subprocess.Popen(
+            CHILD,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env=dict(env) if env is not None else None,
+            cwd="/",
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None, "both are pipes"
+        self._requests = self._process.stdin
+        self.answers = self._process.stdout.fileno()
+        os.set_blocking(self.answers, False)
+        self._asked_s = clock()
+        self._requests.write(scene)
+
+    def give(self, spec: Spec) -> None:
+        """raises: OSError, where the process is gone."""
+        self.spec = spec
+        self._asked_s = self._clock()
+        self._requests.write(spec.name.encode() + b"\n")
+        self._requests.flush()
+
+    def read(self) -> bytes | None:
+        """The answer, once it is whole."""
+        with suppress(BlockingIOError):
+            while piece := os.read(self.answers, READ_BYTES):
+                self._text += piece
+                if len(self._text) > ANSWER_BYTES_MAX:
+                    break
+            self.ended = True
+        if not self._ready and self._text.startswith(READY):
+            self._ready = True
+            self._text = self._text[len(READY) :]
+            self._asked_s = self._clock()  # its start is not the check's time
+        line, end, rest = self._text.partition(b"\n")
+        if not end or not self._ready:
+            return None
+        self._text = rest
+        return line
+
+    def asked_for_s(self) -> float:
+        return self._clock() - self._asked_s
+
+    def has_hung(self) -> bool:
+        if self.spec is None:
+            return False
+        if not self._ready:
+            return self.asked_for_s() > START_S_MAX
+        limit_s = self.spec.timeout_s
+        passed_s = self.asked_for_s()
+        return passed_s > limit_s and (passed_s > limit_s * BUSY_TIMES or self._state() != "R")
+
+    def where(self) -> str:
+        """In which call of the kernel it waits; empty where that cannot be told."""
+        state = {"D": "it cannot be interrupted", "T": "it is stopped"}.get(self._state(), "")
+        call = ""
+        with suppress(OSError):
+            call = Path(f"/proc/{self._process.pid}/wchan").read_text(encoding="ascii", errors="replace")
+        waits = f"it waits in {call.strip()}" if call.strip() not in ("", "0") else ""
+        return "; ".join(filter(None, (waits, state)))
+
+    def how_it_ended(self) -> str:
+        with suppress(subprocess.TimeoutExpired):
+            code = self._process.wait(1.0)
+            return signal.strsignal(-code) or f"signal {-code}" if code < 0 else f"exit code {code}"
+        return "it closed its output"
+
+    def kill(self) -> subprocess.Popen[bytes]:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(OSError):
+            self._requests.close()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(0.05)
+        return self._process
+
+    def _state(self) -> str:
+        try:
+            stat = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii", errors="replace")
+        except OSError:
+            return ""
+        return stat.rpartition(") ")[2][:1]
+
+
+def _skipped(spec: Spec, why: str) -> Outcome:
+    return Outcome(check=spec.name, area=spec.area, status=SKIP, findings=(Finding(status=SKIP, why=why),))
+
+
+def _hung(spec: Spec, after_s: float, where: str) -> Outcome:
+    why = f"no answer after {after_s:.1f} s" + (f"; {where}" if where else "")
+    finding = Finding(
+        status=spec.on_hang,
+        measured=f"no answer in {after_s:.1f} s",
+        expected=f"an answer within {spec.timeout_s:g} s",
+        whence="rule",
+        why=why,
+        advice=spec.hang_advice,
+        fault=spec.on_hang_fault,
+    )
+    return Outcome(check=spec.name, area=spec.area, status=spec.on_hang, findings=(finding,), seconds=after_s)

@@ -1,0 +1,60 @@
+"""Puts together what the checks of this node are told: of the node, of the run, of what was learned."""
+
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from holdfast.core.checks.asked import asked_of
+from holdfast.model.checks import MANUAL, Baseline, Scene
+
+
+def scene_for(
+    command: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    cwd: str = "",
+    *,
+    context: str = MANUAL,
+    quick: bool = False,
+    training: bool = False,
+    baseline: Baseline | None = None,
+    good_s: float = 0.0,
+    folders: Mapping[str, str] | None = None,
+    ranks: int | None = None,
+    own_pids: Sequence[int] = (),
+    options: Mapping[str, str] | None = None,
+) -> Scene:
+    """`folders`: over what the command says ("checkpoint"). Never raises: a folder that is gone is the checks' matter."""
+    env = os.environ if env is None else env
+    asked = asked_of(command, env)
+    cwd = cwd or _here()
+    places = {"work": cwd, "temporary": env.get("TMPDIR") or tempfile.gettempdir()}
+    if asked.checkpoint:
+        places["checkpoint"] = str(Path(cwd) / asked.checkpoint)
+    return Scene(
+        context=context,
+        quick=quick,
+        training=training,
+        host=socket.gethostname(),
+        now_s=time.time(),
+        good_s=good_s,
+        ranks=ranks if ranks is not None else asked.ranks,
+        nodes=asked.nodes,
+        loader_workers=asked.loader_workers,
+        command=tuple(command),
+        env=dict(env),
+        cwd=cwd,
+        folders=places | dict(folders or {}),
+        own_pids=(os.getpid(), os.getppid(), *own_pids),
+        baseline=baseline or Baseline(),
+        options=dict(options or {}),
+    )
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return "/"

@@ -1,0 +1,92 @@
+"""What a suite's answers come to: one status, and what it means for the run. Pure."""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from holdfast.model.checks import (
+    DEVICE_FAULT,
+    ENVIRONMENT_FAULT,
+    FAIL,
+    PASS,
+    SKIP,
+    STATUSES,
+    WARN,
+    Finding,
+    NodeChecks,
+    Outcome,
+)
+
+
+class Told(Struct, frozen=True):
+    """One finding, and where it was made."""
+
+    node: str
+    check: str
+    area: str
+    finding: Finding
+
+
+class Judged(Struct, frozen=True):
+    """`isolate`: node -> why. `stop`: why the run cannot work anywhere; empty: it can.
+
+    `status`: fail and warn as found; pass where something passed and nothing was wrong; else skip.
+    """
+
+    status: str
+    isolate: dict[str, str] = {}
+    stop: str = ""
+    troubles: tuple[Told, ...] = ()
+
+
+def judged(nodes: Sequence[NodeChecks]) -> Judged:
+    """The worst first. A node that did not answer is a trouble, and no reason to isolate it: who knows why."""
+    told = sorted(troubles(nodes), key=lambda one: -STATUSES.index(one.finding.status))
+    isolate: dict[str, str] = {}
+    stop = ""
+    for one in told:
+        if one.finding.status != FAIL:
+            continue
+        if one.finding.fault == DEVICE_FAULT:
+            isolate.setdefault(one.node, sentence(one))
+        elif one.finding.fault == ENVIRONMENT_FAULT:
+            stop = stop or sentence(one)
+    return Judged(status_of(nodes), isolate, stop, tuple(told))
+
+
+def troubles(nodes: Iterable[NodeChecks]) -> list[Told]:
+    """All that failed or is to be warned of."""
+    found = [
+        Told(node.node, outcome.check, outcome.area, finding)
+        for node in nodes
+        for outcome in node.outcomes
+        for finding in outcome.findings
+        if finding.status in (FAIL, WARN)
+    ]
+    silent = [
+        Told(node.node, "node", "host", Finding(status=WARN, why=node.why_not))
+        for node in nodes
+        if node.why_not
+    ]
+    return found + silent
+
+
+def status_of(nodes: Iterable[NodeChecks]) -> str:
+    """One that was skipped hides nothing that passed, and is never counted as passed."""
+    statuses = {outcome.status for node in nodes for outcome in node.outcomes}
+    statuses |= {WARN for node in nodes if node.why_not}
+    return next((status for status in (FAIL, WARN, PASS) if status in statuses), SKIP)
+
+
+def worst(outcome: Outcome) -> Finding:
+    """The finding that gives the check its status."""
+    return max(outcome.findings, key=lambda finding: STATUSES.index(finding.status))
+
+
+def sentence(one: Told) -> str:
+    """`gpu-ecc: 0000:5d:00.0: 3 uncorrected errors (expected: 0)`"""
+    finding = one.finding
+    what = finding.why or finding.measured
+    beside = f" (expected: {finding.expected})" if finding.expected and not finding.why else ""
+    device = f"{finding.device}: " if finding.device else ""
+    return f"{one.check}: {device}{what}{beside}"

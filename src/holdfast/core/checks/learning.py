@@ -1,0 +1,36 @@
+"""What a good boot teaches: what this node and each of its devices have, kept by serial number. Pure."""
+
+from collections.abc import Iterable
+
+from holdfast.model.checks import FAIL, Baseline, Fact, Outcome
+
+SAMPLES_MAX = 1 << 16  # facts of one node: more is not a node
+
+
+def learned(before: Baseline, outcomes: Iterable[Outcome], at_s: float) -> Baseline:
+    """`before`, with what is new. What was learned stays: only `reset` forgets, so a part that is lost is missed.
+
+    A check that failed teaches nothing; the others do, for each looks at something else.
+    """
+    facts = {device: dict(values) for device, values in before.facts.items()}
+    since = dict(before.at_s)
+    for fact in _to_learn(outcomes):
+        known = facts.setdefault(fact.device, {})
+        since.setdefault(fact.device, at_s)
+        known.setdefault(fact.name, fact.value)
+    return Baseline(facts=facts, at_s=since)
+
+
+def forgotten(before: Baseline, devices: Iterable[str] = ()) -> Baseline:
+    """Without these devices; without any, where none is named."""
+    gone = set(devices) or set(before.facts)
+    return Baseline(
+        facts={device: values for device, values in before.facts.items() if device not in gone},
+        at_s={device: at_s for device, at_s in before.at_s.items() if device not in gone},
+    )
+
+
+def _to_learn(outcomes: Iterable[Outcome]) -> Iterable[Fact]:
+    return [fact for outcome in outcomes if outcome.status != FAIL for fact in outcome.facts if fact.learn][
+        :SAMPLES_MAX
+    ]

@@ -1,0 +1,169 @@
+"""Checks of a machine: what one is, what it is told, what it answers. No behaviour.
+
+A check looks at one thing of a node, or at each device of it, and answers with findings. What it could not tell is a
+`skip` with the reason, never a `pass`.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.model.signatures import Words
+
+PASS, WARN, FAIL, SKIP = "pass", "warn", "fail", "skip"
+STATUSES = (PASS, SKIP, WARN, FAIL)  # from good to bad
+
+AREAS = ("gpu", "npu", "rdma", "net", "io", "host", "env", "comm")
+SUITES = ("boot", "troubleshoot", "bench", "all")
+
+# When a check may run.
+BOOT, PROLOG, EPILOG, CONTINUOUS, ON_FAILURE, MANUAL = CONTEXTS = (
+    "boot",
+    "prolog",
+    "epilog",
+    "continuous",
+    "on-failure",
+    "manual",
+)
+
+# What it costs. Nothing but `passive` runs while a job trains.
+PASSIVE = "passive"  # reads what the node says of itself
+LIGHT = "light"  # writes a small file, opens a socket, starts a program: under a second of one core
+DEVICE = "device"  # loads a device
+NODE = "node"  # needs the whole node
+COSTS = (PASSIVE, LIGHT, DEVICE, NODE)
+
+# Whence an expectation comes.
+BASELINE = "baseline"  # this very device, at the first good boot
+PEERS = "peers"  # the other nodes, or the other devices of this one
+STATED = "device"  # the device or driver itself says so
+RULE = "rule"  # a limit of Holdfast, with its reason in the documents
+ASKED = "run"  # what the run needs: ranks, folders, program
+
+# What a failed check means for the run.
+DEVICE_FAULT = "device"  # a device or the node is broken: isolate it
+ENVIRONMENT_FAULT = "environment"  # the run cannot work like this on any node: stop before GPUs are wasted
+NO_FAULT = ""  # say it, and go on
+
+
+class Spec(Struct, frozen=True, kw_only=True):
+    """What a check declares. `needs`: what must be there, for people ("nvml", "torch", "root", "2 nodes").
+
+    `on_hang`: the status of a check that was cut off at `timeout_s`; `hang_advice` what to do then.
+    `quick`: part of the quick boot check, of which all together take at most 5 s a node. `bench`: a benchmark.
+    """
+
+    name: str
+    area: str
+    what: Words
+    contexts: tuple[str, ...]
+    cost: str = PASSIVE
+    timeout_s: float = 2.0
+    needs: tuple[str, ...] = ()
+    quick: bool = False
+    bench: bool = False
+    on_hang: str = WARN
+    on_hang_fault: str = NO_FAULT
+    hang_advice: Words = Words(en="", zh="")
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One thing that a check says, of the node or of one device of it.
+
+    `measured`, `expected`: for people, with their units. `whence`: where the expectation comes from.
+    `why`: one sentence; of a skip, its reason. `fault`: what it means for the run, where it failed.
+    `category`: of the taxonomy, that which it explains.
+    """
+
+    status: str
+    measured: str = ""
+    expected: str = ""
+    whence: str = ""
+    device: str = ""  # PCI address, interface, mount, ...
+    why: str = ""
+    advice: Words = Words(en="", zh="")
+    fault: str = NO_FAULT
+    category: str = ""
+
+
+class Fact(Struct, frozen=True, kw_only=True):
+    """One value of the node or of a device: learned at a good boot, or compared with other nodes.
+
+    `device`: "node", or what stays the same when it moves: "gpu:SERIAL", "nic:NAME".
+    `learn`: becomes an expectation. `same`: must be equal on all nodes. `peers`: a number that should be about that
+    of the others of its `model`; `low_is_bad`: its bad side.
+    """
+
+    name: str
+    value: str | int | float | bool
+    device: str = "node"
+    learn: bool = False
+    same: bool = False
+    peers: bool = False
+    low_is_bad: bool = True
+    model: str = ""
+    unit: str = ""
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What became of one check on one node. `status`: the worst of its findings. `error`: its own fault, if any."""
+
+    check: str
+    area: str
+    status: str
+    findings: tuple[Finding, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    seconds: float = 0.0
+
+
+class NodeChecks(Struct, frozen=True, kw_only=True):
+    """All outcomes of one node. `why_not`: why there are none."""
+
+    node: str
+    outcomes: tuple[Outcome, ...] = ()
+    seconds: float = 0.0
+    at_s: float = 0.0
+    why_not: str = ""
+
+
+class Baseline(Struct, frozen=True, kw_only=True):
+    """What was learned: facts by device, then by name. `at_s`: when each device was learned first."""
+
+    facts: dict[str, dict[str, Any]] = {}
+    at_s: dict[str, float] = {}
+
+    def of(self, device: str, name: str) -> Any:
+        """The value, or None where nothing was learned."""
+        return self.facts.get(device, {}).get(name)
+
+    def devices(self, kind: str) -> tuple[str, ...]:
+        """Those learned of a kind ("gpu", "nic"), sorted."""
+        return tuple(sorted(device for device in self.facts if device.partition(":")[0] == kind))
+
+
+class Scene(Struct, frozen=True, kw_only=True):
+    """What a check is told of the node and of the run that it is to be fit for.
+
+    `root`: where /proc, /sys, /dev, /etc and /var are looked up. `ranks`: on this node; None: not known.
+    `env`, `cwd`, `command`: of the run; empty: those of no run. `folders`: "work", "checkpoint", "temporary" -> path.
+    `good_s`: Unix time at which a run was last known to be good here; 0: not known. `now_s`: Unix time.
+    `options`: of single checks, by name ("disk-write.bytes").
+    """
+
+    context: str = MANUAL
+    quick: bool = False
+    training: bool = False  # a job trains on this node now
+    root: str = "/"
+    host: str = ""
+    now_s: float = 0.0
+    good_s: float = 0.0
+    ranks: int | None = None
+    nodes: int = 1
+    loader_workers: int | None = None
+    command: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    cwd: str = ""
+    folders: dict[str, str] = {}
+    own_pids: tuple[int, ...] = ()  # processes of the run, and ours
+    baseline: Baseline = Baseline()
+    options: dict[str, str] = {}
