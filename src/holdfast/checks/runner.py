@@ -31,7 +31,8 @@ CHILD = (sys.executable, "-P", "-m", "holdfast.checks.child")
 class SuiteRun:
     """One run of `specs`. Call `poll` until `over`; `channels` are readable when there is something to poll.
 
-    `until_s`: by `clock`; what has not been run by then is skipped, with that reason.
+    `until_s`: by `clock`; what has not been run by then is skipped, with that reason. `env`: of the processes of
+    the checks; None: ours. `child`: the words that start one.
     """
 
     def __init__(
@@ -41,8 +42,10 @@ class SuiteRun:
         until_s: float,
         clock: Callable[[], float] = time.monotonic,
         env: Mapping[str, str] | None = None,
+        child: Sequence[str] = CHILD,
     ) -> None:
         self._scene = msgspec.json.encode(scene) + b"\n"
+        self._child = child
         self._until_s = until_s
         self._clock = clock
         self._env = env
@@ -114,7 +117,7 @@ class SuiteRun:
         spec = waiting.popleft()
         try:
             if child is None:
-                child = _Child(self._scene, self._env, self._clock)
+                child = _Child(self._child, self._scene, self._env, self._clock)
                 self._children.append(child)
             child.give(spec)
         except OSError as error:
@@ -161,7 +164,7 @@ class SuiteRun:
         for child in self._children:
             self._kill(child)
         self._children.clear()
-        return [_skipped(spec, f"not done within the {limit_s:g} s of the suite") for spec in left]
+        return [_skipped(spec, f"not done within the {limit_s:.1f} s of the suite") for spec in left]
 
     def _kill(self, child: "_Child") -> None:
         process = child.kill()
@@ -172,14 +175,16 @@ class SuiteRun:
 class _Child:
     """A process for checks, one at a time. raises: OSError, where it cannot be started."""
 
-    def __init__(self, scene: bytes, env: Mapping[str, str] | None, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, words: Sequence[str], scene: bytes, env: Mapping[str, str] | None, clock: Callable[[], float]
+    ) -> None:
         self.spec: Spec | None = None
         self.ended = False
         self._clock = clock
         self._ready = False
         self._text = b""
         self._process = subprocess.Popen(
-            CHILD,
+            words,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -48,6 +48,7 @@ from holdfast.model.checks import (
 FAILED = 1
 TIMEOUTS_S = {"boot": 60.0, "troubleshoot": 120.0, "bench": 600.0, "all": 900.0}
 QUICK_S = 5.0
+REACH_S = 15.0  # to get to another node and to start there
 NODES_MAX = 4096
 FORMATS = ("text", *EXITS)
 BASELINES = ("show", "reset")
@@ -154,7 +155,13 @@ def check(
         )
         try:
             answers = compared(
-                check_nodes(_names(nodes), via or _via(), arguments, limit_s + 15.0, _progress())
+                check_nodes(
+                    _names(nodes),
+                    via or _via(),
+                    arguments,
+                    limit_s + min(REACH_S, limit_s + 2.0),
+                    _progress(),
+                )
             )
         except BadVia as error:
             raise typer.BadParameter(str(error), param_hint="--via") from error
