@@ -91,7 +91,7 @@ class Fact(Struct, frozen=True, kw_only=True):
 
     `device`: "node", or what stays the same when it moves: "gpu:SERIAL", "nic:NAME".
     `learn`: becomes an expectation. `same`: must be equal on all nodes. `peers`: a number that should be about that
-    of the others of its `model`; `low_is_bad`: its bad side.
+    of the others of its `model`; `low_is_bad`: its bad side; `spread`: by which share it varies by itself, as measured.
     """
 
     name: str
@@ -101,6 +101,7 @@ class Fact(Struct, frozen=True, kw_only=True):
     same: bool = False
     peers: bool = False
     low_is_bad: bool = True
+    spread: float = 0.0
     model: str = ""
     unit: str = ""
 
