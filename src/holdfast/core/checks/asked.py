@@ -2,15 +2,19 @@
 
 ("torchrun", "--nnodes=2", "--nproc-per-node", "8", "train.py", "--num-workers", "4", "--save", "/ckpt")
 -> ranks 8, nodes 2, loader_workers 4, checkpoint "/ckpt", script "train.py"
+
+A shell script that the command runs is read for its launch where `texts` has its text (`Launch.reads` names it).
 """
 
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from holdfast.core.checks.env_command import Launch, launch_of, options_of
+
 RANKS_MAX = 1 << 16
-_RANKS = ("nproc-per-node", "num-gpus", "num-processes", "gpus-per-node", "ntasks-per-node")
-_NODES = ("nnodes", "num-nodes", "num-machines")
+_RANKS = ("nproc-per-node", "num-gpus", "gpus-per-node", "ntasks-per-node", "nproc", "devices")
+_NODES = ("nnodes", "num-nodes", "num-machines", "nodes")
 _LOADERS = ("num-workers", "dataloader-num-workers", "dataloader-workers", "workers", "data-workers")
 _CHECKPOINTS = (
     "save",
@@ -25,48 +29,147 @@ _CHECKPOINTS = (
     "work-dir",
     "checkpoint-folder",
 )
+_RESUMES = ("load", "resume-from-checkpoint", "resume-from", "resume", "load-checkpoint", "init-checkpoint")
+_NO_PATHS = frozenset(("", "true", "false", "1", "0", "auto", "latest", "last", "yes", "no", "none"))
+_PORTS = ("master-port", "main-process-port")
+_ADDRESSES = ("master-addr", "main-process-ip")
+STATIC_PORT, C10D_PORT = 29500, 29400
+
+
+class Meeting(Struct, frozen=True, kw_only=True):
+    """Where the workers meet. `port` 0: one is chosen freely. `backend`: "static", "c10d", "etcd", "env" (the script).
+
+    `rank`: of this node, None: not said.
+    """
+
+    backend: str
+    host: str = ""
+    port: int = 0
+    rank: int | None = None
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """`ranks`, `loader_workers`: on one node; None: it does not say. `checkpoint`, `script`: empty: none named."""
+    """`ranks`, `loader_workers`: on one node; None: it does not say. `checkpoint`, `script`: empty: none named.
+
+    `resume`: the checkpoint that it is told to go on from. `meeting`: None: it says none.
+    """
 
     ranks: int | None = None
     nodes: int = 1
     loader_workers: int | None = None
     checkpoint: str = ""
+    resume: str = ""
     script: str = ""
     framework: str = ""  # deepspeed, accelerate, ...: what the command names
+    meeting: Meeting | None = None
 
 
-def asked_of(command: Sequence[str], env: Mapping[str, str]) -> Asked:
+def asked_of(command: Sequence[str], env: Mapping[str, str], texts: Mapping[str, str] | None = None) -> Asked:
     """Of the words of the command; of the environment where they do not say it."""
-    options = _options(command)
+    return asked_by(launch_of(command, env, texts), command, env)
+
+
+def asked_by(launch: Launch, command: Sequence[str], env: Mapping[str, str]) -> Asked:
+    """The same of a launch that is known already."""
+    words = launch.words or tuple(command)
+    options = options_of(words)
+    before = options_of(command) if launch.shell is None else launch.wrapper_options
+    env = {**env, **launch.env}
+    nodes = _nodes(options, before, env)
     return Asked(
-        ranks=_count(_first(options, _RANKS) or env.get("LOCAL_WORLD_SIZE", "")),
-        nodes=_count((_first(options, _NODES) or env.get("NNODES", "")).rpartition(":")[2]) or 1,
+        ranks=_ranks(launch, options, before, env, nodes),
+        nodes=nodes,
         loader_workers=_whole(_first(options, _LOADERS)),
         checkpoint=_first(options, _CHECKPOINTS),
-        script=next((word for word in command if word.endswith(".py")), ""),
-        framework=_framework(command),
+        resume=_path(_first(options, _RESUMES)),
+        script=launch.script or next((word for word in words if word.endswith(".py")), ""),
+        framework=_framework(launch, words),
+        meeting=_meeting(launch, env, nodes),
     )
 
 
-def _options(command: Sequence[str]) -> dict[str, str]:
-    """Every `--name value` and `--name=value`, whoever of the command's programs it is for; the first of each."""
-    found: dict[str, str] = {}
-    for index, word in enumerate(command):
-        if not word.startswith("--") or len(word) < 3:
-            continue
-        name, has_value, value = word[2:].partition("=")
-        if not has_value:
-            value = command[index + 1] if index + 1 < len(command) else ""
-            value = "" if value.startswith("--") else value
-        found.setdefault(name.replace("_", "-").lower(), value)
-    return found
+def _ranks(
+    launch: Launch, options: Mapping[str, str], before: Mapping[str, str], env: Mapping[str, str], nodes: int
+) -> int | None:
+    """`--num-processes` of accelerate is of all nodes together."""
+    said = _count(_first(launch.options, _RANKS)) or _count(_first(options, _RANKS))
+    if said is None and (
+        of_all := _count(launch.options.get("num-processes", options.get("num-processes", "")))
+    ):
+        said = max(of_all // nodes, 1)
+    included = launch.options.get("include") or launch.options.get("i", "")
+    if said is None and launch.launcher == "deepspeed" and included.startswith("localhost:"):
+        said = len(included.partition(":")[2].split(",")) or None
+    if said is None and launch.launcher == "torchrun" and not _first(options, _RANKS):
+        said = _count(env.get("PET_NPROC_PER_NODE", "")) or (1 if launch.options or launch.script else None)
+    if said is None:
+        said = _count(_first(before, _RANKS)) or _count(env.get("LOCAL_WORLD_SIZE", ""))
+    return said
+
+
+def _nodes(options: Mapping[str, str], before: Mapping[str, str], env: Mapping[str, str]) -> int:
+    text = _first(options, _NODES) or _first(before, _NODES) or env.get("PET_NNODES") or env.get("NNODES", "")
+    return _count(text.rpartition(":")[2]) or 1
+
+
+def _meeting(launch: Launch, env: Mapping[str, str], nodes: int) -> Meeting | None:
+    options = launch.options
+    if launch.launcher == "torchrun":
+        return _of_torchrun(options, env)
+    port = _count(_first(options, _PORTS))
+    host = _first(options, _ADDRESSES)
+    rank = _whole(options.get("node-rank") or options.get("machine-rank", ""))
+    if launch.launcher == "deepspeed":
+        rank = rank if nodes > 1 else 0
+        return Meeting(backend="static", host=host, port=port or STATIC_PORT, rank=rank)
+    if launch.launcher == "accelerate":
+        if port is None and nodes == 1:
+            return None  # a free one is looked for, or a file of settings says it
+        return Meeting(
+            backend="static", host=host, port=port or STATIC_PORT, rank=rank or (0 if nodes == 1 else None)
+        )
+    port = _count(env.get("MASTER_PORT", ""))
+    if launch.launcher == "python" and port and env.get("WORLD_SIZE") and env.get("RANK") is not None:
+        first = 0 if env.get("RANK") == "0" else 1
+        return Meeting(backend="env", host=env.get("MASTER_ADDR", ""), port=port, rank=first)
+    return None
+
+
+def _of_torchrun(options: Mapping[str, str], env: Mapping[str, str]) -> Meeting:
+    """source: torch/distributed/run.py; without anything said: static, 127.0.0.1, port 29500."""
+
+    def said(name: str) -> str:
+        return options.get(name) or env.get(f"PET_{name.upper().replace('-', '_')}", "")
+
+    if "standalone" in options or "PET_STANDALONE" in env:
+        return Meeting(backend="c10d", host="localhost", port=0, rank=0)
+    backend = said("rdzv-backend") or "static"
+    rank = _whole(said("node-rank"))
+    endpoint = said("rdzv-endpoint")
+    host, _, text = endpoint.rpartition(":") if _has_port(endpoint) else (endpoint, "", "")
+    host = host.strip("[]")
+    if backend == "static":
+        port = _whole(text) if endpoint else _whole(said("master-port"))
+        host = host or said("master-addr") or "127.0.0.1"
+        return Meeting(
+            backend="static", host=host, port=STATIC_PORT if port is None else port, rank=rank or 0
+        )
+    port = _whole(text)
+    usual = C10D_PORT if backend == "c10d" else 2379
+    return Meeting(backend=backend, host=host or "localhost", port=usual if port is None else port, rank=rank)
+
+
+def _has_port(endpoint: str) -> bool:
+    head, colon, tail = endpoint.rpartition(":")
+    return bool(colon) and tail.isdigit() and (":" not in head or head.endswith("]"))
 
 
 def _first(options: Mapping[str, str], names: Sequence[str]) -> str:
     return next((options[name] for name in names if options.get(name)), "")
+
+
+def _path(text: str) -> str:
+    return "" if text.lower() in _NO_PATHS else text
 
 
 def _whole(text: str) -> int | None:
@@ -78,9 +181,11 @@ def _count(text: str) -> int | None:
     return count if count and count <= RANKS_MAX else None
 
 
-def _framework(command: Sequence[str]) -> str:
-    for word in command:
+def _framework(launch: Launch, words: Sequence[str]) -> str:
+    if launch.launcher in ("deepspeed", "accelerate", "colossalai", "composer"):
+        return launch.launcher
+    for word in words:
         name = word.rpartition("/")[2].removesuffix(".py").removesuffix(".launcher.runner")
         if name in ("deepspeed", "accelerate", "colossalai", "composer", "megatron"):
             return name
-    return "deepspeed" if any(word.startswith("--deepspeed") for word in command) else ""
+    return "deepspeed" if any(word.startswith("--deepspeed") for word in words) else ""

@@ -1,0 +1,211 @@
+"""The simple commands of a shell script, in order, as far as they can be told without running it. Pure.
+
+    NPROC=8
+    torchrun --nproc-per-node $NPROC \\
+        train.py "$@" 2>&1 | tee log
+    -> (NPROC=8), (torchrun --nproc-per-node 8 train.py ...), (tee log)
+
+Loops and branches are read as if all of their lines were run once. What only a run can tell stays as it is written:
+`$(date)`, and a variable that nothing here sets.
+
+source: POSIX Shell Command Language 2.2-2.9; arrays as bash(1) has them
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+TEXT_CHARS_MAX = 1 << 18
+COMMANDS_MAX = 2000
+WORDS_MAX = 1 << 14
+_PIECE = (
+    r"\\(?:.|\n)"
+    r"|'[^']*'"
+    r'|"(?:\\(?:.|\n)|[^"\\])*"'
+    r"|\$\(\((?:[^()]|\([^()]*\))*\)\)"
+    r"|\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
+    r"|`[^`]*`"
+    r"|\$\{[^}\n]*\}"
+    r"|\$(?:[A-Za-z_]\w*|[@*#?$!0-9])"
+    r"|[^\s;&|()<>'\"\\`]"
+)
+_TOKEN = re.compile(
+    r"(?P<space>[ \t\r]+|\\\r?\n)"
+    r"|(?P<comment>#[^\n]*)"
+    r"|(?P<array>[A-Za-z_]\w*\+?=\((?:[^()'\"]|'[^']*'|\"(?:\\.|[^\"\\])*\")*\))"
+    r"|(?P<redirect>(?:\d*|&)(?:<<<|<<-?|>>|>\||<>|[<>])(?:&[\d-]+)?)"
+    r"|(?P<operator>\|\||&&|;;|\|&|[;&|\n()])"
+    rf"|(?P<word>(?:{_PIECE})+)"
+    r"|(?P<other>.)"
+)
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
+_KEYWORDS = frozenset(("if", "then", "else", "elif", "while", "until", "do", "{", "!", "time"))
+_NO_COMMANDS = frozenset(("for", "case", "select", "function", "fi", "done", "esac", "}", "in", "[[", "["))
+_VARIABLE = re.compile(
+    r"\$(?:(?P<plain>[A-Za-z_]\w*|[@*#?$!0-9])"
+    r"|\{(?P<name>[A-Za-z_]\w*|[@*0-9])(?P<index>\[[^]]*\])?(?:(?P<how>:?[-=])(?P<default>[^}]*))?\})"
+)
+
+Value = str | tuple[str, ...]
+
+
+class SimpleCommand(Struct, frozen=True, kw_only=True):
+    """One command. `sets`: assignments before it. `then`: what follows it: "&&", "||", ";", "|".
+
+    `raw`: as written, for a shell to run.
+    """
+
+    words: tuple[str, ...] = ()
+    sets: dict[str, str] = {}
+    then: str = ";"
+    raw: str = ""
+
+
+def simple_commands(
+    text: str, env: Mapping[str, str], arguments: Sequence[str] = ()
+) -> tuple[SimpleCommand, ...]:
+    """`arguments`: $1 and on. Values that the text sets are put in where they are used."""
+    values: dict[str, Value] = dict(env)
+    values |= {str(place): argument for place, argument in enumerate(arguments, 1)}
+    values["@"] = values["*"] = tuple(arguments)
+    found: list[SimpleCommand] = []
+    for raws, then in _split(text[:TEXT_CHARS_MAX]):
+        command = _command(raws, then, values)
+        if command is not None:
+            found.append(command)
+        if len(found) >= COMMANDS_MAX:
+            break
+    return tuple(found)
+
+
+def _split(text: str) -> Iterator[tuple[list[str], str]]:
+    """Raw words of each command, and the operator after it. Redirections are left out."""
+    raws: list[str] = []
+    skip_next = False
+    for token in _TOKEN.finditer(text):
+        kind, raw = token.lastgroup, token[0]
+        if kind in ("word", "array"):
+            if not skip_next:
+                raws.append(raw)
+            skip_next = False
+        elif kind == "redirect":
+            if raws and raws[-1].isdigit() and text[token.start() - 1 : token.start()].isdigit():
+                raws.pop()
+            skip_next = "&" not in raw.lstrip("&")
+        elif kind == "operator":
+            skip_next = False
+            if raws:
+                yield raws, ";" if raw in ("\n", "(", ")", ";;") else raw
+            raws = []
+    if raws:
+        yield raws, ";"
+
+
+def _command(raws: Sequence[str], then: str, values: dict[str, Value]) -> SimpleCommand | None:
+    raws = list(raws)
+    while raws and raws[0] in _KEYWORDS:
+        raws.pop(0)
+    if not raws or raws[0] in _NO_COMMANDS:
+        return None
+    written = " ".join(raws)
+    sets: dict[str, Value] = {}
+    while raws and (found := _ASSIGNMENT.fullmatch(raws[0])):
+        raws.pop(0)
+        name, adds, value = found.groups()
+        sets[name] = _assigned(value, values, values.get(name, "") if adds else "")
+    if not raws:
+        values |= sets
+        return SimpleCommand(
+            sets={name: _joined(value) for name, value in sets.items()}, then=then, raw=written
+        )
+    words = [word for raw in raws for word in expanded(raw, values)][:WORDS_MAX]
+    if words and words[0] in ("export", "declare", "local", "readonly", "typeset"):
+        _declare(raws[1:], values)
+    return SimpleCommand(
+        words=tuple(words),
+        sets={name: _joined(value) for name, value in sets.items()},
+        then=then,
+        raw=written,
+    )
+
+
+def _declare(raws: Sequence[str], values: dict[str, Value]) -> None:
+    for raw in raws:
+        if found := _ASSIGNMENT.fullmatch(raw):
+            values[found[1]] = _assigned(found[3], values, "")
+
+
+def _assigned(raw: str, values: Mapping[str, Value], before: Value) -> Value:
+    if raw.startswith("(") and raw.endswith(")"):
+        more = tuple(
+            word
+            for token in _TOKEN.finditer(raw[1:-1])
+            if token.lastgroup == "word"
+            for word in expanded(token[0], values)
+        )
+        return (before if isinstance(before, tuple) else ()) + more
+    return _joined(before) + " ".join(expanded(f'"{raw}"' if _is_bare(raw) else raw, values))
+
+
+def _is_bare(raw: str) -> bool:
+    return not any(mark in raw for mark in "'\"\\")
+
+
+def _joined(value: Value) -> str:
+    return value if isinstance(value, str) else " ".join(value)
+
+
+def expanded(raw: str, values: Mapping[str, Value]) -> list[str]:
+    """The words that a raw word becomes: quotes taken away, values put in, and split where nothing quotes them."""
+    words: list[str] = []
+    current: str | None = None
+    for piece in re.finditer(_PIECE, raw):
+        text = piece[0]
+        if text.startswith("'"):
+            current = (current or "") + text[1:-1]
+        elif text.startswith("\\"):
+            current = (current or "") + ("" if text[1] == "\n" else text[1])
+        elif text.startswith('"'):
+            inner = _put_in(text[1:-1], values)
+            if text in ('"$@"', '"${@}"') or re.fullmatch(r'"\$\{\w+\[@\]\}"', text):
+                words += _words_of(text[1:-1], values)
+                continue
+            current = (current or "") + re.sub(r'\\([\\"$`])', r"\1", inner.replace("\\\n", ""))
+        elif text.startswith("$") and not text.startswith("$("):
+            current = _unquoted(_words_of(text, values), words, current)
+        else:
+            current = (current or "") + text
+    return words if current is None else [*words, current]
+
+
+def _unquoted(parts: list[str], words: list[str], current: str | None) -> str | None:
+    """What a value outside quotes becomes: its first word goes on with what was before it, its last goes on."""
+    for part in parts[:-1]:
+        words.append((current or "") + part)
+        current = None
+    return (current or "") + parts[-1] if parts else current
+
+
+def _words_of(text: str, values: Mapping[str, Value]) -> list[str]:
+    found = _VARIABLE.fullmatch(text)
+    value = _value(found, values) if found else None
+    if value is None:
+        return [text]
+    return list(value) if isinstance(value, tuple) else value.split()
+
+
+def _put_in(text: str, values: Mapping[str, Value]) -> str:
+    def one(found: re.Match[str]) -> str:
+        value = _value(found, values)
+        return found[0] if value is None else _joined(value)
+
+    return _VARIABLE.sub(one, text)
+
+
+def _value(found: re.Match[str], values: Mapping[str, Value]) -> Value | None:
+    """None: nothing here says it."""
+    value = values.get(found["plain"] or found["name"])
+    if found["default"] is not None and (value is None or (value == "" and found["how"].startswith(":"))):
+        return _put_in(found["default"].strip("\"'"), values)
+    return value
