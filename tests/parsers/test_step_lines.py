@@ -198,6 +198,22 @@ def test_an_epoch_without_a_length_is_as_long_as_it_was_seen():
     assert [record.step for record in records] == [20, 40, 60, 80, 100, 120]
 
 
+def test_loops_within_a_step_are_not_its_steps():
+    """A bar of the training stands while others, without a label, run again and again."""
+    lines = [bar(0, 0, 8, label="Train: ")]
+    for step in range(1, 6):
+        lines += [bar(n, n * 2, 32) for n in range(33) if step > 1]
+        lines += [bar(step, step * 90, 8, "90.0s/it", label="Train: ")]
+    reader, records = read(lines)
+    assert [record.step for record in records] == [0, 1, 2, 3, 4, 5]
+    epochs = (
+        [bar(0, 0, 3, label="Epoch: ")]
+        + [bar(n, n * 20, 40) for n in range(41)]
+        + [bar(1, 800, 3, label="Epoch: ")]
+    )
+    assert len(read(epochs)[1]) == 41
+
+
 def test_bars_of_each_epoch_are_one_run():
     lines = [bar(n, n * 4, 10, label=f"Epoch {epoch}: ") for epoch in (0, 1) for n in range(11)]
     _, records = read(lines)

@@ -20,6 +20,7 @@ from holdfast.parsers.steps import COLOUR
 
 SURE_AFTER = 3  # lines of growing steps, for forms that others may print too
 PREPARED_S_MAX = 10.0
+EPOCH = b"poch"
 SURE_BESIDE = 6  # where another form of the same trust was taken before
 HELD_MAX = 256  # lines of one form that wait
 WATCHED_RECORDS = 2000  # after so many nothing takes over from a form that is specific
@@ -58,6 +59,16 @@ class Rival:
             or form.trust >= SPECIFIC
             or self.outlasts(PREPARED_S_MAX)
             or len(self.held) >= HELD_MAX
+        )
+
+    def stands(self) -> bool:
+        """Whether this is a bar that has begun to grow, slowly, and has not come to its end."""
+        last = self.held[-1][0]
+        return (
+            self.reader.form.is_bar
+            and self.growths > 1
+            and self.outlasts(PREPARED_S_MAX)
+            and (last.total is None or last.number is None or last.number < last.total)
         )
 
     def outlasts(self, seconds: float) -> bool:
@@ -356,9 +367,15 @@ class StepLines:
             is_sure = reader.form.trust >= SPECIFIC or rival.growths >= SURE_AFTER
         else:
             is_sure = rival.growths >= (2 if reader.form.trust > now.form.trust else SURE_BESIDE)
-        is_sure = is_sure and rival.is_long()
-        if is_sure:
+        if is_sure and rival.is_long() and not self._is_within_another(rival):
             self._take(rival, items)
+
+    def _is_within_another(self, rival: Rival) -> bool:
+        """Whether this bar runs while another one, which is no bar of epochs, stands: a loop within a step."""
+        return rival.reader.form.is_bar and any(
+            other is not rival and other.stands() and EPOCH not in other.held[-1][0].label.lower()
+            for other in self._rivals.values()
+        )
 
     def _take(self, rival: Rival, items: list[Item]) -> None:
         """This form, or this bar, it is: everything held of it is read now."""
