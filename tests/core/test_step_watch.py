@@ -156,6 +156,21 @@ def test_stamps_serve_where_no_time_is_printed() -> None:
     assert watch.median_s() == pytest.approx(3.0)
 
 
+@pytest.mark.parametrize("count", [400, 10_000])
+def test_what_a_line_explains_is_a_point_of_its_own_in_the_curve(count: int) -> None:
+    watch = StepWatch()
+    for record in records(paused(times(count), 100, 8)):
+        if not (record.step or 1) % 100:
+            watch.feed(PhaseMark(kind="checkpoint"))
+        watch.feed(record)
+    marked = [point for point in watch.curve() if point.kind == "checkpoint"]
+    assert {point.last_step for point in marked} == set(range(100, count + 1, 100))
+    assert all(point.median_s == pytest.approx(8, rel=0.1) for point in marked)
+    usual = [point for point in watch.curve() if point.kind == "step"]
+    assert max(point.median_s for point in usual) < 2
+    assert len(watch.curve()) <= 2100
+
+
 def test_a_long_log_stays_small() -> None:
     watch = StepWatch()
     fed(watch, records(scaled(times(30_000), lambda place: 1.3 if place > 20_000 else 1)))

@@ -113,6 +113,15 @@ class PhaseModel:
             )
         return found
 
+    def long_steps(self) -> dict[tuple[int, int], tuple[PhaseKind, float]]:
+        """By run and step: what a line explains, and its time. Of many, the first and the newest."""
+        return {
+            (run, step): (PHASE_OF[kind], value)
+            for (run, kind), sample in self._kinds.items()
+            if kind != "step" and kind in PHASE_OF
+            for step, value in sample.pairs()
+        }
+
     def phases(self) -> tuple[Phase, ...]:
         found = []
         for (_, kind), sample in self._kinds.items():

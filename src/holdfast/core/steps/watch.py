@@ -215,7 +215,15 @@ class StepWatch:
         return self._loss.report()
 
     def curve(self) -> tuple[CurvePoint, ...]:
-        return self._curve.shown()
+        """The usual steps in stretches; those that a checkpoint or the like explains, each as a point of its own."""
+        long = self._settled().long_steps()
+        is_single = self._curve.width == 1
+        points = [
+            point for point in self._curve.shown() if not (is_single and (point.run, point.last_step) in long)
+        ]
+        for (run, step), (kind, time_s) in long.items():
+            points.append(CurvePoint(step, step, time_s, time_s, time_s, run, kind))
+        return tuple(sorted(points, key=lambda point: (point.run, point.first_step, point.last_step)))
 
     def median_s(self) -> float | None:
         return None if self._by_throughput else self._curve.median_s()
