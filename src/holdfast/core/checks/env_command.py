@@ -152,12 +152,19 @@ _OWN_FOLDER_FULL = re.compile(
     r"\$\(\s*cd\s+(?:--\s+|-P\s+)?(?P<quote>\"?)(?P<folder>[^\s()\"&;]+)(?P=quote)(?:\s+[>&]\S+)*\s*(?:&&|;)\s*pwd(?:\s+-P)?\s*\)"
 )
 
+_CONDA_BASE = re.compile(r"\$\(\s*(?:[\w./~${}-]*/)?conda\s+info\s+--base\s*\)")
+# Files that make an environment ready, and do nothing else.
+_KNOWN_SOURCE = re.compile(
+    r"(?:^|/)(?:activate(?:\.sh)?|conda\.sh|mamba\.sh|profile|bash\.bashrc|\.bashrc|\.bash_profile|\.profile|setup-env\.sh"
+    r"|set_env\.sh|modules?\.sh|lmod\.sh|z00_lmod\.sh|init/(?:bash|sh|profile)|environment)$"
+)
+
 
 class Preparation(Struct, frozen=True, kw_only=True):
     """A command of the shell that makes the environment ready. `must`: what comes after it is not run if it fails."""
 
     raw: str
-    kind: str  # "conda", "module", "source", "eval", "set"
+    kind: str  # "conda", "module", "source", "eval", "set"; "unknown": it may do anything, so it is not run to look
     must: bool = False
 
 
@@ -362,11 +369,13 @@ def _in_text(
     for command in simple_commands(text, env, arguments):
         words = command.words
         if not words:
+            preparations += _set(command)
             continue
         if words[0] == "set" and any(_is_errexit(word) for word in words[1:]):
             strict = True
         elif words[0] == "export":
             sets |= {found[1]: found[2] for word in words[1:] if (found := _ASSIGNS.fullmatch(word))}
+            preparations += _set(command)
         elif words[0] == "cd" and len(words) > 1:
             folder = words[1] if words[1].startswith(("/", "~")) or not folder else f"{folder}/{words[1]}"
         elif words[0] in _PREPARES:
@@ -386,6 +395,12 @@ def _in_text(
     return best or Launch(
         program=shell.program, shell=structs.replace(shell, preparations=tuple(preparations))
     )
+
+
+def _set(command: SimpleCommand) -> list[Preparation]:
+    """A value that later preparations may use. One that runs a program to be known is left out, but for conda's own."""
+    runs = _CONDA_BASE.sub("", command.raw)
+    return [] if "$(" in runs or "`" in runs else [Preparation(raw=command.raw, kind="set")]
 
 
 def _is_errexit(word: str) -> bool:
@@ -414,7 +429,9 @@ def _prepared(command: SimpleCommand, strict: bool) -> list[Preparation]:
     if first == "source" and len(words) > 2 and words[1] == "activate":
         return [Preparation(raw=command.raw, kind="conda", must=must)]
     if first in ("source", ".") and len(words) > 1:
-        return [Preparation(raw=command.raw, kind="source", must=must)]
+        known = _KNOWN_SOURCE.search(words[1]) and "`" not in command.raw
+        known = known and "$(" not in _CONDA_BASE.sub("", command.raw)
+        return [Preparation(raw=command.raw, kind="source" if known else "unknown", must=must)]
     if first in ("module", "ml", "spack"):
         return [Preparation(raw=command.raw, kind="module", must=must)]
     if first == "eval" and _HARMLESS_EVAL.fullmatch(command.raw):
