@@ -25,6 +25,15 @@ POLICIES = {
     "everything": Policy(max_restarts=3, unconditional_restart=True, hang_restart=True, replace_workers=2),
     "keeps": Policy(max_restarts=1, hang_restart=True, keep_on_failure_s=100.0),
     "shadow": Policy(max_restarts=3, unconditional_restart=True, hang_restart=True, shadow=True),
+    "checks": Policy(
+        max_restarts=2,
+        unconditional_restart=True,
+        replace_workers=1,
+        boot_check="quick",
+        troubleshoot_wait_s=8.0,
+    ),
+    "checks-only": Policy(boot_check="full", checks_act=False),
+    "checks-shadow": Policy(max_restarts=3, unconditional_restart=True, shadow=True, boot_check="quick"),
     "launcher": Policy(max_restarts=1, unconditional_restart=True, launcher_restarts=True),
 }
 NODES = ("n0", "n1", "n2", "n3")
@@ -44,6 +53,13 @@ ALIVE = ms.Job(name="j", workers=PLACED, attempt=1, alive=True, step=20)
 HURT = replace(ALIVE, incident=INCIDENT, incidents=1)
 DEAD = replace(HURT, alive=False)
 UNPLACED = replace(DEAD, workers=(ms.Worker(schedule_cnt=1), PLACED[1]))
+UNCHECKED = ms.Job(
+    name="j",
+    workers=(
+        ms.Worker(node="n0", schedule_cnt=1, fresh=True, to_check="quick"),
+        ms.Worker(node="n1", schedule_cnt=1, fresh=True, to_check="quick"),
+    ),
+)
 SUSPECT = replace(HURT, incident=replace(INCIDENT, rung="", faults=(ms.ExitFault(worker=0, code=1, rank=0),)))
 
 STATES = [
@@ -52,6 +68,11 @@ STATES = [
     ms.State(ms.Job(name="j", workers=(ms.Worker(), ms.Worker())), ms.Waiting(since_s=90.0, asked_s=95.0)),
     ms.State(UNPLACED, ms.Placing(since_s=90.0)),
     ms.State(replace(UNPLACED, isolated=("n3",)), ms.Waiting(since_s=90.0, asked_s=95.0)),
+    ms.State(UNCHECKED, ms.Checking(since_s=90.0)),
+    ms.State(
+        replace(DEAD, workers=(replace(UNCHECKED.workers[0], node="n2"), PLACED[1])),
+        ms.Checking(since_s=90.0),
+    ),
     ms.State(ALIVE, ms.Running(since_s=50.0)),
     ms.State(replace(ALIVE, step=None), ms.Running(since_s=50.0, finished=(1,))),
     ms.State(HURT, ms.Running(since_s=50.0, handled=True)),
@@ -74,6 +95,11 @@ def _placed(attempt: int, *nodes: str) -> ev.WorkersPlaced:
 
 def _verdict(incident: int, **says: bool | str) -> ev.VerdictReached:
     return ev.VerdictReached(at_s=0.0, incident=incident, verdict=UNKNOWN, **says)
+
+
+def _checked(attempt: int, *nodes: str, bad: tuple[str, ...] = (), **more: str) -> ev.NodesChecked:
+    isolate = dict.fromkeys(bad, "gpu-ecc: broken")
+    return ev.NodesChecked(at_s=0.0, attempt=attempt, nodes=nodes, isolate=isolate, passed=3, **more)
 
 
 EVENTS: list[ev.AnyEvent] = [
@@ -111,6 +137,14 @@ EVENTS: list[ev.AnyEvent] = [
     *(ev.NodeIsolated(at_s=0.0, node=node) for node in NODES),
     *(ev.NodeReleased(at_s=0.0, node=node) for node in NODES),
     *(_verdict(number, environment=outside, problem="p") for number in (1, 2) for outside in (True, False)),
+    *(
+        _checked(attempt, *nodes, bad=bad, context=context)
+        for attempt in (1, 2)
+        for nodes, bad in ((("n0", "n1"), ()), (("n0", "n2"), ("n0", "n2")), (("n1",), ()))
+        for context in (("boot", "on-failure") if bad else ("boot",))
+    ),
+    *(_checked(attempt, "n0", stop="the script is not there") for attempt in (1, 2)),
+    _checked(1, "n0", "n1", "n2", why_not="no process"),
     _verdict(1, user_code=True, problem="q"),
     *(ev.StopRequested(at_s=0.0, reason="asked", force=force) for force in (True, False)),
     ev.FindingNoted(at_s=0.0, finding="slow", text="rank 3 is slow"),
@@ -127,6 +161,12 @@ def unsound(state: ms.State) -> str:
         "nothing to heal": isinstance(phase, ms.Healing) and not job.to_heal,
         "healing beside living processes": isinstance(phase, ms.Healing) and job.alive,
         "stopping nothing": isinstance(phase, ms.Stopping) and not job.alive,
+        "checking nobody": isinstance(phase, ms.Checking)
+        and not any(worker.node and worker.to_check for worker in job.workers),
+        "checking beside living processes": isinstance(phase, ms.Checking) and job.alive,
+        "running unchecked": isinstance(phase, ms.Running | ms.Diagnosing)
+        and any(worker.to_check for worker in job.workers),
+        "checking who has no place": any(worker.to_check and worker.node is None for worker in job.workers),
         "placing nobody": isinstance(phase, ms.Placing | ms.Waiting) and not homeless,
         "placing beside living processes": isinstance(phase, ms.Placing | ms.Waiting) and job.alive,
         "running without a place": isinstance(phase, ms.Running | ms.Diagnosing) and bool(homeless),
@@ -139,7 +179,7 @@ def unsound(state: ms.State) -> str:
 
 def states(policy: Policy) -> list[ms.State]:
     """Those that this policy can lead to: in shadow nothing is ever recovered."""
-    recovering = ms.Isolating | ms.Stopping | ms.Placing | ms.Waiting | ms.Healing
+    recovering = ms.Isolating | ms.Stopping | ms.Placing | ms.Waiting | ms.Checking | ms.Healing
     return [
         one
         for one in STATES
@@ -277,6 +317,8 @@ class Story:
         assert replay(self.rows, self.policy) == before
         self.controller = Controller(self.policy, self, self, self.on_decision, before)
         self.tell(ev.ControllerResumed(at_s=0.0))
+        if isinstance(before.phase, ms.Checking):  # who looked at the nodes is gone, too
+            before = ms.State(before.job, ms.Checking(since_s=self.at_s))
         assert self.controller.state == before
 
 
@@ -285,6 +327,8 @@ def sense(order: od.AnyOrder) -> tuple[object, ...]:
     match order:
         case od.PlaceWorkers():
             return ("place", order.attempt)
+        case od.CheckNodes():
+            return ("check", order.attempt)
         case od.StartAttempt():
             return ("start", order)
         case od.StopAttempt():
@@ -306,6 +350,10 @@ def answer(order: od.AnyOrder, luck: int) -> ev.AnyEvent:
             return ev.WorkersPlaced(
                 at_s=0.0, attempt=order.attempt, placed=placed[: 1 if luck == 2 else None]
             )
+        case od.CheckNodes():
+            bad = order.nodes[:1] if luck == 2 else ()
+            stop = "the script is not there" if luck == 3 else ""
+            return _checked(order.attempt, *order.nodes[: 1 if luck == 1 else None], bad=bad, stop=stop)
         case od.StartAttempt():
             return ev.AttemptStarted(at_s=0.0, attempt=order.attempt)
         case od.StopAttempt():

@@ -5,8 +5,10 @@ A seed that found a bug stays here under the bug's name.
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from holdfast.model.orders import AnyOrder
+from holdfast.model.orders import AnyOrder, StartAttempt, WorkerStart
+from holdfast.model.policy import Policy
 from holdfast.sim.run import Simulation
 from holdfast.sim.safety import Safety
 from holdfast.sim.scenario import Scenario
@@ -85,6 +87,32 @@ def test_the_watch_sees_what_must_not_happen():
     safety.on_order(start, simulation.state.job)
     assert safety.violations == ["attempt 1 starts while attempt 1 is alive"]
     assert world.bound_s() > 0
+
+
+def test_the_watch_sees_a_start_on_a_node_that_failed_its_check():
+    scenario = Scenario(policy=Policy(boot_check="quick"), sick={"node-0": 1.0})
+    simulation = Simulation(scenario)
+    safety = Safety(scenario.policy, simulation.cluster, simulation.training, workers=1)
+    simulation.watch = safety.on_decision
+    simulation.submit()
+    simulation.world.run(10.0)
+    assert "node-0" in simulation.state.job.isolated
+    start = StartAttempt(
+        attempt=1, workers=(WorkerStart(worker=0, node="node-0", schedule_cnt=1, proc_start_cnt=1),)
+    )
+    safety.on_order(start, replace(simulation.state.job, isolated=()))
+    assert safety.violations == [
+        "attempt 1 starts on node-0, whose check failed",
+        "attempt 1 starts on node-0, which nobody has looked at",
+    ]
+
+
+def test_some_worlds_look_at_their_nodes_and_find_broken_ones():
+    worlds = [RandomWorld(seed) for seed in range(2, 300, 4)]
+    assert all(world.scenario.policy.boot_check != "off" for world in worlds)
+    told = [line for world in worlds for line in world.run().story]
+    assert any("failed its check" in line for line in told)
+    assert any("gave no answer" in line for line in told)
 
 
 def _orders(simulation: Simulation) -> list[object]:

@@ -8,7 +8,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from holdfast.core import ladder, recovery
+from holdfast.core import boot_check, faults, ladder, recovery
 from holdfast.core.decision import Decision
 from holdfast.model.events import (
     AnyEvent,
@@ -25,6 +25,7 @@ from holdfast.model.events import (
     NodeLost,
     NodeReleased,
     NodeReturned,
+    NodesChecked,
     PlacementFailed,
     RankExited,
     RankStarted,
@@ -38,6 +39,8 @@ from holdfast.model.events import (
 from holdfast.model.policy import Policy
 from holdfast.model.state import (
     AnyFault,
+    CheckFault,
+    Checking,
     Device,
     DeviceFault,
     Diagnosing,
@@ -47,7 +50,6 @@ from holdfast.model.state import (
     HangFault,
     Healing,
     Holding,
-    Incident,
     Isolating,
     Job,
     New,
@@ -63,7 +65,7 @@ from holdfast.model.state import (
 from holdfast.model.verdicts import UNKNOWN
 
 SIGTERM = 15  # an end by the stop's own signal says nothing
-RECOVERING = Isolating | Stopping | Placing | Waiting | Healing
+RECOVERING = Isolating | Stopping | Placing | Waiting | Checking | Healing
 
 
 def decide(state: State, event: AnyEvent, policy: Policy) -> Decision:  # noqa: C901 - one case per event
@@ -84,12 +86,14 @@ def decide(state: State, event: AnyEvent, policy: Policy) -> Decision:  # noqa: 
             return _on_trouble(state, fault, event.attempt, event.at_s, policy)
         case HangFound():
             return _on_hang(state, event, policy)
+        case NodesChecked():
+            return boot_check.on_checked(state, event, policy)
         case VerdictReached():
             return _on_verdict(state, event, policy)
         case AttemptStopped():
             return _on_stopped(state, event, policy)
         case WorkersPlaced():
-            return _on_placed(state, event)
+            return _on_placed(state, event, policy)
         case PlacementFailed():
             return _on_placement_failed(state, event, policy)
         case DeviceFaulted():
@@ -107,7 +111,7 @@ def decide(state: State, event: AnyEvent, policy: Policy) -> Decision:  # noqa: 
         case JobSubmitted():
             return _on_submitted(state, event)
         case ControllerResumed():
-            return Decision(state, recovery.orders_again(state), "the controller goes on from its journal")
+            return _on_resumed(state, event)
         case FindingNoted():
             return Decision(state, why=event.text)
         case never:
@@ -120,6 +124,12 @@ def _on_submitted(state: State, event: JobSubmitted) -> Decision:
     job = Job(name=event.job, workers=tuple(Worker() for _ in range(event.workers)))
     moved = recovery.advance(job, event.at_s)
     return Decision(moved.state, moved.orders, f"job {event.job} submitted")
+
+
+def _on_resumed(state: State, event: ControllerResumed) -> Decision:
+    if isinstance(state.phase, Checking):  # whoever looked is gone with the controller: the wait begins anew
+        state = State(state.job, Checking(since_s=event.at_s))
+    return Decision(state, recovery.orders_again(state), "the controller goes on from its journal")
 
 
 # Progress ------------------------------------------------------------------------------------------------
@@ -212,8 +222,8 @@ def _on_trouble(state: State, fault: AnyFault, attempt: int, at_s: float, policy
         case Running() as phase:
             return _open(state.job, phase, fault, at_s)
         case Diagnosing():
-            return Decision(State(_with_fault(state.job, fault), state.phase))
-        case New() | Placing() | Waiting() | Isolating() | Stopping() | Healing():
+            return Decision(State(faults.with_fault(state.job, fault), state.phase))
+        case New() | Placing() | Waiting() | Checking() | Isolating() | Stopping() | Healing():
             return Decision(state)
         case Holding() | Finishing() | Ended():
             return Decision(state)
@@ -223,51 +233,15 @@ def _on_trouble(state: State, fault: AnyFault, attempt: int, at_s: float, policy
 
 def _open(job: Job, phase: Running, fault: AnyFault, at_s: float) -> Decision:
     """Opens an incident, or goes on with the one that this same attempt already has."""
-    why = _words(fault)
+    why = faults.words(fault)
     if job.incident is not None and job.incident.attempt == job.attempt:
-        job = _with_fault(
+        job = faults.with_fault(
             replace(job, incident=replace(job.incident, rung="", verdict=None, faults=())), fault
         )
     else:
-        job = _with_new_incident(job, fault, at_s)
+        job = faults.with_new_incident(job, fault, at_s)
     diagnosing = Diagnosing(since_s=at_s, finished=phase.finished)
     return Decision(State(job, diagnosing), (recovery.diagnose_order(job),), why)
-
-
-def _with_new_incident(job: Job, fault: AnyFault, at_s: float) -> Job:
-    number = job.incidents + 1
-    incident = Incident(number=number, attempt=job.attempt, since_s=at_s, faults=(fault,))
-    return replace(job, incident=incident, incidents=number, bar_step=max(job.bar_step, job.step or 0))
-
-
-def _with_fault(job: Job, fault: AnyFault) -> Job:
-    assert job.incident is not None, "a fault belongs to an incident"
-    faults = job.incident.faults
-    if fault in faults or len(faults) >= ladder.FAULTS_MAX:
-        return job
-    return replace(job, incident=replace(job.incident, faults=(*faults, fault)))
-
-
-def _words(fault: AnyFault) -> str:
-    match fault:
-        case ExitFault(rank=None):
-            return f"the command of worker {fault.worker} ended with {fault.code}"
-        case ExitFault():
-            return f"rank {fault.rank} on worker {fault.worker} failed: {fault.reason or _code_words(fault.code)}"
-        case HangFault():
-            return f"hang ({fault.hang}): {fault.reason}"
-        case StartFault():
-            return f"the command cannot be started in worker {fault.worker}: {fault.reason}"
-        case NodeFault():
-            return f"{fault.node} is lost: {fault.reason}"
-        case DeviceFault(device=device):
-            return f"device {device.device} of {device.node} reports {device.code}"
-        case never:
-            assert_never(never)
-
-
-def _code_words(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
 
 
 # Hardware ------------------------------------------------------------------------------------------------
@@ -289,14 +263,14 @@ def _on_device(state: State, event: DeviceFaulted, policy: Policy) -> Decision:
         case Running():
             return _open(job, phase, fault, event.at_s)
         case Diagnosing():
-            return Decision(State(_with_fault(job, fault), phase), why=_words(fault))
-        case Placing() | Waiting() | Isolating() | Stopping() | Healing():
+            return Decision(State(faults.with_fault(job, fault), phase), why=faults.words(fault))
+        case Placing() | Waiting() | Checking() | Isolating() | Stopping() | Healing():
             if policy.shadow:  # it recovers nothing, so this is before the first start
-                return Decision(State(job, phase), why=_words(fault))
+                return Decision(State(job, phase), why=faults.words(fault))
             if not fault.steps_up:
                 job = replace(job, to_heal=(*job.to_heal, device))
             if job.incident is None:  # before the first start of all
-                job = _with_new_incident(job, fault, event.at_s)
+                job = faults.with_new_incident(job, fault, event.at_s)
             return _worse(job, phase, fault, event.at_s, policy)
         case never:
             assert_never(never)
@@ -321,8 +295,8 @@ def _on_node_lost(state: State, event: NodeLost, policy: Policy) -> Decision:
         case Running():
             return _open(job, phase, fault, event.at_s)
         case Diagnosing():
-            return Decision(State(_with_fault(job, fault), phase), why=_words(fault))
-        case Placing() | Waiting() | Isolating() | Stopping() | Healing():
+            return Decision(State(faults.with_fault(job, fault), phase), why=faults.words(fault))
+        case Placing() | Waiting() | Checking() | Isolating() | Stopping() | Healing():
             return _worse(job, phase, fault, event.at_s, policy)
         case never:
             assert_never(never)
@@ -332,13 +306,16 @@ def _worse(job: Job, phase: RECOVERING, fault: AnyFault, at_s: float, policy: Po
     """One more fault in the middle of a recovery: the rung is chosen again, what was paid stays paid."""
     if job.incident is None:  # the very first placement: there is no attempt to recover yet
         state = State(_forgetting(job, fault), phase)
-        return Decision(state, recovery.orders_again(state), _words(fault))
+        if isinstance(phase, Checking):  # it had a place, and may have none now
+            moved = recovery.advance(state.job, at_s)
+            return Decision(moved.state, moved.orders, faults.words(fault))
+        return Decision(state, recovery.orders_again(state), faults.words(fault))
     before = job.incident.rung
-    job = _with_fault(job, fault)
+    job = faults.with_fault(job, fault)
     chosen = ladder.choose(job, policy)
     decision = recovery.act(chosen, phase, at_s, policy)
     if chosen.choice.rung == before and not chosen.choice.isolate:
-        return Decision(decision.state, decision.orders, _words(fault))
+        return Decision(decision.state, decision.orders, faults.words(fault))
     return decision
 
 
@@ -407,20 +384,21 @@ def _on_stopped(state: State, event: AttemptStopped, policy: Policy) -> Decision
             return recovery.advance(job, event.at_s)
         case Finishing():
             return recovery.end(job, Ended(outcome=phase.outcome, code=phase.code, reason=phase.reason))
-        case New() | Waiting() | Running() | Diagnosing() | Holding() | Ended():
+        case New() | Waiting() | Checking() | Running() | Diagnosing() | Holding() | Ended():
             return Decision(State(job, phase))
         case never:
             assert_never(never)
 
 
-def _on_placed(state: State, event: WorkersPlaced) -> Decision:
+def _on_placed(state: State, event: WorkersPlaced, policy: Policy) -> Decision:
     job, phase = state.job, state.phase
     if not isinstance(phase, Placing | Waiting) or event.attempt != job.attempt + 1:
         return Decision(state)
     shunned = {*job.isolated, *job.to_isolate, *job.lost}
     nodes = {place.worker: place.node for place in event.placed if place.node not in shunned}
+    suite = "" if policy.boot_check == "off" else policy.boot_check
     workers = tuple(
-        replace(worker, node=nodes[index], schedule_cnt=worker.schedule_cnt + 1, fresh=True)
+        replace(worker, node=nodes[index], schedule_cnt=worker.schedule_cnt + 1, fresh=True, to_check=suite)
         if worker.node is None and index in nodes
         else worker
         for index, worker in enumerate(job.workers)
@@ -434,7 +412,9 @@ def _on_placement_failed(state: State, event: PlacementFailed, policy: Policy) -
     if state.job.incident is None:
         ending = Ended(outcome="failed", code=1, reason=event.reason)
         return recovery.finish(state.job, event.at_s, ending)
-    return recovery.act(ladder.fail(state.job, event.reason), state.phase, event.at_s, policy)
+    failed = [faults.words(one) for one in state.job.incident.faults if isinstance(one, CheckFault)]
+    why = "; ".join((*failed[:1], event.reason))
+    return recovery.act(ladder.fail(state.job, why), state.phase, event.at_s, policy)
 
 
 def _on_no_place(state: State, attempt: int, reason: str, at_s: float, policy: Policy) -> Decision:
@@ -482,7 +462,17 @@ def _on_stop_request(state: State, event: StopRequested) -> Decision:
         case Holding() as holding:
             ending = Ended(outcome="failed", code=holding.code, reason=holding.reason)
             return recovery.finish(state.job, event.at_s, ending, force=event.force)
-        case New() | Placing() | Waiting() | Running() | Diagnosing() | Isolating() | Stopping() | Healing():
+        case (
+            New()
+            | Placing()
+            | Waiting()
+            | Checking()
+            | Running()
+            | Diagnosing()
+            | Isolating()
+            | Stopping()
+            | Healing()
+        ):
             ending = Ended(outcome="stopped", code=event.code, reason=event.reason)
             finish_s = 0.0 if event.force else event.finish_s
             return recovery.finish(state.job, event.at_s, ending, finish_s=finish_s, force=event.force)
@@ -513,6 +503,8 @@ def _on_tick(state: State, event: Tick, policy: Policy) -> Decision:
             )
         case Waiting() as phase:
             return _still_waiting(state, phase, at_s, policy)
+        case Checking() as phase:
+            return boot_check.on_tick(state, phase, at_s, policy)
         case Healing() as phase:
             late = at_s - phase.since_s > policy.heal_wait_s
             return _heal_is_late(state, phase, at_s, policy) if late else Decision(state)

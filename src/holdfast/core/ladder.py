@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.model.policy import Policy
 from holdfast.model.state import (
+    CheckFault,
     Choice,
     Device,
     DeviceFault,
@@ -120,11 +121,12 @@ def _why_no_restart(job: Job, policy: Policy) -> str:
 
 
 def _nodes_to_isolate(job: Job, incident: Incident) -> tuple[str, ...]:
-    """Nodes that workers stand on and that are lost, or whose device neither healed nor is the user's doing."""
+    """Nodes that workers stand on and that are lost or failed a check, or whose device neither healed nor is the
+    user's doing."""
     bad = dict.fromkeys(
-        fault.node if isinstance(fault, NodeFault) else fault.device.node
+        fault.device.node if isinstance(fault, DeviceFault) else fault.node
         for fault in incident.faults
-        if isinstance(fault, NodeFault) or (isinstance(fault, DeviceFault) and _is_bad(fault))
+        if isinstance(fault, NodeFault | CheckFault) or (isinstance(fault, DeviceFault) and _is_bad(fault))
     )
     used = {worker.node for worker in job.workers}
     return tuple(node for node in bad if node in used)
@@ -140,6 +142,8 @@ def _away_from(job: Job, policy: Policy, bad: tuple[str, ...]) -> Chosen:
     reason = _what_is_wrong_with(_incident(job), bad)
     moved = [index for index, worker in enumerate(job.workers) if worker.node in bad]
     rescheduling = _is_rescheduling(_incident(job))
+    if not job.attempt and any(isinstance(fault, CheckFault) for fault in _incident(job).faults):
+        return _elsewhere_before_the_start(job, bad, reason, moved)
     if policy.replace_workers is not None and not rescheduling and not _incident(job).replacement_failed:
         if job.replacements + len(moved) <= policy.replace_workers:
             job = replace(
@@ -159,6 +163,17 @@ def _away_from(job: Job, policy: Policy, bad: tuple[str, ...]) -> Chosen:
     return _chosen(_unplaced(job, anew), "reschedule-isolated", why, isolate=bad, counted=True)
 
 
+def _elsewhere_before_the_start(job: Job, bad: tuple[str, ...], reason: str, moved: list[int]) -> Chosen:
+    """Nothing was started, so nothing is restarted: it costs no restart, and is allowed without any."""
+    job = replace(
+        job,
+        hardware_reschedules=job.hardware_reschedules + 1,
+        to_isolate=_joined(job.to_isolate, bad),
+    )
+    why = f"{reason}: isolate {_names(bad)}, place worker {_names(moved)} elsewhere"
+    return _chosen(_unplaced(job, moved), "reschedule-isolated", why, isolate=bad, counted=True)
+
+
 def _without_hardware_excuses(job: Job, bad: tuple[str, ...]) -> Job:
     """A node or device fault in between means that the failures before were not all the code's."""
     heal = tuple(device for device in job.to_heal if device.node not in bad)
@@ -169,6 +184,8 @@ def _what_is_wrong_with(incident: Incident, bad: tuple[str, ...]) -> str:
     for fault in incident.faults:
         if isinstance(fault, NodeFault) and fault.node in bad:
             return f"{fault.node} is lost ({fault.reason})"
+        if isinstance(fault, CheckFault) and fault.node in bad:
+            return f"{fault.node} failed its check ({fault.reason})"
         if isinstance(fault, DeviceFault) and fault.device.node in bad and _is_bad(fault):
             where = fault.device
             return (
@@ -204,7 +221,7 @@ def _for_a_software_fault(job: Job, policy: Policy) -> Chosen:
             return _after_a_hang(job, policy, reason)
         case ExitFault() as fault:
             return _after_an_exit(job, policy, fault)
-        case NodeFault() | DeviceFault():  # of a node that no worker stands on any more
+        case NodeFault() | DeviceFault() | CheckFault():  # of a node that no worker stands on any more
             return _reschedule(job, policy, "the node left the job meanwhile")
 
 

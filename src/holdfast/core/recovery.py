@@ -1,7 +1,7 @@
 """Turns a chosen rung into orders: the first unmet need of the job decides the phase.
 
 Needs in their order: isolate nodes, end the processes of the attempt, place workers, heal devices,
-start. Each is a fact in `Job`, so an event that changes the facts in the middle of a recovery (a second
+check nodes, start. Each is a fact in `Job`, so an event that changes the facts in the middle of a recovery (a second
 node lost, a placement that failed) needs no script of its own: the phase is computed anew. Pure.
 """
 
@@ -13,6 +13,7 @@ from holdfast.core.decision import Decision
 from holdfast.core.ladder import Chosen
 from holdfast.model.orders import (
     AnyOrder,
+    CheckNodes,
     Diagnose,
     EndJob,
     HealDevice,
@@ -26,6 +27,8 @@ from holdfast.model.orders import (
 from holdfast.model.policy import Policy
 from holdfast.model.state import (
     AnyPhase,
+    BootChecked,
+    Checking,
     Diagnosing,
     Ended,
     ExitFault,
@@ -76,6 +79,8 @@ def advance(job: Job, at_s: float) -> Decision:
         return Decision(State(job, Placing(since_s=at_s)), (place_order(job),))
     if job.to_heal:
         return Decision(State(job, Healing(since_s=at_s)), _heal_orders(job))
+    if any(worker.to_check for worker in job.workers):
+        return Decision(State(job, Checking(since_s=at_s)), (check_order(job),))
     job = replace(job, attempt=job.attempt + 1, alive=True, workers=_counted(job.workers), step=None)
     why = f"attempt {job.attempt} starts"
     return Decision(State(job, Running(since_s=at_s)), (_start_order(job),), why)
@@ -111,6 +116,8 @@ def orders_again(state: State) -> tuple[AnyOrder, ...]:
             return ()
         case Placing() | Waiting():
             return (place_order(job),)
+        case Checking():
+            return (check_order(job),)
         case Running():
             return (_start_order(job),)
         case Diagnosing():
@@ -137,9 +144,17 @@ def place_order(job: Job) -> PlaceWorkers:
     return PlaceWorkers(attempt=job.attempt + 1, workers=missing, keep_nodes=keep, without_nodes=without)
 
 
+def check_order(job: Job) -> CheckNodes:
+    """For all nodes that are yet to be looked at, with the suite that the first of them asks for."""
+    waiting = [worker for worker in job.workers if worker.to_check]
+    nodes = tuple(dict.fromkeys(worker.node for worker in waiting if worker.node is not None))
+    return CheckNodes(attempt=job.attempt + 1, nodes=nodes, suite=waiting[0].to_check)
+
+
 def diagnose_order(job: Job) -> Diagnose:
     assert job.incident is not None, "only an open incident is diagnosed"
-    return Diagnose(incident=job.incident.number, attempt=job.attempt)
+    boot = job.boot or BootChecked(status="")
+    return Diagnose(incident=job.incident.number, attempt=job.attempt, boot=boot.status, known=boot.known)
 
 
 def exit_code(code: int) -> int:

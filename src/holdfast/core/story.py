@@ -5,12 +5,14 @@ anything, and knows no clock; times are those of the events.
 """
 
 import shlex
+from collections.abc import Iterable
 from typing import assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.decision import Decision
+from holdfast.model.checks import FAIL, ON_FAILURE
 from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,
@@ -20,6 +22,7 @@ from holdfast.model.events import (
     JobSubmitted,
     NodeIsolated,
     NodeReleased,
+    NodesChecked,
     Numbers,
     RankExited,
     RankStarted,
@@ -30,6 +33,7 @@ from holdfast.model.events import (
 from holdfast.model.policy import Policy
 from holdfast.model.state import (
     AnyPhase,
+    Checking,
     Choice,
     Diagnosing,
     Ended,
@@ -58,6 +62,7 @@ KINDS = (
     "rung",
     "recovered",
     "hardware",
+    "check",
     "news",
     "request",
     "end",
@@ -286,6 +291,8 @@ def _texts(before: State, event: AnyEvent, decision: Decision) -> list[tuple[str
     texts: list[tuple[str, str]] = []
     if told := _of_the_event(before, event, decision):
         texts.append(told)
+    if isinstance(event, NodesChecked):
+        texts += [("check", line) for line in check_lines(event)]
     incident = decision.state.job.incident
     if incident is not None and incident.verdict is not None and _verdict_of(before) != incident.verdict:
         texts.append(("verdict", f"incident {incident.number}: verdict: {verdict_words(incident.verdict)}"))
@@ -311,6 +318,8 @@ def _of_the_event(before: State, event: AnyEvent, decision: Decision) -> tuple[s
             return ("job", decision.why + command) if decision.why else None
         case FindingNoted():
             return "news", event.text
+        case NodesChecked():
+            return "check", check_words(event)
         case AttemptStarted():
             return "attempt", f"attempt {event.attempt} runs on {_nodes(decision.state.job)}"
         case AttemptStopped() if before.job.alive and not event.left and event.attempt == before.job.attempt:
@@ -358,9 +367,13 @@ def _of_the_decision(before: State, decision: Decision) -> tuple[str, str] | Non
 
 
 def _nodes(job: Job) -> str:
-    names = list(dict.fromkeys(worker.node for worker in job.workers if worker.node))
+    return _listed([worker.node for worker in job.workers if worker.node]) or "no known node"
+
+
+def _listed(nodes: Iterable[str]) -> str:
+    names = list(dict.fromkeys(nodes))
     more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
-    return ", ".join(names[:NAMES_MAX]) + more or "no known node"
+    return ", ".join(names[:NAMES_MAX]) + more
 
 
 # Words ---------------------------------------------------------------------------------------------------
@@ -379,6 +392,31 @@ def verdict_words(verdict: Verdict) -> str:
     return words
 
 
+def check_words(event: NodesChecked) -> str:
+    """`boot check: 31 passed, 2 to look at, 4 skipped, in 1.2 s`"""
+    name = "troubleshooting" if event.context == ON_FAILURE else "boot check"
+    where = f" of {_listed(event.nodes)}" if len(event.nodes) > 1 else ""
+    if event.why_not:
+        return f"{name}{where}: nothing was checked: {event.why_not}"
+    failed = f"{event.failed} failed, " if event.failed else ""
+    return (
+        f"{name}{where}: {event.passed} passed, {failed}{event.warned} to look at, {event.skipped} skipped, "
+        f"in {event.seconds:.1f} s"
+    )
+
+
+def check_lines(event: NodesChecked) -> list[str]:
+    """What failed or is to be looked at, a line each, with what to do."""
+    several = len(event.nodes) > 1
+    lines = []
+    for told in event.troubles:
+        where = f"{told.node}: " if several else ""
+        word = "failed" if told.status == FAIL else "to look at"
+        advice = f" Advice: {told.advice}" if told.advice else ""
+        lines.append(f"{word}: {where}{told.text}.{advice}".replace("..", "."))
+    return lines
+
+
 def culprit_words(culprit: Culprit) -> str:
     parts = (
         f"rank {culprit.rank}" if culprit.rank is not None else "",
@@ -395,7 +433,7 @@ def ended_words(phase: Ended) -> str:
     return word if phase.outcome == "succeeded" else f"{word} with exit code {phase.code}"
 
 
-def phase_words(job: Job, phase: AnyPhase) -> str:
+def phase_words(job: Job, phase: AnyPhase) -> str:  # noqa: C901 - one case per phase
     """What the job does now, in a few words."""
     match phase:
         case New():
@@ -404,6 +442,9 @@ def phase_words(job: Job, phase: AnyPhase) -> str:
             return f"looking for a place for attempt {job.attempt + 1}"
         case Waiting():
             return f"waiting for a healthy node for attempt {job.attempt + 1}"
+        case Checking():
+            nodes = _listed(worker.node for worker in job.workers if worker.to_check and worker.node)
+            return f"checking {nodes} before attempt {job.attempt + 1} starts"
         case Running():
             return _running_words(job, phase)
         case Diagnosing():

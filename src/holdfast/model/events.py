@@ -146,6 +146,41 @@ class NodeReleased(Event, frozen=True, tag="node-released"):
     node: str
 
 
+class CheckTold(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one check found wrong on a node. `status`: warn or fail; `fault`: as in model.checks. `advice`: English."""
+
+    node: str
+    check: str
+    status: str
+    text: str
+    device: str = ""
+    advice: str = ""
+    fault: str = ""
+    category: str = ""
+
+
+class NodesChecked(Event, frozen=True, tag="nodes-checked"):
+    """The answer to CheckNodes, or what troubleshooting found while an incident is diagnosed.
+
+    `context`: boot or on-failure. `isolate`: node -> why; `stop`: why the run cannot work anywhere, with what to do.
+    The counts are of checks. `why_not`: why nothing was checked.
+    """
+
+    attempt: int  # of boot: the one that is about to start
+    nodes: tuple[str, ...]
+    context: str = "boot"
+    status: str = "skip"
+    isolate: dict[str, str] = {}
+    stop: str = ""
+    troubles: tuple[CheckTold, ...] = ()
+    passed: int = 0
+    warned: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    why_not: str = ""
+
+
 class VerdictReached(Event, frozen=True, tag="verdict-reached"):
     """The answer to Diagnose."""
 
@@ -202,6 +237,7 @@ AnyEvent = (
     | NodeReturned
     | NodeIsolated
     | NodeReleased
+    | NodesChecked
     | VerdictReached
     | StopRequested
     | FindingNoted

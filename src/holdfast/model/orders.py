@@ -22,6 +22,17 @@ class PlaceWorkers(Order, frozen=True, tag="place-workers"):
     without_nodes: tuple[str, ...] = ()
 
 
+class CheckNodes(Order, frozen=True, tag="check-nodes"):
+    """See whether these nodes are fit for the attempt that is about to start there. Answer: NodesChecked.
+
+    `suite`: quick or full.
+    """
+
+    attempt: int
+    nodes: tuple[str, ...]
+    suite: str = "quick"
+
+
 class WorkerStart(Struct, frozen=True, kw_only=True):
     worker: int
     node: str
@@ -70,6 +81,8 @@ class Diagnose(Order, frozen=True, tag="diagnose"):
 
     incident: int
     attempt: int
+    boot: str = ""  # what the last boot check came to: pass, warn, fail, skip; empty: there was none
+    known: tuple[str, ...] = ()  # and what it found wrong, as "CHECK DEVICE": no news in a failure
 
 
 class TellPeople(Order, frozen=True, tag="tell-people"):
@@ -86,5 +99,13 @@ class EndJob(Order, frozen=True, tag="end-job"):
 
 
 AnyOrder = (
-    PlaceWorkers | StartAttempt | StopAttempt | HealDevice | IsolateNode | Diagnose | TellPeople | EndJob
+    PlaceWorkers
+    | CheckNodes
+    | StartAttempt
+    | StopAttempt
+    | HealDevice
+    | IsolateNode
+    | Diagnose
+    | TellPeople
+    | EndJob
 )

@@ -1,6 +1,6 @@
 """What recovery may do, and every limit it keeps. What is absent is off."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -34,6 +34,14 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     progress_steps: int = 10  # beyond the best step before: real progress
     progress_s: float = 3_600.0  # the same for a job whose log names no steps
     settle_s: float = 60.0  # a job without steps that lives this long after a restart trains again
+
+    boot_check: Literal["off", "quick", "full"] = (
+        "off"  # before the first start and wherever workers are placed
+    )
+    checks_act: bool = True  # isolate and stop on what a check says is broken; False: only say it
+    boot_check_wait_s: Seconds = 20.0  # for the quick one's answer; then the run starts all the same
+    full_check_wait_s: Seconds = 90.0  # for the full one's
+    troubleshoot_wait_s: Seconds = 0.0  # how much checks may add to a diagnosis; 0: none are made
 
     verdict_wait_s: float = 30.0
     isolate_wait_s: float = 30.0

@@ -6,12 +6,16 @@ from holdfast.model.verdicts import Verdict
 
 
 class Worker(Struct, frozen=True):
-    """`node` is None while the worker has no place. `fresh`: placed, and not started there yet."""
+    """`node` is None while the worker has no place. `fresh`: placed, and not started there yet.
+
+    `to_check`: the suite (quick, full) that its node has yet to pass before the start; empty: none.
+    """
 
     node: str | None = None
     schedule_cnt: int = 0
     proc_start_cnt: int = 0
     fresh: bool = False
+    to_check: str = ""
 
 
 class Device(Struct, frozen=True):
@@ -27,6 +31,13 @@ class DeviceFault(Struct, frozen=True, tag="device"):
 
 
 class NodeFault(Struct, frozen=True, tag="node"):
+    node: str
+    reason: str
+
+
+class CheckFault(Struct, frozen=True, tag="check"):
+    """A check says that the node, or a device of it, is broken. No `node`: that the run cannot work on any."""
+
     node: str
     reason: str
 
@@ -50,7 +61,7 @@ class StartFault(Struct, frozen=True, tag="start"):
     reason: str
 
 
-AnyFault = DeviceFault | NodeFault | HangFault | ExitFault | StartFault
+AnyFault = DeviceFault | NodeFault | CheckFault | HangFault | ExitFault | StartFault
 
 
 class Incident(Struct, frozen=True):
@@ -67,6 +78,13 @@ class Incident(Struct, frozen=True):
     rung: str = ""
     counted: bool = False  # one incident costs at most one restart
     replacement_failed: bool = False
+
+
+class BootChecked(Struct, frozen=True):
+    """The last boot check. `known`: what it found wrong, as "CHECK DEVICE"."""
+
+    status: str
+    known: tuple[str, ...] = ()
 
 
 class DeviceSeen(Struct, frozen=True):
@@ -97,6 +115,7 @@ class Job(Struct, frozen=True):
     devices_seen: tuple[DeviceSeen, ...] = ()  # within the repeat window
     step: int | None = None  # the highest of this attempt
     bar_step: int = 0  # the best step of the attempts before
+    boot: BootChecked | None = None
 
 
 class New(Struct, frozen=True, tag="new"):
@@ -112,6 +131,12 @@ class Waiting(Struct, frozen=True, tag="waiting"):
 
     since_s: float
     asked_s: float
+
+
+class Checking(Struct, frozen=True, tag="checking"):
+    """The nodes are looked at before the next attempt starts there."""
+
+    since_s: float
 
 
 class Running(Struct, frozen=True, tag="running"):
@@ -171,6 +196,7 @@ AnyPhase = (
     New
     | Placing
     | Waiting
+    | Checking
     | Running
     | Diagnosing
     | Isolating

@@ -4,19 +4,22 @@ Like a real engine it may be given an order twice, and answers again without doi
 about recovery: where workers are placed is its only choice.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from random import Random
 from typing import assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.model.checks import FAIL, PASS
 from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,
     AttemptStopped,
     DeviceHealed,
     NodeIsolated,
+    NodesChecked,
     Placed,
     PlacementFailed,
     VerdictReached,
@@ -24,6 +27,7 @@ from holdfast.model.events import (
 )
 from holdfast.model.orders import (
     AnyOrder,
+    CheckNodes,
     Diagnose,
     EndJob,
     HealDevice,
@@ -46,21 +50,23 @@ class Broken(Struct, frozen=True):
 
 
 class Node:
-    """`touched`: a fault struck it once, so that isolating it can be right."""
+    """`touched`: a fault struck it once, so that isolating it can be right. `sick`: how likely a check finds it broken."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, sick: float = 0.0) -> None:
         self.name = name
+        self.sick = sick
         self.up = True
         self.isolated = False
-        self.touched = False
+        self.touched = sick > 0
         self.broken: dict[str, Broken] = {}
 
 
 class Cluster:
     """`home`: the node where each worker is, or was last."""
 
-    def __init__(self, workers: int, spares: int) -> None:
-        self.nodes = {f"node-{number}": Node(f"node-{number}") for number in range(workers + spares)}
+    def __init__(self, workers: int, spares: int, sick: Mapping[str, float] = {}) -> None:
+        names = [f"node-{number}" for number in range(workers + spares)]
+        self.nodes = {name: Node(name, sick.get(name, 0.0)) for name in names}
         self.home = {worker: f"node-{worker}" for worker in range(workers)}
 
     def add(self, name: str) -> None:
@@ -95,6 +101,7 @@ class Timing(Struct, frozen=True, kw_only=True):
     """How long the virtual engine takes to answer, in seconds."""
 
     place_s: float = 1.0
+    check_s: float = 1.5
     launch_s: float = 0.2
     stop_s: float = 1.0
     kill_s: float = 0.1
@@ -134,6 +141,7 @@ class VirtualEngine:
         self._service = service
         self._user_caused_codes = user_caused_codes
         self._timing = timing
+        self._check_dice = Random(f"checks {world.seed}")
         self._stopped = 0  # no attempt up to this one is ever started
         self._kill_at_s: float | None = None  # of the attempt being stopped
         self._stuck: dict[int, float] = {}  # attempt -> until when a process of it cannot be killed
@@ -143,6 +151,8 @@ class VirtualEngine:
         match order:
             case PlaceWorkers():
                 self._answer(self._timing.place_s, lambda: self._placed(order))
+            case CheckNodes():
+                self._answer(self._timing.check_s, lambda: self._looked_at(order))
             case StartAttempt():
                 self._start(order)
             case StopAttempt():
@@ -184,6 +194,23 @@ class VirtualEngine:
         for place in found:
             self._renew(place.node)
         return WorkersPlaced(at_s=self._now_s, attempt=order.attempt, placed=found)
+
+    def _looked_at(self, order: CheckNodes) -> AnyEvent | None:
+        """Of the nodes that are there; one that is not gives no answer."""
+        nodes = [self._cluster.nodes[name] for name in order.nodes if self._cluster.nodes[name].up]
+        if not nodes:
+            return None
+        broken = [node.name for node in nodes if node.sick and self._check_dice.random() < node.sick]
+        return NodesChecked(
+            at_s=self._now_s,
+            attempt=order.attempt,
+            nodes=tuple(node.name for node in nodes),
+            status=FAIL if broken else PASS,
+            isolate=dict.fromkeys(broken, "gpu-ecc: a row of its memory cannot be remapped"),
+            passed=len(nodes) - len(broken),
+            failed=len(broken),
+            seconds=self._timing.check_s,
+        )
 
     def _renew(self, name: str) -> None:
         """A worker made anew takes with it what the user's processes had caused in a device."""

@@ -101,7 +101,7 @@ class Simulation:
         self.scenario = scenario
         self.world = World(seed)
         size = scenario.cluster
-        self.cluster = Cluster(size.workers, size.spares)
+        self.cluster = Cluster(size.workers, size.spares, scenario.sick)
         self.training = Training(self.world, scenario, self.cluster.nodes, self.tell)
         self.faults = Faults(self.world, self.cluster, self.training, scenario.faults, self.tell)
         self.engine: Engine = VirtualEngine(

@@ -6,10 +6,18 @@ It keeps its own books from the decisions and orders that it sees, rather than b
 from collections import Counter
 
 from holdfast.core.decision import Decision
-from holdfast.model.events import AnyEvent, StepReached, StopRequested
-from holdfast.model.orders import AnyOrder, EndJob, IsolateNode, PlaceWorkers, StartAttempt, WorkerStart
+from holdfast.model.events import AnyEvent, NodeReleased, NodesChecked, StepReached, StopRequested
+from holdfast.model.orders import (
+    AnyOrder,
+    CheckNodes,
+    EndJob,
+    IsolateNode,
+    PlaceWorkers,
+    StartAttempt,
+    WorkerStart,
+)
 from holdfast.model.policy import Policy
-from holdfast.model.state import Choice, Diagnosing, Ended, Finishing, Incident, Job, State
+from holdfast.model.state import Checking, Choice, Diagnosing, Ended, Finishing, Incident, Job, State
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.training import Training
 
@@ -43,6 +51,9 @@ class Safety:
         self._rungs: dict[int, str] = {}
         self._hang_row = 0
         self._best_before = 0
+        self._failed: set[str] = set()  # nodes that a boot check found broken
+        self._asked: set[tuple[int, str]] = set()  # boot checks ordered, by attempt and node
+        self._before_the_start = 0  # nodes isolated before anything was started
 
     def on_decision(self, event: AnyEvent, decision: Decision) -> None:
         before, after = self._before, decision.state
@@ -50,6 +61,12 @@ class Safety:
         if isinstance(event, StepReached) and decision.choice is None:
             self._on_step(event, before, after)
             return
+        if isinstance(event, NodesChecked):
+            self._note_check(event, before)
+        elif isinstance(event, NodeReleased):
+            self._failed.discard(event.node)
+        if decision.choice is not None and decision.choice.isolate and not before.job.attempt:
+            self._before_the_start += 1
         self._check_budgets(after.job)
         self._check_counters(before.job, after.job)
         self._check_diagnosis(before, after, event, decision)
@@ -66,6 +83,8 @@ class Safety:
                 self._check_isolated(order.node)
             case PlaceWorkers():
                 self._check_placing(order, job)
+            case CheckNodes():
+                self._asked |= {(order.attempt, node) for node in order.nodes}
             case StartAttempt():
                 self._check_start(order, job)
             case _:
@@ -91,8 +110,14 @@ class Safety:
             self._note(f"{job.restarts} restarts, and {policy.max_restarts} are allowed")
         if job.replacements > (policy.replace_workers or 0):
             self._note(f"{job.replacements} replacements, and {policy.replace_workers} are allowed")
-        if job.hardware_reschedules > job.restarts:
+        if job.hardware_reschedules > job.restarts + self._before_the_start:
             self._note(f"{job.hardware_reschedules} of {job.restarts} restarts are said to be hardware's")
+
+    def _note_check(self, event: NodesChecked, before: State) -> None:
+        """An answer that comes when the attempt runs already, or to an earlier question, keeps it from nothing."""
+        in_time = isinstance(before.phase, Checking) and event.attempt == before.job.attempt + 1
+        if in_time and not self._policy.shadow and self._policy.checks_act:
+            self._failed |= set(event.isolate)
 
     def _check_counters(self, before: Job, after: Job) -> None:
         for name in ("attempt", "incidents", "restarts", "replacements", "hardware_reschedules", "bar_step"):
@@ -164,12 +189,21 @@ class Safety:
         nodes = [start.node for start in order.workers]
         if sorted(starts) != list(range(self._workers)) or len(set(nodes)) != self._workers:
             self._note(f"attempt {order.attempt} starts with workers {sorted(starts)} on {nodes}")
-        for node in nodes:
-            if node in job.isolated or node in job.lost or node in job.to_isolate:
-                self._note(f"attempt {order.attempt} starts on {node}, which may not be used")
+        self._check_where(order, job)
         if self._started:
             self._check_who_was_made_anew(starts, job)
         self._started, self._attempt = starts, order.attempt
+
+    def _check_where(self, order: StartAttempt, job: Job) -> None:
+        for node in (start.node for start in order.workers):
+            if node in job.isolated or node in job.lost or node in job.to_isolate:
+                self._note(f"attempt {order.attempt} starts on {node}, which may not be used")
+            if node in self._failed:
+                self._note(f"attempt {order.attempt} starts on {node}, whose check failed")
+        if self._policy.boot_check != "off":
+            for start in order.workers:
+                if start.proc_start_cnt == 1 and (order.attempt, start.node) not in self._asked:
+                    self._note(f"attempt {order.attempt} starts on {start.node}, which nobody has looked at")
 
     def _check_who_was_made_anew(self, starts: dict[int, WorkerStart], job: Job) -> None:
         anew = set()

@@ -80,6 +80,8 @@ class Expected(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`sick`: nodes that are broken before the job comes, and how likely a check finds that."""
+
     cluster: ClusterSize = ClusterSize()
     policy: Policy = Policy()
     step_s: AboveZero = 1.0
@@ -88,6 +90,7 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     total_steps: Count = 1_000
     until_s: AboveZero = 86_400.0
     faults: tuple[Fault, ...] = ()
+    sick: dict[str, Annotated[float, Meta(ge=0, le=1)]] = {}
     expect: Expected | None = None
 
 
@@ -115,6 +118,7 @@ def parse(text: bytes) -> Scenario:
         )
     raw = {**raw, "policy": _policy(raw.get("policy"))}
     scenario = _convert(raw, Scenario)
+    _check_sick(scenario)
     for number, fault in enumerate(scenario.faults):
         _check(fault, f"faults[{number}]", scenario)
     return scenario
@@ -169,6 +173,18 @@ def _fields_at(where: str) -> tuple[str, ...]:
     return kinds.get(head, Scenario).__struct_fields__
 
 
+def _check_sick(scenario: Scenario) -> None:
+    """raises: ScenarioRefused"""
+    nodes = _nodes(scenario.cluster)
+    for name in scenario.sick:
+        if name not in nodes:
+            raise ScenarioRefused(f"sick: there is no {name!r}; the last is {nodes[-1]}")
+
+
+def _nodes(size: ClusterSize) -> list[str]:
+    return [f"node-{number}" for number in range(size.workers + size.spares)]
+
+
 def _check(fault: Fault, where: str, scenario: Scenario) -> None:
     """What the types cannot say. raises: ScenarioRefused"""
     size = scenario.cluster
@@ -184,6 +200,6 @@ def _check(fault: Fault, where: str, scenario: Scenario) -> None:
         raise ScenarioRefused(f"{where} needs either worker or node")
     if fault.worker is not None and fault.worker >= size.workers:
         raise ScenarioRefused(f"{where}: there is no worker {fault.worker}; the last is {size.workers - 1}")
-    nodes = [f"node-{number}" for number in range(size.workers + size.spares)]
+    nodes = _nodes(size)
     if fault.node is not None and fault.node not in nodes:
         raise ScenarioRefused(f"{where}: there is no {fault.node!r}; the last is {nodes[-1]}")

@@ -7,6 +7,7 @@ for the job to train again or to have ended within a bound (liveness). A seed te
 from random import Random
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.controller.loop import Engine, replay
 from holdfast.model.events import StopRequested
@@ -108,7 +109,7 @@ class RandomWorld:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self._dice = Random(seed)
-        self.scenario = random_scenario(self._dice)
+        self.scenario = _with_checks(random_scenario(self._dice), seed)
         self.rough = _random_roughness(self._dice)
         self._service = RoughService(Random(seed + 1), self.rough)
         self.simulation = Simulation(
@@ -162,8 +163,10 @@ class RandomWorld:
         answers_s = timing.place_s + timing.launch_s + timing.stop_s + timing.heal_s
         waits_s = policy.verdict_wait_s + policy.stop_wait_s + 2 * policy.place_wait_s + policy.place_again_s
         waits_s += (broken + 1) * policy.heal_wait_s + len(nodes) * policy.isolate_wait_s
+        waits_s += 2 * policy.full_check_wait_s if policy.boot_check != "off" else 0.0
         round_s = hang_s + answers_s + waits_s + self.scenario.start_s + 3 * self.scenario.step_s + 60.0
-        return (2 + broken * policy.device_repeats_max) * round_s
+        sick = sum(node.sick > 0 for node in nodes if node.up and not node.isolated)
+        return (2 + sick + broken * policy.device_repeats_max) * round_s
 
     def _plan_nodes_to_return(self) -> None:
         world, dice, faults = self.simulation.world, self._dice, self.simulation.faults
@@ -262,6 +265,19 @@ def random_scenario(dice: Random) -> Scenario:
         until_s=until_s,
         faults=_random_faults(dice, size, total_steps, until_s - 60.0),
     )
+
+
+def _with_checks(scenario: Scenario, seed: int) -> Scenario:
+    """In every fourth world nodes are looked at before a start, and some are broken. Dice of their own: the other
+    worlds, and the rest of these, are what they were without."""
+    if seed % 4 != 2:
+        return scenario
+    dice = Random(f"checks {seed}")
+    size = scenario.cluster
+    names = [f"node-{number}" for number in range(size.workers + size.spares)]
+    sick = {name: dice.choice((0.5, 1.0)) for name in names if dice.random() < 0.2}
+    policy = replace(scenario.policy, boot_check=dice.choice(("quick", "full")), boot_check_wait_s=30.0)
+    return replace(scenario, policy=policy, sick=sick)
 
 
 def _random_policy(dice: Random) -> Policy:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 class World:
     def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
         self.dice = random.Random(seed)
         self.now_s = 0.0
         self._order = itertools.count()  # ties run in the order they were asked for
