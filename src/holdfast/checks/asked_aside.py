@@ -1,0 +1,143 @@
+"""Questions that a dead mount or a full device may never answer, each in a process of its own with a deadline.
+
+One that does not answer is killed, or left behind where the kernel does not let go of it; the others are answered.
+"""
+
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import msgspec
+from msgspec import Struct
+
+AT_ONCE = 16
+BUSY_TIMES = 5.0  # of the deadline, for a process that is on a processor or waits for one
+LOOK_S = 0.2  # at one that is late
+ANSWER_BYTES_MAX = 1 << 20
+
+
+class Answer(Struct, frozen=True):
+    """What one question gave. `error`: the number of the error it met; 0: none. `hangs`: it did not answer in time.
+
+    `where`: in which call of the kernel a question that hangs waits; empty where that cannot be told.
+    """
+
+    value: dict[str, float | int | str] = {}
+    error: int = 0
+    hangs: bool = False
+    where: str = ""
+    seconds: float = 0.0
+
+
+Question = Callable[[], dict[str, float | int | str]]
+
+
+class _Asked(Struct):
+    place: int
+    pid: int
+    channel: int
+    began_s: float
+    text: bytes = b""
+
+
+def ask_all(questions: Sequence[Question], within_s: float) -> list[Answer]:
+    """Asks all, some at once; each has `within_s` from its own start. Answers in the order of the questions."""
+    waiting = list(enumerate(questions))
+    answers: list[Answer] = [Answer(hangs=True)] * len(questions)
+    running: dict[int, _Asked] = {}
+    with selectors.DefaultSelector() as selector:
+        while waiting or running:
+            while waiting and len(running) < AT_ONCE:
+                place, question = waiting.pop(0)
+                asked = _begin(place, question)
+                running[asked.channel] = asked
+                selector.register(asked.channel, selectors.EVENT_READ)
+            first_s = min(asked.began_s for asked in running.values())
+            ready = selector.select(max(LOOK_S, first_s + within_s - time.monotonic()))
+            for key, _ in ready:
+                asked = running[key.fd]
+                if _read(asked):
+                    answers[asked.place] = _answer(asked)
+                    _end(selector, running, asked)
+            for asked in list(running.values()):
+                if _is_late(asked, within_s):
+                    answers[asked.place] = _hung(asked)
+                    _end(selector, running, asked)
+    return answers
+
+
+def _begin(place: int, question: Question) -> _Asked:
+    theirs_out, theirs_in = os.pipe2(os.O_CLOEXEC)
+    began_s = time.monotonic()
+    pid = os.fork()
+    if pid == 0:
+        os.close(theirs_out)
+        _answer_in_child(question, theirs_in)
+    os.close(theirs_in)
+    os.set_blocking(theirs_out, False)
+    return _Asked(place, pid, theirs_out, began_s)
+
+
+def _answer_in_child(question: Question, channel: int) -> None:
+    """Never returns."""
+    try:
+        answer = Answer(value=question())
+    except OSError as error:
+        answer = Answer(error=error.errno or -1)
+    finally:
+        with suppress(BaseException):
+            os.write(channel, msgspec.json.encode(answer))
+        os._exit(0)
+
+
+def _read(asked: _Asked) -> bool:
+    """True: it has ended."""
+    with suppress(BlockingIOError):
+        while part := os.read(asked.channel, ANSWER_BYTES_MAX):
+            asked.text += part
+        return True
+    return False
+
+
+def _answer(asked: _Asked) -> Answer:
+    seconds = time.monotonic() - asked.began_s
+    try:
+        answer = msgspec.json.decode(asked.text, type=Answer)
+    except msgspec.MsgspecError:
+        return Answer(error=-1, seconds=seconds)
+    return msgspec.structs.replace(answer, seconds=seconds)
+
+
+def _is_late(asked: _Asked, within_s: float) -> bool:
+    passed_s = time.monotonic() - asked.began_s
+    if passed_s < within_s:
+        return False
+    state = ""
+    with suppress(OSError), open(f"/proc/{asked.pid}/stat", encoding="ascii", errors="replace") as file:
+        state = file.read().rpartition(") ")[2][:1]
+    return state != "R" or passed_s > within_s * BUSY_TIMES
+
+
+def _hung(asked: _Asked) -> Answer:
+    where = ""
+    with suppress(OSError), open(f"/proc/{asked.pid}/wchan", encoding="ascii", errors="replace") as file:
+        where = file.read().strip()
+    return Answer(hangs=True, where="" if where == "0" else where, seconds=time.monotonic() - asked.began_s)
+
+
+def _end(selector: selectors.BaseSelector, running: dict[int, _Asked], asked: _Asked) -> None:
+    selector.unregister(asked.channel)
+    os.close(asked.channel)
+    del running[asked.channel]
+    with suppress(ProcessLookupError):
+        os.kill(asked.pid, signal.SIGKILL)
+    give_up_s = time.monotonic() + 0.05
+    while time.monotonic() < give_up_s:
+        with suppress(ChildProcessError):
+            if os.waitpid(asked.pid, os.WNOHANG)[0] == 0:
+                time.sleep(0.001)
+                continue
+        return

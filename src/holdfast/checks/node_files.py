@@ -1,0 +1,67 @@
+"""Reads small files of /proc, /sys and /etc below a root. What is missing or may not be read is empty, never an error."""
+
+import os
+from pathlib import Path
+
+from holdfast.model.checks import Scene
+
+FILE_BYTES_MAX = 4 << 20
+DIGITS_MAX = 20
+
+
+class NodeFiles:
+    """`path`: "/sys/class/net/eth0/mtu", looked up below the scene's root."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.root = scene.root
+
+    def place(self, path: str) -> Path:
+        return Path(self.root) / path.lstrip("/")
+
+    def text(self, path: str) -> str:
+        return self.raw(path).decode("utf-8", "replace")
+
+    def raw(self, path: str, bytes_max: int = FILE_BYTES_MAX) -> bytes:
+        """Never waits: what is no plain file (a pipe) may have no end."""
+        try:
+            descriptor = os.open(self.place(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:
+            return b""
+        whole = b""
+        try:
+            while len(whole) < bytes_max and (part := os.read(descriptor, bytes_max - len(whole))):
+                whole += part
+        except OSError:
+            pass
+        finally:
+            os.close(descriptor)
+        return whole
+
+    def word(self, path: str) -> str:
+        """The text without what surrounds it."""
+        return self.text(path).strip()
+
+    def number(self, path: str) -> int | None:
+        """Also a negative one (speed -1: not known)."""
+        word = self.word(path)
+        digits = word.removeprefix("-")
+        return int(word) if digits.isascii() and digits.isdigit() and len(digits) <= DIGITS_MAX else None
+
+    def entries(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self.place(path)))
+        except OSError:
+            return []
+
+    def exists(self, path: str) -> bool:
+        try:
+            return os.path.lexists(self.place(path))
+        except OSError:
+            return False
+
+    def link(self, path: str) -> str:
+        """Where a symbolic link leads, as it is written; empty where it is none."""
+        try:
+            return os.readlink(self.place(path))
+        except OSError:
+            return ""
