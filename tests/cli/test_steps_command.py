@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 
@@ -200,3 +201,50 @@ def test_a_job_by_its_name(holdfast, state):
         answer = documents(out)
         assert (code, answer["iteration_lines"], answer["runs"]) == (0, 60, 2)
     assert holdfast("steps", "llama", "train.log")[0] == 2
+
+
+def flight_record(rank, ranks=4, steps=200, late=None):
+    """Of a training with a collective at the end of each step of a second; `late` takes a quarter longer to get there."""
+    entries = []
+    release_s = 1_758_610_000.0
+    for step in range(1, steps + 1):
+        slowest_s = 1.25 if late is not None else 1.0
+        own_s = slowest_s if rank == late else 1.0 + 0.002 * ((step * (rank + 3)) % 7)
+        entries.append(
+            {
+                "record_id": step,
+                "pg_id": 0,
+                "process_group": ("0", "default_pg"),
+                "collective_seq_id": step,
+                "p2p_seq_id": 0,
+                "op_id": step,
+                "profiling_name": "gloo:all_reduce",
+                "time_created_ns": int((release_s + own_s) * 1e9),
+                "input_sizes": [[1024]],
+                "input_dtypes": ["Float"],
+                "output_sizes": [[1024]],
+                "output_dtypes": ["Float"],
+                "state": "completed",
+                "retired": True,
+                "timeout_ms": 600_000,
+                "is_p2p": False,
+            }
+        )
+        release_s += slowest_s + 0.01
+    config = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(ranks)))}}
+    return pickle.dumps({"version": "2.10", "pg_config": config, "pg_status": {}, "entries": entries}, 2)
+
+
+@pytest.mark.parametrize("late", [2, None])
+def test_flight_records_beside_the_log_name_who_enters_collectives_late(holdfast, place, late):
+    (place / "run").mkdir()
+    (place / "run/train.log").write_text(megatron(times(200)))
+    for rank in range(4):
+        (place / f"run/nccl_trace_rank_{rank}").write_bytes(flight_record(rank, late=late))
+    code, out, _ = holdfast("steps", "run", "--json")
+    answer = documents(out)
+    assert code == 0
+    assert [one["ranks"] for one in answer["stragglers"]] == ([[2]] if late is not None else [])
+    if late is not None:
+        assert answer["stragglers"][0]["source"] == "arrivals"
+        assert "rank 2" in answer["stragglers"][0]["explanation"]

@@ -25,6 +25,7 @@ from holdfast.journal.jobdir import JobDir
 from holdfast.model.sightings import Skipped
 from holdfast.model.step_forms import StepForm
 from holdfast.model.steps import StepNow, StepReport
+from holdfast.observe.flight_files import SceneReader
 from holdfast.observe.step_form_store import all_forms
 from holdfast.observe.step_logs import ReadSettings, read_job, read_logs
 from holdfast.parsers.secrets import masked
@@ -83,16 +84,18 @@ def steps(
         forms=_forms(step_pattern), steps=StepSettings(ranks=ranks), rule=rule is not None
     )
     progress = Progress(started_s)
+    flights = SceneReader()
     if job is not None:
         found = read_job(job.path, settings, progress=progress.told)
     else:
-        found = read_logs(places, settings, stdin=stdin, progress=progress.told)
+        found = read_logs(places, settings, stdin=stdin, beside=flights.take, progress=progress.told)
     progress.end()
     groups = trainings(found.logs, is_one=job is not None)
     if rule is not None:
         _print_rule(groups, found.skipped, is_local=job is not None)
         return
-    all_of = [training_of(group, is_local=job is not None) for group in groups]
+    records = flights.whole_records() if len(groups) == 1 else ()  # of several, nothing says whose they are
+    all_of = [training_of(group, is_local=job is not None, records=records) for group in groups]
     read = Scanned(
         files=found.files,
         size_bytes=found.size_bytes,

@@ -106,6 +106,16 @@ class SceneReader:
                 size_bytes=self._size_bytes,
             )
 
+    def whole_records(self) -> tuple[FlightRecord, ...]:
+        """Each rank's record of the last attempt, where there was room to keep it whole; by rank."""
+        with self._lock:
+            attempt = max((held.attempt for held in self._records.values()), default=-1)
+            return tuple(
+                one.record
+                for _, one in sorted(self._records.items())
+                if one.attempt == attempt and one.record is not None
+            )
+
     def _take(self, log: Log) -> None:
         most = STACKS_BYTES_MAX if log.kind in ("faulthandler", "py-spy") else SIZE_BYTES_MAX
         data = _all_of(log.stream, most)

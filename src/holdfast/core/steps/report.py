@@ -17,7 +17,9 @@ from holdfast.core.steps.aistudio import AistudioRule
 from holdfast.core.steps.watch import StepSettings, StepWatch
 from holdfast.core.stragglers.matrix import analyse
 from holdfast.core.stragglers.panel import LARGE
+from holdfast.core.stragglers.records import arrivals, peers
 from holdfast.core.stragglers.watch import FLOOR_SHARE, StragglerWatch
+from holdfast.model.flight import FlightRecord
 from holdfast.model.sightings import NOBODY, Writer
 from holdfast.model.steps import (
     CurvePoint,
@@ -220,11 +222,14 @@ def trainings(logs: Sequence[LogSteps], *, is_one: bool = False) -> list[list[Lo
     return sorted(kept, key=lambda group: -group[0].iteration_lines)
 
 
-def training_of(group: Sequence[LogSteps], *, is_local: bool = False) -> Training:
-    """group: the logs of one training, that which counts first."""
+def training_of(
+    group: Sequence[LogSteps], *, is_local: bool = False, records: Sequence[FlightRecord] = ()
+) -> Training:
+    """group: the logs of one training, that which counts first. `records`: of its ranks' collectives."""
     lead = group[0]
     columns, nodes = _columns(group), _nodes(group)
     found, heat = _stragglers(columns, nodes) if len(columns) > 1 else ((), None)
+    found = _with_those_of_records(found, records, nodes)
     return Training(
         name=lead.name,
         logs=tuple(log.name for log in group),
@@ -389,6 +394,19 @@ def _stragglers(
     if step is not None:
         now = _followed(watch, now, over, step)
     return (*now.values(), *over[:OVER_MAX]), watch.heat()
+
+
+def _with_those_of_records(
+    found: tuple[Straggler, ...], records: Sequence[FlightRecord], nodes: Mapping[int, str]
+) -> tuple[Straggler, ...]:
+    """Who entered collectives late, where logs did not name them yet."""
+    if len(records) < 2:
+        return found
+    watch = StragglerWatch(nodes=nodes, peers=peers(records))
+    for one in arrivals(records):
+        watch.arrivals(one.group, one.sequence, one.at, device=one.device)
+    named = {rank for one in found for rank in one.ranks}
+    return (*found, *(one for one in watch.stragglers() if not named & set(one.ranks)))
 
 
 def _of_a_large_table(columns: Mapping[int, Columns], nodes: Mapping[int, str]) -> list[Straggler]:
