@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from holdfast.cli.steps_report import Scanned, moment, report, sparkline, took
+from holdfast.cli.steps_report import Scanned, moment, report, sparkline
 from holdfast.core.steps.report import Training
 from holdfast.model.sightings import DAY_UNKNOWN_S, Skipped
 from holdfast.model.steps import (
@@ -113,23 +113,6 @@ def test_the_report(golden, name, width, language):
     text = page(CASES[name], language, width)
     golden(f"steps/{name}-{language}-{width}.txt", text)
     assert max(map(cell_len, text.splitlines())) <= width
-
-
-@pytest.mark.parametrize(
-    ("time_s", "text"),
-    [
-        (None, "–"),
-        (0.000_05, "50 µs"),
-        (0.0123, "12.3 ms"),
-        (0.9994, "999 ms"),
-        (1.0, "1.00 s"),
-        (95.25, "95.2 s"),
-        (573.1, "573 s"),
-        (700, "11min40s"),
-    ],
-)
-def test_times_have_three_figures(time_s, text):
-    assert took(time_s) == text
 
 
 def test_stamps_are_shown_as_the_log_has_them():

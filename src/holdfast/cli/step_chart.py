@@ -10,7 +10,7 @@ from statistics import median
 
 from msgspec import Struct
 
-from holdfast.cli.times import length
+from holdfast.cli.times import duration
 from holdfast.model.steps import CurvePoint, HeatMap, PhaseKind, Slowdown, StepReport
 
 # What is drawn as the curve; the rest are single long steps, drawn as marks above it.
@@ -184,19 +184,6 @@ def column_ticks(steps: Sequence[int], count: int) -> list[tuple[float, int]]:
             found.append((column + (step - low) / (high - low), step))
             step += every
     return found
-
-
-def duration(value_s: float | None) -> str:
-    """A step's time as people read it: `12.3 µs`, `431 ms`, `3.10 s`, `12min5s`; three digits that count."""
-    if value_s is None or not math.isfinite(value_s):
-        return "unknown"
-    if 0 < value_s < 0.9995e-3:
-        return f"{_three(value_s * 1e6)} µs"
-    if value_s < 0.9995:
-        return f"{_three(value_s * 1000)} ms"
-    if value_s < 599.5:
-        return f"{_three(value_s)} s"
-    return length(round(value_s))
 
 
 def hours(value: float | None) -> str:
@@ -418,13 +405,6 @@ def _heights(
     bulk = max([value for value in values if value <= OUTLYING * usual] + slow, default=usual)
     top = max([*values, *long_s, *slow])
     return (bulk * HEADROOM if usual > 0 and top > CUT_RATIO * bulk * HEADROOM else None), top
-
-
-def _three(value: float) -> str:
-    """Three digits that count, and never an exponent."""
-    if value >= 99.95:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
 # Ranks ---------------------------------------------------------------------------------------------------

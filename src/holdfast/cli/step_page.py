@@ -14,7 +14,8 @@ from importlib.resources import files
 import msgspec
 
 from holdfast import __version__
-from holdfast.cli.step_chart import Chart, Heat, chart, duration, hours, ratios, steps_words
+from holdfast.cli.step_chart import Chart, Heat, chart, hours, ratios, steps_words
+from holdfast.cli.times import duration
 from holdfast.model.steps import CurvePoint, HeatMap, Slowdown, StepReport
 
 ASSETS = files("holdfast") / "page_assets"

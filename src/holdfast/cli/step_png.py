@@ -16,12 +16,12 @@ from holdfast.cli.step_chart import (
     Heat,
     chart,
     column_ticks,
-    duration,
     hours,
     ratios,
     steps_words,
     ticks,
 )
+from holdfast.cli.times import duration
 from holdfast.model.steps import CurvePoint, HeatMap, StepReport
 
 if TYPE_CHECKING:

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from holdfast.cli.step_chart import duration
-from holdfast.cli.times import length
+from holdfast.cli.times import duration, length
 from holdfast.cli.wrapping import shown
 from holdfast.core.story import Summary
 from holdfast.journal.jobdir import JobDir

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from holdfast.cli.languages import Language, said
 from holdfast.cli.report_lines import Line
-from holdfast.cli.times import length
+from holdfast.cli.times import duration, length, three_figures
 from holdfast.cli.wrapping import cut, shown, wrapped
 from holdfast.core.stack_groups import ranges
 from holdfast.core.steps.report import Training
@@ -21,6 +21,7 @@ from holdfast.model.signatures import Words
 from holdfast.model.steps import CurvePoint, PhaseKind, RankTimes, Slowdown, Spike, StepReport
 from holdfast.parsers.secrets import masked
 
+DASH = "–"  # what is not known
 WIDTH_MIN, WIDTH_MAX = 40, 120
 SLOWDOWNS_MAX, SPIKES_MAX, RANKS_MAX, TRAININGS_MAX, NOTES_MAX, NAMES_MAX = 5, 4, 4, 20, 5, 3
 CHART_COLUMNS = 60
@@ -121,19 +122,6 @@ def report(
     ]
 
 
-def took(time_s: float | None) -> str:
-    """412 ms, 1.38 s, 95.3 s, 9min33s; a dash where it is not known."""
-    if time_s is None:
-        return "–"
-    if time_s < 1e-3:
-        return f"{time_s * 1e6:.3g} µs"
-    if time_s < 1:
-        return f"{_figures(time_s * 1000)} ms"
-    if time_s < 600:
-        return f"{_figures(time_s)} s"
-    return length(round(time_s))
-
-
 def sparkline(points: Sequence[CurvePoint], columns: int = CHART_COLUMNS) -> str:
     """The usual steps' times over the run, in at most so many columns; "" where there is nothing to see."""
     times = [
@@ -232,13 +220,13 @@ class _Page:
         if report.iteration_lines < 3:
             few = _ONE if report.iteration_lines == 1 else _FEW
             return self._say(few).format(n=report.iteration_lines), "strong"
-        return self._say(_STEADY).format(time=took(report.median_step_time_s)), "strong"
+        return self._say(_STEADY).format(time=duration(report.median_step_time_s, DASH)), "strong"
 
     def _slower(self, words: Words, slow: Slowdown) -> str:
         return self._say(words).format(
-            after=took(slow.after_s),
-            before=took(slow.before_s),
-            ratio=_figures(slow.ratio),
+            after=duration(slow.after_s, DASH),
+            before=duration(slow.before_s, DASH),
+            ratio=three_figures(slow.ratio),
             step=_number(slow.first_step),
             steps=_span(slow.first_step, slow.last_step),
         )
@@ -262,10 +250,10 @@ class _Page:
     def _times(self, one: Training) -> Iterator[str]:
         now, middle_s = one.now, one.report.median_step_time_s
         if now.now_s is not None:
-            yield self._say(_NOW).format(time=took(now.now_s))
-        yield self._say(_MEDIAN).format(time=took(middle_s))
+            yield self._say(_NOW).format(time=duration(now.now_s, DASH))
+        yield self._say(_MEDIAN).format(time=duration(middle_s, DASH))
         if now.best_s is not None and (middle_s is None or now.best_s < middle_s):
-            yield self._say(_BEST).format(time=took(now.best_s))
+            yield self._say(_BEST).format(time=duration(now.best_s, DASH))
         if now.eta_s:
             yield self._say(_LEFT).format(time=length(_rounded(now.eta_s)))
 
@@ -307,7 +295,7 @@ class _Page:
             of_all = sorted((phase.median_s, phase.count) for phase in phases)
             label = self._say(words)
             parts = [
-                took(_weighted_median(of_all)),
+                duration(_weighted_median(of_all), DASH),
                 self._say(_ONCE if count == 1 else _TIMES).format(n=count),
             ]
             if len(phases) == 1:
@@ -327,7 +315,11 @@ class _Page:
                 if spike.period
                 else self._say(_STEP).format(first=_number(spike.first_step))
             )
-            parts = [where, took(spike.time_s), self._say(_USUAL).format(ratio=_figures(spike.ratio))]
+            parts = [
+                where,
+                duration(spike.time_s, DASH),
+                self._say(_USUAL).format(ratio=three_figures(spike.ratio)),
+            ]
             if spike.count > 1:
                 parts.append(self._say(_TIMES).format(n=spike.count))
             if spike.kind:
@@ -362,7 +354,9 @@ class _Page:
         yield from self._section(_RANKS)
         (low, fast), (high, slow) = timed[0], timed[-1]
         words = self._say(_MEDIANS)
-        text = words.format(n=len(timed), low=took(low), fast=fast, high=took(high), slow=slow)
+        text = words.format(
+            n=len(timed), low=duration(low, DASH), fast=fast, high=duration(high, DASH), slow=slow
+        )
         yield from self._text(text, indent=2)
 
     # Words ------------------------------------------------------------------------------------------------
@@ -409,11 +403,6 @@ def moment(at_s: float | None, *, is_local: bool = False) -> str:
 
 def _clean(text: str) -> str:
     return shown(masked(text))
-
-
-def _figures(value: float) -> str:
-    """Three of them, without an exponent."""
-    return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
 
 
 def _number(step: int | None) -> str:

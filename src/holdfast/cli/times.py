@@ -5,6 +5,7 @@ Never asks the clock itself: what counts as now is given.
 
 import re
 from datetime import datetime
+from math import isfinite
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
@@ -40,6 +41,26 @@ def length(value_s: float) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return "".join(parts) or "0s"
+
+
+def duration(value_s: float | None, unknown: str = "unknown") -> str:
+    """A step's time as people read it: `12.3 µs`, `431 ms`, `3.10 s`, `12min5s`; three digits that count."""
+    if value_s is None or not isfinite(value_s):
+        return unknown
+    if 0 < value_s < 0.9995e-3:
+        return f"{three_figures(value_s * 1e6)} µs"
+    if value_s < 0.9995:
+        return f"{three_figures(value_s * 1000)} ms"
+    if value_s < 599.5:
+        return f"{three_figures(value_s)} s"
+    return length(round(value_s))
+
+
+def three_figures(value: float) -> str:
+    """Three digits that count, and never an exponent."""
+    if value >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
 def moment(text: str, now_s: float) -> float:
