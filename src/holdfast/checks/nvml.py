@@ -1,0 +1,280 @@
+"""NVML, asked with care: each question has a stated answer, whatever the driver does meanwhile. Never raises.
+
+A function that the driver or nvidia-ml-py does not have, one that the device does not support, a right that is
+missing, a GPU that is lost, a library that does not fit the driver, a driver that was reloaded between two calls:
+each is an `Answer` with its trouble. A driver that does not come back from opening is waited for in a thread.
+
+source: NVML API reference; nvidia-ml-py (module pynvml)
+"""
+
+import importlib
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.checks.gpu import Gpu, Unread, key_of
+
+MODULE = "pynvml"
+GPUS_MAX = 64
+ADDRESS_DIGITS = 12  # 0000:5d:00.0; NVML writes the domain with 8 digits
+OPEN_S = 2.0  # without persistence mode the first to open attaches every GPU, a second each and more
+SHUTDOWNS_MAX = 256
+
+# What stood against an answer.
+ABSENT = "absent"  # neither device nor driver nor library has it
+REFUSED = "refused"  # for want of a right
+LOST = "lost"  # the GPU does not answer any more
+RESET = "reset"  # the GPU answers nothing before a reset
+GONE = "gone"  # the driver was unloaded, reloaded or replaced
+OTHER = "other"
+
+# Why NVML is not open.
+NO_MODULE = "no-module"
+NO_LIBRARY = "no-library"
+NO_DRIVER = "no-driver"
+MISMATCH = "mismatch"
+NO_RIGHT = "no-right"
+SLOW = "slow"
+BROKEN = "broken"
+
+_TROUBLES = {
+    2: ABSENT,  # invalid argument: a link, a field or a struct of later drivers
+    3: ABSENT,
+    6: ABSENT,
+    13: ABSENT,
+    21: ABSENT,
+    25: ABSENT,
+    26: ABSENT,
+    4: REFUSED,
+    15: LOST,
+    28: LOST,
+    16: RESET,
+    1: GONE,
+    9: GONE,
+    18: GONE,
+}
+_WHY = {
+    ABSENT: "not supported by this GPU or driver",
+    REFUSED: "no permission",
+    LOST: "the GPU is lost (see gpu-count)",
+    RESET: "the GPU wants a reset before it answers (see gpu-count)",
+    GONE: "the driver was unloaded or reloaded while it was asked",
+}
+_CLOSED = {9: NO_DRIVER, 18: MISMATCH, 12: NO_LIBRARY, 4: NO_RIGHT, 13: BROKEN}
+
+
+class Answer(NamedTuple):
+    """`trouble`: empty where `value` was told; `why`: it in words."""
+
+    value: Any = None
+    trouble: str = ""
+    why: str = ""
+
+
+class NotOpen(Struct, frozen=True):
+    """NVML cannot be used. `kind`: NO_MODULE, NO_LIBRARY, NO_DRIVER, MISMATCH, NO_RIGHT, SLOW or BROKEN."""
+
+    kind: str
+    why: str
+
+
+class Device(NamedTuple):
+    """A GPU and NVML's handle of it; None where it has none to give."""
+
+    gpu: Gpu
+    handle: Any
+
+
+class Nvml:
+    """The open library, and the GPUs that it counted. `why_not_counted`: empty where it could count them."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+        self.why_not_counted = ""
+        self.devices: tuple[Device, ...] = ()
+
+    def constant(self, name: str, value: int) -> int:
+        """What this version of nvidia-ml-py calls so, else `value`."""
+        return int(getattr(self._module, name, value))
+
+    def ask(self, function: str, *given: Any) -> Answer:
+        """Calls `nvml{function}`."""
+        call = getattr(self._module, f"nvml{function}", None)
+        if call is None:
+            return Answer(trouble=ABSENT, why="not known to this version of nvidia-ml-py")
+        return self._told(call, *given)
+
+    def filled(self, function: str, struct: str, *given: Any) -> Answer:
+        """Calls `nvml{function}` with a struct to be filled as its last argument; its value is the struct."""
+        make = getattr(self._module, struct, None)
+        if make is None:
+            return Answer(trouble=ABSENT, why="not known to this version of nvidia-ml-py")
+        blank = make()
+        told = self.ask(function, *given, self._module_pointer(blank))
+        return told if told.trouble else Answer(blank)
+
+    def fields(self, handle: Any, fields: Sequence[int | tuple[int, int]]) -> tuple[Answer, ...]:
+        """The values of fields, each by its id, or by its id and scope (a link)."""
+        told = self.ask("DeviceGetFieldValues", handle, list(fields))
+        if told.trouble:
+            return tuple(told for _ in fields)
+        return tuple(self._field(value) for value in told.value)
+
+    def count(self) -> None:
+        """Asks which GPUs there are."""
+        told = self.ask("DeviceGetCount")
+        self.why_not_counted = told.why
+        found = [self._device(index) for index in range(min(told.value or 0, GPUS_MAX))]
+        doubled = Counter(gpu.key for gpu, _ in found)
+        self.devices = tuple(
+            Device(_by_uuid(gpu) if doubled[gpu.key] > 1 else gpu, handle) for gpu, handle in found
+        )
+
+    def readable(self) -> tuple[tuple[Device, ...], list[Unread]]:
+        """The GPUs that can be asked, and why the others cannot."""
+        able = tuple(device for device in self.devices if not device.gpu.why_not)
+        unread = [Unread(gpu.where, gpu.why_not) for gpu, _ in self.devices if gpu.why_not]
+        if self.why_not_counted:
+            unread.append(Unread("NVML", self.why_not_counted))
+        return able, unread
+
+    def _device(self, index: int) -> Device:
+        handle = self.ask("DeviceGetHandleByIndex", index)
+        if handle.trouble:
+            lost = handle.trouble in (LOST, RESET, OTHER)
+            return Device(Gpu(index=index, why_not=handle.why, is_lost=lost), None)
+        pci = self.ask("DeviceGetPciInfo", handle.value)
+        uuid = self.ask("DeviceGetUUID", handle.value)
+        serial = self.ask("DeviceGetSerial", handle.value)
+        name = self.ask("DeviceGetName", handle.value)
+        address = "" if pci.trouble else _text(pci.value.busId).lower()[-ADDRESS_DIGITS:]
+        bad = next((one for one in (pci, uuid, name) if one.trouble in (LOST, RESET, GONE)), None)
+        return Device(
+            Gpu(
+                index=index,
+                address=address,
+                name=_text(name.value),
+                uuid=_text(uuid.value),
+                serial=_text(serial.value),
+                key=key_of(_text(serial.value), _text(uuid.value), address),
+                why_not=bad.why if bad else "",
+                is_lost=bad is not None and bad.trouble in (LOST, RESET),
+            ),
+            handle.value,
+        )
+
+    def _field(self, value: Any) -> Answer:
+        code = int(value.nvmlReturn)
+        if code != 0:
+            return self._trouble(code, "")
+        kinds = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+        kind = int(value.valueType)
+        if kind >= len(kinds):
+            return Answer(trouble=OTHER, why=f"a value of unknown type {kind}")
+        return Answer(getattr(value.value, kinds[kind], None))
+
+    def _told(self, call: Any, *given: Any) -> Answer:
+        try:
+            return Answer(call(*given))
+        except self._module.NVMLError as error:
+            return self._trouble(getattr(error, "value", 0), str(error))
+        except (AttributeError, TypeError, ValueError, UnicodeDecodeError) as error:
+            return Answer(trouble=ABSENT, why=f"nvidia-ml-py and the driver do not fit here: {error}")
+
+    def _trouble(self, code: int, says: str) -> Answer:
+        trouble = _TROUBLES.get(code, OTHER)
+        return Answer(trouble=trouble, why=_WHY.get(trouble) or f"NVML says {says or f'error {code}'}")
+
+    def _module_pointer(self, struct: Any) -> Any:
+        return self._module.byref(struct)
+
+
+class _Opening:
+    """Opens NVML and counts its GPUs, in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._done = threading.Event()
+        self._result: Nvml | NotOpen = NotOpen(SLOW, "")
+        self._thread = threading.Thread(target=self._run, name="holdfast-nvml", daemon=True)
+        self._thread.start()
+
+    def result(self, patience_s: float) -> Nvml | NotOpen:
+        if not self._done.wait(patience_s):
+            return NotOpen(SLOW, f"the GPU driver has not answered within {patience_s:g} s")
+        return self._result
+
+    @property
+    def is_over(self) -> bool:
+        return self._done.is_set()
+
+    def _run(self) -> None:
+        try:
+            self._result = _open()
+        finally:
+            self._done.set()
+
+
+_openings: list[_Opening] = []  # the one that has not come back: another would wait behind it
+
+
+def opened(patience_s: float = OPEN_S) -> Nvml | NotOpen:
+    """NVML, opened now. It stays open for the next check of this process: attaching GPUs can take seconds."""
+    stuck = [one for one in _openings if not one.is_over]
+    opening = stuck[0] if stuck else _Opening()
+    _openings[:] = [opening]
+    return opening.result(0.0 if stuck else patience_s)
+
+
+def _open() -> Nvml | NotOpen:
+    try:
+        module = importlib.import_module(MODULE)
+    except ImportError:
+        return NotOpen(NO_MODULE, "nvidia-ml-py is not installed here (pip install holdfast[gpu])")
+    closed = _initialised(module)
+    if closed is not None:
+        return closed
+    nvml = Nvml(module)
+    if nvml.ask("SystemGetDriverVersion").trouble == GONE:  # it was open, and the driver is another one now
+        _shut(nvml)
+        closed = _initialised(module)
+        if closed is not None:
+            return closed
+    nvml.count()
+    return nvml
+
+
+def _initialised(module: ModuleType) -> NotOpen | None:
+    try:
+        module.nvmlInit()
+    except module.NVMLError as error:
+        code = getattr(error, "value", 0)
+        return NotOpen(_CLOSED.get(code, BROKEN), f"NVML says: {error}")
+    return None
+
+
+def _shut(nvml: Nvml) -> None:
+    """It counts how often it was opened."""
+    for _ in range(SHUTDOWNS_MAX):
+        if nvml.ask("Shutdown").trouble:
+            return
+
+
+def _by_uuid(gpu: Gpu) -> Gpu:
+    """Two GPUs of one board share its serial number."""
+    return replace(gpu, key=key_of("", gpu.uuid, gpu.address))
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)).strip()
+
+
+def first_trouble(answers: Iterable[Answer]) -> str:
+    """Why the first of them was not told; empty where all were."""
+    return next((answer.why for answer in answers if answer.trouble), "")

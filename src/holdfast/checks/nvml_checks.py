@@ -1,0 +1,74 @@
+"""What all checks over NVML share: how they are declared, and how they begin."""
+
+from pathlib import Path
+
+from holdfast.checks import nvml
+from holdfast.checks.nvml import Answer, Device, NotOpen, Nvml
+from holdfast.core.checks.gpu import Unread
+from holdfast.core.checks.gpu_presence import HANGS
+from holdfast.model.checks import (
+    BOOT,
+    CONTINUOUS,
+    DEVICE_FAULT,
+    EPILOG,
+    FAIL,
+    MANUAL,
+    ON_FAILURE,
+    PROLOG,
+    SKIP,
+    Finding,
+    Scene,
+    Spec,
+)
+from holdfast.model.signatures import Words
+
+OPTION_S_MAX = 2.0
+ASK_S = 6.0  # opening, which has its own limit, and the questions
+EVERYWHERE = (BOOT, PROLOG, EPILOG, CONTINUOUS, ON_FAILURE, MANUAL)
+
+
+def nvml_spec(name: str, en: str, zh: str, *, quick: bool = False, timeout_s: float = ASK_S) -> Spec:
+    """A check that asks NVML: a call that never returns is a fault of the device."""
+    return Spec(
+        name=name,
+        area="gpu",
+        what=Words(en=en, zh=zh),
+        contexts=EVERYWHERE,
+        timeout_s=timeout_s,
+        needs=("nvml",),
+        quick=quick,
+        on_hang=FAIL,
+        on_hang_fault=DEVICE_FAULT,
+        hang_advice=HANGS,
+    )
+
+
+def opened() -> Nvml | Finding:
+    """NVML; or, where it cannot be used, what a check says of that."""
+    told = nvml.opened()
+    return Finding(status=SKIP, why=told.why) if isinstance(told, NotOpen) else told
+
+
+def asked(told: Nvml, function: str, *given: object) -> tuple[list[tuple[Device, Answer]], list[Unread]]:
+    """The same question to each GPU: who answered what, and why the others did not."""
+    devices, unread = told.readable()
+    answers = [(device, told.ask(function, device.handle, *given)) for device in devices]
+    unread += [Unread(device.gpu.where, answer.why) for device, answer in answers if answer.trouble]
+    return [(device, answer) for device, answer in answers if not answer.trouble], unread
+
+
+def read(path: Path, bytes_max: int = 1 << 16) -> str:
+    """The text of a small file; empty where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(bytes_max).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def option_s(scene: Scene, name: str, none: float) -> float:
+    """An option of a check in seconds ("gpu-clocks.between_s"); `none` where it is not given or is no number."""
+    try:
+        return min(max(float(scene.options.get(name, none)), 0.0), OPTION_S_MAX)
+    except ValueError:
+        return none

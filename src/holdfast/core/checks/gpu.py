@@ -1,0 +1,101 @@
+"""What the checks of GPUs have in common: who a GPU is, how findings of many GPUs become one answer. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from holdfast.model.checks import PASS, SKIP, Finding
+from holdfast.model.signatures import Words
+
+NAMED_MAX = 4
+
+RESET = Words(
+    en="End all processes on {gpu}, reset it (`nvidia-smi --gpu-reset -i {gpu}`; on NVSwitch systems all GPUs together)"
+    " and check again; if it comes back, keep the node out and have the GPU looked at.",
+    zh="结束 {gpu} 上的所有进程并重置(`nvidia-smi --gpu-reset -i {gpu}`;NVSwitch 系统需全部 GPU 一起重置),再检查一次;"
+    "若复现,隔离该节点并检修该 GPU。",
+)
+REPLACE = Words(
+    en="Keep the node out of the run, save nvidia-bug-report.sh, and have {gpu} replaced.",
+    zh="不要在训练中使用该节点,保存 nvidia-bug-report.sh 后更换 {gpu}。",
+)
+REBOOT = Words(
+    en="Drain the node and reboot it (power-cycle where a GPU is off the bus), then check again; if {gpu} fails again,"
+    " have it looked at.",
+    zh="排空节点并重启(GPU 掉线时需断电重启)后再检查;若 {gpu} 再次出错,请检修。",
+)
+
+
+class Gpu(Struct, frozen=True, kw_only=True):
+    """One GPU as NVML counts it. `address`: PCI, "0000:1a:00.0". `key`: "gpu:SERIAL", or by UUID where it has none.
+
+    `why_not`: why it cannot be asked, else empty; `is_lost`: because it does not answer any more.
+    """
+
+    index: int
+    address: str = ""
+    name: str = ""
+    uuid: str = ""
+    serial: str = ""
+    key: str = ""
+    why_not: str = ""
+    is_lost: bool = False
+
+    @property
+    def where(self) -> str:
+        return self.address or f"GPU {self.index}"
+
+
+class Unread(Struct, frozen=True):
+    """A device that could not tell, and why."""
+
+    where: str
+    why: str
+
+
+def advice(words: Words, gpu: str, **more: object) -> Words:
+    """`words` with the names put in."""
+    return Words(en=words.en.format(gpu=gpu, **more), zh=words.zh.format(gpu=gpu, **more))
+
+
+def answered(
+    troubles: Iterable[Finding],
+    unread: Sequence[Unread],
+    good: int,
+    *,
+    measured: str,
+    expected: str = "",
+    whence: str = "",
+) -> list[Finding]:
+    """All troubles; one pass where some device is good and none is in trouble; those that could not tell, by reason.
+
+    good: devices that were read and are well.
+    """
+    found = list(troubles)
+    if good and not found:
+        found.append(Finding(status=PASS, measured=measured, expected=expected, whence=whence))
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for one in unread:
+        by_reason[one.why].append(one.where)
+    found += [Finding(status=SKIP, why=f"{named(where)}: {why}") for why, where in by_reason.items()]
+    if not found:
+        found.append(Finding(status=SKIP, why="NVML shows no GPU here"))
+    return found
+
+
+def named(where: Sequence[str]) -> str:
+    """`0000:1a:00.0, 0000:2a:00.0 and 6 more`"""
+    more = f" and {len(where) - NAMED_MAX} more" if len(where) > NAMED_MAX else ""
+    return ", ".join(where[:NAMED_MAX]) + more
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """`1 GPU`, `8 GPUs`"""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def key_of(serial: str, uuid: str, address: str) -> str:
+    """What stays the same when the GPU moves. Cards without a serial number say 0 or nothing."""
+    known = serial if serial.strip("0") else uuid or address
+    return f"gpu:{known}" if known else ""
