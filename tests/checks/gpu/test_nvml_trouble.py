@@ -1,0 +1,111 @@
+"""Whatever NVML does, each check has an answer: hangs, errors, functions that are missing, a driver that goes away."""
+
+import pytest
+
+from fake_nvml.node import ALL_GPU, Node
+from holdfast.model.checks import DEVICE_FAULT, FAIL, PASS, SKIP, WARN
+
+NVML = tuple(name for name in ALL_GPU if name != "gpu-xid")
+
+
+def test_a_healthy_node_passes(node):
+    node.says({"gpu.*.field.230": 0})
+    found = node.outcomes()
+    assert {name: outcome.status for name, outcome in found.items()} == dict.fromkeys(ALL_GPU, PASS)
+    facts = {(fact.device, fact.name): fact.value for outcome in found.values() for fact in outcome.facts}
+    assert facts["gpu:1652400000003", "pci"] == "0000:3b:00.0"
+    assert facts["gpu:1652400000003", "nvlinks"] == 18
+    assert facts["node", "NVIDIA GPUs"] == 8
+
+
+def test_without_the_library_all_skip(tmp_path):
+    found = Node(tmp_path, tmp_path).outcomes(NVML)
+    assert {outcome.status for outcome in found.values()} == {SKIP}
+    assert "NVML" in found["gpu-ecc"].findings[0].why
+
+
+def test_a_driver_that_does_not_fit_its_library(node):
+    node.says(init_error=18)
+    found = node.outcomes(("gpu-driver", "gpu-count", "gpu-ecc"))
+    finding = found["gpu-driver"].findings[0]
+    assert (finding.status, finding.fault, finding.category) == (FAIL, DEVICE_FAULT, "driver_mismatch")
+    assert found["gpu-count"].status == SKIP and found["gpu-ecc"].status == SKIP
+
+
+@pytest.mark.parametrize("code", [1, 3, 4, 10, 15, 16, 17, 999])
+def test_every_call_fails(node, code):
+    """All functions that checks ask, each with this error: no check passes, and none is at fault itself."""
+    functions = (
+        *("DeviceGetEccMode", "DeviceGetRemappedRows", "DeviceGetRetiredPages", "DeviceGetFieldValues"),
+        *("DeviceGetNvLinkState", "DeviceGetCurrPcieLinkWidth", "DeviceGetGpuFabricInfoV"),
+        *(
+            "DeviceGetCurrentClocksEventReasons",
+            "DeviceGetCurrentClocksThrottleReasons",
+            "DeviceGetTemperature",
+        ),
+        *(
+            "DeviceGetPersistenceMode",
+            "DeviceGetComputeRunningProcesses",
+            "DeviceGetMigMode",
+            "DeviceGetP2PStatus",
+        ),
+    )
+    node.says({f"error.{function}": code for function in functions})
+    found = node.outcomes(NVML)
+    at_fault = [outcome for outcome in found.values() if any("itself" in one.why for one in outcome.findings)]
+    assert not at_fault
+    assert not [name for name, outcome in found.items() if outcome.status in (WARN, FAIL)]
+    assert found["gpu-ecc"].status == SKIP and found["gpu-clocks"].status == SKIP
+
+
+def test_functions_of_later_drivers_are_missing(tmp_path, old_library):
+    node = Node(tmp_path, old_library)
+    node.says(driver="470.82.01", cuda=11040)
+    found = node.outcomes(NVML)
+    assert not [name for name, outcome in found.items() if outcome.status in (WARN, FAIL)]
+    assert found["gpu-ecc"].status == PASS and found["gpu-clocks"].status == PASS
+    assert found["gpu-recovery-action"].status == SKIP
+
+
+def test_a_driver_call_that_never_returns_is_a_fault_of_the_device(node):
+    node.says(delay_s=60, slow="DeviceGetTotalEccErrors")
+    outcome = node.outcomes(("gpu-ecc", "gpu-mig"))["gpu-ecc"]
+    finding = outcome.findings[0]
+    assert (outcome.status, finding.fault) == (FAIL, DEVICE_FAULT)
+    assert "no answer" in finding.measured and "Xid" in finding.advice.en and finding.advice.zh
+
+
+@pytest.mark.parametrize(("kept", "status", "fault"), [(True, FAIL, DEVICE_FAULT), (False, WARN, "")])
+def test_a_driver_that_does_not_open_within_the_quick_check(node, kept, status, fault):
+    """Attaching eight GPUs takes long where nothing keeps them attached: that is no proof of a hang."""
+    node.says(delay_s=60, slow="Init")
+    if kept:
+        node.file("run/nvidia-persistenced/socket")
+    found = node.outcomes(("gpu-count", "gpu-ecc"), within_s=12, quick=True)
+    assert (found["gpu-count"].status, found["gpu-count"].findings[0].fault) == (status, fault)
+    assert found["gpu-ecc"].status == SKIP and "gpu-count" not in found["gpu-ecc"].findings[0].device
+
+
+def test_a_driver_that_is_gone_after_it_was_opened(node):
+    """The library was opened by the check before; the driver is unloaded meanwhile, then loaded anew."""
+    node.says({"error.SystemGetDriverVersion": 1, "error.DeviceGetCount": 1})
+    found = node.outcomes(("gpu-count", "gpu-ecc"))
+    assert {outcome.status for outcome in found.values()} == {SKIP}
+    assert "driver was unloaded" in found["gpu-count"].findings[0].why
+
+
+def test_a_gpu_that_is_lost_is_told_by_the_count_only(node):
+    node.says({"gpu.2.lost": 2, "gpu.*.field.230": 0})
+    found = node.outcomes(NVML)
+    assert [name for name, outcome in found.items() if outcome.status == FAIL] == ["gpu-count"]
+    assert not [name for name, outcome in found.items() if outcome.status == WARN]
+    finding = found["gpu-count"].findings[0]
+    assert (finding.fault, finding.category) == (DEVICE_FAULT, "gpu_missing")
+    assert "lost" in found["gpu-ecc"].findings[-1].why
+
+
+def test_a_right_that_is_missing_is_no_fault(node):
+    node.says({"gpu.5.error.DeviceGetHandleByIndex": 4})
+    found = node.outcomes(("gpu-count", "gpu-ecc"))
+    assert {outcome.status for outcome in found.values()} == {SKIP}
+    assert "GPU 5: no permission" in found["gpu-count"].findings[-1].why
