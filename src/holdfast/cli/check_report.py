@@ -10,6 +10,7 @@ from holdfast.core.checks.judged import Judged, worst
 from holdfast.model.checks import FAIL, PASS, SKIP, WARN, Baseline, Finding, NodeChecks, Outcome, Spec
 
 NAMES_MAX = 6
+NAMES_IN_LINE = 5
 _MARKS = {PASS: "ok", WARN: "WARN", FAIL: "FAIL", SKIP: "skip"}
 _STYLE = {PASS: "", WARN: "strong", FAIL: "error", SKIP: "quiet"}
 _TEXT = {
@@ -52,13 +53,29 @@ def report(nodes: Sequence[NodeChecks], verdict: Judged, language: Language, too
             yield Line(f"  {words['no answer']}: {node.why_not}", "error")
         width = max((len(outcome.check) for outcome in node.outcomes), default=0)
         for outcome in node.outcomes:
-            yield from _outcome(outcome, width, language)
+            if outcome.status != SKIP:
+                yield from _outcome(outcome, width, language)
+        yield from _skipped(node.outcomes, width)
     yield Line()
     for name in verdict.isolate:
         yield Line(words["isolate"].format(nodes=name), "error")
     if verdict.stop:
         yield Line(words["stop"].format(why=verdict.stop), "error")
     yield Line(f"{_sum(nodes, verdict, language)} ({took_s:.1f} s)", _STYLE[verdict.status] or "strong")
+
+
+def _skipped(outcomes: Sequence[Outcome], width: int) -> Iterator[Line]:
+    """By reason: without a GPU a dozen checks have the same one."""
+    names: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        if outcome.status == SKIP:
+            names.setdefault(worst(outcome).why, []).append(outcome.check)
+    for why, those in names.items():
+        yield Line(f"  {_MARKS[SKIP]:<4} {those[0]:<{width}}  {why}".rstrip(), _STYLE[SKIP])
+        for place in range(1, len(those), NAMES_IN_LINE):
+            yield Line(
+                f"  {'':<4} {'':<{width}}  + {', '.join(those[place : place + NAMES_IN_LINE])}", _STYLE[SKIP]
+            )
 
 
 def _sum(nodes: Sequence[NodeChecks], verdict: Judged, language: Language) -> str:
@@ -79,10 +96,8 @@ def _outcome(outcome: Outcome, width: int, language: Language) -> Iterator[Line]
     shown = [finding for finding in outcome.findings if finding.status in (WARN, FAIL)]
     if not shown:
         finding = worst(outcome)
-        text = finding.why if outcome.status == SKIP else finding.measured or finding.why
-        yield Line(
-            f"  {_MARKS[outcome.status]:<4} {outcome.check:<{width}}  {text}".rstrip(), _STYLE[outcome.status]
-        )
+        text = finding.measured or finding.why
+        yield Line(f"  {_MARKS[PASS]:<4} {outcome.check:<{width}}  {text}".rstrip())
         return
     for finding in shown[:NAMES_MAX]:
         device = f"{finding.device}: " if finding.device else ""
