@@ -19,7 +19,7 @@ import statistics
 import sys
 import time
 import zlib
-from typing import Any, Callable  # noqa: UP035 - as Python 3.8 has it
+from typing import Any, Callable, Sequence  # noqa: UP035 - as Python 3.8 has it
 
 SEED = 20_080_417
 WHERE_MAX = 8
@@ -86,19 +86,12 @@ def about() -> dict[str, Any]:
                 "device": f"cuda:{index}",
                 "name": of.name,
                 "uuid": str(getattr(of, "uuid", "")),
-                "address": _address(of),
+                "address": f"{of.pci_domain_id:04x}:{of.pci_bus_id:02x}:{of.pci_device_id:02x}.0"
+                if hasattr(of, "pci_device_id")  # not told by an older torch
+                else "",
             }
         )
     return {"torch": torch.__version__, "devices": devices}
-
-
-def _address(of: Any) -> str:
-    """`0000:5d:00.0`; empty for a torch that does not tell."""
-    if not hasattr(of, "pci_bus_id"):
-        return ""
-    return (
-        f"{getattr(of, 'pci_domain_id', 0):04x}:{of.pci_bus_id:02x}:{getattr(of, 'pci_device_id', 0):02x}.0"
-    )
 
 
 # Time on a device ----------------------------------------------------------------------------------------
@@ -186,6 +179,7 @@ def _take(torch: Any, device: str, need_bytes: int) -> None:
 def matmul(device: str, seconds: float, size: int, type: str) -> dict[str, Any]:
     """The same product again and again: how fast, and whether each has the same bits, and the right ones."""
     torch = library("torch")
+    type = _type(torch, device) if type == "auto" else type
     element = {"bf16": 2, "fp16": 2, "fp64": 8}.get(type, 4)
     _take(torch, device, 7 * element * size * size + (1 << 29))
     torch.backends.cuda.matmul.allow_tf32 = type == "tf32"
@@ -197,6 +191,13 @@ def matmul(device: str, seconds: float, size: int, type: str) -> dict[str, Any]:
     found["wrong_rows"] = wrong_rows(torch, left, right, first)
     found["checksum"] = f"{zlib.crc32(_content(first.cpu())):08x}"
     return found | {"size": size, "type": type, "library": f"torch {torch.__version__}"}
+
+
+def _type(torch: Any, device: str) -> str:
+    """bf16 where the device multiplies it; before Ampere fp16."""
+    if not device.startswith("cuda"):
+        return "fp32"
+    return "bf16" if torch.version.hip or torch.cuda.get_device_capability(device) >= (8, 0) else "fp16"
 
 
 def _matrix(torch: Any, size: int, type: str, part: int) -> Any:
@@ -246,7 +247,6 @@ def repeated(torch: Any, device: str, left: Any, right: Any, first: Any, seconds
         "wrong_repeats": sum(count > 0 for count in wrong),
         "wrong_elements": sum(wrong),
         "where": where(torch, flipped),
-        "seconds": time.monotonic() - began_s,
     }
 
 
@@ -340,13 +340,11 @@ def is_exact(size: int, product: bytes, rows: int = 2) -> bool:
     """Whether rows of a float32 product are what Python's own whole numbers give."""
     left, right = (memoryview(_dice(size, part)).cast("b").tolist() for part in range(2))
     values = memoryview(product).cast("f")
-    for row in (size * number // rows for number in range(rows)):
-        ones = left[row * size : (row + 1) * size]
-        for column in range(size):
-            exact = sum(map(int.__mul__, ones, right[column::size]))
-            if values[row * size + column] != exact:
-                return False
-    return True
+    return all(
+        values[at + column] == sum(map(int.__mul__, left[at : at + size], right[column::size]))
+        for at in (size * (size * number // rows) for number in range(rows))
+        for column in range(size)
+    )
 
 
 def _on_core(pipe: int, core: int, multiply: Any, reference: bytes, seconds: float, size: int) -> None:
@@ -476,9 +474,11 @@ def _numpy_triad(seconds: float, bytes_each: int) -> dict[str, Any]:
 # Copies between host and device --------------------------------------------------------------------------
 
 
-def copy(device: str, seconds: float, bytes_each: int) -> dict[str, Any]:
-    """To the device and back, from pinned memory and from ordinary memory; what comes back is compared."""
+def copy(device: str, seconds: float, bytes_each: int, cpus: Sequence[int] = ()) -> dict[str, Any]:
+    """To the device and back, from pinned and from ordinary memory near it (`cpus`); what comes back is compared."""
     torch = library("torch")
+    if near := set(cpus) & os.sched_getaffinity(0):
+        os.sched_setaffinity(0, near)
     _take(torch, device, bytes_each + (1 << 28))
     is_gpu = device.startswith("cuda")
     pattern = torch.frombuffer(bytearray(random.Random(SEED).getrandbits(8 << 20).to_bytes(1 << 20, "little")), dtype=torch.uint8)  # fmt: skip
@@ -548,15 +548,12 @@ def train(device: str, seconds: float, layers: int, width: int, length: int, bat
         times_s += laps.seconds()
         losses.append(loss.detach())
     steady_s = times_s[2:]  # the first two build what the others use
-    last = [float(loss) for loss in losses]
     return {
         "rates": rates(float(batch * length), steady_s),
         "step_s": statistics.median(steady_s),
         "repeats": len(steady_s),
-        "losses": [last[0], last[-1]],
-        "is_finite": all(abs(loss) < float("inf") for loss in last),
+        "is_finite": all(abs(float(loss)) < float("inf") for loss in losses),
         "type": "bf16" if half else "fp32",
-        "parameters": sum(one.numel() for one in model.parameters()),
         "had": 1.0 if is_gpu else shared.had(),
         "library": f"torch {torch.__version__}",
     }
