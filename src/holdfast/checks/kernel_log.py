@@ -1,0 +1,126 @@
+"""The kernel's log of this boot, whichever way it can be read, and what the signatures see in it.
+
+/dev/kmsg, else what syslog wrote since the last boot, else journalctl. Each line gets its seconds since boot in front.
+"""
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Sequence
+from importlib.resources import files as package_files
+
+from msgspec import Struct
+
+from holdfast.checks.node_files import NodeFiles
+from holdfast.model.sightings import Search
+from holdfast.model.signatures import Signature
+from holdfast.observe.automaton import engine
+from holdfast.observe.blocks import of_lines
+from holdfast.observe.kernel import RECORD, read_records, unescaped
+from holdfast.observe.sweep import Allowance, Caps, Knowledge, Sweep, made
+from holdfast.observe.tool_run import ToolRun
+from holdfast.parsers.signature_files import parse
+
+KMSG = "/dev/kmsg"
+SYSLOGS = ("/var/log/kern.log", "/var/log/messages")
+JOURNAL = ("journalctl", "--dmesg", "--boot", "--output=short-monotonic", "--quiet", "--lines=20000")
+JOURNAL_WITHIN_S = 3.0
+SYSLOG_BYTES = 16 << 20  # of the end of a file
+LINES_MAX = 20_000
+MEMORY_BYTES = 8 << 20
+NAME = "kernel.log"
+BOOT_LINE = re.compile(rb"Linux version \d+\.\d+")
+UPTIME = re.compile(rb"\[ *(\d{1,9}\.\d{6})\]")
+KERNEL_LINE = re.compile(rb"\bkernel: ?|^\[")
+
+
+class KernelLines(Struct, frozen=True):
+    """`lines`: of this boot, with the seconds since boot where they tell. `source`: empty, where none can be read."""
+
+    lines: tuple[tuple[float | None, bytes], ...] = ()
+    source: str = ""
+    why_not: str = ""
+
+
+def read_kernel_lines(files: NodeFiles) -> KernelLines:
+    lines, why = _of_kmsg(files)
+    if lines:
+        return KernelLines(tuple(lines[-LINES_MAX:]), "kmsg")
+    for path in SYSLOGS:
+        lines = _of_syslog(files, path)
+        if lines:
+            return KernelLines(tuple(lines[-LINES_MAX:]), path)
+    if files.root == "/" and shutil.which(JOURNAL[0]):
+        lines = _of_journal()
+        if lines:
+            return KernelLines(tuple(lines[-LINES_MAX:]), JOURNAL[0])
+    return KernelLines(why_not=f"the kernel's log cannot be read here: {why}")
+
+
+def _of_kmsg(files: NodeFiles) -> tuple[list[tuple[float | None, bytes]], str]:
+    try:
+        descriptor = os.open(files.place(KMSG), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        return [], f"{KMSG}: {error.strerror}"
+    try:
+        records, why = read_records(descriptor)
+    finally:
+        os.close(descriptor)
+    # A device gives a record in each read; a file, pieces that go on where the last one ended.
+    text = b"".join(
+        record if record.endswith(b"\n") or len(record) > 4096 else record + b"\n" for record in records
+    )
+    found = [
+        (int(match["at_us"]) / 1e6, unescaped(match["text"]))
+        for match in RECORD.finditer(text)
+        if int(match["level"]) < 8  # facility 0: what programs write there is not the kernel's
+    ]
+    return [(at_s, _with_time(at_s, line)) for at_s, line in found], f"{KMSG}: {why or 'it is empty'}"
+
+
+def _of_syslog(files: NodeFiles, path: str) -> list[tuple[float | None, bytes]]:
+    place = files.place(path)
+    try:
+        with place.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - SYSLOG_BYTES))
+            lines = file.read(SYSLOG_BYTES).split(b"\n")
+    except OSError:
+        return []
+    lines = [line for line in lines if KERNEL_LINE.search(line)]
+    boots = [number for number, line in enumerate(lines) if BOOT_LINE.search(line)]
+    return [(_uptime(line), line) for line in lines[boots[-1] if boots else 0 :]]
+
+
+def _of_journal() -> list[tuple[float | None, bytes]]:
+    try:
+        run = ToolRun(JOURNAL, time.monotonic() + JOURNAL_WITHIN_S)
+    except OSError:
+        return []
+    while not run.poll(time.monotonic()):
+        time.sleep(0.02)
+    return [(_uptime(line), line) for line in run.output().split(b"\n") if line]
+
+
+def _uptime(line: bytes) -> float | None:
+    found = UPTIME.search(line)
+    return float(found[1]) if found else None
+
+
+def _with_time(at_s: float, line: bytes) -> bytes:
+    return b"[%12.6f] %s" % (at_s, line)
+
+
+def kernel_signatures() -> tuple[Signature, ...]:
+    """Those of the kernel alone: reading all of them takes longer than a boot check may."""
+    folder = package_files("holdfast.signatures")
+    names = sorted(file.name for file in folder.iterdir() if re.fullmatch(r"kernel_\w+\.toml", file.name))
+    return tuple(one for name in names for one in parse((folder / name).read_text(encoding="utf-8"), name))
+
+
+def searched(lines: Sequence[bytes], signatures: Sequence[Signature]) -> Search:
+    knowledge = Knowledge(signatures)
+    sweep = Sweep(NAME, knowledge, engine(signatures, None, is_small=True), Caps(), Allowance(MEMORY_BYTES))
+    sweep.take(of_lines(lines, 0))
+    source, entries = sweep.finish()
+    return Search(sources=(source,), sightings=tuple(made(entry, 0, knowledge) for entry in entries))

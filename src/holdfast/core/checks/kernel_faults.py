@@ -1,0 +1,129 @@
+"""What the kernel's log says against a node: faults since it booted, or since a run was last good here. Pure.
+
+A line alone is no verdict: the rules of the diagnosis join lines to incidents, and say what was harmless.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from holdfast.core.checks.node_findings import failed, warned
+from holdfast.core.diagnosis.clues import Ruling, class_of, filled, kind_of
+from holdfast.core.diagnosis.rulings import all_rulings
+from holdfast.model.checks import DEVICE_FAULT, NO_FAULT, RULE, Finding
+from holdfast.model.code_facts import CodeTables
+from holdfast.model.sightings import Search, Sighting
+from holdfast.model.signatures import Signature, Words
+
+CLASSES = frozenset(("hardware", "host", "network"))  # what is the node's own fault
+KILLS = frozenset(("host_oom", "cgroup_oom"))  # mostly a job's own fault: told only while it is news
+OF_PROGRAMS = frozenset(("fix_code", "none"))  # actions for a program's fault, and for none
+BROKEN = frozenset(("reboot_node", "isolate_node"))
+SURE = 0.85
+TEXT_MAX = 200
+KILLS_NEWS_S = 3600.0
+
+
+class Incident(Struct, frozen=True, kw_only=True):
+    """`times`: how often its lines came. `last_s`: Unix time of the last of them; None: not known."""
+
+    category: str
+    severity: str
+    action: str
+    weight: float
+    device: str
+    text: str
+    title: Words
+    advice: Words
+    times: int
+    last_s: float | None = None
+
+
+def incidents(
+    search: Search, signatures: Mapping[str, Signature], tables: CodeTables, booted_s: float
+) -> list[Incident]:
+    """Those that are the fault of the node and not survived as a matter of course; one for a category and device.
+
+    `booted_s`: Unix time; lines have seconds since then.
+    """
+    rulings = all_rulings(search, signatures, tables)
+    found: dict[tuple[str, str], Incident] = {}
+    for one in search.sightings:
+        signature = signatures[one.signature]
+        ruling = rulings.get(id(one)) or Ruling(
+            category=one.category,
+            role=signature.role,
+            severity=signature.severity,
+            weight=signature.weight,
+            action=signature.action,
+        )
+        if ruling.role != "cause" or ruling.severity not in ("fatal", "error"):
+            continue
+        incident = _incident(one, signature, ruling, booted_s)
+        found.setdefault((incident.category, incident.device), incident)
+    return [one for one in found.values() if class_of(one.category) in CLASSES or one.category in KILLS]
+
+
+def _incident(one: Sighting, signature: Signature, ruling: Ruling, booted_s: float) -> Incident:
+    culprits = [culprit.device for culprit in ruling.culprits or () if culprit.device]
+    usual = kind_of(ruling.category)[1]
+    at_s = one.writer.uptime_s
+    return Incident(
+        category=ruling.category,
+        severity=ruling.severity,
+        action=ruling.action or signature.action or ("" if usual.startswith("by ") else usual),
+        weight=ruling.weight,
+        device=culprits[0] if culprits else one.captures.get("device", ""),
+        text=one.text.strip()[:TEXT_MAX],
+        title=_words(ruling.title or signature.title, one),
+        advice=_words(ruling.advice or signature.advice, one),
+        times=one.count,
+        last_s=None if at_s is None else booted_s + at_s,
+    )
+
+
+def _words(words: Words, one: Sighting) -> Words:
+    return Words(en=filled(words.en, one.captures), zh=filled(words.zh, one.captures))
+
+
+def judge_incidents(
+    found: Sequence[Incident], now_s: float, good_s: float, *, without_xids: bool
+) -> list[Finding]:
+    """`without_xids`: another check tells them. Only what the tables are sure of takes the node out of the run."""
+    since = "since the last good run" if good_s else "since boot"
+    return [
+        _finding(one, since)
+        for one in found
+        if one.action not in OF_PROGRAMS
+        and not (without_xids and one.category.startswith("xid_"))
+        and not (one.category in KILLS and not _is_news(one, now_s, good_s))
+    ]
+
+
+def _is_news(one: Incident, now_s: float, good_s: float) -> bool:
+    return bool(good_s) or (one.last_s is not None and now_s - one.last_s < KILLS_NEWS_S)
+
+
+def _finding(one: Incident, since: str) -> Finding:
+    is_device = class_of(one.category) == "hardware" and one.severity == "fatal"
+    is_broken = is_device and one.action in BROKEN and one.weight >= SURE
+    times = f"{one.times} times: " if one.times > 1 else ""
+    arguments = (f"{times}{one.text}", f"no such line {since}", RULE)
+    if is_device:
+        return failed(
+            *arguments,
+            why=one.title.en,
+            en=one.advice.en,
+            zh=one.advice.zh,
+            device=one.device,
+            category=one.category,
+            fault=DEVICE_FAULT if is_broken else NO_FAULT,
+        )
+    return warned(
+        *arguments,
+        why=one.title.en,
+        en=one.advice.en,
+        zh=one.advice.zh,
+        device=one.device,
+        category=one.category,
+    )
