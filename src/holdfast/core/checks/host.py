@@ -1,0 +1,283 @@
+"""Processors, memory, processes and clock of a node, against what a run needs. Pure.
+
+sources: Linux, Documentation/admin-guide/pm/cpufreq.rst, filesystems/proc.rst (meminfo), accounting/psi.rst;
+adjtimex(2); chronyc(1), tracking
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from holdfast.core.checks.node_findings import passed, size, skipped, warned
+from holdfast.model.checks import ASKED, BASELINE, RULE, Finding
+
+MIB, GIB = 1 << 20, 1 << 30
+# With these drivers "powersave" is a governor that does scale up, and the default.
+SCALES_BY_ITSELF = ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp")
+
+
+def judge_governor(governors: Mapping[str, int], driver: str) -> Finding | None:
+    """`governors`: how many processors have each. None: nothing to say."""
+    if not governors:
+        return None
+    slow = governors.get("powersave", 0)
+    if not slow or driver in SCALES_BY_ITSELF:
+        return passed(", ".join(f"{name} on {count}" for name, count in sorted(governors.items())))
+    return warned(
+        f"powersave on {slow} of {sum(governors.values())} processors ({driver})",
+        "performance, or one that scales up",
+        RULE,
+        why="the processors are kept at their lowest frequency, so launching work on the GPUs is slow",
+        en="`cpupower frequency-set -g performance`.",
+        zh="执行 `cpupower frequency-set -g performance`。",
+        category="straggler",
+    )
+
+
+def judge_cores(allowed: float, of_what: str, ranks: int | None) -> Finding:
+    """`allowed`: processors that the run may use, by affinity and quota; `of_what`: which of both limits it."""
+    measured = f"{allowed:g} processors"
+    if ranks is None or allowed >= ranks:
+        return passed(measured)
+    return warned(
+        f"{measured} for {ranks} ranks",
+        f"at least {ranks}",
+        ASKED,
+        why=f"{ranks} ranks share {allowed:g} processors ({of_what}); they slow each other down",
+        en="Give the container or job more processors (--cpus, cpu.max, --cpus-per-task), or start fewer ranks.",
+        zh="为容器或作业分配更多 CPU(--cpus、cpu.max、--cpus-per-task),或减少 rank 数。",
+        category="straggler",
+    )
+
+
+def judge_fewer(
+    what: str, now: float, learned: float | None, shown: str, shown_before: str, share: float
+) -> list[Finding]:
+    """Processors or memory that were there and are not. `share`: so much less is nothing."""
+    if not learned or now >= learned * (1 - share):
+        return []
+    return [
+        warned(
+            shown,
+            shown_before,
+            BASELINE,
+            why=f"the node has less {what} than at the first good boot: {shown}, not {shown_before}",
+            en="A module or processor may have failed: look at `dmesg`, `ipmitool sel list` and `edac-util`.",
+            zh="可能有内存条或处理器失效:查看 `dmesg`、`ipmitool sel list` 与 `edac-util`。",
+            category="mce_edac",
+        )
+    ]
+
+
+RANK_BYTES = 512 * MIB  # a rank of PyTorch with CUDA takes more than this before its first step
+SWAP_LEAST = 1 * GIB
+AVAILABLE_SHARE = 0.10
+STALLED_PERCENT = 10.0
+HUGE_SHARE = 0.5
+
+
+class Memory(Struct, frozen=True, kw_only=True):
+    """Bytes. `group_left`: of the control group; None: no limit. `stalled`: percent of the last minute in which all
+    waited for memory; None: not told. `huge_idle`: kept for huge pages that nobody uses."""
+
+    total: int
+    available: int
+    swap_used: int = 0
+    group_left: int | None = None
+    group_limit: int = 0
+    stalled: float | None = None
+    huge_idle: int = 0
+
+
+def judge_memory(memory: Memory, ranks: int | None) -> list[Finding]:
+    found = [*_too_little(memory, ranks), *_swapping(memory)]
+    if memory.huge_idle > memory.total * HUGE_SHARE:
+        found.append(
+            warned(
+                f"{size(memory.huge_idle)} of {size(memory.total)} kept for huge pages that nobody uses",
+                f"less than {HUGE_SHARE:.0%}",
+                RULE,
+                why=f"{size(memory.huge_idle)} are set aside for huge pages; the run cannot have them",
+                en="`sysctl vm.nr_hugepages=0`, or as many as are used.",
+                zh="执行 `sysctl vm.nr_hugepages=0`,或按实际使用量设置。",
+                category="host_oom",
+            )
+        )
+    return found or [passed(f"{size(memory.available)} available of {size(memory.total)}")]
+
+
+def _too_little(memory: Memory, ranks: int | None) -> list[Finding]:
+    need = max(ranks or 0, 1) * RANK_BYTES
+    for_what = f"{ranks} ranks" if ranks else "a training"
+    found = []
+    if memory.available < need:
+        found.append(
+            warned(
+                f"{size(memory.available)} available of {size(memory.total)}",
+                f"at least {size(need)} for {for_what}",
+                ASKED,
+                why=f"only {size(memory.available)} of memory are available for {for_what}",
+                en="Look who holds it (`ps aux --sort=-rss | head`, `df -h /dev/shm`), and end what is left over.",
+                zh="查看占用者(`ps aux --sort=-rss | head`、`df -h /dev/shm`),结束残留进程。",
+                category="host_oom",
+            )
+        )
+    if memory.group_left is not None and memory.group_left < need:
+        found.append(
+            warned(
+                f"{size(memory.group_left)} left of the limit of {size(memory.group_limit)}",
+                f"at least {size(need)} for {for_what}",
+                ASKED,
+                device="control group",
+                why=f"the memory limit of the container or job leaves {size(memory.group_left)} for {for_what}",
+                en="Raise the limit (resources.limits.memory, --mem, --memory), or start fewer ranks.",
+                zh="提高内存限额(resources.limits.memory、--mem、--memory),或减少 rank 数。",
+                category="cgroup_oom",
+            )
+        )
+    return found
+
+
+def _swapping(memory: Memory) -> list[Finding]:
+    """What lies in swap and is never asked for harms nobody: memory must be short too, or everybody wait for it."""
+    short = memory.available < memory.total * AVAILABLE_SHARE
+    stalled = memory.stalled is not None and memory.stalled >= STALLED_PERCENT
+    if not (memory.swap_used >= SWAP_LEAST and short or stalled):
+        return []
+    wait = f"; all wait for memory {memory.stalled:.0f}% of the time" if memory.stalled else ""
+    return [
+        warned(
+            f"{size(memory.swap_used)} in swap, {size(memory.available)} available{wait}",
+            "no swapping",
+            RULE,
+            device="swap",
+            why="the node is short of memory and swaps, which slows every rank down",
+            en="End what holds the memory (`ps aux --sort=-rss | head`), then `swapoff -a && swapon -a`.",
+            zh="结束占用内存的进程(`ps aux --sort=-rss | head`),然后执行 `swapoff -a && swapon -a`。",
+            category="host_oom",
+        )
+    ]
+
+
+class NumaNode(Struct, frozen=True):
+    number: int
+    processors: str  # "0-15"; empty: it has none
+    memory_bytes: int
+
+
+def judge_numa(nodes: Sequence[NumaNode]) -> list[Finding]:
+    """Nodes without processors are those of accelerators or of far memory; processors without memory, a fault."""
+    empty = [one for one in nodes if one.processors and not one.memory_bytes]
+    if len(nodes) < 2 or not empty:
+        return [passed(f"{len(nodes)} NUMA nodes" if len(nodes) != 1 else "1 NUMA node")]
+    return [
+        warned(
+            "no memory",
+            "memory beside its processors",
+            RULE,
+            device=f"NUMA node {one.number}",
+            why=f"processors {one.processors} have no memory of their own; all they use is far away",
+            en="Memory modules may be missing or switched off: look at `dmidecode -t memory` and the firmware's log.",
+            zh="内存条可能缺失或被停用:查看 `dmidecode -t memory` 与固件日志。",
+            category="mce_edac",
+        )
+        for one in empty
+    ]
+
+
+ZOMBIES_MANY = 200
+
+
+class Blocked(Struct, frozen=True):
+    """A process that stood in state D all the time that was looked. `where`: the kernel's call; empty: not told."""
+
+    pid: int
+    name: str
+    where: str
+    seconds: float
+
+
+def judge_processes(zombies: Mapping[str, int], blocked: Sequence[Blocked]) -> list[Finding]:
+    """`zombies`: how many each parent has, by "name (pid)"."""
+    found = []
+    count = sum(zombies.values())
+    if count >= ZOMBIES_MANY:
+        parent = max(zombies, key=lambda name: zombies[name])
+        found.append(
+            warned(
+                f"{count} zombies, {zombies[parent]} of {parent}",
+                f"fewer than {ZOMBIES_MANY}",
+                RULE,
+                why=f"{count} processes have ended and {parent} does not collect them; they use up process ids",
+                en=f"Restart {parent}; in a container start a real init (--init).",
+                zh=f"重启 {parent};容器请使用真正的 init(--init)。",
+                category="host_limit",
+            )
+        )
+    found += [_blocked(one) for one in blocked[:16]]
+    return found or [passed(f"{count} zombies, none blocked")]
+
+
+def _blocked(one: Blocked) -> Finding:
+    where = f" in {one.where}" if one.where else ""
+    return warned(
+        f"state D{where} for {one.seconds:g} s and longer",
+        "none that lasts",
+        RULE,
+        device=f"pid {one.pid}",
+        why=f"{one.name} (pid {one.pid}) waits in the kernel{where} and cannot be interrupted",
+        en="A disk, a network file system or a driver does not answer: see io-mounts and the kernel log; a reboot clears it.",
+        zh="磁盘、网络文件系统或驱动无应答:参见 io-mounts 与内核日志;重启可清除。",
+        category="hung_task",
+    )
+
+
+OFFSET_WARN_S = 0.1
+
+
+class ClockState(Struct, frozen=True, kw_only=True):
+    """`offset_s`: from the source of time, where a tool tells it. `synced`: what the kernel was told; None: unknown."""
+
+    synced: bool | None = None
+    estimated_error_s: float | None = None
+    offset_s: float | None = None
+    told_by: str = ""
+
+
+def judge_clock(clock: ClockState) -> Finding:
+    if clock.offset_s is not None:
+        measured = f"{clock.offset_s * 1000:+.1f} ms off ({clock.told_by})"
+        return passed(measured) if abs(clock.offset_s) <= OFFSET_WARN_S else _off(measured)
+    if clock.synced is None:
+        return skipped("the kernel does not tell the state of its clock")
+    if not clock.synced:
+        return skipped("nothing tells the kernel that its clock is synchronised, so its offset is not known")
+    error_s = clock.estimated_error_s or 0.0
+    measured = f"synchronised, error about {error_s * 1000:.1f} ms"
+    return passed(measured) if error_s <= OFFSET_WARN_S else _off(measured)
+
+
+def _off(measured: str) -> Finding:
+    return warned(
+        measured,
+        f"within {OFFSET_WARN_S * 1000:.0f} ms",
+        RULE,
+        why="the clock of this node is off, so times of different nodes cannot be compared",
+        en="Look at the time service (`chronyc sources`, `timedatectl`), and step the clock: `chronyc makestep`.",
+        zh="检查时间服务(`chronyc sources`、`timedatectl`),并校正时钟:`chronyc makestep`。",
+    )
+
+
+def chrony_offset_s(line: str) -> float | None:
+    """`A29FC87B,162.159.200.123,4,1606.1,0.000048,-0.0000123,...,0.5,Normal`: how far the system's clock is off.
+
+    Field 5 is the system time's offset, positive where it is slow of the source's; the last is the leap status.
+    None where chrony itself is not synchronised.
+    """
+    fields = line.strip().split(",")
+    if len(fields) < 14 or fields[-1] == "Not synchronised":
+        return None
+    try:
+        return float(fields[4])
+    except ValueError:
+        return None

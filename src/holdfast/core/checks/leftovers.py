@@ -1,0 +1,137 @@
+"""What an earlier job left on a node: processes, files of shared memory. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence, Set
+
+from msgspec import Struct
+
+from holdfast.core.checks.node_findings import size, warned
+from holdfast.model.checks import RULE, Finding
+
+ANCESTORS_MAX = 64
+# Who adopts a process whose parent has ended.
+INITS = frozenset(
+    ("systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan", "runit", "pause")
+)
+RANK_MARKS = ("RANK", "WORLD_SIZE", "MASTER_ADDR")
+REAPER = "reaper.loop"
+HOLDFAST = re.compile(r"(?:^|[/ ])holdfast(?: |$)|-m holdfast")
+SEGMENT = re.compile(r"torch_(?P<torch>\d+)_|psm_|nccl-|sem\.|cuda\.shm\.|loky-(?P<loky>\d+)-|wnsm_")
+SEGMENTS_BYTES, SEGMENTS_MANY = 16 << 20, 200
+SEGMENT_AGE_S = 120.0  # a younger one may be on its way to a process that opens it
+NAMED_MAX = 8
+
+
+class Process(Struct, frozen=True, kw_only=True):
+    """`env`: of its start, only names that matter; empty where it may not be read."""
+
+    pid: int
+    parent: int
+    name: str
+    command: str = ""
+    state: str = "S"
+    env: Mapping[str, str] = {}
+
+
+class Segment(Struct, frozen=True):
+    """A file of /dev/shm."""
+
+    name: str
+    bytes: int
+    age_s: float
+
+
+def left_processes(processes: Mapping[int, Process], own: Set[int]) -> list[tuple[Process, str]]:
+    """Processes of a job that is over, the topmost of each tree, with the job's name; empty: not Holdfast's.
+
+    A job of Holdfast that runs has its reaper above each of its processes, and a rank its launcher: what init has
+    adopted of them has outlived its job.
+    """
+    found = []
+    for process in processes.values():
+        above = ancestors(process, processes)
+        if process.state == "Z" or own & {process.pid, *(one.pid for one in above)}:
+            continue
+        if not _is_adopted(process, processes) or any(_is_holdfast(one) for one in (process, *above)):
+            continue
+        job = process.env.get("HOLDFAST_JOB", "")
+        if job or _is_rank(process):
+            found.append((process, job))
+    return found
+
+
+def ancestors(process: Process, processes: Mapping[int, Process]) -> list[Process]:
+    found: list[Process] = []
+    while (
+        len(found) < ANCESTORS_MAX and (above := processes.get(process.parent)) and above.pid != process.pid
+    ):
+        found.append(above)
+        process = above
+    return found
+
+
+def _is_adopted(process: Process, processes: Mapping[int, Process]) -> bool:
+    """Init has it because its parent has ended. The first process of a container has the parent 0, and is no orphan."""
+    parent = processes.get(process.parent)
+    return parent is not None and (parent.pid == 1 or parent.name in INITS)
+
+
+def _is_holdfast(process: Process) -> bool:
+    return REAPER in process.command or HOLDFAST.search(process.command) is not None
+
+
+def _is_rank(process: Process) -> bool:
+    """Slurm ends what its jobs leave by itself."""
+    return all(name in process.env for name in RANK_MARKS) and "SLURM_JOB_ID" not in process.env
+
+
+def judge_left_processes(found: Sequence[tuple[Process, str]]) -> list[Finding]:
+    return [
+        warned(
+            f"{process.name} (pid {process.pid})",
+            "no process of a job that is over",
+            RULE,
+            device=f"pid {process.pid}",
+            why=f"pid {process.pid} ({process.name}) is left of job {job}, which is over"
+            if job
+            else f"pid {process.pid} ({process.name}) is a rank of a training whose launcher is gone",
+            en=f"End it: `kill {process.pid}`, after some seconds `kill -9 {process.pid}`; it may hold GPU memory.",
+            zh=f"结束该进程:`kill {process.pid}`,数秒后 `kill -9 {process.pid}`;它可能占用显存。",
+            category="gpu_busy",
+        )
+        for process, job in found[:NAMED_MAX]
+    ]
+
+
+def left_segments(segments: Sequence[Segment], alive: Set[int], mapped: Set[str]) -> list[Segment]:
+    """Those of PyTorch, NCCL and semaphores that no process has open. `mapped`: names that some process has."""
+    found = []
+    for one in segments:
+        kind = SEGMENT.match(one.name)
+        if kind is None or one.name in mapped or one.age_s < SEGMENT_AGE_S:
+            continue
+        maker = kind["torch"] or kind["loky"]
+        if maker is None or int(maker) not in alive:
+            found.append(one)
+    return found
+
+
+def judge_left_segments(found: Sequence[Segment]) -> list[Finding]:
+    """Small ones by the dozen are left by every crash and harm nobody."""
+    total = sum(one.bytes for one in found)
+    if total < SEGMENTS_BYTES and len(found) < SEGMENTS_MANY:
+        return []
+    names = ", ".join(one.name for one in sorted(found, key=lambda one: -one.bytes)[:4])
+    more = f" and {len(found) - 4} more" if len(found) > 4 else ""
+    return [
+        warned(
+            f"{len(found)} files, {size(total)}: {names}{more}",
+            "none that no process has open",
+            RULE,
+            device="/dev/shm",
+            why=f"{size(total)} of shared memory are left of processes that are gone",
+            en="Delete them: `rm /dev/shm/NAME` for each, or all torch_*, nccl-* and sem.* while no training runs.",
+            zh="删除这些文件:`rm /dev/shm/文件名`;无训练运行时可清除全部 torch_*、nccl-*、sem.*。",
+            category="shm_oom",
+        )
+    ]
