@@ -1,0 +1,112 @@
+"""Who of many nodes is slow with others: what is measured in rounds of disjoint pairs, and what came of it. Values only.
+
+In a round every node is measured once: alone, for how fast it computes, and with one partner, for how fast the two
+exchange data. A slow pair says only that one of the two, or what lies between them, is slow; `pairs_plan` chooses the
+next partners so that `pairs_evidence` can tell which.
+"""
+
+from msgspec import Struct
+
+
+class PairSample(Struct, frozen=True, kw_only=True):
+    """Two nodes that both answered, in one round.
+
+    `speeds`: by what was measured ("all-reduce 8 MiB"), GB/s; more is better. `error`: why it did not come about.
+    """
+
+    round: int
+    a: str
+    b: str
+    speeds: dict[str, float] = {}
+    error: str = ""
+
+
+class NodeSample(Struct, frozen=True, kw_only=True):
+    """One node in one round. `compute`: by device ("cpu", "cuda:0"), GFLOP/s. `model`: of its devices.
+
+    `error`: why it did not answer; empty: it did. `wrong`: what it computed was not the same twice.
+    """
+
+    round: int
+    node: str
+    compute: dict[str, float] = {}
+    model: str = ""
+    error: str = ""
+    wrong: str = ""
+
+
+class Measured(Struct, frozen=True, kw_only=True):
+    """All rounds so far. `spares`: nodes besides those asked about, known to be good.
+
+    `usual`: what was learned, by what was measured, GB/s; empty: nothing. `small`: what is measured with messages so
+    small that their speed is that of the latency, which scatters more.
+    """
+
+    nodes: tuple[str, ...]
+    spares: tuple[str, ...] = ()
+    rounds: int = 0
+    pairs: tuple[PairSample, ...] = ()
+    singles: tuple[NodeSample, ...] = ()
+    usual: dict[str, float] = {}
+    small: tuple[str, ...] = ()
+
+
+class Round(Struct, frozen=True, kw_only=True):
+    """What to measure next. `alone`: without a partner, one of an odd number or one that did not answer last time."""
+
+    pairs: tuple[tuple[str, str], ...] = ()
+    alone: tuple[str, ...] = ()
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """`slow_below`: of the expected speed; wider where speeds scatter: by `sigmas` of their scatter.
+
+    `odds`: how much likelier a fault must be than chance before anybody is named. `hiccup`: how often at least a
+    healthy pair is slow once, for no reason that stays.
+    """
+
+    rounds_min: int = 4
+    rounds_max: int = 12
+    slow_below: float = 0.75
+    small_slow_below: float = 0.33  # of messages so small that their speed is that of the latency
+    sigmas: float = 5.0
+    partners: int = 3  # good ones with which a node must be slow, where there are so many
+    odds: float = 300.0
+    hiccup: float = 0.001
+    fault_before: float = 0.01  # how often a node is bad, before anything is measured
+
+
+class Blame(Struct, frozen=True, kw_only=True):
+    """One thing that is wrong.
+
+    kind "communication", "compute", "wrong" or "silent": of one node. "link": between two that are well with others.
+    "group": several that are well among themselves and slow with all others. "one-of": one of them or what is
+    between them, and no measurement can tell which.
+    `what`: what was measured. `speed`, `expected`: in the median, GB/s or GFLOP/s; 0: nothing got through.
+    `whence`: "peers" or "baseline". `times` of `looks`: how often it was seen. `partners`: good nodes it was seen with.
+    `others`: of a group, how many nodes are outside of it.
+    """
+
+    kind: str
+    nodes: tuple[str, ...]
+    what: str = ""
+    speed: float = 0.0
+    expected: float = 0.0
+    whence: str = "peers"
+    times: int = 0
+    looks: int = 0
+    partners: tuple[str, ...] = ()
+    others: int = 0
+    error: str = ""
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """`blames`: what is sure. `unsure`: node -> how often it was slow for no reason found, of how many looks.
+
+    `expected`: by what was measured. `settled`: more rounds would say nothing else about what was seen.
+    """
+
+    blames: tuple[Blame, ...] = ()
+    unsure: dict[str, tuple[int, int]] = {}
+    expected: dict[str, float] = {}
+    settled: bool = False
