@@ -39,13 +39,14 @@ STATIC_PORT, C10D_PORT = 29500, 29400
 class Meeting(Struct, frozen=True, kw_only=True):
     """Where the workers meet. `port` 0: one is chosen freely. `backend`: "static", "c10d", "etcd", "env" (the script).
 
-    `rank`: of this node, None: not said.
+    `rank`: of this node, None: not said. `usual`: nobody names the port, the launcher's usual one is meant.
     """
 
     backend: str
     host: str = ""
     port: int = 0
     rank: int | None = None
+    usual: bool = False
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -121,7 +122,7 @@ def _meeting(launch: Launch, env: Mapping[str, str], nodes: int) -> Meeting | No
     rank = _whole(options.get("node-rank") or options.get("machine-rank", ""))
     if launch.launcher == "deepspeed":
         rank = rank if nodes > 1 else 0
-        return Meeting(backend="static", host=host, port=port or STATIC_PORT, rank=rank)
+        return Meeting(backend="static", host=host, port=port or STATIC_PORT, rank=rank, usual=not port)
     if launch.launcher == "accelerate":
         if port is None and nodes == 1:
             return None  # a free one is looked for, or a file of settings says it
@@ -151,9 +152,9 @@ def _of_torchrun(options: Mapping[str, str], env: Mapping[str, str]) -> Meeting:
     if backend == "static":
         port = _whole(text) if endpoint else _whole(said("master-port"))
         host = host or said("master-addr") or "127.0.0.1"
-        return Meeting(
-            backend="static", host=host, port=STATIC_PORT if port is None else port, rank=rank or 0
-        )
+        usual = port is None
+        port = STATIC_PORT if port is None else port
+        return Meeting(backend="static", host=host, port=port, rank=rank or 0, usual=usual)
     port = _whole(text)
     usual = C10D_PORT if backend == "c10d" else 2379
     return Meeting(backend=backend, host=host or "localhost", port=usual if port is None else port, rank=rank)
