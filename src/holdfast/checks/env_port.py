@@ -15,6 +15,7 @@ from holdfast.core.checks.asked import Meeting
 from holdfast.core.checks.env_port import Holder, not_here, of_address, of_port
 from holdfast.model.checks import BOOT, LIGHT, MANUAL, ON_FAILURE, PROLOG, SKIP, Finding, Scene, Spec
 from holdfast.model.signatures import Words
+from holdfast.parsers.secrets import masked
 
 COMMAND_CHARS_MAX = 80
 # Since it has this line, torchrun on one node takes a free port where none is named.
@@ -102,7 +103,8 @@ def _holders(meeting: Meeting, scene: Scene) -> Iterator[Holder]:
         command, family = "", {pid}
         with suppress(psutil.Error):
             process = psutil.Process(pid)
-            command = " ".join(process.cmdline())[:COMMAND_CHARS_MAX] or process.name()
+            words = masked(" ".join(process.cmdline())).split()
+            command = " ".join(words)[:COMMAND_CHARS_MAX] or process.name()
             family |= {parent.pid for parent in process.parents()}
         yield Holder(pid=pid, command=command, is_ours=bool(family & set(scene.own_pids[2:])))
 

@@ -152,9 +152,9 @@ def _of_torchrun(options: Mapping[str, str], env: Mapping[str, str]) -> Meeting:
     if backend == "static":
         port = _whole(text) if endpoint else _whole(said("master-port"))
         host = host or said("master-addr") or "127.0.0.1"
-        usual = port is None
+        is_usual = port is None
         port = STATIC_PORT if port is None else port
-        return Meeting(backend="static", host=host, port=port, rank=rank or 0, usual=usual)
+        return Meeting(backend="static", host=host, port=port, rank=rank or 0, usual=is_usual)
     port = _whole(text)
     usual = C10D_PORT if backend == "c10d" else 2379
     return Meeting(backend=backend, host=host or "localhost", port=usual if port is None else port, rank=rank)

@@ -65,7 +65,7 @@ def of_port(meeting: Meeting, nodes: int, error: str, holders: Sequence[Holder])
         measured=f"{place}: {error}{who}",
         expected=f"{place} is free",
         whence=ASKED,
-        why=f"{place}, where the workers are to meet, is taken{who}" if is_taken else f"{place}: {error}",
+        why=f"the workers are to meet there, and it is taken{who}" if is_taken else error,
         advice=Words(
             en=f"End what holds it (ss -ltnp 'sport = :{meeting.port}'), or choose another: --master-port 0 or"
             " --standalone on one node, another --rdzv-endpoint on several.",
