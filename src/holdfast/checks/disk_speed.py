@@ -120,13 +120,18 @@ def _write(
     part_bytes = max(CHUNK_BYTES, file_bytes // PARTS)
     written = 0
     rates: list[float] = []
-    while written < file_bytes and (written < FILE_BYTES_MIN or time.monotonic() < until_s):
-        began_s, end = time.perf_counter(), min(written + part_bytes, file_bytes)
-        while written < end:
+
+    def is_on(end: int) -> bool:
+        return written < end and (written < FILE_BYTES_MIN or time.monotonic() < until_s)
+
+    while is_on(file_bytes):
+        began_s, begin = time.perf_counter(), written
+        end = min(begin + part_bytes, file_bytes)
+        while is_on(end):
             _mark(chunk, written)
             written += _whole(os.pwritev(descriptor, [chunk], written))
         os.fsync(descriptor)
-        rates.append(part_bytes / max(time.perf_counter() - began_s, 1e-9))
+        rates.append((written - begin) / max(time.perf_counter() - began_s, 1e-9))
     return written, tuple(rates)
 
 
@@ -141,7 +146,8 @@ def _read(
     with mmap.mmap(-1, CHUNK_BYTES) as back:
         while at < file_bytes and (not rates or time.monotonic() < until_s):
             spent_s, begin = 0.0, at
-            while at < min(begin + part_bytes, file_bytes):
+            end = min(begin + part_bytes, file_bytes)
+            while at < end and (at == begin or time.monotonic() < until_s):
                 began_s = time.perf_counter()
                 got = _whole(os.preadv(descriptor, [back], at))
                 spent_s += time.perf_counter() - began_s
