@@ -40,8 +40,8 @@ def test_a_folder_is_measured_and_left_as_it_was(tmp_path):
 
 
 def test_a_slow_disk_costs_no_more_than_its_time(tmp_path):
-    speed = measured(str(tmp_path), 1 << 40, 0.0)
-    assert speed.file_bytes == disk_speed.FILE_BYTES_MIN, "as much as is needed to say anything"
+    speed = measured(str(tmp_path), 1 << 40, 0.01)
+    assert disk_speed.FILE_BYTES_MIN <= speed.file_bytes < 1 << 32
 
 
 def test_one_that_is_killed_leaves_nothing(tmp_path):
