@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.checks.nvml import Device, Nvml
-from holdfast.checks.nvml_checks import asked, nvml_spec, opened, read
+from holdfast.checks.nvml_checks import asked, is_below, nvml_spec, opened, read
 from holdfast.checks.registry import Check, Seen
 from holdfast.core.checks.gpu import Unread
 from holdfast.core.checks.gpu_use import Division, Holder, Use, judge_division, judge_use
 from holdfast.model.checks import Finding, Scene
 
 PARTS_MAX = 8
-ANCESTORS_MAX = 64
 MEMORY_V2 = 0x02000028  # nvmlMemory_v2: tells apart what the driver reserves
 
 
@@ -49,21 +48,9 @@ def _holder(process: Any, proc: Path, own: frozenset[int]) -> Holder:
         pid=pid,
         name=read(proc / str(pid) / "comm").strip(),
         bytes=int(process.usedGpuMemory) if process.usedGpuMemory is not None else None,
-        is_own=_is_below(pid, own, proc),
+        is_own=is_below(pid, own, proc),
         is_here=(proc / str(pid)).is_dir(),
     )
-
-
-def _is_below(pid: int, own: frozenset[int], proc: Path) -> bool:
-    """Whether it, or one that it comes from, is ours."""
-    for _ in range(ANCESTORS_MAX):
-        if pid in own:
-            return True
-        fields = read(proc / str(pid) / "stat").rpartition(") ")[2].split()
-        if len(fields) < 2 or not fields[1].isdecimal() or fields[1] == "0":
-            return False
-        pid = int(fields[1])
-    return False
 
 
 def mig(scene: Scene) -> Iterator[Seen]:

@@ -23,6 +23,7 @@ from holdfast.model.checks import (
 from holdfast.model.signatures import Words
 
 OPTION_S_MAX = 2.0
+ANCESTORS_MAX = 64
 ASK_S = 6.0  # opening, which has its own limit, and the questions
 EVERYWHERE = (BOOT, PROLOG, EPILOG, CONTINUOUS, ON_FAILURE, MANUAL)
 
@@ -72,3 +73,15 @@ def option_s(scene: Scene, name: str, none: float) -> float:
         return min(max(float(scene.options.get(name, none)), 0.0), OPTION_S_MAX)
     except ValueError:
         return none
+
+
+def is_below(pid: int, own: frozenset[int], proc: Path) -> bool:
+    """Whether it, or one that it comes from, is ours."""
+    for _ in range(ANCESTORS_MAX):
+        if pid in own:
+            return True
+        fields = read(proc / str(pid) / "stat").rpartition(") ")[2].split()
+        if len(fields) < 2 or not fields[1].isdecimal() or fields[1] == "0":
+            return False
+        pid = int(fields[1])
+    return False

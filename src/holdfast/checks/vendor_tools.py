@@ -1,0 +1,51 @@
+"""Asks the small programs of device vendors (`npu-smi`, `amd-smi`), each for a limited time. Never raises."""
+
+import os
+import shutil
+import time
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from holdfast.observe.tool_run import ToolRun
+
+PLACES = (
+    "/usr/local/bin",
+    "/usr/local/sbin",
+    "/usr/sbin",
+    "/opt/rocm/bin",
+)  # not always in the PATH of a service
+LOOK_S = 0.01
+WORDS_MAX = 200
+
+
+class Told(Struct, frozen=True):
+    """What a program printed. `why_not`: why that is no answer; empty where it is one."""
+
+    text: str = ""
+    why_not: str = ""
+
+
+def tool_place(name: str) -> str | None:
+    """Where the program is; None where there is none."""
+    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *PLACES)))
+
+
+def tool_says(place: str, arguments: Sequence[str], within_s: float) -> Told:
+    """Its output, where it ended well and in time."""
+    words = [place, *arguments]
+    shown = " ".join((os.path.basename(place), *arguments))
+    until_s = time.monotonic() + within_s
+    try:
+        run = ToolRun(words, until_s)
+    except OSError as error:
+        return Told(why_not=f"`{shown}` cannot be started: {error.strerror or error}")
+    while not run.poll(time.monotonic()):
+        time.sleep(LOOK_S)
+    text = run.output().decode("utf-8", "replace")
+    if run.killed:
+        return Told(why_not=f"`{shown}` has not answered within {within_s:g} s")
+    if not text.strip():
+        said = (run.errors().strip() or "nothing")[:WORDS_MAX]
+        return Told(why_not=f"`{shown}` gave no answer: {said}")
+    return Told(text)
