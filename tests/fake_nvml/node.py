@@ -51,9 +51,9 @@ class Node:
     def __init__(self, folder: Path, library: Path) -> None:
         self.root = folder / "root"
         self.root.mkdir(parents=True, exist_ok=True)
-        self._state = folder / "nvml"
+        self.state = folder / "nvml"
         self.known: dict[str, Any] = {}
-        self.env = dict(os.environ, LD_LIBRARY_PATH=str(library), FAKE_NVML=str(self._state))
+        self.env = dict(os.environ, LD_LIBRARY_PATH=str(library), FAKE_NVML=str(self.state))
         self.env.pop("CUDA_VISIBLE_DEVICES", None)
         self.says()
 
@@ -61,9 +61,9 @@ class Node:
         """What NVML says from now on, added to what it said before."""
         self.known |= dict(state or {}) | more
         text = "".join(f"{key}={value}\n" for key, value in self.known.items())
-        fresh = self._state.with_suffix(".new")
+        fresh = self.state.with_suffix(".new")
         fresh.write_text(text)
-        fresh.replace(self._state)
+        fresh.replace(self.state)
 
     def file(self, path: str, text: str = "") -> Path:
         place = self.root / path

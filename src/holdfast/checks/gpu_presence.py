@@ -97,8 +97,7 @@ def _away(scene: Scene, told: NotOpen) -> Away:
         kind=told.kind,
         why=told.why,
         on_bus=sum(card.driver in ("", "nvidia") for card in cards),
-        is_loaded=bool(_loaded_module(root)),
-        has_device_file=(root / "dev/nvidiactl").exists(),
+        is_loaded=bool(_loaded_module(root)) or any(card.driver == "nvidia" for card in cards),
     )
 
 

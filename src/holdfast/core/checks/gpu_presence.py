@@ -67,14 +67,13 @@ class Versions(Struct, frozen=True, kw_only=True):
 class Away(Struct, frozen=True, kw_only=True):
     """NVML cannot be opened. `kind`: as checks/nvml.py names it. `on_bus`: NVIDIA GPUs that NVIDIA's driver could take.
 
-    `is_loaded`: the kernel module is. `has_device_file`: /dev/nvidiactl.
+    `is_loaded`: the kernel module is.
     """
 
     kind: str
     why: str
     on_bus: int = 0
     is_loaded: bool = False
-    has_device_file: bool = False
 
 
 def presence_facts(seen: Presence) -> list[Fact]:
