@@ -62,10 +62,11 @@ def _of_kernel() -> tuple[bool | None, float | None]:
 
 def _of_chrony() -> float | None:
     """How far the clock is off, by the service that keeps it; None where there is none."""
-    if shutil.which(CHRONY[0]) is None:
+    program = shutil.which(CHRONY[0])
+    if program is None:
         return None
     try:
-        run = ToolRun(CHRONY, time.monotonic() + WITHIN_S)
+        run = ToolRun((program, *CHRONY[1:]), time.monotonic() + WITHIN_S)
     except OSError:
         return None
     while not run.poll(time.monotonic()):

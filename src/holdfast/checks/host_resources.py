@@ -22,6 +22,7 @@ from holdfast.observe.node_counters import parse_meminfo
 
 CPUS = "/sys/devices/system/cpu"
 MEMORY_SHARE = 0.05  # what kernels, firmware and crash dumps set aside differs by less
+_CORES = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
 _FULL = re.compile(r"^full avg10=\S+ avg60=(\S+)", re.MULTILINE)
 
 
@@ -40,7 +41,9 @@ def look_at_processors(scene: Scene) -> Iterator[Seen]:
 
 
 def _allowed(files: NodeFiles) -> tuple[float, str]:
-    cores, quota = len(os.sched_getaffinity(0)), cpu_quota(files)
+    found = _CORES.search(files.text("/proc/self/status"))
+    cores = count_of_list(found[1]) if found else 0
+    cores, quota = cores or len(os.sched_getaffinity(0)), cpu_quota(files)
     if quota is not None and quota < cores:
         return quota, "limit of the control group"
     return cores, "processors that this process may run on"

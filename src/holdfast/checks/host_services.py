@@ -27,11 +27,12 @@ def failed_units(text: str) -> list[str]:
 
 
 def look_at_services(scene: Scene) -> Iterator[Seen]:
-    if scene.root != "/" or not NodeFiles(scene).exists("/run/systemd/system") or not shutil.which(LIST[0]):
+    program = shutil.which(LIST[0])
+    if program is None or not NodeFiles(scene).exists("/run/systemd/system"):
         yield skipped("systemd does not run here")
         return
     try:
-        run = ToolRun(LIST, time.monotonic() + WITHIN_S)
+        run = ToolRun((program, *LIST[1:]), time.monotonic() + WITHIN_S)
     except OSError as error:
         yield skipped(f"systemctl cannot be started: {error.strerror}")
         return

@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files as package_files
 
 from msgspec import Struct
@@ -51,8 +52,8 @@ def read_kernel_lines(files: NodeFiles) -> KernelLines:
         lines = _of_syslog(files, path)
         if lines:
             return KernelLines(tuple(lines[-LINES_MAX:]), path)
-    if files.root == "/" and shutil.which(JOURNAL[0]):
-        lines = _of_journal()
+    if files.root == "/" and (program := shutil.which(JOURNAL[0])):
+        lines = _of_journal(program)
         if lines:
             return KernelLines(tuple(lines[-LINES_MAX:]), JOURNAL[0])
     return KernelLines(why_not=f"the kernel's log cannot be read here: {why}")
@@ -92,9 +93,9 @@ def _of_syslog(files: NodeFiles, path: str) -> list[tuple[float | None, bytes]]:
     return [(_uptime(line), line) for line in lines[boots[-1] if boots else 0 :]]
 
 
-def _of_journal() -> list[tuple[float | None, bytes]]:
+def _of_journal(program: str) -> list[tuple[float | None, bytes]]:
     try:
-        run = ToolRun(JOURNAL, time.monotonic() + JOURNAL_WITHIN_S)
+        run = ToolRun((program, *JOURNAL[1:]), time.monotonic() + JOURNAL_WITHIN_S)
     except OSError:
         return []
     while not run.poll(time.monotonic()):
@@ -111,6 +112,7 @@ def _with_time(at_s: float, line: bytes) -> bytes:
     return b"[%12.6f] %s" % (at_s, line)
 
 
+@cache
 def kernel_signatures() -> tuple[Signature, ...]:
     """Those of the kernel alone: reading all of them takes longer than a boot check may."""
     folder = package_files("holdfast.signatures")
