@@ -3,6 +3,7 @@
 A line alone is no verdict: the rules of the diagnosis join lines to incidents, and say what was harmless.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
@@ -19,6 +20,8 @@ CLASSES = frozenset(("hardware", "host", "network"))  # what is the node's own f
 KILLS = frozenset(("host_oom", "cgroup_oom"))  # mostly a job's own fault: told only while it is news
 OF_PROGRAMS = frozenset(("fix_code", "none"))  # actions for a program's fault, and for none
 BROKEN = frozenset(("reboot_node", "isolate_node"))
+# What only a reboot or a new part mends. A PCIe port, say, may have recovered since, and be of no use to a run.
+LASTING = re.compile(r"gpu_missing|ecc_uncorrectable|sxid|xid_\d+")
 SURE = 0.85
 TEXT_MAX = 200
 KILLS_NEWS_S = 3600.0
@@ -106,7 +109,12 @@ def _is_news(one: Incident, now_s: float, good_s: float) -> bool:
 
 def _finding(one: Incident, since: str) -> Finding:
     is_device = class_of(one.category) == "hardware" and one.severity == "fatal"
-    is_broken = is_device and one.action in BROKEN and one.weight >= SURE
+    is_broken = (
+        is_device
+        and one.action in BROKEN
+        and one.weight >= SURE
+        and LASTING.fullmatch(one.category) is not None
+    )
     times = f"{one.times} times: " if one.times > 1 else ""
     arguments = (f"{times}{one.text}", f"no such line {since}", RULE)
     if is_device:
