@@ -52,6 +52,7 @@ _SURE = {
     errno.ENOSPC: "disk_full",
     errno.EDQUOT: "disk_full",
     errno.ENOTDIR: "filesystem_error",
+    errno.ENOENT: "filesystem_error",  # of a file system in which nothing can be made, such as /proc
 }
 
 
@@ -98,11 +99,16 @@ def _try_to_write(folder: str) -> bool:
         parent = next((path for path in Path(folder).parents if path.exists()), Path("/"))
         if not parent.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, f"{parent} is no folder")
-        if not os.access(parent, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, f"it is not there, and {parent} cannot be written")
+        _write_in(str(parent))
         return True
     if not os.path.isdir(folder):
         raise NotADirectoryError(errno.ENOTDIR, "it is no folder")
+    _write_in(folder)
+    return False
+
+
+def _write_in(folder: str) -> None:
+    """raises: OSError"""
     probe = os.path.join(folder, f".holdfast-{os.getpid()}")
     descriptor = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     try:
@@ -112,7 +118,6 @@ def _try_to_write(folder: str) -> bool:
         os.close(descriptor)
         with suppress(OSError):
             os.unlink(probe)
-    return False
 
 
 def _loaded(resume: str, written: str) -> Iterator[Seen]:
