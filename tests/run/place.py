@@ -109,6 +109,8 @@ class Place:
             "XDG_CACHE_HOME": str(cache),  # compiled signatures, once for all tests
             "HOLDFAST_STATE_DIR": str(self.state),
             "NOTES": str(path),
+            "HOLDFAST_BOOT_CHECK": "off",  # and no troubleshooting: what is not about checks need not wait for them
+            "HOLDFAST_TROUBLESHOOT_WAIT": "0s",
             **self.marks,
         }
 
@@ -120,6 +122,11 @@ class Place:
     def run(self, *words, **more):
         """`holdfast run --job t …`, under way."""
         return self.start("run", "--job", "t", *words, **more)
+
+    def with_checks(self, boot="quick", troubleshoot="8s"):
+        """From now on nodes are looked at, as they are for a person."""
+        self.env |= {"HOLDFAST_BOOT_CHECK": boot, "HOLDFAST_TROUBLESHOOT_WAIT": troubleshoot}
+        return self
 
     def shell(self, script, *flags, **more):
         return self.run(*flags, "--", "sh", "-c", script, **more)

@@ -9,6 +9,7 @@ from holdfast.cli.run import Supervisor
 from holdfast.core.decision import Decision
 from holdfast.journal.jobdir import StateDir
 from holdfast.model.events import VerdictReached
+from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import Choice, Ended, Job, State
 from holdfast.model.verdicts import Verdict
@@ -142,7 +143,9 @@ def test_a_fault_of_holdfast_does_not_end_the_training(place, tmp_path):
     with words.open("wb") as file:
         console = Broken(quiet=False, words_fd=file.fileno())
         settings = RunSettings(
-            command=("sh", "-c", "echo one; sleep 0.3; echo two; exit 3"), state_dir=str(place.state)
+            command=("sh", "-c", "echo one; sleep 0.3; echo two; exit 3"),
+            state_dir=str(place.state),
+            policy=Policy(),
         )
         assert Supervisor(settings, job, console, place.env, str(tmp_path)).submit() == 3
     assert (place.worker() / "stdout").read_text() == "one\ntwo\n"

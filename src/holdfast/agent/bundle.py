@@ -17,6 +17,7 @@ from msgspec import Struct
 from holdfast import __version__
 from holdfast.agent.sample_ring import NEW, OLD, read_samples
 from holdfast.core.verdict import Failure
+from holdfast.model.checks import NodeChecks
 from holdfast.model.node_samples import Moment
 from holdfast.model.samples import RankSample
 from holdfast.model.steps import StepFinding, StepRecord
@@ -63,6 +64,7 @@ class Scene(Struct, frozen=True):
     env: Mapping[str, str]
     at_s: float
     steps: tuple[StepRecord, ...] = ()  # the last ones
+    checks: tuple[NodeChecks, ...] = ()  # of the node: the last before the start, and after the failure
     findings: tuple[StepFinding, ...] = ()  # of steps and stragglers, of the whole attempt
 
 
@@ -70,6 +72,8 @@ def members(scene: Scene) -> Iterator[Member]:
     """The most telling first, since a bundle has a limit."""
     yield Member(VERDICT, _json(scene.verdict))
     yield Member(FAILURE, _json(scene.failure))
+    if scene.checks:
+        yield Member("checks.json", _json(scene.checks))
     yield Member("settings.json", scene.settings)
     yield Member("versions.json", _json(_versions()))
     yield Member(

@@ -9,8 +9,12 @@ import select
 import time
 from collections import deque
 
+from msgspec.structs import replace
+
+from holdfast.core.checks.answers import key_of
 from holdfast.core.decision import Decision
-from holdfast.model.events import AnyEvent, FindingNoted, VerdictReached
+from holdfast.core.story import check_lines, check_name, check_words
+from holdfast.model.events import AnyEvent, FindingNoted, NodesChecked, VerdictReached
 from holdfast.model.state import Ended
 from holdfast.model.verdicts import Verdict
 from holdfast.observe.follow import Chunk
@@ -30,6 +34,7 @@ class Console:
         self._output = _Sink(output_fd)
         self._words = _Sink(words_fd)
         self._often_s = float("-inf")
+        self._seen: set[tuple[str, str]] = set()  # what checks found wrong on a node
         self._said = ""  # last: what stands above need not be said again
 
     def echo(self, chunk: Chunk) -> None:
@@ -50,6 +55,8 @@ class Console:
         """News of a decision; most events have none."""
         if isinstance(event, FindingNoted) and self._is_only_for_the_record(event):
             return
+        if isinstance(event, NodesChecked):
+            self._checked(event)
         if isinstance(event, VerdictReached):
             self._verdict(event.verdict)
         if decision.choice is not None:
@@ -68,6 +75,15 @@ class Console:
             return True
         self._often_s = event.at_s
         return False
+
+    def _checked(self, event: NodesChecked) -> None:
+        """What is wrong, once in a run; what passed or was skipped is in the log."""
+        news = tuple(told for told in event.troubles if (told.node, key_of(told)) not in self._seen)
+        self._seen |= {(told.node, key_of(told)) for told in news}
+        for line in check_lines(replace(event, troubles=news)):
+            self.tell(f"{check_name(event)}: {line}")
+        if event.why_not:
+            self.tell(check_words(event))
 
     def _verdict(self, verdict: Verdict) -> None:
         if verdict.confidence <= 0:

@@ -35,6 +35,7 @@ from holdfast.journal.store import JournalUnusable, NewerJournal, open_reader
 from holdfast.model.events import AnyEvent, ControllerResumed, JobSubmitted, StopRequested, Tick
 from holdfast.model.orders import (
     AnyOrder,
+    CheckNodes,
     Diagnose,
     EndJob,
     HealDevice,
@@ -74,7 +75,7 @@ class OneMachine:
         match order:
             case PlaceWorkers() | IsolateNode() | HealDevice():
                 self.engine.carry_out(order)
-            case StartAttempt() | StopAttempt() | Diagnose():
+            case CheckNodes() | StartAttempt() | StopAttempt() | Diagnose():
                 self.agent.carry_out(order)
             case TellPeople():
                 pass  # the console has said it with the decision; other channels are told by `notify`

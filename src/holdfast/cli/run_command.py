@@ -68,6 +68,8 @@ def run(
     standby: Annotated[bool | None, _flag("standby")] = None,
     slowdown_rule: Annotated[str | None, _flag("slowdown-rule")] = None,
     step_pattern: Annotated[str | None, _flag("step-pattern")] = None,
+    boot_check: Annotated[str | None, _flag("boot-check")] = None,
+    checks_act: Annotated[bool | None, _flag("checks-act")] = None,
     nproc_per_node: Annotated[
         str | None,
         typer.Option(
@@ -96,6 +98,8 @@ def run(
         "standby": standby,
         "slowdown-rule": slowdown_rule,
         "step-pattern": step_pattern,
+        "boot-check": boot_check,
+        "checks-act": checks_act,
     }
     words = full_command(command or (), nproc_per_node)
     try:

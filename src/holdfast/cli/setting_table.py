@@ -191,6 +191,34 @@ SETTINGS = (
         help="How your log prints a step: a regular expression with the groups step and time, or a TOML file of forms.",
     ),
     Setting(
+        key="boot-check",
+        kind="choice",
+        field="policy.boot_check",
+        flag=True,
+        choices=("off", "quick", "full"),
+        help="Look at the node before the first start and after every reschedule; quick: within 5 s.",
+    ),
+    Setting(
+        key="checks-act",
+        kind="yes",
+        field="policy.checks_act",
+        flag=True,
+        help="What a check says is broken isolates the node or stops the job; false: it is only said.",
+    ),
+    Setting(
+        key="check-options",
+        kind="texts",
+        field="check_options",
+        help="Of single checks: CHECK.KEY=VALUE, commas between.",
+    ),
+    Setting(
+        key="check-every",
+        kind="length",
+        field="check_every_s",
+        high=86_400,
+        help="While it trains, look at the node this often, at what costs nothing; 0s: never.",
+    ),
+    Setting(
         key="platform-hang",
         kind="length",
         field="platform_hang_min",
@@ -253,6 +281,29 @@ SETTINGS = (
         "progress", "length", "progress_s", "The same for a job whose log names no steps: it lived this long."
     ),
     _limit("settle", "length", "settle_s", "A job whose log names no steps trains again after this long."),
+    _limit(
+        "boot-check-wait",
+        "length",
+        "boot_check_wait_s",
+        "Longest wait for a quick boot check; then the run starts all the same.",
+        low=1,
+        high=3_600,
+    ),
+    _limit(
+        "full-check-wait",
+        "length",
+        "full_check_wait_s",
+        "Longest wait for a full boot check.",
+        low=1,
+        high=3_600,
+    ),
+    _limit(
+        "troubleshoot-wait",
+        "length",
+        "troubleshoot_wait_s",
+        "After a failure, checks of the node may add this much to the diagnosis; 0s: none are made.",
+        high=600,
+    ),
     _limit(
         "verdict-wait", "length", "verdict_wait_s", "Longest wait for a diagnosis before acting.", high=3_600
     ),

@@ -88,6 +88,7 @@ def settle(
     }
     name = chosen["policy"].value
     chosen["step-pattern"] = _usable_pattern(chosen["step-pattern"])
+    _refuse_odd_options(chosen["check-options"])
     return Settled(
         run=_run_settings(start, chosen),
         values={key: one.value for key, one in chosen.items()},
@@ -206,6 +207,15 @@ def _usable_pattern(found: _Found) -> _Found:
     except StepFormError as error:
         raise SettingsRefused(f"{found.source.partition(' ')[2]}: {error}") from error
     return _Found(pattern, found.source)
+
+
+def _refuse_odd_options(found: _Found) -> None:
+    """raises: SettingsRefused"""
+    options = found.value if isinstance(found.value, tuple) else ()
+    for option in options:
+        name, has_value, _ = option.partition("=")
+        if not has_value or "." not in name:
+            raise SettingsRefused(f"check-options cannot be {option!r}: CHECK.KEY=VALUE is allowed")
 
 
 def _preset(named: _Found | None) -> Preset | None:

@@ -6,9 +6,10 @@ Fails open: a check that cannot be made, or that does not answer in time, is sai
 from msgspec.structs import replace
 
 from holdfast.core import faults, ladder, recovery
+from holdfast.core.checks.answers import key_of
 from holdfast.core.decision import Decision
 from holdfast.model.checks import BOOT, ON_FAILURE
-from holdfast.model.events import CheckTold, NodesChecked
+from holdfast.model.events import NodesChecked
 from holdfast.model.policy import Policy
 from holdfast.model.state import (
     BootChecked,
@@ -24,6 +25,7 @@ from holdfast.model.state import (
 )
 
 KNOWN_MAX = 64
+ALL_THE_SAME = "--no-checks-act starts it all the same"
 NAMES_MAX = 4
 
 
@@ -74,7 +76,8 @@ def _boot_checked(
         else:
             job = faults.with_fault(job, fault)
     if cannot_work:
-        chosen = ladder.fail(job, f"the boot check says that the run cannot work: {event.stop}")
+        why = f"the boot check says that the run cannot work: {event.stop.rstrip('.')} ({ALL_THE_SAME})"
+        chosen = ladder.fail(job, why)
         return recovery.act(chosen, phase, event.at_s, policy)
     if broken:
         return recovery.act(ladder.choose(job, policy), phase, event.at_s, policy)
@@ -118,10 +121,6 @@ def _remembered(event: NodesChecked) -> BootChecked:
     """Of the last check, whatever nodes it was of: what it found wrong is no news when the attempt fails."""
     known = tuple(dict.fromkeys(key_of(told) for told in event.troubles))
     return BootChecked(status=event.status, known=known[:KNOWN_MAX])
-
-
-def key_of(told: CheckTold) -> str:
-    return f"{told.check} {told.device}".rstrip()
 
 
 def _names(nodes: list[str]) -> str:

@@ -413,7 +413,7 @@ def _on_placement_failed(state: State, event: PlacementFailed, policy: Policy) -
         ending = Ended(outcome="failed", code=1, reason=event.reason)
         return recovery.finish(state.job, event.at_s, ending)
     failed = [faults.words(one) for one in state.job.incident.faults if isinstance(one, CheckFault)]
-    why = "; ".join((*failed[:1], event.reason))
+    why = "; ".join((*failed[:1], event.reason)) + (f" ({boot_check.ALL_THE_SAME})" if failed else "")
     return recovery.act(ladder.fail(state.job, why), state.phase, event.at_s, policy)
 
 

@@ -394,7 +394,7 @@ def verdict_words(verdict: Verdict) -> str:
 
 def check_words(event: NodesChecked) -> str:
     """`boot check: 31 passed, 2 to look at, 4 skipped, in 1.2 s`"""
-    name = "troubleshooting" if event.context == ON_FAILURE else "boot check"
+    name = check_name(event)
     where = f" of {_listed(event.nodes)}" if len(event.nodes) > 1 else ""
     if event.why_not:
         return f"{name}{where}: nothing was checked: {event.why_not}"
@@ -403,6 +403,10 @@ def check_words(event: NodesChecked) -> str:
         f"{name}{where}: {event.passed} passed, {failed}{event.warned} to look at, {event.skipped} skipped, "
         f"in {event.seconds:.1f} s"
     )
+
+
+def check_name(event: NodesChecked) -> str:
+    return "troubleshooting" if event.context == ON_FAILURE else "boot check"
 
 
 def check_lines(event: NodesChecked) -> list[str]:

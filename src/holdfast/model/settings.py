@@ -11,7 +11,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     command: tuple[str, ...]
     state_dir: str
     job: str | None = None  # None: a name is made up
-    policy: Policy = Policy()
+    policy: Policy = Policy(boot_check="quick", troubleshoot_wait_s=8.0)
     grace_s: float = 30.0  # between SIGTERM and SIGKILL
     # After this long of a worker's ending a reschedule no longer waits for it; None: it waits
     # (MA_FAILOVER_TERMINATION_GRACE_PERIOD_SECONDS, whose -1 is None here).
@@ -25,3 +25,6 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     slowdown_rule: str = "auto"
     # How the log prints its steps, where Holdfast does not know it: a regular expression, or a TOML file of forms.
     step_pattern: str | None = None
+    # Of single checks of nodes, "CHECK.KEY=VALUE" each.
+    check_options: tuple[str, ...] = ()
+    check_every_s: float = 300.0  # a passive look at the node while it trains; 0: none

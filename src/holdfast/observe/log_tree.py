@@ -50,7 +50,7 @@ WORKS = re.compile(
 )
 OWN = re.compile(
     rf"{WORKS.pattern}|rank-\d+\.(?:error|shim|status)\.json|hang-stacks\.json|reaper\.jsonl|fault-tolerance\.log"
-    r"|(?:failure|verdict|settings|versions|environment|steps)\.json|\.steps\.json\.new|samples\.jsonl"
+    r"|(?:failure|verdict|checks|settings|versions|environment|steps)\.json|\.steps\.json\.new|samples\.jsonl"
 )
 UNPACKERS = {b"\x1f\x8b": gunzip, b"BZh": bunzip2, b"\xfd7zXZ\x00": unxz, b"\x28\xb5\x2f\xfd": unzstd}
 ZIP = b"PK\x03\x04"

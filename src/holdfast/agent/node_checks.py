@@ -1,0 +1,274 @@
+"""Runs checks of this node for a job: before a start, after a failure, and seldom while it trains.
+
+Never waits: suites run in processes of their own, and this is polled. Whatever goes wrong in here costs the checks and
+nothing else; a suite that cannot be run is answered with why.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from holdfast.checks.baseline_store import baseline_path, change_baseline, read_baseline
+from holdfast.checks.last_good import read_last_good, write_last_good
+from holdfast.checks.registry import all_checks, chosen
+from holdfast.checks.runner import SuiteRun
+from holdfast.checks.scene import scene_for
+from holdfast.core.checks.answers import answered, key_of
+from holdfast.core.checks.learning import learned
+from holdfast.core.checks.plan import troubleshooting
+from holdfast.model.checks import (
+    BOOT,
+    CONTINUOUS,
+    FAIL,
+    ON_FAILURE,
+    PASSIVE,
+    Baseline,
+    NodeChecks,
+    Outcome,
+    Spec,
+)
+from holdfast.model.events import CheckTold, NodesChecked
+from holdfast.model.orders import CheckNodes
+from holdfast.model.settings import RunSettings
+from holdfast.model.verdicts import Verdict
+
+QUICK_S = 5.0
+FULL_S = 60.0
+CONTINUOUS_S = 20.0
+GOOD_AGAIN_S = 600.0
+LEARN_S = 1.0  # at the end, for what was learned to be written
+TOLD_MAX = 256
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What a suite that runs is for. `until_s`: by the monotonic clock."""
+
+    context: str
+    attempt: int
+    nodes: tuple[str, ...]
+    until_s: float
+    began_s: float
+
+
+class NodeChecker:
+    """One suite at a time; a new question ends the one before, save a boot check asked for twice.
+
+    `host`: the node, as the engine names it. `clock`: the job's.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        host: str,
+        env: Mapping[str, str],
+        cwd: str,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.last: dict[str, NodeChecks] = {}  # by context, for the evidence
+        self._settings = settings
+        self._host = host
+        self._env = env
+        self._cwd = cwd
+        self._clock = clock
+        self._monotonic = monotonic
+        self._state_dir = Path(settings.state_dir)
+        self._asked: Asked | None = None
+        self._run: SuiteRun | None = None
+        self._outcomes: list[Outcome] = []
+        self._specs: Sequence[Spec] = ()
+        self._why_not = ""
+        self._learning: threading.Thread | None = None
+        self._good_s = float("-inf")  # when it was last written down that a step was made
+        self._continuous_s = monotonic()
+        self._told: dict[str, None] = {}  # troubles that are no news any more
+
+    # Questions --------------------------------------------------------------------------------------------
+
+    def boot(self, order: CheckNodes, own_pids: Sequence[int]) -> None:
+        """Asked again while it runs, it goes on."""
+        asked = self._asked
+        if asked is not None and (asked.context, asked.attempt) == (BOOT, order.attempt):
+            return
+        quick = order.suite == "quick"
+        limit_s = QUICK_S if quick else FULL_S
+        self._begin(
+            BOOT,
+            order.attempt,
+            limit_s,
+            lambda: chosen("boot", quick=quick),
+            own_pids,
+            nodes=order.nodes,
+            quick=quick,
+        )
+
+    def troubleshoot(
+        self, attempt: int, verdict: Verdict, limit_s: float, own_pids: Sequence[int], *, living: bool
+    ) -> None:
+        """`living`: processes of the attempt live; nothing but what is passive is run then."""
+
+        def specs() -> tuple[Spec, ...]:
+            suite = chosen("troubleshoot", training=living)
+            return troubleshooting(suite, verdict.category, verdict.class_, living=living)
+
+        self._begin(ON_FAILURE, attempt, limit_s, specs, own_pids, training=living)
+
+    def _begin(
+        self,
+        context: str,
+        attempt: int,
+        limit_s: float,
+        specs: Callable[[], Sequence[Spec]],
+        own_pids: Sequence[int],
+        *,
+        nodes: tuple[str, ...] = (),
+        quick: bool = False,
+        training: bool = False,
+    ) -> None:
+        self.close()
+        now_s = self._monotonic()
+        self._asked = Asked(
+            context=context,
+            attempt=attempt,
+            nodes=nodes or (self._host,),
+            until_s=now_s + limit_s,
+            began_s=now_s,
+        )
+        self._outcomes, self._specs = [], ()
+        try:
+            scene = scene_for(
+                self._settings.command,
+                self._env,
+                self._cwd,
+                context=context,
+                quick=quick,
+                training=training,
+                baseline=self._known(),
+                good_s=read_last_good(self._state_dir, self._host),
+                own_pids=own_pids,
+                options=dict(option.split("=", 1) for option in self._settings.check_options),
+            )
+            self._specs = specs()
+            self._run = SuiteRun(self._specs, scene, now_s + limit_s, clock=self._monotonic)
+            self._outcomes += self._run.poll()
+        except Exception as error:  # noqa: BLE001 - a fault of the checks must not keep the training from its start
+            self._give_up(error)
+
+    def _known(self) -> Baseline:
+        try:
+            return read_baseline(baseline_path(self._state_dir, self._host))
+        except OSError:
+            return Baseline()
+
+    # Answers ----------------------------------------------------------------------------------------------
+
+    def runs(self, context: str) -> bool:
+        return self._asked is not None and self._asked.context == context
+
+    def take_up(self) -> bool:
+        """Takes up what was seen since; whether that was all."""
+        if self._run is not None:
+            try:
+                self._outcomes += self._run.poll()
+            except Exception as error:  # noqa: BLE001 - a fault of the checks must not cost the job its recovery
+                self._give_up(error)
+        return self._run is None or self._run.over
+
+    def channels(self) -> list[int]:
+        return self._run.channels() if self._run is not None else []
+
+    def poll(self) -> NodesChecked | None:
+        """The answer, once there is one. Of what is asked for while a job trains there is none: see `news`."""
+        return self.finish() if self._asked is not None and self.take_up() else None
+
+    def finish(self) -> NodesChecked | None:
+        """The answer as far as it goes: what has not been looked at by now is left out."""
+        asked = self._asked
+        if asked is None:
+            return None
+        seconds = self._monotonic() - asked.began_s
+        why_not = self._why_not
+        self.close()
+        order = {spec.name: place for place, spec in enumerate(self._specs)}
+        outcomes = sorted(self._outcomes, key=lambda outcome: order.get(outcome.check, len(order)))
+        checks = NodeChecks(
+            node=self._host,
+            outcomes=tuple(outcomes),
+            seconds=seconds,
+            at_s=time.time(),
+            why_not=why_not or ("" if outcomes else "there was no time for any check"),
+        )
+        self.last[asked.context] = checks
+        answer = answered((checks,), asked.attempt, asked.context, self._clock())
+        if asked.context == BOOT:
+            self._note_boot(checks, answer)
+        return answer
+
+    def _note_boot(self, checks: NodeChecks, answer: NodesChecked) -> None:
+        self._told |= dict.fromkeys(key_of(told) for told in answer.troubles)
+        self._continuous_s = self._monotonic()
+        if answer.status != FAIL and checks.outcomes:
+            self._learning = threading.Thread(target=self._learn, args=(checks,), daemon=True)
+            self._learning.start()
+
+    def _learn(self, checks: NodeChecks) -> None:
+        """Waits for others who learn, so in a thread. A folder that cannot be written costs the memory, not the run."""
+        store = baseline_path(self._state_dir, self._host)
+        try:
+            change_baseline(store, lambda before: learned(before, checks.outcomes, checks.at_s))
+        except OSError:
+            return
+
+    def _give_up(self, error: Exception) -> None:
+        self._why_not = f"{type(error).__name__}: {error}; please report it"
+        if self._run is not None:
+            self._run.close()
+        self._run = None
+
+    # While it trains --------------------------------------------------------------------------------------
+
+    def look_again(self, attempt: int, own_pids: Callable[[], Sequence[int]]) -> None:
+        """Now and then what is passive and quick, unless something else is being looked at."""
+        every_s, now_s = self._settings.check_every_s, self._monotonic()
+        if not every_s or self._asked is not None or now_s - self._continuous_s < every_s:
+            return
+        self._continuous_s = now_s
+        self._begin(CONTINUOUS, attempt, CONTINUOUS_S, _continuous, own_pids(), quick=True, training=True)
+
+    def news(self, answer: NodesChecked) -> list[CheckTold]:
+        """Of a look while it trains: what was not told before in this run."""
+        new = [told for told in answer.troubles if key_of(told) not in self._told]
+        if len(self._told) < TOLD_MAX:
+            self._told |= dict.fromkeys(key_of(told) for told in new)
+            return new
+        return []
+
+    def note_step(self) -> None:
+        """A step was made: this node was good then."""
+        now_s = self._monotonic()
+        if now_s - self._good_s >= GOOD_AGAIN_S:
+            self._good_s = now_s
+            write_last_good(self._state_dir, self._host, time.time())
+
+    def end(self) -> None:
+        self.close()
+        if self._learning is not None:
+            self._learning.join(LEARN_S)
+
+    def close(self) -> None:
+        """Ends what still runs; there will be no answer."""
+        if self._run is not None:
+            self._run.close()
+        self._run = None
+        self._asked = None
+        self._why_not = ""
+
+
+def _continuous() -> tuple[Spec, ...]:
+    specs = [check.spec for check in all_checks()]
+    return tuple(
+        spec for spec in specs if CONTINUOUS in spec.contexts and spec.cost == PASSIVE and spec.quick
+    )

@@ -1,0 +1,28 @@
+"""When a training last made a step on this node: beside what was learned of it, in the state folder."""
+
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.checks.baseline_store import baseline_path
+
+
+def read_last_good(state_dir: Path, host: str) -> float:
+    """Unix time in seconds; 0 where none is known."""
+    try:
+        return max(0.0, float(_path(state_dir, host).read_text(encoding="ascii")))
+    except (OSError, ValueError):
+        return 0.0
+
+
+def write_last_good(state_dir: Path, host: str, at_s: float) -> None:
+    """A folder that cannot be written costs the memory and nothing else."""
+    path = _path(state_dir, host)
+    new = path.with_suffix(".good-new")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new.write_text(f"{at_s:.0f}\n", encoding="ascii")
+        new.replace(path)
+
+
+def _path(state_dir: Path, host: str) -> Path:
+    return baseline_path(state_dir, host).with_suffix(".good")

@@ -1,0 +1,68 @@
+"""What a suite's outcomes come to, as the one event of them that the journal keeps. Pure."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from holdfast.core.checks.judged import Told, judged, sentence
+from holdfast.model.checks import DEVICE_FAULT, ENVIRONMENT_FAULT, FAIL, PASS, SKIP, WARN, NodeChecks
+from holdfast.model.events import CheckTold, NodesChecked
+
+TROUBLES_MAX = 32
+TEXT_MAX = 400
+
+
+def answered(nodes: Sequence[NodeChecks], attempt: int, context: str, at_s: float) -> NodesChecked:
+    """The worst first. What is too much for a journal is cut; the counts and what follows from them are whole."""
+    found = judged(nodes)
+    counts = Counter(outcome.status for node in nodes for outcome in node.outcomes)
+    return NodesChecked(
+        at_s=at_s,
+        attempt=attempt,
+        nodes=tuple(node.node for node in nodes),
+        context=context,
+        status=found.status,
+        isolate={node: _cut(why) for node, why in found.isolate.items()},
+        stop=_stop(found.troubles) if found.stop else "",
+        troubles=tuple(_told(one) for one in found.troubles[:TROUBLES_MAX]),
+        passed=counts[PASS],
+        warned=counts[WARN],
+        failed=counts[FAIL],
+        skipped=counts[SKIP],
+        seconds=max((node.seconds for node in nodes), default=0.0),
+        why_not="; ".join(node.why_not for node in nodes if node.why_not and not node.outcomes),
+    )
+
+
+def key_of(told: CheckTold) -> str:
+    """`gpu-ecc 0000:5d:00.0`: the same trouble, whenever it is told."""
+    return f"{told.check} {told.device}".rstrip()
+
+
+def _told(one: Told) -> CheckTold:
+    finding = one.finding
+    return CheckTold(
+        node=one.node,
+        check=one.check,
+        status=finding.status,
+        text=_cut(sentence(one)),
+        device=finding.device,
+        advice=_cut(finding.advice.en),
+        fault=finding.fault if finding.status == FAIL else "",
+        category=finding.category,
+    )
+
+
+def _stop(troubles: Sequence[Told]) -> str:
+    """The first reason, with what to do about it."""
+    worst = next(
+        one for one in troubles if one.finding.status == FAIL and one.finding.fault == ENVIRONMENT_FAULT
+    )
+    return _cut(" ".join(filter(None, (f"{sentence(worst)}.", worst.finding.advice.en))).replace("..", "."))
+
+
+def is_of_a_device(told: CheckTold) -> bool:
+    return told.status == FAIL and told.fault == DEVICE_FAULT
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 1] + "…"

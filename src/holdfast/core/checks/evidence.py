@@ -1,0 +1,92 @@
+"""What checks made after a failure add to its verdict. Pure.
+
+A device that a check finds broken is named, and explains a failure that nothing else does. Where boot check and
+troubleshooting both passed, that speaks for the training code, and is said.
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from holdfast.core.categories import ADVICE, KINDS
+from holdfast.core.checks.answers import is_of_a_device, key_of
+from holdfast.model.checks import FAIL, PASS, WARN
+from holdfast.model.events import CheckTold, NodesChecked
+from holdfast.model.verdicts import Culprit, Evidence, Verdict
+
+BOTH_PASSED = "Both passed: the training code is the likely cause"
+CONFIDENCE = 0.9  # of a device that a check finds broken, as the cause
+WEAK = 0.6  # a verdict below this is less than what a broken device tells
+TROUBLES_MAX = 8
+# A line of the program itself, and not its data, its settings or what is installed.
+CODE = frozenset(
+    (
+        "python_exception",
+        "ddp_unused_parameters",
+        "nan_loss",
+        "segfault",
+        "cuda_illegal_access",
+        "device_side_assert",
+    )
+)
+
+
+def with_checks(verdict: Verdict, checked: NodesChecked, boot: str, known: Sequence[str]) -> Verdict:
+    """`boot`: what the boot check came to; `known`: what it found wrong, which is no news now."""
+    news = [told for told in checked.troubles if told.status == FAIL or key_of(told) not in known]
+    broken = [told for told in news if is_of_a_device(told)]
+    seen = [_seen(told) for told in news[:TROUBLES_MAX]]
+    if broken:
+        verdict = _of_devices(verdict, broken)
+    elif speaks_for_the_code(verdict, checked, boot, known):
+        text = f"boot check and troubleshooting ({checked.passed} checks) found nothing"
+        seen.append(Evidence(text=text, says=BOTH_PASSED))
+        if verdict.category == "unknown":
+            verdict = replace(verdict, title=f"{verdict.title}. {BOTH_PASSED}")
+    return replace(verdict, evidence=(*verdict.evidence, *seen)) if seen else verdict
+
+
+def speaks_for_the_code(verdict: Verdict, checked: NodesChecked, boot: str, known: Sequence[str]) -> bool:
+    """Nothing explains it, or the code does; and all that was looked at is as it should be, before and after.
+
+    What was to be looked at already when the run began, and did not keep it from running, is nothing against it.
+    """
+    is_open = verdict.category == "unknown" or verdict.category in CODE
+    news = any(key_of(told) not in known for told in checked.troubles)
+    return is_open and boot in (PASS, WARN) and checked.passed > 0 and not checked.failed and not news
+
+
+def _of_devices(verdict: Verdict, broken: Sequence[CheckTold]) -> Verdict:
+    """The culprits are named in any case; the cause is theirs where the verdict agrees or has little to say."""
+    first = broken[0]
+    culprits = tuple(Culprit(host=told.node, device=told.device or None) for told in broken)
+    category = first.category if first.category in KINDS else "gpu_fault" if "gpu" in first.check else ""
+    same = bool(category) and verdict.class_ == KINDS[category][0]
+    if same:
+        named = {culprit.device for culprit in verdict.culprits}
+        more = tuple(culprit for culprit in culprits if culprit.device not in named)
+        return replace(
+            verdict, confidence=max(verdict.confidence, CONFIDENCE), culprits=(*verdict.culprits, *more)
+        )
+    if not category or verdict.confidence >= WEAK:
+        return verdict
+    class_, action = KINDS[category]
+    return replace(
+        verdict,
+        category=category,
+        class_=class_,
+        title=f"{first.node}: {first.text}",
+        confidence=CONFIDENCE,
+        action=action,
+        advice=first.advice or ADVICE.get(category) or ADVICE.get(action, ""),
+        culprits=culprits,
+        first_error=verdict.first_error or _seen(first),
+    )
+
+
+def _seen(told: CheckTold) -> Evidence:
+    return Evidence(
+        text=told.text,
+        says=f"a check on {told.node} {'failed' if told.status == FAIL else 'has something to look at'}",
+        signature=f"check:{told.check}",
+    )

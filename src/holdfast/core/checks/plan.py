@@ -1,0 +1,51 @@
+"""Which checks look for the cause of a failure, and in which order: what the first verdict points at comes first. Pure."""
+
+from collections.abc import Sequence
+
+from holdfast.model.checks import LIGHT, PASSIVE, Spec
+
+_OF_CLASS = {
+    "hardware": ("gpu", "npu", "host"),
+    "gpu_software": ("gpu", "env"),
+    "network": ("rdma", "net", "host"),
+    "communication": ("rdma", "net", "gpu", "env"),
+    "memory": ("host", "io", "gpu"),
+    "environment": ("env", "io"),
+    "process": ("host", "io"),
+    "host": ("host", "io", "gpu"),
+    "training": ("env", "io"),
+}
+_OF_CATEGORY = {
+    **dict.fromkeys(("gpu_oom", "gpu_oom_hidden", "gpu_oom_external_process"), ("gpu", "host")),
+    **dict.fromkeys(("npu_hccl", "npu_heartbeat", "npu_runtime", "npu_fault"), ("npu", "rdma", "host")),
+    **dict.fromkeys(("nvidia_peermem", "gdr_mismatch"), ("rdma", "gpu")),
+    **dict.fromkeys(("pcie_aer", "pcie_link_downgrade"), ("gpu", "rdma", "host")),
+    **dict.fromkeys(("rendezvous_timeout", "port_in_use", "nccl_wrong_interface"), ("net", "env", "rdma")),
+    **dict.fromkeys(("filesystem_error", "disk_full", "permission_error"), ("io", "host")),
+    **dict.fromkeys(("checkpoint_load_error", "checkpoint_save_error"), ("io", "host")),
+    **dict.fromkeys(("missing_file", "data_error", "dataloader_stuck"), ("io", "env", "host")),
+    **dict.fromkeys(("storage_io", "nfs_lustre_stall", "hung_task"), ("io", "host")),
+    **dict.fromkeys(("shm_oom", "host_limit"), ("io", "host")),
+    "straggler": ("gpu", "host", "rdma"),
+}
+
+
+def areas_for(category: str, class_: str) -> tuple[str, ...]:
+    """The areas that can explain it, the likeliest first; none for what is not known."""
+    return _OF_CATEGORY.get(category) or _OF_CLASS.get(class_, ())
+
+
+def troubleshooting(specs: Sequence[Spec], category: str, class_: str, *, living: bool) -> tuple[Spec, ...]:
+    """All of the areas that the verdict points at, in their order and the fast ones first; then the quick ones of the
+    others.
+
+    `living`: a process of the training lives, so only what is passive; and never what loads a device: the next
+    attempt may start at any moment.
+    """
+    areas = areas_for(category, class_)
+    allowed = (PASSIVE,) if living else (PASSIVE, LIGHT)
+    places = {area: place for place, area in enumerate(areas)}
+    wanted = [spec for spec in specs if spec.cost in allowed and (spec.quick or spec.area in places)]
+    return tuple(
+        sorted(wanted, key=lambda spec: (places.get(spec.area, len(places)), not spec.quick, spec.timeout_s))
+    )
