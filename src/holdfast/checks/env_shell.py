@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from msgspec import structs
 
 from holdfast.checks.registry import Check, Seen
-from holdfast.checks.run_python import SHELL_S, Prepared, in_shell, run_of
+from holdfast.checks.run_python import QUICK_S, Prepared, in_shell, run_of
 from holdfast.core.checks.env_command import Preparation, Shell, name_of
 from holdfast.core.checks.env_shell import of_preparations
 from holdfast.model.checks import BOOT, LIGHT, MANUAL, ON_FAILURE, PROLOG, SKIP, Finding, Scene, Spec
@@ -27,7 +27,7 @@ def shell(scene: Scene) -> Iterator[Seen]:
     if not run.prepared.results:
         yield Finding(status=SKIP, why=run.prepared.why_not or "the shell said nothing")
         return
-    failed = [one for one, code, _ in run.prepared.results if code and one.kind != "set"]
+    failed = [one for one, code, _ in run.prepared.results if _failed(one, code)]
     other = _other_kind(scene, own) if failed and not own.login else ""
     yield from of_preparations(own, run.prepared.results, other)
 
@@ -40,7 +40,7 @@ def _other_kind(scene: Scene, own: Shell) -> str:
             dict(scene.env),
             scene.cwd,
             (),
-            min(OTHER_S, SHELL_S),
+            QUICK_S if scene.quick else OTHER_S,
         )
         if tried.results and not any(_failed(one, code) for one, code, _ in tried.results):
             return f"{name_of(own.program)} {'-l' if login else '-i'}"

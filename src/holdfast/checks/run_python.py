@@ -28,6 +28,7 @@ from holdfast.model.checks import Scene
 
 PYTHON_S = 8.0
 SHELL_S = 8.0
+QUICK_S = 2.0  # for each of them, in a quick check: one that is slower could not be told
 OUTPUT_BYTES_MAX = 4 << 20
 TEXT_BYTES_MAX = 1 << 18
 READS_MAX = 4
@@ -120,7 +121,7 @@ def _run_of(scene_json: bytes) -> Run:
     env = dict(scene.env or os.environ)
     command = scene.command or _usual_python(env)
     launch = launch_for(command, env, scene.cwd)
-    prepared = _prepared(launch, env, scene.cwd)
+    prepared = _prepared(launch, env, scene.cwd, QUICK_S if scene.quick else SHELL_S)
     return Run(
         launch=launch,
         asked=asked_by(launch, command, env),
@@ -136,7 +137,7 @@ def _usual_python(env: Mapping[str, str]) -> tuple[str, ...]:
 # The shell
 
 
-def _prepared(launch: Launch, env: Mapping[str, str], cwd: str) -> Prepared:
+def _prepared(launch: Launch, env: Mapping[str, str], cwd: str, within_s: float) -> Prepared:
     folder = _folder(launch.folder, env, cwd)
     if not folder:
         return Prepared(env={**env, **launch.env}, why_not=f"cd {launch.folder} is known only when it runs")
@@ -150,7 +151,7 @@ def _prepared(launch: Launch, env: Mapping[str, str], cwd: str) -> Prepared:
         full = {**env, **launch.env}
         path = _which(launch.program, full, folder) if launch.program else ""
         return Prepared(env=full, folder=folder, found={launch.program: path} if path else {})
-    done = in_shell(shell, env, cwd, (launch.program,), SHELL_S)
+    done = in_shell(shell, env, cwd, (launch.program,), within_s)
     return structs.replace(done, folder=folder, env={**done.env, **launch.env} if done.env else {})
 
 
@@ -300,14 +301,15 @@ def _answer_of(scene_json: bytes) -> Answer:
     ).decode()
     options = [option for option in launch.python_options if _SIMPLE_OPTION.fullmatch(option)]
     words = [*interpreter.words, *options, run_side.__file__, question]
-    ran = run_within(words, run.prepared.env, run.prepared.folder, PYTHON_S)
-    return _answered(ran, interpreter.words)
+    within_s = QUICK_S if msgspec.json.decode(scene_json, type=Scene).quick else PYTHON_S
+    ran = run_within(words, run.prepared.env, run.prepared.folder, within_s)
+    return _answered(ran, interpreter.words, within_s)
 
 
-def _answered(ran: Ran, words: Sequence[str]) -> Answer:
+def _answered(ran: Ran, words: Sequence[str], within_s: float) -> Answer:
     python = " ".join(words)
     if ran.code is None:
-        return Answer(why_not=f"{python} gave no answer within {PYTHON_S:g} s")
+        return Answer(why_not=f"{python} gave no answer within {within_s:g} s")
     mark = run_side.MARK.encode()
     line = next((line for line in ran.out.splitlines()[::-1] if line.startswith(mark)), None)
     if line is None:
