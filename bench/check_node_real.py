@@ -177,10 +177,8 @@ def shm(folder: Path, size: str, fill: str = "", **changes: object) -> list[Outc
 
 
 def limited(folder: Path, *around: str, **changes: object) -> list[Outcome]:
-    """The made-up node with its RDMA ports, asked under real limits; `setpriv` takes the rights away."""
-    _root()
+    """The made-up node, which says that we have no rights, asked under real limits."""
     tree = sound_node(folder / "root")
-    os.chmod(folder, 0o755)
     if "--memlock=65536" not in around:
         tree.drop("sys/class/infiniband")  # for which this machine's own limit may be too small
     tree.put("proc/self/status", "CapEff:\t0000000000000000\nCpus_allowed_list:\t0-63")
@@ -397,7 +395,6 @@ for value in itertools.count():
         return here(scene_of(tree, folder, context="manual"), "rdma-errors")
 
 
-NO_RIGHTS = ("setpriv", f"--reuid={NOBODY}", "--clear-groups")
 SEGMENTS = "head -c 40000000 /dev/zero > /dev/shm/torch_99999999_12_0"
 
 REAL = (
@@ -443,19 +440,19 @@ REAL = (
         "few open files",
         "io-limits",
         WARN,
-        lambda folder: limited(folder, "prlimit", "--nofile=256", *NO_RIGHTS),
+        lambda folder: limited(folder, "prlimit", "--nofile=256"),
     ),
     Real(
         "little locked memory",
         "io-limits",
         WARN,
-        lambda folder: limited(folder, "prlimit", "--memlock=65536", *NO_RIGHTS),
+        lambda folder: limited(folder, "prlimit", "--memlock=65536"),
     ),
     Real(
         "few processes",
         "io-limits",
         WARN,
-        lambda folder: limited(folder, "prlimit", "--nproc=200", *NO_RIGHTS),
+        lambda folder: limited(folder, "prlimit", "--nproc=200"),
     ),
     Real("small memory limit of a group", "host-memory", WARN, small_memory),
     Real("small processor quota of a group", "host-cpu", WARN, few_processors),

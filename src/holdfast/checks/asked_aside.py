@@ -7,6 +7,7 @@ import os
 import selectors
 import signal
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -72,7 +73,10 @@ def ask_all(questions: Sequence[Question], within_s: float) -> list[Answer]:
 def _begin(place: int, question: Question) -> _Asked:
     theirs_out, theirs_in = os.pipe2(os.O_CLOEXEC)
     began_s = time.monotonic()
-    pid = os.fork()
+    with warnings.catch_warnings():
+        # Of threads of the parent, which hold no lock that the child takes: it only asks, writes and ends.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
     if pid == 0:
         os.close(theirs_out)
         _answer_in_child(question, theirs_in)

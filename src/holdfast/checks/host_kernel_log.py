@@ -20,7 +20,7 @@ def look_at_log(scene: Scene) -> Iterator[Seen]:
         yield skipped(read.why_not)
         return
     now_s = scene.now_s or time.time()
-    booted_s = now_s - float((files.word("/proc/uptime").split() or ["0"])[0])
+    booted_s = now_s - files.uptime_s()
     lines = [line for at_s, line in read.lines if at_s is None or booted_s + at_s >= scene.good_s]
     signatures = {one.id: one for one in kernel_signatures()}
     search = searched(lines, tuple(signatures.values()))

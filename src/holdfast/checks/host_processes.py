@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
+from holdfast.checks.io_limits import is_root
 from holdfast.checks.node_files import NodeFiles
 from holdfast.checks.process_table import own_pids, pids, process, processes
 from holdfast.checks.registry import Check, Seen
@@ -115,10 +116,7 @@ def _sees_all(files: NodeFiles) -> bool:
     if files.root != "/":
         return True
     own, shared = files.link("/proc/self/ns/pid"), files.link("/proc/self/ns/ipc")
-    rights = next(
-        (line for line in files.text("/proc/self/status").splitlines() if line.startswith("Uid:")), ""
-    )
-    return rights.split()[2:3] == ["0"] and not (own != FIRST_PID_NAMESPACE and shared == FIRST_IPC_NAMESPACE)
+    return is_root(files) and not (own != FIRST_PID_NAMESPACE and shared == FIRST_IPC_NAMESPACE)
 
 
 def _mapped(files: NodeFiles) -> Iterator[str]:

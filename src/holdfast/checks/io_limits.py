@@ -49,7 +49,7 @@ def look_at_limits(scene: Scene) -> Iterator[Seen]:
         locked_bytes=_soft(resource.RLIMIT_MEMLOCK),
         processes=_soft(resource.RLIMIT_NPROC),
         may_lock=bool(rights >> IPC_LOCK & 1),
-        may_fork=bool(rights & (1 << SYS_RESOURCE | 1 << SYS_ADMIN)) or os.getuid() == 0,
+        may_fork=bool(rights & (1 << SYS_RESOURCE | 1 << SYS_ADMIN)) or is_root(files),
         pids_left=pids_left(files),
     )
     has_rdma = any(port.is_active and is_wanted(port, scene.env) for port in ports(files))
@@ -59,6 +59,12 @@ def look_at_limits(scene: Scene) -> Iterator[Seen]:
 def _soft(which: int) -> int:
     soft = resource.getrlimit(which)[0]
     return UNLIMITED if soft == resource.RLIM_INFINITY else soft
+
+
+def is_root(files: NodeFiles) -> bool:
+    """`Uid:\t0\t0\t0\t0`: the effective one is the second."""
+    lines = files.text("/proc/self/status").splitlines()
+    return any(line.split()[2:3] == ["0"] for line in lines if line.startswith("Uid:"))
 
 
 def _rights(files: NodeFiles) -> int:

@@ -81,7 +81,7 @@ def _facts(one: Interface) -> Iterator[Fact]:
 def look_at_errors(scene: Scene) -> Iterator[Seen]:
     files = NodeFiles(scene)
     cards = [one for one in interfaces(files) if one.is_physical and one.is_up]
-    uptime_s = float((files.word("/proc/uptime").split() or ["0"])[0])
+    uptime_s = files.uptime_s()
     told: list[Finding] = []
     facts: list[Fact] = []
     for one in cards:

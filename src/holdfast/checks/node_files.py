@@ -47,6 +47,13 @@ class NodeFiles:
         digits = word.removeprefix("-")
         return int(word) if digits.isascii() and digits.isdigit() and len(digits) <= DIGITS_MAX else None
 
+    def uptime_s(self) -> float:
+        """Seconds since boot; 0 where that cannot be read."""
+        try:
+            return max(0.0, float(self.text("/proc/uptime").split()[0]))
+        except (ValueError, IndexError):
+            return 0.0
+
     def entries(self, path: str) -> list[str]:
         try:
             return sorted(os.listdir(self.place(path)))

@@ -35,7 +35,7 @@ def look_at_errors(scene: Scene) -> Iterator[Seen]:
         yield skipped(NO_PORT)
         return
     first = {port.name: counters(files, port.device, port.number) for port in active}
-    uptime_s = float((files.word("/proc/uptime").split() or ["0"])[0])
+    uptime_s = files.uptime_s()
     second = _again(files, active) if scene.context in (ON_FAILURE, MANUAL) and not scene.quick else {}
     for port in active:
         counted = _counted(port, first[port.name], second.get(port.name, {}), uptime_s, scene)
