@@ -22,6 +22,7 @@ from holdfast.checks.remote import SRUN, SSH, BadVia, check_nodes
 from holdfast.checks.runner import SuiteRun
 from holdfast.checks.scene import scene_for
 from holdfast.cli.check_formats import EXITS, exported
+from holdfast.cli.check_plot import NotDrawn, draw, read_nodes, refused_plot
 from holdfast.cli.check_report import baseline_lines, document, listed, listing, report
 from holdfast.cli.languages import Lang, Language, chosen_language, put_plain
 from holdfast.cli.output import put_json, say
@@ -104,6 +105,24 @@ def check(
             show_default=False,
         ),
     ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(
+            "--plot",
+            metavar="FILE",
+            help="Draw the numbers too, into FILE.html or FILE.png.",
+            show_default=False,
+        ),
+    ] = None,
+    drawn_from: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            metavar="FILE.json",
+            help="With --plot: draw this answer of --json, and run nothing; may be given again.",
+            show_default=False,
+        ),
+    ] = None,
     timeout: Annotated[
         str | None, typer.Option("--timeout", metavar="TIME", help="For all of it.", show_default=False)
     ] = None,
@@ -134,6 +153,7 @@ def check(
 ) -> None:
     """Says whether nodes are fit for a training. Exits with 1 where a check failed, 0 otherwise."""
     _refuse(suite, context, baseline, format_, nodes)
+    _refuse_plot(plot, drawn_from)
     language = chosen_language(lang, os.environ, json=json)
     try:
         specs = chosen(suite, quick=quick, only=only or (), training=training)
@@ -147,6 +167,9 @@ def check(
         return
     if baseline:
         _baseline(baseline, store, json=json)
+        return
+    if plot and drawn_from:
+        _draw(Path(plot), drawn_from=drawn_from)
         return
     began_s = time.monotonic()
     if nodes:
@@ -183,6 +206,8 @@ def check(
     if as_node:
         put_json(answers[0])
         return
+    if plot:
+        _draw(Path(plot), answers, None if nodes else known)
     verdict = judged(answers)
     if format_ != "text":
         code, text = exported(format_, answers)
@@ -208,6 +233,29 @@ def _refuse(suite: str, context: str | None, baseline: str | None, format_: str,
             raise typer.BadParameter(f"{value!r} is not one of {', '.join(known)}", param_hint=hint)
     if nodes and len(nodes.split(",")) > NODES_MAX:
         raise typer.BadParameter(f"more than {NODES_MAX} nodes", param_hint="--nodes")
+
+
+def _refuse_plot(plot: str | None, drawn_from: Sequence[str] | None) -> None:
+    """raises: typer.BadParameter"""
+    if plot is not None and (why := refused_plot(plot)):
+        raise typer.BadParameter(why, param_hint="--plot")
+    if drawn_from and plot is None:
+        raise typer.BadParameter("--plot says where to draw it", param_hint="--from")
+
+
+def _draw(
+    path: Path,
+    nodes: Sequence[NodeChecks] = (),
+    known: Baseline | None = None,
+    *,
+    drawn_from: Sequence[str] = (),
+) -> None:
+    """raises: typer.Exit"""
+    try:
+        draw(path, nodes or read_nodes([Path(name) for name in drawn_from]), known)
+    except NotDrawn as error:
+        say(str(error))
+        raise typer.Exit(FAILED) from error
 
 
 def _options(texts: Sequence[str]) -> dict[str, str]:
