@@ -300,7 +300,9 @@ def tried(case: Case, node: Node, worker: Worker) -> str:
             return f"told of before it was there: {troubles(early)}"
     node.says(case.state)
     found = worker.outcomes(node, ALL_GPU, scene)
-    at_fault = [one.why for outcome in found.values() for one in outcome.findings if "itself failed" in one.why]
+    at_fault = [
+        one.why for outcome in found.values() for one in outcome.findings if "itself failed" in one.why
+    ]
     if at_fault:
         return f"a check failed by itself: {at_fault}"
     return _missed(case.found, found)

@@ -40,10 +40,12 @@ def driver(scene: Scene) -> Iterator[Seen]:
 
 
 def count(scene: Scene) -> Iterator[Seen]:
-    told = nvml.opened(QUICK_S if scene.quick else PATIENCE_S)
+    patience_s = QUICK_S if scene.quick else PATIENCE_S
+    told = nvml.opened(patience_s)
     if isinstance(told, NotOpen):
         if told.kind == nvml.SLOW:
-            yield slow_driver(told.why, _is_kept_loaded(scene))
+            on_bus = len(pci_gpus(Path(scene.root)) or ())
+            yield slow_driver(told.why, patience_s, on_bus, is_kept_loaded=_is_kept_loaded(scene))
         else:
             yield Finding(status=SKIP, why=f"{told.why} (see gpu-driver)")
         return

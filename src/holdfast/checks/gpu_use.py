@@ -24,7 +24,7 @@ def foreign(scene: Scene) -> Iterator[Seen]:
     proc = Path(scene.root) / "proc"
     own = frozenset(scene.own_pids)
     seen = [_use(told, device, answer.value, proc, own) for device, answer in answers]
-    yield from judge_use(seen, unread)
+    yield from judge_use(seen, unread, scene.training)
 
 
 def _use(told: Nvml, device: Device, processes: Any, proc: Path, own: frozenset[int]) -> Use:

@@ -24,7 +24,7 @@ from holdfast.model.signatures import Words
 
 OPTION_S_MAX = 2.0
 ANCESTORS_MAX = 64
-ASK_S = 6.0  # opening, which has its own limit, and the questions
+ASK_S = 4.0  # opening, which has its own limit, and the questions; within the 5 s of the quick suite
 EVERYWHERE = (BOOT, PROLOG, EPILOG, CONTINUOUS, ON_FAILURE, MANUAL)
 
 

@@ -81,10 +81,11 @@ class PcieLink(Struct, frozen=True, kw_only=True):
 
 
 def nvlink_facts(seen: Sequence[NvLinks]) -> list[Fact]:
+    """A GPU that has fewer up than the others teaches nothing."""
     return [
         Fact(name="nvlinks", value=one.up, device=one.gpu.key, learn=True, model=one.gpu.name)
         for one in seen
-        if one.gpu.key and one.up
+        if one.gpu.key and one.up and one.up >= _usual(one, seen)
     ]
 
 

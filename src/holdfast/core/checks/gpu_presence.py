@@ -26,6 +26,7 @@ from holdfast.model.checks import (
 from holdfast.model.signatures import Words
 
 NODE = "node"
+ATTACH_S = 3.0  # at most, for a GPU that nothing keeps attached
 PCI_COUNT = "NVIDIA GPUs on the PCI bus"
 COUNT = "NVIDIA GPUs"
 LEARNED = ("uuid", "name", "pci", "memory")
@@ -307,19 +308,18 @@ def _mismatch(why: str, measured: str, expected: str, fault: str, status: str) -
     )
 
 
-def slow_driver(why: str, is_kept_loaded: bool) -> Finding:
-    """The driver did not come back in the time of a quick check. `is_kept_loaded`: so that attaching takes no time."""
-    because = (
-        "its GPUs are kept attached, so it hangs" if is_kept_loaded else "it hangs, or attaches GPUs slowly"
-    )
+def slow_driver(why: str, after_s: float, gpus: int, *, is_kept_loaded: bool) -> Finding:
+    """The driver did not come back. `gpus`: on the bus. `is_kept_loaded`: attaching them takes no time."""
+    hangs = is_kept_loaded or after_s >= ATTACH_S * max(gpus, 1)
+    because = "it hangs" if hangs else "it hangs, or attaches GPUs slowly"
     return Finding(
-        status=FAIL if is_kept_loaded else WARN,
+        status=FAIL if hangs else WARN,
         measured="no answer",
         expected="an answer at once",
         whence=STATED,
         why=f"{why}: {because}",
         advice=HANGS,
-        fault=DEVICE_FAULT if is_kept_loaded else NO_FAULT,
+        fault=DEVICE_FAULT if hangs else NO_FAULT,
         category="driver_error",
     )
 

@@ -58,7 +58,7 @@ def clock_facts(seen: Sequence[Clocks]) -> list[Fact]:
     facts = [
         Fact(name="power limit", value=round(one.limit_w), device=one.gpu.key, learn=True, unit="W")
         for one in seen
-        if one.limit_w and one.gpu.key
+        if one.limit_w and one.gpu.key and one.limit_w >= (_usual(one, seen) or 0) * (1 - POWER_SLACK)
     ]
     for name in sorted({one.gpu.name for one in seen}):
         limits = {round(one.limit_w) for one in seen if one.gpu.name == name and one.limit_w}
@@ -115,12 +115,7 @@ def _capped(one: Clocks, seen: Sequence[Clocks], baseline: Baseline) -> list[Fin
     if not one.limit_w:
         return []
     learned = baseline.of(one.gpu.key, "power limit")
-    others = [
-        other.limit_w
-        for other in seen
-        if other is not one and other.limit_w and other.gpu.name == one.gpu.name
-    ]
-    usual = max(set(others), key=others.count) if others else None
+    usual = _usual(one, seen)
     if isinstance(learned, int | float) and one.limit_w < learned * (1 - POWER_SLACK):
         expected, whence = float(learned), BASELINE
     elif (
@@ -128,7 +123,6 @@ def _capped(one: Clocks, seen: Sequence[Clocks], baseline: Baseline) -> list[Fin
         and one.limit_w < usual * (1 - POWER_SLACK)
         and one.default_w
         and one.limit_w < one.default_w * (1 - POWER_SLACK)
-        and 2 * others.count(usual) > len(others)
     ):
         expected, whence = usual, PEERS
     else:
@@ -149,6 +143,19 @@ def _capped(one: Clocks, seen: Sequence[Clocks], baseline: Baseline) -> list[Fin
             category="power_throttle",
         )
     ]
+
+
+def _usual(one: Clocks, seen: Sequence[Clocks]) -> float | None:
+    """What most others of its model have; None where there is no such limit."""
+    others = [
+        other.limit_w
+        for other in seen
+        if other is not one and other.limit_w and other.gpu.name == one.gpu.name
+    ]
+    if not others:
+        return None
+    most = max(set(others), key=others.count)
+    return most if 2 * others.count(most) > len(others) else None
 
 
 def judge_heat(seen: Sequence[Heat], unread: Sequence[Unread]) -> list[Finding]:

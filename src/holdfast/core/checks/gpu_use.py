@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.checks.gpu import RESET, Gpu, Unread, advice, answered, plural
 from holdfast.model.checks import ASKED, PEERS, RULE, STATED, WARN, Finding
@@ -36,13 +37,21 @@ class Use(Struct, frozen=True, kw_only=True):
     is_divided: bool = False  # MIG: processes are told by its parts
 
 
-def judge_use(seen: Sequence[Use], unread: Sequence[Unread]) -> list[Finding]:
-    troubles = [finding for use in seen if (finding := _foreign(use) or _ownerless(use))]
+def judge_use(seen: Sequence[Use], unread: Sequence[Unread], is_training: bool = False) -> list[Finding]:
+    """is_training: ranks hold memory. In a container they may be named by numbers of the host, or not at all."""
+    shown = [_visible(use) for use in seen] if is_training else seen
+    troubles = [
+        finding for use in shown if (finding := _foreign(use) or (None if is_training else _ownerless(use)))
+    ]
     used = sum(use.used or 0 for use in seen)
     measured = f"nobody else uses {plural(len(seen), 'GPU')}; {used / MIB:.0f} MiB in use in all"
     return answered(
         troubles, unread, len(seen) - len(troubles), measured=measured, expected="nobody else", whence=RULE
     )
+
+
+def _visible(use: Use) -> Use:
+    return replace(use, holders=tuple(one for one in use.holders if one.is_here))
 
 
 def _foreign(use: Use) -> Finding | None:

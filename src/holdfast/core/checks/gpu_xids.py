@@ -75,7 +75,10 @@ def judge_xids(
     for one in alive:
         if one.action in SERIOUS and not one.is_program and one.device not in others:
             by_device[one.device].append(one)
-    troubles = [_trouble(device, group, is_new=bool(good_s)) for device, group in by_device.items()]
+    troubles = [
+        _trouble(device, group, is_new=bool(good_s) and all(one.at_s is not None for one in group))
+        for device, group in by_device.items()
+    ]
     if troubles:
         return troubles
     return [
