@@ -1,9 +1,15 @@
 """Whatever NVML does, each check has an answer: hangs, errors, functions that are missing, a driver that goes away."""
 
+import ctypes
+from types import ModuleType
+
 import pytest
 
 from fake_nvml.node import ALL_GPU, Node
-from holdfast.model.checks import DEVICE_FAULT, FAIL, PASS, SKIP, WARN
+from fake_nvml.worker import Worker
+from holdfast.checks.nvml import ABSENT, LOST, Nvml
+from holdfast.checks.registry import all_checks
+from holdfast.model.checks import DEVICE_FAULT, FAIL, PASS, PASSIVE, SKIP, WARN
 
 NVML = tuple(name for name in ALL_GPU if name != "gpu-xid")
 
@@ -109,3 +115,58 @@ def test_a_right_that_is_missing_is_no_fault(node):
     found = node.outcomes(("gpu-count", "gpu-ecc"))
     assert {outcome.status for outcome in found.values()} == {SKIP}
     assert "GPU 5: no permission" in found["gpu-count"].findings[-1].why
+
+
+def test_a_driver_that_is_reloaded_while_it_is_open(node, library):
+    """Between two checks of one process: first it answers, then nothing does, then it is back."""
+    worker = Worker(library)
+    try:
+        scene = node.scene()
+        before = worker.outcomes(node, ("gpu-ecc", "gpu-count"), scene)
+        node.says({"error.SystemGetDriverVersion": 1, "error.DeviceGetCount": 1, "error.DeviceGetEccMode": 1})
+        meanwhile = worker.outcomes(node, ("gpu-ecc", "gpu-count"), scene)
+        node.says({"error.SystemGetDriverVersion": 0, "error.DeviceGetCount": 0, "error.DeviceGetEccMode": 0})
+        after = worker.outcomes(node, ("gpu-ecc", "gpu-count"), scene)
+    finally:
+        worker.close()
+    assert {outcome.status for outcome in before.values()} == {PASS}
+    assert {outcome.status for outcome in meanwhile.values()} == {SKIP}
+    assert {outcome.status for outcome in after.values()} == {PASS}
+
+
+class Error(Exception):
+    value = 15
+
+
+def old_module() -> ModuleType:
+    """A version of nvidia-ml-py that has three functions, one of which takes fewer arguments."""
+    module = ModuleType("old_pynvml")
+    module.NVMLError = Error
+    module.byref = ctypes.byref
+    module.nvmlDeviceGetName = lambda handle: b"Tesla"
+    module.nvmlDeviceGetMemoryInfo = lambda handle: 5
+
+    def lost(handle: object) -> None:
+        raise Error("GPU is lost")
+
+    module.nvmlDeviceGetTemperature = lost
+    return module
+
+
+def test_an_older_nvidia_ml_py_is_asked_with_care():
+    nvml = Nvml(old_module())
+    assert nvml.ask("DeviceGetName", 1).value == b"Tesla"
+    assert nvml.ask("DeviceGetMemoryInfo", 1, 2).trouble == ABSENT
+    assert nvml.ask("DeviceGetTemperature", 1).trouble == LOST
+    assert nvml.ask("DeviceGetRemappedRows", 1).trouble == ABSENT
+    assert nvml.filled("DeviceGetSramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t", 1).trouble == ABSENT
+    assert [answer.trouble for answer in nvml.fields(1, [230, (214, 3)])] == [ABSENT, ABSENT]
+    assert nvml.constant("NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", 230) == 230
+
+
+def test_the_matrix_asks_every_passive_check_of_nvml():
+    passive = {check.spec.name for check in all_checks(("gpu",)) if check.spec.cost == PASSIVE}
+    assert passive == set(ALL_GPU)
+    for check in all_checks(("gpu", "npu")):
+        assert check.spec.what.en and check.spec.what.zh
+        assert check.spec.on_hang != FAIL or check.spec.hang_advice.zh
