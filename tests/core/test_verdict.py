@@ -142,6 +142,22 @@ def test_a_traceback_of_no_known_rank_belongs_to_the_one_that_ended_without_a_wo
     assert culprits(verdict) == [1]
 
 
+@pytest.mark.parametrize(("second_s", "named"), [(10.3, [1]), (10.02, [])])
+def test_tracebacks_of_no_known_rank_belong_to_ranks_in_the_order_of_their_ends(second_s, named):
+    """Unless two ended so close together that their last words may stand in another order."""
+    verdict = first_verdict(
+        Failure(
+            exits=(ended(0, 1, second_s), ended(1, 1, 10.0)),
+            tracebacks=(
+                raised(None, "RuntimeError", "bad sample 17", None),
+                raised(None, "RuntimeError", CLOSED, None),
+            ),
+        )
+    )
+    assert "bad sample 17" in verdict.title
+    assert culprits(verdict) == named
+
+
 def test_a_traceback_of_a_rank_that_ended_well_is_no_failure():
     failure = Failure(exits=(ended(1, 0), ended(0, -11)), tracebacks=(raised(1, "ValueError", "retried"),))
     assert culprits(first_verdict(failure)) == [0]

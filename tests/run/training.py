@@ -1,7 +1,7 @@
 """A training without arithmetic: steps in lockstep over files, and troubles that come when a file asks.
 
 Each rank notes what it was given, then prints a step every 50 ms. `$NOTES/go` ends it well. `$NOTES/do-RANK`
-holds what to do then, a line each: "sleep S", "raise MESSAGE", "exit CODE"; it is taken away first, so the next
+holds what to do then, a line each: "sleep S", "after RANK" (has ended), "raise MESSAGE", "exit CODE"; it is taken away first, so the next
 attempt is not hit by it.
 """
 
@@ -32,10 +32,27 @@ def trouble():
         what, _, rest = line.partition(" ")
         if what == "sleep":
             time.sleep(float(rest))
+        elif what == "after":
+            wait_for_end(rest)
         elif what == "raise":
             raise RuntimeError(rest)
         else:
             raise SystemExit(int(rest))
+
+
+def wait_for_end(other):
+    with open(f"{notes}/at-{attempt}-{rank}", "w") as file:
+        file.write(str(10**9))  # it must not wait for us
+    with open(f"{notes}/given-{other}") as file:
+        pid = json.loads(file.read().splitlines()[-1])["pid"]
+    while True:
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] in "ZX":
+                    return
+        except FileNotFoundError:
+            return
+        time.sleep(0.02)
 
 
 def wait_for_others(step):

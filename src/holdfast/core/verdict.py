@@ -14,6 +14,7 @@ from holdfast.core.categories import ADVICE, KINDS, RULES, SIGNALS, USER_CODE
 from holdfast.model.samples import Hang
 from holdfast.model.verdicts import Culprit, Evidence, Verdict
 
+APART_S = 0.1  # between the ends of two ranks, for their last words to stand in the same order
 SKEW_S = 2.0  # ends are seen by polling and clocks differ: within it, kind decides before time
 # What ends this soon after the last sign of life may be why the others wait; later, the hang was ended from outside.
 HANG_SKEW_S = 5.0
@@ -351,11 +352,22 @@ def _same_fault(first: Trouble, other: Trouble) -> bool:
 
 
 def _with_home(alike: list[Trouble], near: Sequence[Trouble]) -> list[Trouble]:
-    """An error of an unknown rank belongs to the one rank that ended with a code and no word why."""
-    silent = [trouble for trouble in near if trouble.weight == 1]
-    if len(alike) != 1 or alike[0].rank is not None or len(silent) != 1:
+    """An error of an unknown rank belongs to the one rank that ended with a code and no word why.
+
+    Where there are as many such errors as such ranks, each of its own time, they belong together in order.
+    """
+    if len(alike) != 1 or alike[0].rank is not None or alike[0].error is None:
         return alike
-    home = silent[0]
+    silent = sorted(
+        (trouble for trouble in near if trouble.weight == 1 and trouble.at_s is not None),
+        key=lambda trouble: trouble.at_s or 0.0,
+    )
+    homeless = [trouble for trouble in near if trouble.rank is None and trouble.error is not None]
+    ends = [trouble.at_s or 0.0 for trouble in silent]
+    is_apart = all(after - before >= APART_S for before, after in zip(ends, ends[1:], strict=False))
+    if not silent or (len(silent) > 1 and (len(silent) != len(homeless) or not is_apart)):
+        return alike
+    home = silent[0] if len(silent) == 1 else silent[homeless.index(alike[0])]
     return [replace(alike[0], rank=home.rank, worker=home.worker, exit=home.exit)]
 
 
