@@ -199,7 +199,7 @@ def _left_over(tree: Tree) -> None:
 
 
 def _orphan_rank(tree: Tree) -> None:
-    tree.process(3100, 1, "python3", RANK="3", WORLD_SIZE="8", MASTER_ADDR="127.0.0.1")
+    tree.process(3100, 1, "python3", RANK="3", WORLD_SIZE="8", TORCHELASTIC_RUN_ID="none")
 
 
 def _kernel(*lines: str, **changes: object) -> Callable[[Tree], Changes]:
@@ -296,6 +296,12 @@ FAULTS = (
     MadeUp("own name unknown", "net-name", WARN, lambda _: {"nodes": 2, "host": "x" * 70 + ".invalid"}),
     MadeUp(
         "MASTER_ADDR unknown", "net-name", FAIL, lambda _: {"env": {"MASTER_ADDR": "x" * 70 + ".invalid"}}
+    ),
+    MadeUp(
+        "MASTER_ADDR is the loopback, two nodes",
+        "net-name",
+        WARN,
+        lambda _: {"nodes": 2, "env": {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "eth0"}},
     ),
     MadeUp("a learned mount is gone", "io-mounts", FAIL, _lost_mount),
     MadeUp("no /dev/shm", "io-shm", FAIL, _no_shm),

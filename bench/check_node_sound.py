@@ -42,7 +42,7 @@ def _container(tree: Tree) -> None:
     tree.drop("proc/700")
     tree.process(1, 0, "bash")
     tree.process(20, 1, "torchrun", HOME="/root")
-    tree.process(21, 20, "python3", RANK="0", WORLD_SIZE="8", MASTER_ADDR="127.0.0.1")
+    tree.process(21, 20, "python3", RANK="0", WORLD_SIZE="8", TORCHELASTIC_RUN_ID="a")
     tree.drop("sys/class/net/eth0")
     tree.card("eth0", physical=False, speed=10000)
 
@@ -215,12 +215,13 @@ def _grace(tree: Tree) -> None:
 
 def _others_train(tree: Tree) -> None:
     """A training of somebody else, and one of Holdfast, both with their launchers; a rank under Slurm."""
-    rank = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    rank = {"RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "a"}
     tree.process(4000, 1, "torchrun")
     tree.process(4001, 4000, "python3", **rank)
     tree.process(4100, 1, "python3")
     tree.put("proc/4100/cmdline", "python3\0-c\0import sys; from reaper.loop import main; main()")
     tree.process(4101, 4100, "python3", HOLDFAST_JOB="now", **rank)
+    tree.process(4300, 1, "python3", RANK="0", WORLD_SIZE="2", MASTER_ADDR="a")  # from a shell that ended
     tree.process(4200, 1, "python3", SLURM_JOB_ID="7", **rank)
     for pid in range(5000, 5020):
         tree.process(pid, 700, "sh", "Z")

@@ -31,7 +31,7 @@ from holdfast.model.checks import (
 )
 from holdfast.model.signatures import Words
 
-LOOKS, BETWEEN_S = 6, 0.5  # blocked in all of them, without having run at all
+LOOKS, BETWEEN_S = 10, 0.5  # blocked in all of them, without having run at all
 KTHREADD = 2  # the parent of the kernel's own threads
 SHM = "/dev/shm"
 SEGMENTS_MAX = 20_000
@@ -141,7 +141,7 @@ CHECKS = (
             area="host",
             what=Words(en="zombies, and processes blocked in the kernel", zh="僵尸进程与阻塞在内核中的进程"),
             contexts=(BOOT, PROLOG, EPILOG, CONTINUOUS, ON_FAILURE, MANUAL),
-            timeout_s=8.0,
+            timeout_s=10.0,
             quick=True,
         ),
         look_at_processes,

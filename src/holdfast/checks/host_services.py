@@ -16,7 +16,7 @@ LIST = ("systemctl", "list-units", "--failed", "--plain", "--no-legend", "--full
 WITHIN_S = 2.0
 WANTED = re.compile(
     r"(?:openibd|opensm\w*|rdma\S*|nvidia-(?:persistenced|dcgm|imex)|dcgm|lnet|lustre\S*|slurmd|munge|chronyd?|"
-    r"systemd-timesyncd|ntpd?|nfs-client|rpc-statd|autofs|kubelet|containerd|docker)\.service|.+\.mount"
+    r"systemd-timesyncd|ntpd?|nfs-client|rpc-statd|autofs|kubelet|containerd|docker)\.service|(?!snap|sys-|dev-|run-|proc-|boot|var-lib-)\S+\.mount"
 )
 
 

@@ -29,7 +29,7 @@ def look_at_names(scene: Scene) -> Iterator[Seen]:
     yield judge_hostname(resolved(scene.host or socket.gethostname()), scene.nodes, scene.env)
     meeting = meeting_of(scene.command, scene.env)
     if meeting.address:
-        yield judge_meeting_host(resolved(meeting.address))
+        yield judge_meeting_host(resolved(meeting.address), scene.nodes)
 
 
 def resolved(name: str) -> Resolved:

@@ -38,11 +38,10 @@ NO_DEVICE = "there is no RDMA device"
 def look_at_ports(scene: Scene) -> Iterator[Seen]:
     files = NodeFiles(scene)
     found = ports(files)
-    yield from _missing(files, found, scene)
-    if not found:
-        if not scene.baseline.devices("nic"):
-            yield skipped(NO_DEVICE)
-        return
+    missing = _missing(files, found, scene)
+    yield from missing
+    if not found and not missing:
+        yield skipped(NO_DEVICE)
     for port in found:
         yield from judge_port(port, scene.baseline, scene.env)
         if port.is_active:

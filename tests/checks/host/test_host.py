@@ -37,7 +37,7 @@ from holdfast.core.checks.leftovers import (
 from holdfast.core.diagnosis.rulings import NO_TABLES
 from holdfast.model.checks import PASS, SKIP, STATUSES, WARN, Scene
 
-RANK = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}
+RANK = {"RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "a"}
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_lists_of_processors(text, count):
 
 
 def test_only_units_that_a_training_needs_are_told():
-    text = "openibd.service loaded failed failed a\nsnap.cups.service loaded failed failed b\ndata.mount loaded failed failed c\n"
+    text = "snap-core.mount loaded failed failed d\nopenibd.service loaded failed failed a\nsnap.cups.service loaded failed failed b\ndata.mount loaded failed failed c\n"
     assert failed_units(text) == ["openibd.service", "data.mount"]
 
 

@@ -13,10 +13,11 @@ ANCESTORS_MAX = 64
 INITS = frozenset(
     ("systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan", "runit", "pause")
 )
-RANK_MARKS = ("RANK", "WORLD_SIZE", "MASTER_ADDR")
+RANK_MARKS = ("RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID")  # torchrun began it
 REAPER = "reaper.loop"
 HOLDFAST = re.compile(r"(?:^|[/ ])holdfast(?: |$)|-m holdfast")
-SEGMENT = re.compile(r"torch_(?P<torch>\d+)_|psm_|nccl-|sem\.|cuda\.shm\.|loky-(?P<loky>\d+)-|wnsm_")
+# Not psm_*: who makes shared memory by name may mean it to stay.
+SEGMENT = re.compile(r"torch_(?P<torch>\d+)_|nccl-|sem\.|loky-(?P<loky>\d+)-")
 SEGMENTS_BYTES, SEGMENTS_MANY = 16 << 20, 200
 SEGMENT_AGE_S = 120.0  # a younger one may be on its way to a process that opens it
 NAMED_MAX = 8
