@@ -133,7 +133,8 @@ class Score(NamedTuple):
     verdict: Verdict
     found: list[Fault]
     missed: list[Fault]
-    wrong: list[str]
+    wrong: list[str]  # a good node is named, or a link between two that are good
+    misplaced: list[str]  # a bad node is named, and not for what is wrong with it
 
 
 def played(cluster: Cluster, limits: Limits) -> Score:
@@ -160,8 +161,12 @@ def scored(rounds: int, told: Verdict, faults: Sequence[Fault]) -> Score:
     }
     found = [fault for key, fault in expected.items() if key in said]
     missed = [fault for key, fault in expected.items() if key not in said]
-    wrong = [f"{kind}: {', '.join(nodes)}" for kind, nodes in said - expected.keys()]
-    return Score(rounds, told, found, missed, wrong)
+    bad = {node for fault in faults for node in fault.nodes}
+    wrong, misplaced = [], []
+    for kind, nodes in sorted(said - expected.keys()):
+        is_near = bool(bad & set(nodes)) if kind == "link" else set(nodes) <= bad
+        (misplaced if is_near else wrong).append(f"{kind}: {', '.join(nodes)}")
+    return Score(rounds, told, found, missed, wrong, misplaced)
 
 
 def main() -> None:
@@ -197,7 +202,7 @@ def tried(mix: str, seeds: range, asked: argparse.Namespace, limits: Limits) -> 
     planted: Counter[str] = Counter()
     rounds: list[int] = []
     wrong: list[str] = []
-    bad_seeds: list[int] = []
+    misplaced: list[str] = []
     for seed in seeds:
         cluster = Cluster(
             asked.nodes, MIXES[mix], seed, bad=asked.bad, noise=asked.noise, hiccup=asked.hiccup
@@ -206,9 +211,8 @@ def tried(mix: str, seeds: range, asked: argparse.Namespace, limits: Limits) -> 
         rounds.append(score.rounds)
         found.update(fault.kind for fault in score.found)
         planted.update(fault.kind for fault in cluster.faults)
-        if score.wrong:
-            wrong += [f"seed {seed}: {one}" for one in score.wrong]
-            bad_seeds.append(seed)
+        wrong += [f"seed {seed}: {one}" for one in score.wrong]
+        misplaced += [f"seed {seed}: {one}" for one in score.misplaced]
         if sys.stderr.isatty():
             print(f"\r{mix} {seed}", end="", file=sys.stderr)
     return {
@@ -218,9 +222,9 @@ def tried(mix: str, seeds: range, asked: argparse.Namespace, limits: Limits) -> 
         "rounds_max": max(rounds),
         "planted": dict(planted),
         "found": dict(found),
-        "wrongly_named": len(wrong),
-        "seeds_with_wrong": bad_seeds[:20],
-        "wrong": wrong[:20],
+        "good_nodes_blamed": len(wrong),
+        "misplaced": len(misplaced),
+        "wrong": (wrong + misplaced)[:20],
     }
 
 
@@ -233,7 +237,7 @@ def _print(row: dict[str, object]) -> None:
     )
     print(
         f"{row['mix']:<20} seeds {row['seeds']}  rounds {row['rounds_mean']} (at most {row['rounds_max']})"
-        f"  wrongly named {row['wrongly_named']}  {row['seconds']} s"
+        f"  good blamed {row['good_nodes_blamed']}, misplaced {row['misplaced']}  {row['seconds']} s"
     )
     print(f"{'':<20} named: {share or 'nothing planted'}")
     for line in row["wrong"] if isinstance(row["wrong"], list) else ():

@@ -20,6 +20,9 @@ class PairSample(Struct, frozen=True, kw_only=True):
     speeds: dict[str, float] = {}
     error: str = ""
 
+    def other(self, node: str) -> str:
+        return self.b if node == self.a else self.a
+
 
 class NodeSample(Struct, frozen=True, kw_only=True):
     """One node in one round. `compute`: by device ("cpu", "cuda:0"), GFLOP/s. `model`: of its devices.

@@ -17,6 +17,8 @@ from holdfast.core.checks.pairs import Limits, Measured, PairSample
 MANY_NODES = 8  # from so many on a node's usual speed tells more than its best
 MANY_PAIRS = 8  # in one round: so many have a median of their own
 NEAR = 0.6  # of a first guess: what is slower than that is no scatter
+SLOW_TIMES, SLOW_TIMES_OF_FEW = 3, 4
+SLOW_BELOW_OF_FEW = 0.6
 FLOOR_MIN = 0.2  # of what is expected: slower than that is slow however speeds scatter
 MAD_TO_SIGMA = 1.4826
 LINK_BEFORE = 3e-4  # how often the link between two nodes is bad, before anything is measured
@@ -98,13 +100,17 @@ def expected_speeds(measured: Measured, limits: Limits) -> dict[str, Expected]:
             by_what[what].append(sample)
     found = {}
     for what, samples in by_what.items():
-        below = limits.small_slow_below if what in measured.small else limits.slow_below
+        nodes = len({node for one in samples for node in (one.a, one.b)})
+        below = limits.slow_below if nodes >= MANY_NODES else SLOW_BELOW_OF_FEW
+        below = limits.small_slow_below if what in measured.small else below
         middle, sigma = _middle([(one.a, one.b, one.speeds[what]) for one in samples])
         whence = "peers"
         usual = measured.usual.get(what, 0.0)
         if middle < usual * below:
             middle, whence = usual, "baseline"
         share = max(FLOOR_MIN, min(below, math.exp(-limits.sigmas * sigma)))
+        if whence == "peers" and nodes < 3:
+            share = 0.0  # one pair is nobody's peer
         found[what] = Expected(middle, middle * share, middle * math.sqrt(share), whence)
     return found
 
@@ -234,6 +240,8 @@ def _find_hubs(seen: Evidence, limits: Limits, pairs: int) -> None:
         tried.add(node)
         by_partner = _by_partner(seen, node)
         slow = sum(times for times, _ in by_partner.values())
+        if slow < times_wanted(seen):
+            continue
         looks = slow + sum(fast for _, fast in by_partner.values())
         if sum(times > 0 for times, _ in by_partner.values()) < 2:
             continue
@@ -244,6 +252,11 @@ def _find_hubs(seen: Evidence, limits: Limits, pairs: int) -> None:
         for other in seen.open.pop(node):
             seen.open[other].discard(node)
         tried.clear()
+
+
+def times_wanted(seen: Evidence) -> int:
+    """How often a node must have been slow. Of few nodes more often: they are few peers to know the scatter by."""
+    return SLOW_TIMES if len(seen.of) >= MANY_NODES else SLOW_TIMES_OF_FEW
 
 
 def _hiccup(seen: Evidence, limits: Limits, pairs: int) -> float:

@@ -1,13 +1,21 @@
 """What rounds of pairs come to: who is named, who is not, and whether more rounds would say more. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from statistics import median
 from typing import NamedTuple
 
 from holdfast.core.checks.pairs import Blame, Limits, Measured, Verdict
 from holdfast.core.checks.pairs_compute import compute_blames
-from holdfast.core.checks.pairs_evidence import MANY_NODES, Evidence, Mark, evidence, pair_times, well_with
+from holdfast.core.checks.pairs_evidence import (
+    MANY_NODES,
+    Evidence,
+    Mark,
+    evidence,
+    pair_times,
+    times_wanted,
+    well_with,
+)
 
 CROSS_LOOKS = (
     3  # with how many other bad ones a bad one must be slow before it is not taken for one of a group
@@ -47,7 +55,7 @@ def verdict(measured: Measured, limits: Limits) -> Verdict:
     blames = _silent(measured)
     blames += compute_blames(measured, limits)
     offs = off_parts(seen)
-    settled = _all_met(seen)
+    settled = _all_met(seen, silent_nodes(measured))
     for first, off in offs.items():
         blame = _blame_off(seen, off, len(offs), limits)
         if blame is not None:
@@ -65,13 +73,12 @@ def verdict(measured: Measured, limits: Limits) -> Verdict:
     )
 
 
-def _all_met(seen: Evidence) -> bool:
+def _all_met(seen: Evidence, silent: Container[str]) -> bool:
     """Of few nodes everybody must have met everybody: what is usual among them is not known sooner."""
-    if len(seen.of) >= MANY_NODES:
+    there = {node for node in seen.of if node not in silent}
+    if len(there) >= MANY_NODES:
         return True
-    return all(
-        len({mark.other(node) for mark in marks}) == len(seen.of) - 1 for node, marks in seen.of.items()
-    )
+    return all(there <= {node, *(mark.other(node) for mark in seen.of[node])} for node in there)
 
 
 def is_good(seen: Evidence, node: str) -> bool:
@@ -139,6 +146,8 @@ def _blame_off(seen: Evidence, off: Off, offs: int, limits: Limits) -> Blame | N
     if len(off.partners) < partners_wanted(seen, limits) or off.untested:
         return None
     kind = "communication" if len(off.nodes) == 1 else "group"
+    if len(off.marks) < times_wanted(seen):
+        return None
     looks = len(off.marks)
     return _told(seen, kind, off.nodes, off.marks, looks, off.partners)
 

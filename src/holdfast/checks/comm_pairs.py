@@ -1,0 +1,30 @@
+"""Names the check of pairs of nodes. It is carried out from outside, for no node can do it by itself: see pair_run."""
+
+from collections.abc import Iterator
+
+from holdfast.checks.registry import Check, Seen
+from holdfast.core.checks.pairs_words import AREA, CHECK
+from holdfast.model.checks import MANUAL, NODE, ON_FAILURE, SKIP, Finding, Scene, Spec
+from holdfast.model.signatures import Words
+
+
+def of_one_node(scene: Scene) -> Iterator[Seen]:
+    yield Finding(status=SKIP, why="it takes several nodes: holdfast check --nodes A,B,C")
+
+
+CHECKS = (
+    Check(
+        Spec(
+            name=CHECK,
+            area=AREA,
+            what=Words(
+                en="rounds of pairs of nodes: which node or link is slow, in computing or in communication",
+                zh="节点两两配对分轮测试：找出计算或通信慢的节点或链路",
+            ),
+            contexts=(ON_FAILURE, MANUAL),
+            cost=NODE,
+            needs=("2 nodes", "torch"),
+        ),
+        of_one_node,
+    ),
+)
