@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.checks.nvml import Answer, Device, Nvml, first_trouble
-from holdfast.checks.nvml_checks import nvml_spec, opened, option_s, read
+from holdfast.checks.nvml_checks import is_divided, nvml_spec, opened, option_s, read
 from holdfast.checks.registry import Check, Seen
 from holdfast.core.checks.gpu import Unread
 from holdfast.core.checks.gpu_links import (
@@ -30,6 +30,8 @@ DURING_S = 0.3  # between two looks at counters
 # Field ids: totals over all links of a GPU up to NVLink 4, and one of NVLink 5, which is asked by link.
 _TOTALS = {"data CRC errors": 45, "replays": 52, "recoveries": 59}
 _RECOVERY_FAILED_EVENTS = 214
+_C2C_LINK_COUNT = 170
+DIVIDED = "MIG is on, and with it NVLink and peer access are off"
 _P2P_READ = 0
 _P2P_WORDS = {
     1: "chipset not supported",
@@ -50,6 +52,9 @@ def nvlink(scene: Scene) -> Iterator[Seen]:
     devices, unread = told.readable()
     links: list[tuple[Device, tuple[bool, ...]]] = []
     for device in devices:
+        if is_divided(told, device.handle):
+            unread.append(Unread(device.gpu.where, DIVIDED))
+            continue
         states = _states(told, device.handle)
         if isinstance(states, str):
             unread.append(Unread(device.gpu.where, states))
@@ -116,6 +121,8 @@ def _pcie(told: Nvml, device: Device, replays_before: Answer, began_s: float) ->
     width = told.ask("DeviceGetCurrPcieLinkWidth", handle)
     if width.trouble:
         return Unread(gpu.where, width.why)
+    if told.fields(handle, [_C2C_LINK_COUNT])[0].value:
+        return Unread(gpu.where, "it is joined to its processor by NVLink-C2C and uses no PCIe for data")
     clock = told.ask("DeviceGetClockInfo", handle, 1).value
     highest = told.ask("DeviceGetMaxClockInfo", handle, 1).value
     rates = told.ask("DeviceGetUtilizationRates", handle).value
@@ -183,6 +190,8 @@ def peer(scene: Scene) -> Iterator[Seen]:
         yield told
         return
     devices, unread = told.readable()
+    unread += [Unread(gpu.where, DIVIDED) for gpu, handle in devices if is_divided(told, handle)]
+    devices = tuple(device for device in devices if not is_divided(told, device.handle))
     pairs = []
     answers = []
     for place, (one, one_handle) in enumerate(devices):

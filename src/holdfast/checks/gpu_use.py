@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.checks.nvml import Device, Nvml
-from holdfast.checks.nvml_checks import asked, is_below, nvml_spec, opened, read
+from holdfast.checks.nvml_checks import asked, is_below, is_divided, nvml_spec, opened, read
 from holdfast.checks.registry import Check, Seen
 from holdfast.core.checks.gpu import Unread
 from holdfast.core.checks.gpu_use import Division, Holder, Use, judge_division, judge_use
@@ -31,14 +31,13 @@ def _use(told: Nvml, device: Device, processes: Any, proc: Path, own: frozenset[
     gpu, handle = device
     exact = told.ask("DeviceGetMemoryInfo", handle, MEMORY_V2)
     memory = told.ask("DeviceGetMemoryInfo", handle).value if exact.trouble else exact.value
-    mode = told.ask("DeviceGetMigMode", handle).value
     return Use(
         gpu=gpu,
         holders=tuple(_holder(one, proc, own) for one in processes),
         used=int(memory.used) if memory else None,
         total=int(memory.total) if memory else None,
         is_exact=not exact.trouble,
-        is_divided=bool(mode and mode[0]),
+        is_divided=is_divided(told, handle),
     )
 
 

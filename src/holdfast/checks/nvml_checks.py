@@ -1,6 +1,7 @@
 """What all checks over NVML share: how they are declared, and how they begin."""
 
 from pathlib import Path
+from typing import Any
 
 from holdfast.checks import nvml
 from holdfast.checks.nvml import Answer, Device, NotOpen, Nvml
@@ -85,3 +86,9 @@ def is_below(pid: int, own: frozenset[int], proc: Path) -> bool:
             return False
         pid = int(fields[1])
     return False
+
+
+def is_divided(told: Nvml, handle: Any) -> bool:
+    """Whether MIG is on. GPUs that have no MIG say that it is not supported."""
+    mode = told.ask("DeviceGetMigMode", handle).value
+    return bool(mode and mode[0])

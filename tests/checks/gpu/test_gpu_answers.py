@@ -1,6 +1,6 @@
 """What was read of GPUs, judged: by plain values, without a driver."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.checks import gpu_xids
@@ -57,6 +57,7 @@ def says_all(findings: list[Finding]) -> None:
         assert one.status == FAIL or one.fault == ""
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.builds(Errors, gpu=GPUS, is_on=st.booleans(), will_be_on=st.booleans(), uncorrected=NUMBER,
                        corrected=NUMBER, uncorrected_lifetime=NUMBER, sram_uncorrected=NUMBER, sram_lifetime=NUMBER,
@@ -72,6 +73,7 @@ def test_whatever_memory_says_there_is_a_whole_answer(errors, repairs, actions, 
     says_all(judge_recovery(actions, [Unread("NVML", "gone")], is_training))
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.builds(NvLinks, gpu=GPUS, states=st.lists(st.booleans(), max_size=18).map(tuple),
                        errors=st.dictionaries(st.sampled_from(["replays", "recoveries", "else"]), SMALL),
@@ -97,6 +99,7 @@ def test_whatever_links_say_there_is_a_whole_answer(links, buses, fabrics, switc
     )
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.builds(Clocks, gpu=GPUS, reasons=st.lists(st.integers(0, 0x1FF), max_size=4).map(tuple),
                        limit_w=st.one_of(st.none(), st.floats(1, 1000)),
@@ -133,6 +136,7 @@ XID_TEXTS = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.builds(gpu_xids.Line, st.one_of(st.none(), st.floats(0, 1e4)), st.one_of(XID_TEXTS, st.text()))

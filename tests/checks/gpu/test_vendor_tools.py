@@ -5,11 +5,21 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from holdfast.checks.registry import check_named
 from holdfast.checks.runner import SuiteRun
-from holdfast.core.checks.gpu_amd import amd_gpus
-from holdfast.core.checks.npu import ecc_counters, health_codes, npu_table
+from holdfast.core.checks.gpu_amd import amd_gpus, judge_amd
+from holdfast.core.checks.npu import (
+    ecc_counters,
+    health_codes,
+    judge_npu_count,
+    judge_npu_ecc,
+    judge_npu_health,
+    judge_npu_use,
+    npu_table,
+)
 from holdfast.model.checks import DEVICE_FAULT, FAIL, PASS, SKIP, WARN, Baseline, Outcome, Scene
 
 TABLE = """\
@@ -146,6 +156,35 @@ def test_tables_of_npu_smi_are_read():
 def test_what_is_no_table_is_no_npu_and_no_error(text):
     assert npu_table(text).processes == ()
     assert amd_gpus(text, text) == ()
+
+
+LINES = st.lists(
+    st.sampled_from([*table().splitlines(), *TWO_CHIPS.splitlines(), "| 0 | NA | 1 |", "|", "||||"])
+)
+ANYTHING = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=5)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from([*STATIC, *METRIC]), inner)
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(LINES, st.text(max_size=40))
+def test_whatever_npu_smi_prints_is_read_without_an_error(lines, text):
+    seen = npu_table("\n".join([*lines, text]))
+    judge_npu_health(seen.npus, {}, {})
+    assert judge_npu_count(seen.npus, None, Baseline()) and judge_npu_use(seen, ())
+    assert judge_npu_ecc(seen.npus, {npu.index: ecc_counters(text) for npu in seen.npus})
+    health_codes(text)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ANYTHING, ANYTHING)
+def test_whatever_amd_smi_prints_is_read_without_an_error(static, metric):
+    gpus = amd_gpus(json.dumps(static), json.dumps(metric))
+    assert judge_amd(gpus, None, Baseline())
 
 
 def test_healthy_npus_pass(tools):
