@@ -58,6 +58,9 @@ _SURE = {
 
 def checkpoint(scene: Scene) -> Iterator[Seen]:
     asked = run_of(scene).asked
+    if "://" in asked.checkpoint:
+        yield Finding(status=SKIP, why=f"{asked.checkpoint} is no folder of this node")
+        return
     folder = scene.folders.get("checkpoint") or _full(asked.checkpoint, scene)
     resume = _full(asked.resume, scene)
     if not folder and not resume:
@@ -74,8 +77,8 @@ def checkpoint(scene: Scene) -> Iterator[Seen]:
 
 
 def _full(path: str, scene: Scene) -> str:
-    if not path or "$" in path:
-        return path
+    if not path or "$" in path or "://" in path:
+        return "" if "://" in path else path
     return os.path.join(run_of(scene).prepared.folder or scene.cwd or "/", os.path.expanduser(path))
 
 

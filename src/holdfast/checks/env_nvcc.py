@@ -25,6 +25,11 @@ def nvcc(scene: Scene) -> Iterator[Seen]:
     if run.asked.framework != "deepspeed" and "deepspeed" not in said["imported"]:
         yield Finding(status=SKIP, why="nothing in the command compiles kernels")
         return
+    if not said["builds_kernels"]:
+        yield Finding(
+            status=SKIP, why="the DeepSpeed of the run is not installed, or was built with its kernels"
+        )
+        return
     cuda = str(said["torch"].get("cuda", ""))
     if not cuda:
         yield Finding(status=SKIP, why="the torch of the run is built without CUDA")

@@ -1,8 +1,10 @@
 """The Python that the command will run, its versions, its script, and what the script imports. Runs none of it."""
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from holdfast.checks.registry import Check, Seen
 from holdfast.checks.run_python import answer_of, run_of
@@ -55,7 +57,14 @@ def python(scene: Scene) -> Iterator[Seen]:
     if not scene.command:
         yield _skip(NO_COMMAND)
         return
-    yield of_environment(answer.said, run.prepared.env, launch.program)
+    yield of_environment(*_resolved(answer.said, run.prepared.env), launch.program)
+
+
+def _resolved(said: dict[str, Any], env: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """With whole paths, for one folder may have several names."""
+    python = {**said["python"], "prefix": os.path.realpath(said["python"]["prefix"])}
+    active = {name: os.path.realpath(env[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if env.get(name)}
+    return {**said, "python": python}, {**env, **active}
 
 
 def _silent(error: str, python: str) -> Finding:

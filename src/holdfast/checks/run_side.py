@@ -307,6 +307,15 @@ def of_torch(walk: Walk) -> dict[str, object]:
     return said
 
 
+def builds_kernels(walk: Walk) -> bool:
+    """Whether the DeepSpeed that is installed compiles its kernels when they are first used."""
+    origin = str(getattr(walk.spec("deepspeed"), "origin", "") or "")
+    text = (
+        _parsed(os.path.join(os.path.dirname(origin), "git_version_info_installed.py"))[1] if origin else ""
+    )
+    return bool(origin) and not re.search(r"installed_ops\s*=\s*\{[^}]*:\s*True", text)
+
+
 def _has_native(folder: str) -> bool:
     try:
         return any(name.startswith("_C") and name.endswith((".so", ".pyd")) for name in os.listdir(folder))
@@ -387,6 +396,7 @@ def main() -> None:
     sys.path[:] = RUN_PATH
     walk = Walk()
     said: dict[str, object] = {"python": of_python(), "torch": of_torch(walk)}
+    said["builds_kernels"] = builds_kernels(walk)
     package = ""
     if module:
         spec = walk.spec(module)

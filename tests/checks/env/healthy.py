@@ -196,6 +196,60 @@ def _deepspeed_ready(world: World) -> None:
     )
 
 
+def _deepspeed_built_with_kernels(world: World) -> None:
+    world.gpus(8)
+    module = world.package("deepspeed", "0.16.0")
+    (module / "git_version_info_installed.py").write_text(
+        "installed_ops={'fused_adam': True, 'aio': False}\n"
+    )
+    world.env |= {"CUDA_HOME": str(world.folder / "no-cuda")}
+    world.command = (
+        "deepspeed",
+        "--num_gpus",
+        "2",
+        "--master_port",
+        "0",
+        "train.py",
+        "--deepspeed",
+        "ds.json",
+    )
+
+
+def _other_name_of_the_folder(world: World) -> None:
+    (world.folder / "alias").symlink_to(world.venv)
+    world.env |= {"VIRTUAL_ENV": str(world.folder / "alias")}
+
+
+def _object_store(world: World) -> None:
+    world.command = (
+        *world.command,
+        "--output-dir",
+        "s3://bucket/run",
+        "--resume-from-checkpoint",
+        "s3://bucket/old",
+    )
+
+
+def _shared_script(world: World) -> None:
+    """Written for several clusters, this one among them."""
+    world.write(
+        "run.sh",
+        "#!/bin/bash\nset -e\nmodule load cuda/12.4 2>/dev/null || true\n"
+        "if [ -f /etc/profile.d/gone.sh ]; then source /gone/conda.sh; conda activate llm; fi\n"
+        '[ -z "$NPROC" ] && NPROC=2\n'
+        "torchrun --standalone --nproc-per-node $NPROC train.py\n",
+    )
+    world.command = ("bash", "run.sh")
+
+
+def _open_driver(world: World) -> None:
+    world.gpus(8)
+    text = (
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (dvs-builder)\n"
+    )
+    (world.root / "proc/driver/nvidia/version").write_text(text)
+
+
 def _excluded_interfaces(world: World) -> None:
     world.gpus(8)
     world.networks("docker0", "ens5")
@@ -232,6 +286,11 @@ HEALTHY: Mapping[str, Callable[[World], None]] = {
     "a Python named by its path": _named_interpreter,
     "srun that binds": _named_by_srun,
     "DeepSpeed with all it needs": _deepspeed_ready,
+    "DeepSpeed built with its kernels": _deepspeed_built_with_kernels,
+    "an environment by another name": _other_name_of_the_folder,
+    "checkpoints in an object store": _object_store,
+    "a script for several clusters": _shared_script,
+    "the open kernel modules": _open_driver,
     "interfaces excluded": _excluded_interfaces,
     "MIG": _instances,
 }

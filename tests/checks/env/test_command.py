@@ -134,6 +134,38 @@ def test_where_a_script_is_seen_from(text, folder, script):
     assert (found.folder, found.script) == (folder, script)
 
 
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("if [ -f x ]; then source /x/bin/activate; fi\npython t.py", ["unknown"]),
+        ("[ -f x ] && . /x/bin/activate\npython t.py", ["unknown"]),
+        ("module load cuda || true\npython t.py", ["set"]),
+        ("module load cuda\npython t.py", ["module"]),
+        ("usage() {\n conda activate x\n}\npython t.py", ["unknown"]),
+        ("cd /w && conda activate x && python t.py", ["conda"]),
+    ],
+)
+def test_what_may_not_be_run_is_not_taken_for_sure(text, kinds):
+    found = launch_of(("bash", "-c", text), {})
+    assert found.shell is not None and [one.kind for one in found.shell.preparations] == kinds
+    assert found.script == "t.py"
+
+
+def test_what_a_branch_sets_is_not_known():
+    text = "N=2\nif [ $HOST = a ]; then N=4; M=8; fi\ntorchrun --nproc-per-node $N t.py --num-workers $M"
+    assert asked_of(("bash", "-c", text), {}).ranks is None
+    text = "N=2\nif [ $HOST = a ]; then N=2; fi\ntorchrun --nproc-per-node $N t.py"
+    assert asked_of(("bash", "-c", text), {}).ranks == 2
+
+
+def test_which_of_several_branches_is_run_cannot_be_told():
+    one = "if [ $N = 1 ]; then torchrun --nproc-per-node 1 t.py; else torchrun --nproc-per-node 8 t.py; fi"
+    assert "known only then" in launch_of(("bash", "-c", one), {}).unclear
+    assert asked_of(("bash", "-c", one), {}).ranks is None
+    only = "main() {\n  torchrun --nproc-per-node 8 t.py\n}\nmain\n"
+    assert asked_of(("bash", "-c", only), {}).ranks == 8
+
+
 def test_a_script_that_calls_another():
     texts = {"run.sh": "bash inner.sh 4\n", "inner.sh": "torchrun --nproc-per-node $1 t.py\n"}
     assert launch_of(("bash", "run.sh"), {}, {"run.sh": texts["run.sh"]}).reads == "inner.sh"
@@ -221,6 +253,7 @@ def test_commands_of_a_text():
         (("e",), ";"),
         (("f",), ";"),
     ]
+    assert [one.is_sure for one in found] == [True, True, False, True]
     assert found[0].sets == {"A": "1"}
 
 

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
-from holdfast.core.checks.env_shell_text import SimpleCommand, simple_commands
+from holdfast.core.checks.env_shell_text import TESTS, SimpleCommand, simple_commands
 
 NESTED_MAX = 6
+_RANK_OF_SCRIPT = 3
 TORCH_MODULES = ("torch.distributed.run", "torch.distributed.launch", "torch.distributed.elastic.run")
 LAUNCHERS = ("torchrun", "deepspeed", "accelerate", "colossalai", "composer")
 SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
@@ -365,41 +366,60 @@ def _in_text(
     sets: dict[str, str] = {}
     folder = ""
     strict = False
-    best: Launch | None = None
+    found: list[tuple[Launch, bool]] = []
     for command in simple_commands(text, env, arguments):
         words = command.words
         if not words:
             preparations += _set(command)
-            continue
-        if words[0] == "set" and any(_is_errexit(word) for word in words[1:]):
-            strict = True
+        elif words[0] == "set":
+            strict = strict or any(_is_errexit(word) for word in words[1:])
         elif words[0] == "export":
-            sets |= {found[1]: found[2] for word in words[1:] if (found := _ASSIGNS.fullmatch(word))}
+            exported = {match[1]: match[2] for word in words[1:] if (match := _ASSIGNS.fullmatch(word))}
+            sets |= exported if command.is_sure else {}
             preparations += _set(command)
         elif words[0] == "cd" and len(words) > 1:
-            folder = words[1] if words[1].startswith(("/", "~")) or not folder else f"{folder}/{words[1]}"
+            folder = _changed(folder, words[1], command.is_sure)
         elif words[0] in _PREPARES:
             preparations += _prepared(command, strict)
-        else:
+        elif words[0] not in TESTS:
             launch = _of(words, {**env, **sets}, texts, depth + 1)
-            if best is None or _rank(launch) > _rank(best):
-                own = sets | command.sets | launch.env
-                before = shell if launch.shell is None else launch.shell
-                done = (*preparations, *(launch.shell.preparations if launch.shell else ()))
-                best = structs.replace(
-                    launch,
-                    env=own,
-                    folder=launch.folder or folder,
-                    shell=structs.replace(before, preparations=done),
-                )
-    return best or Launch(
-        program=shell.program, shell=structs.replace(shell, preparations=tuple(preparations))
-    )
+            inner = launch.shell or shell
+            done = (*preparations, *(launch.shell.preparations if launch.shell else ()))
+            own = structs.replace(
+                launch,
+                env=sets | command.sets | launch.env,
+                folder=launch.folder or folder,
+                shell=structs.replace(inner, preparations=done),
+            )
+            found.append((own, command.is_sure))
+    return _likeliest(found, structs.replace(shell, preparations=tuple(preparations)))
+
+
+def _changed(before: str, folder: str, is_sure: bool) -> str:
+    if not is_sure:
+        return f"$(cd {folder})"
+    return folder if folder.startswith(("/", "~")) or not before else f"{before}/{folder}"
+
+
+def _likeliest(found: Sequence[tuple[Launch, bool]], shell: Shell) -> Launch:
+    """The first of those that are most surely the training. Of several in branches, nobody can tell which."""
+    if not found:
+        return Launch(program=shell.program, shell=shell)
+    most = max(_rank(launch) for launch, _ in found)
+    best = [(launch, is_sure) for launch, is_sure in found if _rank(launch) == most]
+    launch, is_sure = best[0]
+    if most >= _RANK_OF_SCRIPT and len({one.words for one, _ in best}) > 1 and not is_sure:
+        return Launch(
+            program=shell.program, shell=shell, unclear="which of its launches is run is known only then"
+        )
+    return launch
 
 
 def _set(command: SimpleCommand) -> list[Preparation]:
     """A value that later preparations may use. One that runs a program to be known is left out, but for conda's own."""
     runs = _CONDA_BASE.sub("", command.raw)
+    if not command.is_sure:
+        return []
     return [] if "$(" in runs or "`" in runs else [Preparation(raw=command.raw, kind="set")]
 
 
@@ -409,10 +429,11 @@ def _is_errexit(word: str) -> bool:
 
 def _rank(launch: Launch) -> int:
     """How sure it is the training itself."""
-    if launch.launcher and launch.launcher != "python":
-        return 4
+    starts = bool(launch.script or launch.module)
+    if launch.launcher and launch.launcher != "python" and (starts or launch.unclear):
+        return _RANK_OF_SCRIPT + 1
     if launch.script and "setup.py" not in launch.script:
-        return 3
+        return _RANK_OF_SCRIPT
     return 2 if launch.reads else 1 if launch.unclear or launch.module else 0
 
 
@@ -420,6 +441,15 @@ def _prepared(command: SimpleCommand, strict: bool) -> list[Preparation]:
     """What may be run again to learn what it does: it changes the environment and nothing else."""
     words, first = command.words, command.words[0]
     must = strict or command.then == "&&"
+    found = _changing(command, words, first, must)
+    if not command.is_sure:  # what it would change is known only when it runs
+        return [structs.replace(one, kind="unknown", must=False) for one in found if one.kind != "set"]
+    if command.then == "||":  # it may fail
+        return [structs.replace(one, kind="unknown" if one.kind == "unknown" else "set") for one in found]
+    return found
+
+
+def _changing(command: SimpleCommand, words: Sequence[str], first: str, must: bool) -> list[Preparation]:
     if (
         first in ("conda", "mamba", "micromamba")
         and len(words) > 1

@@ -5,8 +5,8 @@
         train.py "$@" 2>&1 | tee log
     -> (NPROC=8), (torchrun --nproc-per-node 8 train.py ...), (tee log)
 
-Loops and branches are read as if all of their lines were run once. What only a run can tell stays as it is written:
-`$(date)`, and a variable that nothing here sets.
+Loops and branches are read too, and what is in them is marked: it may be run, or not. What only a run can tell stays
+as it is written: `$(date)`, a variable that nothing here sets, and one that a branch sets.
 
 source: POSIX Shell Command Language 2.2-2.9; arrays as bash(1) has them
 """
@@ -41,7 +41,10 @@ _TOKEN = re.compile(
 )
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _KEYWORDS = frozenset(("if", "then", "else", "elif", "while", "until", "do", "{", "!", "time"))
-_NO_COMMANDS = frozenset(("for", "case", "select", "function", "fi", "done", "esac", "}", "in", "[[", "["))
+_OPENS = frozenset(("if", "while", "until", "for", "case", "select", "{"))
+_CLOSES = frozenset(("fi", "done", "esac", "}"))
+_NO_COMMANDS = frozenset(("for", "case", "select", "function", "in", *_CLOSES))
+TESTS = frozenset(("[", "[[", "test", "command", "which", "type", "hash", "grep", "false"))
 _VARIABLE = re.compile(
     r"\$(?:(?P<plain>[A-Za-z_]\w*|[@*#?$!0-9])"
     r"|\{(?P<name>[A-Za-z_]\w*|[@*0-9])(?P<index>\[[^]]*\])?(?:(?P<how>:?[-=])(?P<default>[^}]*))?\})"
@@ -53,13 +56,14 @@ Value = str | tuple[str, ...]
 class SimpleCommand(Struct, frozen=True, kw_only=True):
     """One command. `sets`: assignments before it. `then`: what follows it: "&&", "||", ";", "|".
 
-    `raw`: as written, for a shell to run.
+    `raw`: as written, for a shell to run. `is_sure`: nothing that only a run can tell keeps it from being run.
     """
 
     words: tuple[str, ...] = ()
     sets: dict[str, str] = {}
     then: str = ";"
     raw: str = ""
+    is_sure: bool = True
 
 
 def simple_commands(
@@ -70,13 +74,30 @@ def simple_commands(
     values |= {str(place): argument for place, argument in enumerate(arguments, 1)}
     values["@"] = values["*"] = tuple(arguments)
     found: list[SimpleCommand] = []
+    depth, before = 0, SimpleCommand()
     for raws, then in _split(text[:TEXT_CHARS_MAX]):
-        command = _command(raws, then, values)
+        depth += sum(raw in _OPENS for raw in _leading(raws)) - (raws[0] in _CLOSES)
+        is_sure = depth <= 0 and not _depends(before)
+        command = _command(raws, then, values, is_sure)
+        before = command or SimpleCommand(then=then)
         if command is not None:
             found.append(command)
         if len(found) >= COMMANDS_MAX:
             break
     return tuple(found)
+
+
+def _leading(raws: Sequence[str]) -> Sequence[str]:
+    """The keywords before a command, and the word after them."""
+    count = next((place for place, raw in enumerate(raws) if raw not in _KEYWORDS), len(raws))
+    return raws[: count + 1]
+
+
+def _depends(before: SimpleCommand) -> bool:
+    """Whether what comes after this may not be run."""
+    return before.then == "||" or (
+        before.then == "&&" and before.words[:1] != () and before.words[0] in TESTS
+    )
 
 
 def _split(text: str) -> Iterator[tuple[list[str], str]]:
@@ -102,7 +123,7 @@ def _split(text: str) -> Iterator[tuple[list[str], str]]:
         yield raws, ";"
 
 
-def _command(raws: Sequence[str], then: str, values: dict[str, Value]) -> SimpleCommand | None:
+def _command(raws: Sequence[str], then: str, values: dict[str, Value], is_sure: bool) -> SimpleCommand | None:
     raws = list(raws)
     while raws and raws[0] in _KEYWORDS:
         raws.pop(0)
@@ -114,26 +135,24 @@ def _command(raws: Sequence[str], then: str, values: dict[str, Value]) -> Simple
         raws.pop(0)
         name, adds, value = found.groups()
         sets[name] = _assigned(value, values, values.get(name, "") if adds else "")
+    shown = {name: _joined(value) for name, value in sets.items()}
     if not raws:
-        values |= sets
-        return SimpleCommand(
-            sets={name: _joined(value) for name, value in sets.items()}, then=then, raw=written
-        )
+        _keep(sets, values, is_sure)
+        return SimpleCommand(sets=shown, then=then, raw=written, is_sure=is_sure)
     words = [word for raw in raws for word in expanded(raw, values)][:WORDS_MAX]
     if words and words[0] in ("export", "declare", "local", "readonly", "typeset"):
-        _declare(raws[1:], values)
-    return SimpleCommand(
-        words=tuple(words),
-        sets={name: _joined(value) for name, value in sets.items()},
-        then=then,
-        raw=written,
-    )
+        declared = [match for raw in raws[1:] if (match := _ASSIGNMENT.fullmatch(raw))]
+        _keep({one[1]: _assigned(one[3], values, "") for one in declared}, values, is_sure)
+    return SimpleCommand(words=tuple(words), sets=shown, then=then, raw=written, is_sure=is_sure)
 
 
-def _declare(raws: Sequence[str], values: dict[str, Value]) -> None:
-    for raw in raws:
-        if found := _ASSIGNMENT.fullmatch(raw):
-            values[found[1]] = _assigned(found[3], values, "")
+def _keep(sets: Mapping[str, Value], values: dict[str, Value], is_sure: bool) -> None:
+    """What a branch sets is not known afterwards, unless it is what was there."""
+    for name, value in sets.items():
+        if is_sure:
+            values[name] = value
+        elif values.get(name) != value:
+            values.pop(name, None)
 
 
 def _assigned(raw: str, values: Mapping[str, Value], before: Value) -> Value:
