@@ -1,11 +1,12 @@
 """What checks come to in a run: their order after a failure, the event that is kept, what they add to a verdict."""
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core.categories import KINDS
 from holdfast.core.checks.answers import TEXT_MAX, TROUBLES_MAX, answered, key_of
 from holdfast.core.checks.evidence import BOTH_PASSED, speaks_for_the_code, with_checks
-from holdfast.core.checks.plan import areas_for, troubleshooting
+from holdfast.core.checks.plan import areas_for, before_a_start, troubleshooting, while_training
 from holdfast.model.checks import AREAS, Finding, NodeChecks, Outcome, Spec
 from holdfast.model.events import CheckTold, NodesChecked
 from holdfast.model.signatures import Words
@@ -60,6 +61,19 @@ def test_nothing_loads_a_device_and_beside_the_living_all_is_passive():
     for category in KINDS:
         assert "host-burn" not in names(category)
         assert not {"io-write", "env-python"} & set(names(category, living=True))
+
+
+def test_a_boot_check_is_quick_or_whole_and_never_a_benchmark():
+    boot = [replace(one, contexts=("boot",)) for one in SPECS]
+    boot.append(replace(boot[0], name="gpu-bench", bench=True))
+    assert before_a_start(SPECS, quick=False) == ()
+    assert [one.name for one in before_a_start(boot, quick=True)] == [one.name for one in SPECS if one.quick]
+    assert [one.name for one in before_a_start(boot, quick=False)] == [one.name for one in SPECS]
+
+
+def test_while_it_trains_only_what_is_passive_and_quick():
+    often = [replace(one, contexts=("continuous",)) for one in SPECS]
+    assert [one.name for one in while_training(often)] == ["gpu-ecc", "net-errors", "host-memory"]
 
 
 def test_every_category_has_areas_that_there_are():

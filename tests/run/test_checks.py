@@ -188,6 +188,19 @@ def test_a_device_that_breaks_while_it_trains_is_found_and_isolated(place, gpus)
     assert len(place.events("attempt-started")) == 1
 
 
+def test_a_device_that_breaks_is_told_while_it_trains_and_the_training_goes_on(place, gpus):
+    place.with_checks()
+    script = "echo 'step 1 loss 2'; while [ ! -e $NOTES/end ]; do sleep 0.1; done"
+    run = place.shell(script, HOLDFAST_CHECK_EVERY="1s")
+    run.prints("step 1", LONG_S)
+    gpus.write_text("count=8\ngpu.5.remap_failed=1\n")
+    run.says("seen on the node while it trains: gpu-memory-repair: 0000:51:00.0", LONG_S)
+    (place.path / "end").touch()
+    assert run.code(LONG_S) == 0, run.err
+    told = [event["text"] for event in place.events("finding-noted") if event["finding"] == "check"]
+    assert sum("gpu-memory-repair" in text for text in told) == 1
+
+
 def test_beside_living_ranks_only_what_is_passive_is_run(place):
     """The other rank lives on until it is ended: nothing writes a file or starts a program beside it."""
     place.with_checks(boot="off")

@@ -1,6 +1,6 @@
 """Runs checks of this node for a job: before a start, after a failure, and seldom while it trains.
 
-Never waits: suites run in processes of their own, and this is polled. Whatever goes wrong in here costs the checks and
+Never waits: suites and their list are made in processes of their own, and this is polled. Whatever goes wrong in here costs the checks and
 nothing else; a suite that cannot be run is answered with why.
 """
 
@@ -13,21 +13,21 @@ from msgspec import Struct
 
 from holdfast.checks.baseline_store import baseline_path, change_baseline, read_baseline
 from holdfast.checks.last_good import read_last_good, write_last_good
-from holdfast.checks.registry import all_checks, chosen
+from holdfast.checks.listing import SpecList
 from holdfast.checks.runner import SuiteRun
 from holdfast.checks.scene import scene_for
 from holdfast.core.checks.answers import answered, key_of
 from holdfast.core.checks.learning import learned
-from holdfast.core.checks.plan import troubleshooting
+from holdfast.core.checks.plan import before_a_start, troubleshooting, while_training
 from holdfast.model.checks import (
     BOOT,
     CONTINUOUS,
     FAIL,
     ON_FAILURE,
-    PASSIVE,
     Baseline,
     NodeChecks,
     Outcome,
+    Scene,
     Spec,
 )
 from holdfast.model.events import CheckTold, NodesChecked
@@ -67,6 +67,8 @@ class NodeChecker:
         cwd: str,
         clock: Callable[[], float],
         monotonic: Callable[[], float] = time.monotonic,
+        specs: Sequence[Spec] | None = None,
+        start: Callable[..., SuiteRun] = SuiteRun,
     ) -> None:
         self.last: dict[str, NodeChecks] = {}  # by context, for the evidence
         self._settings = settings
@@ -75,6 +77,11 @@ class NodeChecker:
         self._cwd = cwd
         self._clock = clock
         self._monotonic = monotonic
+        self._start = start
+        self._all = specs  # every check there is, once that has been read
+        self._listing: SpecList | None = None
+        self._choose: Callable[[Sequence[Spec]], Sequence[Spec]] = tuple
+        self._scene = Scene()
         self._state_dir = Path(settings.state_dir)
         self._asked: Asked | None = None
         self._run: SuiteRun | None = None
@@ -99,7 +106,7 @@ class NodeChecker:
             BOOT,
             order.attempt,
             limit_s,
-            lambda: chosen("boot", quick=quick),
+            lambda specs: before_a_start(specs, quick=quick),
             own_pids,
             nodes=order.nodes,
             quick=quick,
@@ -110,18 +117,17 @@ class NodeChecker:
     ) -> None:
         """`living`: processes of the attempt live; nothing but what is passive is run then."""
 
-        def specs() -> tuple[Spec, ...]:
-            suite = chosen("troubleshoot", training=living)
-            return troubleshooting(suite, verdict.category, verdict.class_, living=living)
+        def choose(specs: Sequence[Spec]) -> Sequence[Spec]:
+            return troubleshooting(specs, verdict.category, verdict.class_, living=living)
 
-        self._begin(ON_FAILURE, attempt, limit_s, specs, own_pids, training=living)
+        self._begin(ON_FAILURE, attempt, limit_s, choose, own_pids, training=living)
 
     def _begin(
         self,
         context: str,
         attempt: int,
         limit_s: float,
-        specs: Callable[[], Sequence[Spec]],
+        choose: Callable[[Sequence[Spec]], Sequence[Spec]],
         own_pids: Sequence[int],
         *,
         nodes: tuple[str, ...] = (),
@@ -139,7 +145,8 @@ class NodeChecker:
         )
         self._outcomes, self._specs = [], ()
         try:
-            scene = scene_for(
+            self._choose = choose
+            self._scene = scene_for(
                 self._settings.command,
                 self._env,
                 self._cwd,
@@ -151,11 +158,17 @@ class NodeChecker:
                 own_pids=own_pids,
                 options=dict(option.split("=", 1) for option in self._settings.check_options),
             )
-            self._specs = specs()
-            self._run = SuiteRun(self._specs, scene, now_s + limit_s, clock=self._monotonic)
-            self._outcomes += self._run.poll()
+            if self._all is None:
+                self._listing = SpecList()
+            else:
+                self._go(self._all, now_s + limit_s)
         except Exception as error:  # noqa: BLE001 - a fault of the checks must not keep the training from its start
             self._give_up(error)
+
+    def _go(self, specs: Sequence[Spec], until_s: float) -> None:
+        self._specs = self._choose(specs)
+        self._run = self._start(self._specs, self._scene, until_s, clock=self._monotonic)
+        self._outcomes += self._run.poll()
 
     def _known(self) -> Baseline:
         try:
@@ -170,14 +183,29 @@ class NodeChecker:
 
     def take_up(self) -> bool:
         """Takes up what was seen since; whether that was all."""
-        if self._run is not None:
-            try:
+        try:
+            if self._listing is not None and self._asked is not None:
+                return self._read_list(self._listing, self._asked)
+            if self._run is not None:
                 self._outcomes += self._run.poll()
-            except Exception as error:  # noqa: BLE001 - a fault of the checks must not cost the job its recovery
-                self._give_up(error)
+        except Exception as error:  # noqa: BLE001 - a fault of the checks must not cost the job its recovery
+            self._give_up(error)
         return self._run is None or self._run.over
 
+    def _read_list(self, listing: SpecList, asked: Asked) -> bool:
+        """Whether it is over already: there was no time for more than the list."""
+        if self._monotonic() >= asked.until_s:
+            listing.close()
+            self._listing = None
+            return True
+        if (specs := listing.read()) is not None:
+            self._all, self._listing = specs, None
+            self._go(specs, asked.until_s)
+        return False
+
     def channels(self) -> list[int]:
+        if self._listing is not None:
+            return [self._listing.channel]
         return self._run.channels() if self._run is not None else []
 
     def poll(self) -> NodesChecked | None:
@@ -227,6 +255,9 @@ class NodeChecker:
         if self._run is not None:
             self._run.close()
         self._run = None
+        if self._listing is not None:
+            self._listing.close()
+        self._listing = None
 
     # While it trains --------------------------------------------------------------------------------------
 
@@ -236,7 +267,7 @@ class NodeChecker:
         if not every_s or self._asked is not None or now_s - self._continuous_s < every_s:
             return
         self._continuous_s = now_s
-        self._begin(CONTINUOUS, attempt, CONTINUOUS_S, _continuous, own_pids(), quick=True, training=True)
+        self._begin(CONTINUOUS, attempt, CONTINUOUS_S, while_training, own_pids(), quick=True, training=True)
 
     def news(self, answer: NodesChecked) -> list[CheckTold]:
         """Of a look while it trains: what was not told before in this run."""
@@ -262,13 +293,8 @@ class NodeChecker:
         """Ends what still runs; there will be no answer."""
         if self._run is not None:
             self._run.close()
-        self._run = None
+        if self._listing is not None:
+            self._listing.close()
+        self._run = self._listing = None
         self._asked = None
         self._why_not = ""
-
-
-def _continuous() -> tuple[Spec, ...]:
-    specs = [check.spec for check in all_checks()]
-    return tuple(
-        spec for spec in specs if CONTINUOUS in spec.contexts and spec.cost == PASSIVE and spec.quick
-    )

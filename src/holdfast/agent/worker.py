@@ -360,6 +360,10 @@ class WorkerAgent:
             return
         self._checker.boot(order, self._own_pids())
 
+    def drop_checks(self) -> None:
+        """Nobody waits for their answers any more."""
+        self._checker.close()
+
     def _own_pids(self) -> tuple[int, ...]:
         """The processes of the job, among them those that stand by: they are not somebody else's."""
         ranks = [rank.pid for rank in self.attempt.ranks.values() if not rank.gone] if self.attempt else []

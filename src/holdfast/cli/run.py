@@ -237,6 +237,7 @@ class Supervisor:
     def _finish(self, ended: EndJob) -> int:
         """The standby, if any, goes before the last word is said."""
         agent = self._machine.agent
+        agent.drop_checks()
         agent.drop_standby()
         until_s = self.clock() + LEFTOVER_WAIT_S
         while not agent.standby_gone() and self.clock() < until_s:

@@ -27,4 +27,4 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     step_pattern: str | None = None
     # Of single checks of nodes, "CHECK.KEY=VALUE" each.
     check_options: tuple[str, ...] = ()
-    check_every_s: float = 300.0  # a passive look at the node while it trains; 0: none
+    check_every_s: float = 600.0  # a passive look at the node while it trains; 0: none

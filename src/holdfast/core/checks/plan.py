@@ -1,8 +1,8 @@
-"""Which checks look for the cause of a failure, and in which order: what the first verdict points at comes first. Pure."""
+"""Which checks a run makes, and when. After a failure what the first verdict points at comes first. Pure."""
 
 from collections.abc import Sequence
 
-from holdfast.model.checks import LIGHT, PASSIVE, Spec
+from holdfast.model.checks import BOOT, CONTINUOUS, LIGHT, ON_FAILURE, PASSIVE, Spec
 
 _OF_CLASS = {
     "hardware": ("gpu", "npu", "host"),
@@ -35,6 +35,18 @@ def areas_for(category: str, class_: str) -> tuple[str, ...]:
     return _OF_CATEGORY.get(category) or _OF_CLASS.get(class_, ())
 
 
+def before_a_start(specs: Sequence[Spec], *, quick: bool) -> tuple[Spec, ...]:
+    return tuple(
+        spec for spec in specs if BOOT in spec.contexts and not spec.bench and (spec.quick or not quick)
+    )
+
+
+def while_training(specs: Sequence[Spec]) -> tuple[Spec, ...]:
+    return tuple(
+        spec for spec in specs if CONTINUOUS in spec.contexts and spec.cost == PASSIVE and spec.quick
+    )
+
+
 def troubleshooting(specs: Sequence[Spec], category: str, class_: str, *, living: bool) -> tuple[Spec, ...]:
     """All of the areas that the verdict points at, in their order and the fast ones first; then the quick ones of the
     others.
@@ -45,7 +57,14 @@ def troubleshooting(specs: Sequence[Spec], category: str, class_: str, *, living
     areas = areas_for(category, class_)
     allowed = (PASSIVE,) if living else (PASSIVE, LIGHT)
     places = {area: place for place, area in enumerate(areas)}
-    wanted = [spec for spec in specs if spec.cost in allowed and (spec.quick or spec.area in places)]
+    wanted = [
+        spec
+        for spec in specs
+        if ON_FAILURE in spec.contexts
+        and not spec.bench
+        and spec.cost in allowed
+        and (spec.quick or spec.area in places)
+    ]
     return tuple(
         sorted(wanted, key=lambda spec: (places.get(spec.area, len(places)), not spec.quick, spec.timeout_s))
     )
