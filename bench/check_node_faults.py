@@ -297,12 +297,6 @@ FAULTS = (
     MadeUp(
         "MASTER_ADDR unknown", "net-name", FAIL, lambda _: {"env": {"MASTER_ADDR": "x" * 70 + ".invalid"}}
     ),
-    MadeUp(
-        "MASTER_ADDR is the loopback, two nodes",
-        "net-name",
-        WARN,
-        lambda _: {"nodes": 2, "env": {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "eth0"}},
-    ),
     MadeUp("a learned mount is gone", "io-mounts", FAIL, _lost_mount),
     MadeUp("no /dev/shm", "io-shm", FAIL, _no_shm),
     MadeUp("few processes left in the group", "io-limits", WARN, _fewer_pids),

@@ -296,14 +296,13 @@ def left_over(folder: Path) -> list[Outcome]:
         process.stdout.close()
 
 
-def held_port(folder: Path, option: str) -> list[Outcome]:
+def held_port(folder: Path) -> list[Outcome]:
     script = "import socket, time\ns = socket.create_server(('', 0))\nprint(s.getsockname()[1], flush=True)\ntime.sleep(60)"
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None, "it is a pipe"
         port = process.stdout.readline().decode().strip()
-        command = ("torchrun", "--nproc-per-node=2", option.format(port=port), "train.py")
-        return here(plain(folder, command=command), "net-port")
+        return here(plain(folder, env={"MASTER_PORT": port}), "net-port")
     finally:
         process.kill()
         process.communicate()
@@ -461,19 +460,7 @@ REAL = (
     Real("zombies", "host-processes", WARN, zombies),
     Real("process in state D", "host-processes", WARN, blocked),
     Real("process of a job that is over", "host-leftovers", WARN, left_over),
-    Real(
-        "port of the command is held",
-        "net-port",
-        FAIL,
-        lambda folder: held_port(folder, "--master-port={port}"),
-        ENVIRONMENT_FAULT,
-    ),
-    Real(
-        "port of the store is held",
-        "net-port",
-        WARN,
-        lambda folder: held_port(folder, "--rdzv-endpoint=localhost:{port}"),
-    ),
+    Real("port of MASTER_PORT is held", "net-port", FAIL, held_port),
     Real("another MTU than the other node's", "net-interfaces", WARN, other_mtu),
     Real("the chosen interface is down", "net-interfaces", FAIL, chosen_is_down),
     Real("clock is off", "host-clock", WARN, clock_is_off),

@@ -14,7 +14,7 @@ from contextlib import suppress
 import msgspec
 from msgspec import Struct
 
-AT_ONCE = 16
+AT_ONCE = 64
 BUSY_TIMES = 5.0  # of the deadline, for a process that is on a processor or waits for one
 LOOK_S = 0.2  # at one that is late
 ANSWER_BYTES_MAX = 1 << 20

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import time
+from collections import deque
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files as package_files
@@ -29,6 +30,7 @@ JOURNAL = ("journalctl", "--dmesg", "--boot", "--output=short-monotonic", "--qui
 JOURNAL_WITHIN_S = 3.0
 SYSLOG_BYTES = 16 << 20  # of the end of a file
 LINES_MAX = 20_000
+LINES_AT_ONCE = 2000  # the search needs many times the memory of the text it is given
 MEMORY_BYTES = 8 << 20
 NAME = "kernel.log"
 BOOT_LINE = re.compile(rb"Linux version \d+\.\d+")
@@ -72,12 +74,13 @@ def _of_kmsg(files: NodeFiles) -> tuple[list[tuple[float | None, bytes]], str]:
     text = b"".join(
         record if record.endswith(b"\n") or len(record) > 4096 else record + b"\n" for record in records
     )
-    found = [
-        (int(match["at_us"]) / 1e6, unescaped(match["text"]))
-        for match in RECORD.finditer(text)
-        if int(match["level"]) < 8  # facility 0: what programs write there is not the kernel's
-    ]
-    return [(at_s, _with_time(at_s, line)) for at_s, line in found], f"{KMSG}: {why or 'it is empty'}"
+    del records
+    found: deque[tuple[float | None, bytes]] = deque(maxlen=LINES_MAX)
+    for match in RECORD.finditer(text):
+        if int(match["level"]) < 8:  # facility 0: what programs write there is not the kernel's
+            at_s = int(match["at_us"]) / 1e6
+            found.append((at_s, _with_time(at_s, unescaped(match["text"]))))
+    return list(found), f"{KMSG}: {why or 'it is empty'}"
 
 
 def _of_syslog(files: NodeFiles, path: str) -> list[tuple[float | None, bytes]]:
@@ -123,6 +126,10 @@ def kernel_signatures() -> tuple[Signature, ...]:
 def searched(lines: Sequence[bytes], signatures: Sequence[Signature]) -> Search:
     knowledge = Knowledge(signatures)
     sweep = Sweep(NAME, knowledge, engine(signatures, None, is_small=True), Caps(), Allowance(MEMORY_BYTES))
-    sweep.take(of_lines(lines, 0))
+    offset = 0
+    for first in range(0, len(lines), LINES_AT_ONCE):
+        some = lines[first : first + LINES_AT_ONCE]
+        sweep.take(of_lines(some, offset))
+        offset += sum(len(line) + 1 for line in some)
     source, entries = sweep.finish()
     return Search(sources=(source,), sightings=tuple(made(entry, 0, knowledge) for entry in entries))

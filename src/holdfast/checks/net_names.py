@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from holdfast.checks.listeners import Listener, listeners
 from holdfast.checks.node_files import NodeFiles
 from holdfast.checks.registry import Check, Seen
-from holdfast.core.checks.meeting import Meeting, meeting_of
+from holdfast.core.checks.asked import asked_of
 from holdfast.core.checks.network import Resolved, judge_hostname, judge_meeting_host
-from holdfast.core.checks.node_findings import failed, passed, skipped, warned
+from holdfast.core.checks.node_findings import failed, passed, skipped
 from holdfast.model.checks import (
     ASKED,
     BOOT,
-    ENVIRONMENT_FAULT,
     LIGHT,
     MANUAL,
     ON_FAILURE,
@@ -24,12 +23,16 @@ from holdfast.model.checks import (
 )
 from holdfast.model.signatures import Words
 
+LOOPBACK = ("localhost", "127.0.0.1", "::1")  # env-port looks at those
+PORT_MAX = 65535
+
 
 def look_at_names(scene: Scene) -> Iterator[Seen]:
     yield judge_hostname(resolved(scene.host or socket.gethostname()), scene.nodes, scene.env)
-    meeting = meeting_of(scene.command, scene.env)
-    if meeting.address:
-        yield judge_meeting_host(resolved(meeting.address), scene.nodes)
+    meeting = asked_of(scene.command, scene.env).meeting
+    host = meeting.host if meeting is not None else scene.env.get("MASTER_ADDR", "")
+    if host and host not in LOOPBACK:
+        yield judge_meeting_host(resolved(host))
 
 
 def resolved(name: str) -> Resolved:
@@ -54,62 +57,50 @@ def is_ours(address: str) -> bool:
 
 
 def look_at_port(scene: Scene) -> Iterator[Seen]:
-    meeting = meeting_of(scene.command, scene.env)
+    """Of what the environment alone says: the port that a command names is looked at by env-port."""
+    text = scene.env.get("MASTER_PORT", "")
+    port = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
     if scene.training:
         yield skipped("a job trains here, and holds its port")
-    elif not meeting.port:
-        yield skipped("the run names no port")
-    elif not _is_first(meeting, scene):
+    elif scene.command:
+        yield skipped("the port of a command is looked at by env-port")
+    elif not 0 < port <= PORT_MAX:
+        yield skipped("MASTER_PORT names no port")
+    elif not _is_first(scene):
         yield skipped("the ranks do not meet on this node")
     else:
-        yield _port(meeting, scene)
+        yield _port(port, scene)
 
 
-def _is_first(meeting: Meeting, scene: Scene) -> bool:
-    if scene.nodes < 2 or meeting.node_rank == 0:
+def _is_first(scene: Scene) -> bool:
+    rank = scene.env.get("NODE_RANK", "")
+    if scene.nodes < 2 or rank == "0":
         return True
-    if meeting.node_rank is not None and not meeting.is_store:
-        return False
-    return any(address for address in resolved(meeting.address).ours) if meeting.address else False
+    address = scene.env.get("MASTER_ADDR", "")
+    return not rank and bool(address) and bool(resolved(address).ours)
 
 
-def _port(meeting: Meeting, scene: Scene) -> Finding:
-    number = _bind(meeting.port)
+def _port(port: int, scene: Scene) -> Finding:
+    number = _bind(port)
     if number == 0:
-        return passed(f"port {meeting.port} is free")
+        return passed(f"port {port} is free")
     if number == errno.EACCES:
-        return skipped(f"port {meeting.port} may only be opened by root")
+        return skipped(f"port {port} may only be opened by root")
     if number != errno.EADDRINUSE:
-        return skipped(f"port {meeting.port} could not be tried: {errno.errorcode.get(number, number)}")
-    holder = next(iter(listeners(NodeFiles(scene), meeting.port)), Listener())
+        return skipped(f"port {port} could not be tried: {errno.errorcode.get(number, number)}")
+    holder = next(iter(listeners(NodeFiles(scene), port)), Listener())
     if holder.pid in scene.own_pids and holder.pid:
-        return passed(f"port {meeting.port} is held by this run itself")
-    return _taken(meeting, holder)
-
-
-def _taken(meeting: Meeting, holder: Listener) -> Finding:
+        return passed(f"port {port} is held by this run itself")
     who = f"pid {holder.pid} ({holder.name})" if holder.pid else "a process that cannot be seen from here"
-    why = f"port {meeting.port}, at which the ranks are to meet, is held by {who}"
-    end = f"End pid {holder.pid}, or choose" if holder.pid else "Choose"
-    zh_end = f"结束进程 {holder.pid},或" if holder.pid else ""
-    en, zh = (
-        f"{end} another port (MASTER_PORT, --master-port).",
-        f"{zh_end}改用其他端口(MASTER_PORT、--master-port)。",
-    )
-    if meeting.is_store:  # torchrun meets there as a client, where a store of its own is running already
-        return warned(
-            who, "free", ASKED, device=f"port {meeting.port}", why=why, en=en, zh=zh, category="port_in_use"
-        )
     return failed(
         who,
         "free",
         ASKED,
-        device=f"port {meeting.port}",
-        why=why,
-        en=en,
-        zh=zh,
+        device=f"port {port}",
+        why=f"port {port}, at which the ranks are to meet, is held by {who}",
+        en="End it, or choose another port (MASTER_PORT).",
+        zh="结束该进程,或更换端口(MASTER_PORT)。",
         category="port_in_use",
-        fault=ENVIRONMENT_FAULT if meeting.from_command else "",
     )
 
 
@@ -150,7 +141,7 @@ CHECKS = (
         Spec(
             name="net-port",
             area="net",
-            what=Words(en="the port at which the ranks meet is free", zh="各 rank 会合的端口是否空闲"),
+            what=Words(en="the port of MASTER_PORT is free", zh="各 rank 会合的端口是否空闲(MASTER_PORT)"),
             contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),
             cost=LIGHT,
             quick=True,

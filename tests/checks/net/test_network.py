@@ -10,7 +10,6 @@ from holdfast.checks.listeners import listeners
 from holdfast.checks.net_names import is_ours, resolved
 from holdfast.checks.node_files import NodeFiles
 from holdfast.checks.registry import check_named
-from holdfast.core.checks.meeting import Meeting, meeting_of
 from holdfast.core.checks.network import (
     Interface,
     Resolved,
@@ -141,31 +140,6 @@ def test_addresses_of_this_machine_are_known():
     assert resolved("localhost").ours and resolved("x" * 70).error
 
 
-@pytest.mark.parametrize(
-    ("command", "env", "meeting"),
-    [
-        (
-            "torchrun --master-addr a --master_port=29501 t.py",
-            {},
-            Meeting(address="a", port=29501, from_command=True),
-        ),
-        ("torchrun t.py --master-port 9", {"MASTER_PORT": "29502"}, Meeting(port=29502)),
-        (
-            "torchrun --rdzv-endpoint=[::1]:29503 t.py",
-            {},
-            Meeting(address="::1", port=29503, from_command=True, is_store=True),
-        ),
-        ("torchrun --rdzv-endpoint=a t.py", {}, Meeting(address="a", from_command=True, is_store=True)),
-        ("torchrun --standalone t.py", {"MASTER_PORT": "29502"}, Meeting()),
-        ("torchrun --rdzv-backend etcd --rdzv-endpoint a:2379 t.py", {}, Meeting()),
-        ("torchrun --node-rank 1 t.py", {"PET_MASTER_ADDR": "b"}, Meeting(address="b", node_rank=1)),
-        ("python t.py", {"MASTER_PORT": "99999"}, Meeting()),
-    ],
-)
-def test_where_the_ranks_meet(command, env, meeting):
-    assert meeting_of(command.split(), env) == meeting
-
-
 def ask(**changes):
     return look(check_named("net-port"), Scene(**changes))
 
@@ -175,12 +149,11 @@ def test_a_port_that_is_held_is_named_with_its_holder():
         port = server.getsockname()[1]
         held = ask(env={"MASTER_PORT": str(port)})
         ours = ask(env={"MASTER_PORT": str(port)}, own_pids=(os.getpid(),))
-        elsewhere = ask(
-            env={"MASTER_PORT": str(port)}, nodes=2, command=("torchrun", "--node-rank=1", "t.py")
-        )
+        elsewhere = ask(env={"MASTER_PORT": str(port), "NODE_RANK": "1"}, nodes=2)
+        of_a_command = ask(env={"MASTER_PORT": str(port)}, command=("torchrun", "t.py"))
         while_training = ask(env={"MASTER_PORT": str(port)}, training=True)
         holder = next(listeners(NodeFiles(Scene()), port))
     assert (held.status, held.findings[0].fault) == (FAIL, "")
     assert f"pid {os.getpid()}" in held.findings[0].why and holder.pid == os.getpid()
-    assert [one.status for one in (ours, elsewhere, while_training)] == [PASS, SKIP, SKIP]
+    assert [one.status for one in (ours, elsewhere, while_training, of_a_command)] == [PASS, SKIP, SKIP, SKIP]
     assert ask(env={"MASTER_PORT": str(port)}).status == PASS

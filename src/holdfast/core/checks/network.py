@@ -355,8 +355,8 @@ def judge_hostname(host: Resolved, nodes: int, env: Mapping[str, str]) -> Findin
     return passed(f"{host.name} is {', '.join(host.ours)}")
 
 
-def judge_meeting_host(host: Resolved, nodes: int) -> Finding:
-    """The node at which all ranks meet. Its loopback is reached by nobody else."""
+def judge_meeting_host(host: Resolved) -> Finding:
+    """The node at which all ranks meet."""
     if host.error:
         return failed(
             f"{host.name}: {host.error}",
@@ -366,17 +366,6 @@ def judge_meeting_host(host: Resolved, nodes: int) -> Finding:
             why=f"the address of the first node, {host.name}, cannot be resolved here",
             en="Correct MASTER_ADDR or the endpoint of the command, or add the name to DNS or /etc/hosts.",
             zh="更正 MASTER_ADDR 或命令中的地址,或在 DNS、/etc/hosts 中添加该名称。",
-            category="rendezvous_timeout",
-        )
-    if nodes > 1 and _are_loopback(host.addresses):
-        return warned(
-            f"{host.name} is {', '.join(host.addresses)}",
-            "an address that the other nodes reach",
-            ASKED,
-            device=host.name,
-            why=f"{host.name}, where the ranks of {nodes} nodes are to meet, is the loopback of each of them",
-            en="Set MASTER_ADDR, or the endpoint of the command, to the first node's name or address.",
-            zh="将 MASTER_ADDR 或命令中的地址设为首节点的名称或地址。",
             category="rendezvous_timeout",
         )
     return passed(f"{host.name} is {', '.join(host.addresses[:4])}", host.name)
