@@ -15,6 +15,7 @@ from holdfast.core.checks.env_variable_rules import FILES
 from holdfast.core.checks.env_variables import Place, facts, of_variables
 from holdfast.model.checks import BOOT, LIGHT, MANUAL, ON_FAILURE, PROLOG, Scene, Spec
 from holdfast.model.signatures import Words
+from holdfast.parsers.secrets import masked
 
 _BINDERS = ("srun", "mpirun", "mpiexec", "orterun", "numactl", "taskset")
 _CONF_LINE = re.compile(r"\s*(NCCL_\w+)\s*=\s*([^\s#]+)")
@@ -25,11 +26,16 @@ def variables(scene: Scene) -> Iterator[Seen]:
     env = run.prepared.env or {**(scene.env or os.environ), **run.launch.env}
     presets = _from_files(scene.root, env)
     from_files = {name: file for name, (_, file) in presets.items() if name not in env}
-    env = {**{name: value for name, (value, _) in presets.items()}, **env}
+    env = without_secrets({**{name: value for name, (value, _) in presets.items()}, **env})
     binds = any(wrapper in _BINDERS for wrapper in run.launch.wrappers)
     asked = run.asked if scene.ranks is None else _with_ranks(run.asked, scene.ranks)
     yield from facts(env)
     yield from of_variables(env, asked, _place(scene, env, from_files, binds))
+
+
+def without_secrets(env: Mapping[str, str]) -> dict[str, str]:
+    """Whatever is shown of them later."""
+    return {name: masked(f"{name}={value}")[len(name) + 1 :] for name, value in env.items()}
 
 
 def _with_ranks(asked: Asked, ranks: int) -> Asked:

@@ -1,5 +1,7 @@
 """Judges the variables of a run's environment against the node they meet: a table, and what takes counting. Pure.
 
+Their values come without secrets, for they are shown.
+
 source of the forms of values: NCCL, Environment Variables; CUDA C Programming Guide, CUDA Environment Variables;
 OpenMP 5.2, 21; Gloo and UCX as their documentation has them
 """
@@ -22,7 +24,6 @@ from holdfast.core.checks.env_variable_rules import (
 )
 from holdfast.model.checks import ASKED, ENVIRONMENT_FAULT, FAIL, PASS, RULE, WARN, Fact, Finding
 from holdfast.model.signatures import Words
-from holdfast.parsers.secrets import MASK, masked
 
 LISTED_MAX = 12
 VALUE_CHARS_MAX = 60
@@ -82,11 +83,10 @@ def listing(env: Mapping[str, str]) -> str:
 
 
 def shown(name: str, value: str) -> str:
-    """The value as it may be shown: no secret, and not long."""
+    """The value, if its name does not say that it is a secret, and not all of it, if it is long."""
     if _SECRET_NAME.search(name):
-        return MASK
-    text = masked(f"{name}={value}").partition("=")[2]
-    return text if len(text) <= VALUE_CHARS_MAX else text[: VALUE_CHARS_MAX - 3] + "..."
+        return "***"
+    return value if len(value) <= VALUE_CHARS_MAX else value[: VALUE_CHARS_MAX - 3] + "..."
 
 
 def _finding(
