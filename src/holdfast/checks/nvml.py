@@ -9,6 +9,7 @@ source: NVML API reference; nvidia-ml-py (module pynvml)
 
 import importlib
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from types import ModuleType
@@ -77,10 +78,14 @@ class Answer(NamedTuple):
 
 
 class NotOpen(Struct, frozen=True):
-    """NVML cannot be used. `kind`: NO_MODULE, NO_LIBRARY, NO_DRIVER, MISMATCH, NO_RIGHT, SLOW or BROKEN."""
+    """NVML cannot be used. `kind`: NO_MODULE, NO_LIBRARY, NO_DRIVER, MISMATCH, NO_RIGHT, SLOW or BROKEN.
+
+    `after_s`: of a slow one, for how long it has not answered.
+    """
 
     kind: str
     why: str
+    after_s: float = 0.0
 
 
 class Device(NamedTuple):
@@ -198,14 +203,17 @@ class _Opening:
     """Opens NVML and counts its GPUs, in a thread of its own."""
 
     def __init__(self) -> None:
+        self._began_s = time.monotonic()
         self._done = threading.Event()
         self._result: Nvml | NotOpen = NotOpen(SLOW, "")
         self._thread = threading.Thread(target=self._run, name="holdfast-nvml", daemon=True)
         self._thread.start()
 
     def result(self, patience_s: float) -> Nvml | NotOpen:
-        if not self._done.wait(patience_s):
-            return NotOpen(SLOW, f"the GPU driver has not answered within {patience_s:g} s")
+        """patience_s: since it began, which may be checks ago."""
+        if not self._done.wait(max(0.0, self._began_s + patience_s - time.monotonic())):
+            after_s = time.monotonic() - self._began_s
+            return NotOpen(SLOW, f"the GPU driver has not answered for {after_s:.1f} s", after_s)
         return self._result
 
     @property
@@ -227,7 +235,7 @@ def opened(patience_s: float = OPEN_S) -> Nvml | NotOpen:
     stuck = [one for one in _openings if not one.is_over]
     opening = stuck[0] if stuck else _Opening()
     _openings[:] = [opening]
-    return opening.result(0.0 if stuck else patience_s)
+    return opening.result(patience_s)
 
 
 def _open() -> Nvml | NotOpen:

@@ -87,9 +87,12 @@ def test_a_driver_that_does_not_open_within_the_quick_check(node, kept, status, 
     node.says(delay_s=60, slow="Init")
     if kept:
         node.file("run/nvidia-persistenced/socket")
-    found = node.outcomes(("gpu-count", "gpu-ecc"), within_s=12, quick=True)
-    assert (found["gpu-count"].status, found["gpu-count"].findings[0].fault) == (status, fault)
-    assert found["gpu-ecc"].status == SKIP and "gpu-count" not in found["gpu-ecc"].findings[0].device
+    found = node.outcomes(NVML, within_s=15, quick=True)
+    finding = found.pop("gpu-count").findings[0]
+    assert (finding.status, finding.fault) == (status, fault)
+    assert "has not answered for" in finding.why
+    assert {outcome.status for outcome in found.values()} == {SKIP}
+    assert not any("not done within" in outcome.findings[0].why for outcome in found.values())
 
 
 def test_a_driver_that_is_gone_after_it_was_opened(node):
@@ -162,6 +165,10 @@ def test_an_older_nvidia_ml_py_is_asked_with_care():
     assert nvml.filled("DeviceGetSramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t", 1).trouble == ABSENT
     assert [answer.trouble for answer in nvml.fields(1, [230, (214, 3)])] == [ABSENT, ABSENT]
     assert nvml.constant("NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", 230) == 230
+
+
+def test_who_tells_of_a_driver_that_hangs_is_asked_first():
+    assert all_checks(("gpu",))[0].spec.name == "gpu-count"
 
 
 def test_the_matrix_asks_every_passive_check_of_nvml():

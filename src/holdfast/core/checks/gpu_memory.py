@@ -112,9 +112,9 @@ def _uncorrected(errors: Errors, count: int, why: str) -> Finding:
     where = errors.gpu.where
     if errors.recovery == NO_ACTION:
         words = Words(
-            en="The error was contained and the driver asks for nothing: the GPU can be used; reset {gpu} at the next"
-            " pause, and have it looked at if it comes again.",
-            zh="错误已被限制,驱动未要求任何动作:该 GPU 可继续使用;下次空闲时重置 {gpu},若再次出现请检修。",
+            en="The driver asks for nothing after it, so the GPU can be used; reset {gpu} at the next pause, and have it"
+            " looked at if it comes again.",
+            zh="驱动未要求任何动作:该 GPU 可继续使用;下次空闲时重置 {gpu},若再次出现请检修。",
         )
         return _fault(where, f"{count} uncorrected", "0", why, advice(words, where), fault=NO_FAULT)
     return _fault(where, f"{count} uncorrected", "0", why, advice(RESET, where))

@@ -40,12 +40,11 @@ def driver(scene: Scene) -> Iterator[Seen]:
 
 
 def count(scene: Scene) -> Iterator[Seen]:
-    patience_s = QUICK_S if scene.quick else PATIENCE_S
-    told = nvml.opened(patience_s)
+    told = nvml.opened(QUICK_S if scene.quick else PATIENCE_S)
     if isinstance(told, NotOpen):
         if told.kind == nvml.SLOW:
             on_bus = len(pci_gpus(Path(scene.root)) or ())
-            yield slow_driver(told.why, patience_s, on_bus, is_kept_loaded=_is_kept_loaded(scene))
+            yield slow_driver(told.why, told.after_s, on_bus, is_kept_loaded=_is_kept_loaded(scene))
         else:
             yield Finding(status=SKIP, why=f"{told.why} (see gpu-driver)")
         return
@@ -128,15 +127,6 @@ def _is_kept_loaded(scene: Scene) -> bool:
 CHECKS = (
     Check(
         nvml_spec(
-            "gpu-driver",
-            "the GPU driver answers, and fits its library",
-            "GPU 驱动有应答且版本一致",
-            quick=True,
-        ),
-        driver,
-    ),
-    Check(
-        nvml_spec(
             "gpu-count",
             "all GPUs are there, and none is lost",
             "GPU 数量齐全且无掉卡",
@@ -144,6 +134,15 @@ CHECKS = (
             timeout_s=PATIENCE_S + 3.0,
         ),
         count,
+    ),
+    Check(
+        nvml_spec(
+            "gpu-driver",
+            "the GPU driver answers, and fits its library",
+            "GPU 驱动有应答且版本一致",
+            quick=True,
+        ),
+        driver,
     ),
     Check(
         nvml_spec("gpu-persistence", "GPUs stay attached between starts", "persistence mode 已启用"),
