@@ -64,6 +64,11 @@ def _desktop(node: Node) -> None:
     node.process(900, "Xorg")
 
 
+def _written_by_a_program(node: Node) -> None:
+    eight(node)
+    node.kernel_says(_xid(79, "GPU has fallen off the bus."), level=12)
+
+
 def _no_gpu(node: Node) -> None:
     node.file("proc/stat", "cpu  1 2 3\n")
 
@@ -170,6 +175,8 @@ HEALTHY = (
                                              _xid(31, "pid=7, name=python3, Ch 00000010, MMU Fault"),
                                              _xid(43, "pid=7, name=python3, Ch 00000010"),
                                              _xid(45, "pid=7, name=python3, Ch 00000010")),
+         scene={"good_s": BOOTED_S + 50.0}),
+    Case("an Xid that a program wrote into the log", {}, build=_written_by_a_program,
          scene={"good_s": BOOTED_S + 50.0}),
     Case("an Xid before the last good run", {}, build=says(_xid(79, "GPU has fallen off the bus.")),
          scene={"good_s": BOOTED_S + 5000.0}),

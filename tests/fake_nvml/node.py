@@ -104,11 +104,11 @@ class Node:
         )
         self.file("dev/nvidiactl")
 
-    def kernel_says(self, *lines: str, after_s: Iterable[float] = ()) -> None:
-        """The kernel's log: lines, and how long after the boot each was written."""
+    def kernel_says(self, *lines: str, after_s: Iterable[float] = (), level: int = 4) -> None:
+        """The kernel's log: lines, and how long after the boot each was written. level: 12 is a program's warning."""
         times = [*after_s, *(100.0 + number for number in range(len(lines)))]
         records = [
-            f"4,{number},{int(at_s * 1e6)},-;{line}\n"
+            f"{level},{number},{int(at_s * 1e6)},-;{line}\n"
             for number, (line, at_s) in enumerate(zip(lines, times, strict=False))
         ]
         self.file("dev/kmsg", "".join(records))

@@ -15,6 +15,7 @@ from holdfast.model.signatures import Words
 from holdfast.observe.code_store import package_tables
 from holdfast.observe.kernel import RECORD, read_records, unescaped
 
+KERNEL_LEVELS = 8  # facility 0: what programs write there is not the kernel's
 _BOOTED = re.compile(r"^btime (\d+)$", re.MULTILINE)
 
 
@@ -65,7 +66,7 @@ def _kernel_lines(root: Path) -> list[Line] | str:
             unescaped(match["text"]).decode("utf-8", "replace"),
         )
         for match in RECORD.finditer(b"".join(records))
-        if is_of_interest(match["text"])
+        if int(match["level"]) < KERNEL_LEVELS and is_of_interest(match["text"])
     ]
 
 
