@@ -58,28 +58,20 @@ _SURE = {
 
 def checkpoint(scene: Scene) -> Iterator[Seen]:
     asked = run_of(scene).asked
-    if "://" in asked.checkpoint:
-        yield Finding(status=SKIP, why=f"{asked.checkpoint} is no folder of this node")
-        return
     folder = scene.folders.get("checkpoint") or _full(asked.checkpoint, scene)
     resume = _full(asked.resume, scene)
     if not folder and not resume:
-        why = "the command names no folder of checkpoints: holdfast check --checkpoint DIR"
+        why = "the command names no folder of checkpoints on this node: holdfast check --checkpoint DIR"
         yield Finding(status=SKIP, why=why)
         return
-    if folder and "$" in folder:
-        yield Finding(status=SKIP, why=f"{folder} is known only when it runs")
-        folder = ""
     if folder:
         yield from _written_to(folder, resume)
-    if resume and "$" not in resume and os.path.normpath(resume) != os.path.normpath(folder or "/"):
+    if resume and os.path.normpath(resume) != os.path.normpath(folder or "/"):
         yield from _loaded(resume, asked.resume)
 
 
 def _full(path: str, scene: Scene) -> str:
-    if not path or "$" in path or "://" in path:
-        return "" if "://" in path else path
-    return os.path.join(run_of(scene).prepared.folder or scene.cwd or "/", os.path.expanduser(path))
+    return os.path.join(scene.cwd or "/", os.path.expanduser(path)) if path else ""
 
 
 def _written_to(folder: str, resume: str) -> Iterator[Seen]:

@@ -233,6 +233,22 @@ def test_where_the_workers_meet(command, env, meeting):
     assert asked(command, env).meeting == meeting
 
 
+@pytest.mark.parametrize(
+    ("command", "folder"),
+    [
+        ("python t.py --save ckpt", "ckpt"),
+        ("python t.py --save /ckpt", "/ckpt"),
+        ("python t.py --save s3://bucket/x", ""),
+        ("bash -c 'cd w && python t.py --save ./ckpt'", "w/ckpt"),
+        ("bash -c 'cd w && python t.py --save /ckpt'", "/ckpt"),
+        ("bash -c 'cd $(pwd) && python t.py --save ckpt'", ""),
+        ("bash -c 'python t.py --save $OUT/x'", ""),
+    ],
+)
+def test_where_checkpoints_go(command, folder):
+    assert asked(command).checkpoint == folder
+
+
 def test_values_are_put_in_as_a_shell_does():
     values = {"A": "x y", "L": ("--a", "b c"), "E": ""}
     assert expanded("$A", values) == ["x", "y"]

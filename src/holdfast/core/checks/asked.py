@@ -52,7 +52,8 @@ class Meeting(Struct, frozen=True, kw_only=True):
 class Asked(Struct, frozen=True, kw_only=True):
     """`ranks`, `loader_workers`: on one node; None: it does not say. `checkpoint`, `script`: empty: none named.
 
-    `resume`: the checkpoint that it is told to go on from. `meeting`: None: it says none.
+    Paths are seen from the folder in which the command starts. `resume`: the checkpoint that it is told to go on from.
+    `meeting`: None: it says none.
     """
 
     ranks: int | None = None
@@ -81,8 +82,8 @@ def asked_by(launch: Launch, command: Sequence[str], env: Mapping[str, str]) -> 
         ranks=_ranks(launch, options, before, env, nodes),
         nodes=nodes,
         loader_workers=_whole(_first(options, _LOADERS)),
-        checkpoint=_first(options, _CHECKPOINTS),
-        resume=_path(_first(options, _RESUMES)),
+        checkpoint=_folder(_first(options, _CHECKPOINTS), launch.folder),
+        resume=_folder(_path(_first(options, _RESUMES)), launch.folder),
         script=launch.script or next((word for word in words if word.endswith(".py")), ""),
         framework=_framework(launch, words),
         meeting=_meeting(launch, env, nodes),
@@ -167,6 +168,13 @@ def _has_port(endpoint: str) -> bool:
 
 def _first(options: Mapping[str, str], names: Sequence[str]) -> str:
     return next((options[name] for name in names if options.get(name)), "")
+
+
+def _folder(path: str, seen_from: str) -> str:
+    """Empty for one that is not of this machine (s3://...), and for one that is known only when it runs."""
+    is_whole = path.startswith(("/", "~")) or not seen_from
+    full = path if not path or is_whole else f"{seen_from}/{path.removeprefix('./')}"
+    return "" if "://" in full or "$" in full or "`" in full else full
 
 
 def _path(text: str) -> str:
