@@ -1,0 +1,130 @@
+"""An all-reduce over many message sizes: what its times come to, and the table that nccl-tests prints. Pure.
+
+Algorithm bandwidth is size by time; bus bandwidth is that times 2(n-1)/n, which does not depend on how many ranks
+there are. source: nccl-tests, PERFORMANCE.md. torch reduces in place, so only those columns are drawn.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.core.checks.comm_local import NCCL, bus_bandwidth
+from holdfast.model.checks import DEVICE_FAULT, FAIL, PASS, RULE, Fact, Finding
+from holdfast.model.signatures import Words
+
+TELLING_BYTES = 1 << 20  # smaller messages measure the latency, and one processor's mood
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """One size. `time_s`: of the slowest rank. Bandwidths in GB/s (10^9). `wrong`: numbers that were not the sum."""
+
+    size: int
+    time_s: float
+    algbw: float
+    busbw: float
+    wrong: int
+
+
+def rows(ranks: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
+    """Of what each rank says of each size: `bytes`, `best_s`, `wrong`. The slowest rank's time counts."""
+    found = []
+    for place, first in enumerate(ranks[0]["sums"]):
+        size = int(first["bytes"])
+        time_s = max(float(rank["sums"][place]["best_s"]) for rank in ranks)
+        found.append(
+            Row(
+                size=size,
+                time_s=time_s,
+                algbw=size / time_s / 1e9 if time_s > 0 else 0.0,
+                busbw=bus_bandwidth(size, time_s, len(ranks)),
+                wrong=sum(int(rank["sums"][place]["wrong"]) for rank in ranks),
+            )
+        )
+    return tuple(found)
+
+
+def table(swept: Sequence[Row]) -> list[str]:
+    """
+    #                                                              in-place
+    #       size         count      type   redop    root     time   algbw   busbw #wrong
+    #        (B)    (elements)                               (us)  (GB/s)  (GB/s)
+         1048576        262144     float     sum      -1   412.33    2.54    2.54      0
+    # Out of bounds values : 0 OK
+    # Avg bus bandwidth    : 2.54302
+    """
+    lines = [
+        f"#{'':>10} {'':>13} {'':>9} {'':>7} {'':>7}  {'in-place':>22}".rstrip(),
+        "#       size         count      type   redop    root     time   algbw   busbw #wrong",
+        "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)",
+    ]
+    for row in swept:
+        shape = f"{row.size:12}  {max(row.size // 4, 1):12}  {'float':>8}  {'sum':>6}  {'-1':>6}"
+        lines.append(
+            f"{shape}  {_time(row.time_s * 1e6):>7}  {row.algbw:6.2f}  {row.busbw:6.2f}  {row.wrong:5}"
+        )
+    wrong = sum(row.wrong for row in swept)
+    mean = sum(row.busbw for row in swept) / len(swept) if swept else 0.0
+    return [
+        *lines,
+        f"# Out of bounds values : {wrong} {'OK' if not wrong else 'FAILED'}",
+        f"# Avg bus bandwidth    : {mean:g}",
+    ]
+
+
+def _time(microseconds: float) -> str:
+    """In as many digits as nccl-tests gives the column."""
+    if microseconds >= 10_000:
+        return f"{microseconds:.0f}"
+    return f"{microseconds:.1f}" if microseconds >= 100 else f"{microseconds:.2f}"
+
+
+def of_sweep(swept: Sequence[Row], ranks: int, backend: str, model: str) -> Iterator[Finding | Fact]:
+    """The table, a fact for each size that tells something of the bandwidth, and whether every sum was right."""
+    wrong = [row for row in swept if row.wrong]
+    lines = "\n".join(table(swept))
+    if wrong:
+        yield _corrupt(wrong[0], lines, backend)
+        return
+    for row in swept:
+        # gloo's speed is that of idle processors, and is compared with nothing; NCCL's is that of the links.
+        is_telling = row.size >= TELLING_BYTES and ranks > 1 and backend == NCCL
+        yield Fact(
+            name=f"all-reduce {_size(row.size)}",
+            value=round(row.busbw, 6),
+            unit="GB/s",
+            model=f"{model} {backend} {ranks} ranks".strip(),
+            learn=is_telling,
+            peers=is_telling,
+        )
+    best = max(swept, key=lambda row: row.busbw)
+    yield Finding(
+        status=PASS,
+        measured=f"{best.busbw:.2f} GB/s of bus bandwidth at {_size(best.size)}, {ranks} ranks ({backend})\n{lines}",
+        expected="sums that are right",
+        whence=RULE,
+    )
+
+
+def _corrupt(row: Row, lines: str, backend: str) -> Finding:
+    return Finding(
+        status=FAIL,
+        measured=f"{row.wrong} wrong numbers in sums of {row.size} bytes\n{lines}",
+        expected="0 wrong numbers",
+        whence=RULE,
+        why=f"an all-reduce of {row.size} bytes among the ranks of this node with {backend} gave wrong sums",
+        fault=DEVICE_FAULT,
+        advice=Words(
+            en="Take the node out and have its memory, devices and links tested: a run here would train on wrong"
+            " numbers.",
+            zh="请隔离该节点并检测内存、设备与互连；在此训练会得到错误数值。",
+        ),
+    )
+
+
+def _size(count: int) -> str:
+    """`8 MiB`"""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= unit:
+            return f"{count / unit:g} {name}"
+    return f"{count} B"
