@@ -153,7 +153,13 @@ def frozen(folder: Path) -> list[Outcome]:
 def dead_under_folder(folder: Path) -> list[Outcome]:
     with dead_mount(folder / "dead"), tmpfs(folder / "alive", "size=1m") as alive:
         folders = {"checkpoint": str(folder / "dead" / "run"), "work": str(alive)}
-        return here(plain(folder, folders=folders, quick=True), "io-mounts", "io-space")
+        return here(plain(folder, folders=folders), "io-mounts", "io-space")
+
+
+def dead_in_a_quick_look(folder: Path) -> list[Outcome]:
+    with dead_mount(folder / "dead"):
+        scene = plain(folder, folders={"work": str(folder / "dead")}, quick=True)
+        return here(scene, "io-mounts", "io-space", "io-inodes")
 
 
 def dead_elsewhere(folder: Path) -> list[Outcome]:
@@ -418,6 +424,7 @@ REAL = (
     Real("checkpoint folder of somebody else", "io-write", FAIL, not_allowed, ENVIRONMENT_FAULT),
     Real("frozen file system", "io-write", FAIL, frozen),
     Real("dead mount under the checkpoint folder", "io-mounts", FAIL, dead_under_folder),
+    Real("dead mount, looked at quickly", "io-mounts", WARN, dead_in_a_quick_look),
     Real("dead mount elsewhere", "io-mounts", WARN, dead_elsewhere),
     Real("mount whose program died", "io-mounts", FAIL, disconnected),
     Real("small /dev/shm", "io-shm", WARN, lambda folder: shm(folder, "64m", ranks=8, loader_workers=2)),

@@ -45,7 +45,7 @@ from holdfast.model.checks import (
 from holdfast.model.signatures import Words
 
 WITHIN_S, WITHIN_QUICK_S = 3.0, 1.0
-WRITTEN_WITHIN_S, WRITTEN_WITHIN_QUICK_S = 10.0, 2.5
+WRITTEN_WITHIN_S, WRITTEN_WITHIN_QUICK_S = 10.0, 1.5
 WRITTEN_BYTES = 256 << 10
 PARENTS_MAX = 64
 MOUNTS = "/proc/self/mountinfo"

@@ -118,7 +118,7 @@ def test_what_writing_gave(role, seen, status, fault):
 
 
 def test_a_quick_look_is_not_sure_that_writing_hangs():
-    assert judge_written("work", "/a", Written(hangs=True), 2.5, True, 4096).status == WARN
+    assert judge_written("work", "/a", Written(hangs=True), 1.5, True, 4096).status == WARN
 
 
 @pytest.mark.parametrize(
@@ -135,6 +135,12 @@ def test_a_quick_look_is_not_sure_that_writing_hangs():
 def test_a_dead_mount_matters_more_where_the_run_is(error, hangs, roles, status):
     told = judge_mount(Mount("/a", "nfs4", "filer:/a"), error, hangs, 3.0, "nfs_wait", roles)
     assert told.status == status and (status == PASS or "/a" in told.why)
+
+
+def test_a_mount_that_had_a_second_only_is_not_surely_dead():
+    mount = Mount("/a", "nfs4", "filer:/a")
+    assert judge_mount(mount, 0, True, 1.0, "", ["work"]).status == WARN
+    assert judge_mount(mount, errno.ESTALE, False, 1.0, "", ["work"]).status == FAIL
 
 
 def test_a_mount_that_was_learned_is_missed_only_under_a_folder_of_the_run():

@@ -89,6 +89,9 @@ def mounts_to_ask(mounts: Sequence[Mount], folders: Mapping[str, str]) -> list[M
     return list({one.path: one for one in wanted}.values())
 
 
+ANSWER_SURE_S = 3.0
+
+
 class Space(Struct, frozen=True, kw_only=True):
     """Of the file system under a folder. `inodes`: 0: it has no fixed number of them."""
 
@@ -143,7 +146,8 @@ def judge_inodes(role: str, path: str, space: Space) -> Finding:
 def judge_mount(
     mount: Mount, error: int, hangs: bool, within_s: float, where: str, roles: Sequence[str]
 ) -> Finding:
-    """`roles`: of the run's folders that are on it. One that the run does not need only warns."""
+    """`roles`: of the run's folders that are on it. One that the run does not need only warns, and so does one that
+    was given a second only: a busy server may need more."""
     name = f"{mount.path} ({mount.kind})"
     if not hangs and error not in GONE:
         return passed(
@@ -154,7 +158,8 @@ def judge_mount(
         measured += f"; waits in {where}" if where else ""
     else:
         (en, zh), measured = GONE[error], errno.errorcode.get(error, str(error))
-    what = failed if roles else warned
+    is_sure = not hangs or within_s >= ANSWER_SURE_S
+    what = failed if roles and is_sure else warned
     on_it = f", which holds the {' and '.join(roles)} folder of the run" if roles else ""
     return what(
         measured,
