@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.checks.registry import Check, Seen
-from holdfast.checks.run_python import answer_of, run_of
+from holdfast.checks.run_python import answer_of, run_of, which
 from holdfast.core.checks.env_python import of_environment, of_versions, python_facts, version_facts
 from holdfast.core.checks.env_script import of_imports, of_script, of_shadows
 from holdfast.model.checks import (
@@ -35,12 +35,14 @@ def python(scene: Scene) -> Iterator[Seen]:
     run = run_of(scene)
     interpreter, launch = run.interpreter, run.launch
     if interpreter.absent and scene.command:
+        outside = which(interpreter.absent, dict(scene.env), scene.cwd)
+        beside = f"; outside the shell of the command it is {outside}" if outside else ""
         yield Finding(
             status=FAIL,
             measured=f"{interpreter.absent}: not found",
             expected="a program that is there",
             whence=ASKED,
-            why=f"{interpreter.absent} is in no folder of PATH, seen from {run.prepared.folder}",
+            why=f"{interpreter.absent} is in no folder of PATH, seen from {run.prepared.folder}{beside}",
             advice=Words(
                 en=f"Activate the environment that has {interpreter.absent} in the same shell, or give its whole path.",
                 zh=f"请在同一 shell 中激活包含 {interpreter.absent} 的环境，或使用其完整路径。",

@@ -26,6 +26,12 @@ def _launcher_missing(world: World) -> None:
     (world.venv / "bin/torchrun").unlink()
 
 
+def _path_lost(world: World) -> None:
+    """A login shell begins with a PATH of its own."""
+    (world.home / ".bash_profile").write_text("PATH=/usr/bin:/bin\n")
+    world.command = bash("torchrun --standalone --nproc-per-node 2 train.py", "-l")
+
+
 def _python_broken(world: World) -> None:
     world.program(
         world.folder / "broken/python", "#!/bin/sh\necho 'libpython3.so: cannot open' >&2\nexit 127\n"
@@ -292,6 +298,7 @@ def _no_cuda_build(world: World) -> None:
 FAULTS = (
     Fault("another Python than the active one", "env-python", WARN, "is active, but", _wrong_python),
     Fault("torchrun not installed", "env-python", FAIL, "in no folder of PATH", _launcher_missing),
+    Fault("a login shell sets PATH anew", "env-python", FAIL, "outside the shell", _path_lost),
     Fault("a Python that does not start", "env-python", FAIL, "cannot open", _python_broken),
     Fault("a module is not installed", "env-imports", FAIL, "einops", _missing_import),
     Fault(

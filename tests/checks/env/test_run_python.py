@@ -12,6 +12,7 @@ from checks.env.worlds import World, bash
 from holdfast.checks.child import look
 from holdfast.checks.registry import check_named
 from holdfast.checks.run_python import answer_of, run_of, run_within, shebang_python
+from holdfast.checks.runner import SuiteRun
 from holdfast.model.checks import FAIL, PASS, SKIP, Scene
 
 ENV = {"PATH": os.environ.get("PATH", os.defpath)}
@@ -37,6 +38,23 @@ def test_a_program_that_does_not_end_is_killed_with_its_children():
     assert ran.code is None and time.monotonic() - began_s < 10
     left = [one for one in set(psutil.Process().children(recursive=True)) - before if one.is_running()]
     assert all(one.status() == psutil.STATUS_ZOMBIE for one in left)
+
+
+def test_what_a_check_has_started_ends_with_the_check(world):
+    """The runner kills the process of a check that it cuts off; what that one waits for must not live on."""
+    told = world.folder / "pid"
+    world.program(
+        world.folder / "slow/python",
+        f"#!/bin/sh\necho $$ > {told}.new; mv {told}.new {told}; exec sleep 60\n",
+    )
+    world.command = (str(world.folder / "slow/python"), "train.py")
+    run = SuiteRun([check_named("env-python").spec], world.scene(), time.monotonic() + 60)
+    until_s = time.monotonic() + 15
+    while not told.exists() and time.monotonic() < until_s:
+        run.poll()
+    process = psutil.Process(int(told.read_text()))
+    run.close()
+    assert process.wait(5) is None or not process.is_running()
 
 
 def test_a_program_that_is_not_there_is_an_answer():
