@@ -8,7 +8,7 @@ from holdfast.model.checks import DEVICE_FAULT, FAIL, SKIP, WARN
 
 Changes = dict[str, object]
 IB = "sys/class/infiniband"
-NODES_2: Changes = {"nodes": 2, "env": {"GLOO_SOCKET_IFNAME": "eth0"}}
+NODES_2: Changes = {"nodes": 2, "env": {"GLOO_SOCKET_IFNAME": "eth0"}}  # its own name does not matter then
 
 
 class MadeUp(NamedTuple):
@@ -27,7 +27,7 @@ def _port(name: str, **values: str | int) -> Callable[[Tree], Changes]:
     def change(tree: Tree) -> Changes:
         for key, value in values.items():
             tree.put(f"{IB}/{name}/ports/1/{key}", value)
-        return {"baseline": known_of(learned_ports())}
+        return {"baseline": known_of(learned_ports()), **NODES_2}
 
     return change
 
@@ -60,7 +60,7 @@ def _narrow_slot(tree: Tree) -> Changes:
 def _off_the_bus(tree: Tree) -> Changes:
     tree.drop(f"{IB}/mlx5_3")
     tree.drop("sys/bus/pci/devices/0000:3e:00.0")
-    return {"baseline": known_of(learned_ports())}
+    return {"baseline": known_of(learned_ports()), **NODES_2}
 
 
 def _driver_unbound(tree: Tree) -> Changes:

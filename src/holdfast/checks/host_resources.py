@@ -36,7 +36,7 @@ def look_at_processors(scene: Scene) -> Iterator[Seen]:
         yield governor
     if online:
         before = scene.baseline.of("node", "processors")
-        yield from judge_fewer("processors", online, before, str(online), str(before), 0.0)
+        yield from judge_fewer("fewer processors", online, before, str(online), str(before), 0.0)
         yield Fact(name="processors", value=online, learn=True)
 
 
@@ -93,7 +93,7 @@ def look_at_memory(scene: Scene) -> Iterator[Seen]:
     )
     yield from judge_memory(memory, scene.ranks)
     before = scene.baseline.of("node", "memory")
-    yield from judge_fewer("memory", total, before, size(total), size(before or 0), MEMORY_SHARE)
+    yield from judge_fewer("less memory", total, before, size(total), size(before or 0), MEMORY_SHARE)
     yield Fact(name="memory", value=total, learn=True, unit="B")
 
 

@@ -48,7 +48,7 @@ def _wanted(raw: bytes) -> Iterator[tuple[str, str]]:
     for pair in raw.split(b"\0"):
         name, separator, value = pair.partition(b"=")
         if separator and name.decode("utf-8", "replace") in WANTED:
-            yield name.decode("utf-8", "replace"), value.decode("utf-8", "replace")
+            yield name.decode("utf-8", "replace"), value.decode("utf-8", "replace").strip()
 
 
 def own_pids(given: tuple[int, ...]) -> set[int]:

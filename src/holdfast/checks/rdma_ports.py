@@ -43,7 +43,7 @@ def look_at_ports(scene: Scene) -> Iterator[Seen]:
     if not found and not missing:
         yield skipped(NO_DEVICE)
     for port in found:
-        yield from judge_port(port, scene.baseline, scene.env)
+        yield from judge_port(port, scene.baseline, scene.env, scene.nodes)
         if port.is_active:
             yield from _facts(port, pci_address(files, port.device))
     yield from _none_is_up(found, scene)
@@ -52,7 +52,7 @@ def look_at_ports(scene: Scene) -> Iterator[Seen]:
 def _missing(files: NodeFiles, found: tuple[Port, ...], scene: Scene) -> list[Finding]:
     addresses = {str(scene.baseline.of(key, "pci") or "") for key in scene.baseline.devices("nic")}
     on_bus = {address: files.exists(f"/sys/bus/pci/devices/{address}") for address in addresses if address}
-    return missing_devices(found, on_bus, scene.baseline, scene.env)
+    return missing_devices(found, on_bus, scene.baseline, scene.env, scene.nodes)
 
 
 def _facts(port: Port, address: str) -> Iterator[Fact]:

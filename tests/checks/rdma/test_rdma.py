@@ -52,8 +52,8 @@ def test_a_rate_is_read_with_its_lanes(text, told):
 
 def test_a_port_that_was_never_up_is_no_fault():
     down = port(state="DOWN", physical="Polling")
-    assert [finding.status for finding in judge_port(down, Baseline(), {})] == [PASS]
-    assert judge_port(down, known(), {})[0].fault == DEVICE_FAULT
+    assert [finding.status for finding in judge_port(down, Baseline(), {}, 2)] == [PASS]
+    assert judge_port(down, known(), {}, 2)[0].fault == DEVICE_FAULT
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,17 @@ def test_a_port_that_was_never_up_is_no_fault():
     ],
 )
 def test_a_port_that_the_run_does_not_use_only_warns(env):
-    finding = judge_port(port(state="DOWN", physical="Polling"), known(), env)[0]
+    finding = judge_port(port(state="DOWN", physical="Polling"), known(), env, 2)[0]
     assert (finding.status, finding.fault) == (WARN, "")
 
 
+def test_a_run_on_one_node_need_not_leave_for_a_port():
+    finding = judge_port(port(state="DOWN", physical="Polling"), known(), {}, 1)[0]
+    assert (finding.status, finding.fault) == (FAIL, "")
+
+
 def test_an_infiniband_port_that_was_switched_off_is_not_broken():
-    finding = judge_port(port(state="DOWN", physical="Disabled"), known(), {})[0]
+    finding = judge_port(port(state="DOWN", physical="Disabled"), known(), {}, 2)[0]
     assert (finding.status, finding.fault) == (FAIL, "")
 
 
@@ -94,19 +99,19 @@ def test_ports_are_chosen_as_nccl_does(hca, wanted):
 def test_a_card_under_another_name_is_known_by_its_guid():
     moved = port(device="mlx5_3")
     assert learned_key(moved, known()) == "nic:mlx5_0"
-    assert missing_devices([moved], {}, known(), {}) == []
+    assert missing_devices([moved], {}, known(), {}, 2) == []
     stranger = port(guid="c:d")
     assert learned_key(stranger, known()) == ""
-    assert judge_port(port(guid="c:d", state="DOWN"), known(), {})[0].status == PASS
+    assert judge_port(port(guid="c:d", state="DOWN"), known(), {}, 2)[0].status == PASS
 
 
 def test_a_faster_port_is_no_trouble():
-    assert [one.status for one in judge_port(port(rate="800 Gb/sec (4X XDR)"), known(), {})] == [PASS]
+    assert [one.status for one in judge_port(port(rate="800 Gb/sec (4X XDR)"), known(), {}, 2)] == [PASS]
 
 
 def test_a_card_that_is_on_the_bus_is_not_called_broken():
-    seen = missing_devices([], {"0000:3b:00.0": True}, known(pci="0000:3b:00.0"), {})
-    lost = missing_devices([], {"0000:3b:00.0": False}, known(pci="0000:3b:00.0"), {})
+    seen = missing_devices([], {"0000:3b:00.0": True}, known(pci="0000:3b:00.0"), {}, 2)
+    lost = missing_devices([], {"0000:3b:00.0": False}, known(pci="0000:3b:00.0"), {}, 2)
     assert [(one.status, one.fault) for one in (*seen, *lost)] == [(WARN, ""), (FAIL, DEVICE_FAULT)]
 
 

@@ -53,7 +53,7 @@ def judge_cores(allowed: float, of_what: str, ranks: int | None) -> Finding:
 def judge_fewer(
     what: str, now: float, learned: float | None, shown: str, shown_before: str, share: float
 ) -> list[Finding]:
-    """Processors or memory that were there and are not. `share`: so much less is nothing."""
+    """Processors or memory that were there and are not. `what`: "less memory". `share`: so much less is nothing."""
     if not learned or now >= learned * (1 - share):
         return []
     return [
@@ -61,7 +61,7 @@ def judge_fewer(
             shown,
             shown_before,
             BASELINE,
-            why=f"the node has less {what} than at the first good boot: {shown}, not {shown_before}",
+            why=f"the node has {what} than at the first good boot: {shown}, not {shown_before}",
             en="A module or processor may have failed: look at `dmesg`, `ipmitool sel list` and `edac-util`.",
             zh="可能有内存条或处理器失效:查看 `dmesg`、`ipmitool sel list` 与 `edac-util`。",
             category="mce_edac",

@@ -129,17 +129,20 @@ def _named(port: Port, name: str, exact: bool) -> bool:
     return is_device and (not has_number or number == str(port.number))
 
 
-def judge_port(port: Port, baseline: Baseline, env: Mapping[str, str]) -> list[Finding]:
-    """State first; rate, lanes and PCIe only of a port that is up. What was never up is no fault."""
+def judge_port(port: Port, baseline: Baseline, env: Mapping[str, str], nodes: int) -> list[Finding]:
+    """State first; rate, lanes and PCIe only of a port that is up. What was never up is no fault.
+
+    `nodes`: of the run; one that stays on its node does not need the port, and need not leave for it.
+    """
     key = learned_key(port, baseline)
     was_up = bool(key) and baseline.of(key, "rate") is not None
     if not port.is_active:
-        return [_not_active(port, was_up, is_wanted(port, env))]
+        return [_not_active(port, was_up, is_wanted(port, env), nodes)]
     findings = _slower(port, key, baseline) if was_up else []
     return findings or [passed(f"up, {port.rate}, {port.layer}", port.name)]
 
 
-def _not_active(port: Port, was_up: bool, wanted: bool) -> Finding:
+def _not_active(port: Port, was_up: bool, wanted: bool, nodes: int) -> Finding:
     state = f"{port.state}, {port.physical}" if port.physical else port.state
     if not was_up:
         return passed(f"{state}; never seen up, so nothing is expected of it", port.name)
@@ -168,7 +171,7 @@ def _not_active(port: Port, was_up: bool, wanted: bool) -> Finding:
             "keep the node out until it is up.",
             zh=f"检查 {port.name} 的线缆、光模块与交换机端口(`ibstat`、`mlxlink -d {port.device}`);恢复前请隔离该节点。",
         ),
-        fault=DEVICE_FAULT if wanted and not is_off else NO_FAULT,
+        fault=DEVICE_FAULT if wanted and nodes > 1 and not is_off else NO_FAULT,
         category="nic_down",
     )
 
@@ -184,7 +187,7 @@ def _slower(port: Port, key: str, baseline: Baseline) -> list[Finding]:
                 before,
                 BASELINE,
                 device=port.name,
-                why=f"the port {port.name} runs at {gbps:g} Gb/s, {gbps / gbps_before:.0%} of what was learned",
+                why=f"the port {port.name} runs at {gbps:g} Gb/s, {gbps / max(gbps_before, gbps, 1.0):.0%} of what was learned",
                 en=f"Reseat or replace the cable of {port.name}, and look at the errors of the port at both ends.",
                 zh=f"重新插拔或更换 {port.name} 的线缆,并检查两端端口的错误计数。",
                 category="straggler",
@@ -233,7 +236,7 @@ def _gts(speed: str) -> float:
 
 
 def missing_devices(
-    ports: Sequence[Port], on_bus: Mapping[str, bool], baseline: Baseline, env: Mapping[str, str]
+    ports: Sequence[Port], on_bus: Mapping[str, bool], baseline: Baseline, env: Mapping[str, str], nodes: int
 ) -> list[Finding]:
     """RDMA devices that were learned and are not there. `on_bus`: PCI address -> is there, of those learned."""
     here = {learned_key(port, baseline) for port in ports}
@@ -244,11 +247,11 @@ def missing_devices(
         name, address = key.removeprefix("nic:"), str(baseline.of(key, "pci") or "")
         lost = bool(address) and on_bus.get(address) is False
         wanted = is_wanted(Port(device=name.partition("/")[0], number=1, state=""), env)
-        found.append(_lost(name, address) if lost and wanted else _unseen(name))
+        found.append(_lost(name, address, nodes) if lost and wanted else _unseen(name))
     return found
 
 
-def _lost(name: str, address: str) -> Finding:
+def _lost(name: str, address: str, nodes: int) -> Finding:
     return failed(
         "not there",
         f"{name} at {address}",
@@ -257,7 +260,7 @@ def _lost(name: str, address: str) -> Finding:
         why=f"the network card {name} is no longer on the PCIe bus",
         en="Power-cycle the node; if the card stays away, have it reseated or replaced.",
         zh="对节点断电重启;若网卡仍不出现,请重新插拔或更换。",
-        fault=DEVICE_FAULT,
+        fault=DEVICE_FAULT if nodes > 1 else NO_FAULT,
         category="nic_down",
     )
 
