@@ -193,6 +193,15 @@ def test_devices_without_a_serial_number_are_known_by_their_uuid():
     assert key_of("165", "GPU-1", "") == "gpu:165"
 
 
+def test_what_is_the_same_of_all_gpus_is_said_once():
+    seen = [Fabric(gpu=gpu(index), state=1) for index in range(8)]
+    found = judge_fabric(seen, [], Switches(count=4, is_managed=False))
+    assert [(one.status, one.device) for one in found] == [(FAIL, "")]
+    assert "0000:00:00.0" in found[0].measured and "and 4 more" in found[0].measured
+    hot = judge_clocks([Clocks(gpu=gpu(index), reasons=(0x40, 0x40)) for index in range(2)], [], Baseline())
+    assert [one.device for one in hot] == ["0000:00:00.0", "0000:01:00.0"]
+
+
 def test_what_could_not_be_told_is_never_a_pass():
     found = answered([], [Unread("a", "lost"), Unread("b", "lost"), Unread("c", "late")], 0, measured="x")
     assert [one.status for one in found] == [SKIP, SKIP] and found[0].why == "a, b: lost"

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.model.checks import PASS, SKIP, Finding
 from holdfast.model.signatures import Words
@@ -72,7 +73,7 @@ def answered(
 
     good: devices that were read and are well.
     """
-    found = list(troubles)
+    found = together(troubles)
     if good and not found:
         found.append(Finding(status=PASS, measured=measured, expected=expected, whence=whence))
     by_reason: dict[str, list[str]] = defaultdict(list)
@@ -82,6 +83,20 @@ def answered(
     if not found:
         found.append(Finding(status=SKIP, why="NVML shows no GPU here"))
     return found
+
+
+def together(troubles: Iterable[Finding]) -> list[Finding]:
+    """What is the same of several devices, said once for all of them."""
+    alike: dict[Finding, list[str]] = defaultdict(list)
+    for one in troubles:
+        alike[replace(one, device="")].append(one.device)
+    return [_of(one, [place for place in where if place]) for one, where in alike.items()]
+
+
+def _of(one: Finding, places: Sequence[str]) -> Finding:
+    if len(places) < 2:
+        return replace(one, device=places[0] if places else "")
+    return replace(one, measured=f"{one.measured} ({named(places)})")
 
 
 def named(where: Sequence[str]) -> str:
