@@ -40,6 +40,7 @@ QUIET = (0, 1.0, SINCE_BOOT)
         ("=eth0", ("eth0",)),
         ("^docker,lo,ib", ("eth0", "eth10")),
         ("eth1", ("eth10",)),
+        ("=eth1", ("eth1",)),  # its address is not seen, but it is there
         ("^=eth0", ("docker0", "eth10", "ib0", "lo")),
         ("bond0", ()),
     ],

@@ -55,18 +55,22 @@ def nccl_choice(interfaces: Sequence[Interface], wanted: str) -> Choice:
     """As NCCL chooses for its sockets: prefixes, `=` exact names, `^` all others; else ib*, then what is not virtual."""
     able = [one.name for one in interfaces if one.has_address]
     if wanted:
-        excludes = wanted.startswith("^")
-        exact = "=" in wanted[:2]
-        words = [word.partition(":")[0] for word in wanted.lstrip("^=").split(",") if word]
-        names = [
-            name
-            for name in able
-            if any(name == word if exact else name.startswith(word) for word in words) != excludes
-        ]
+        # One with routes of its own alone does not show its address where we look: better no alarm.
+        names = _matching(able, wanted) or _matching([one.name for one in interfaces], wanted)
         return Choice("NCCL_SOCKET_IFNAME", wanted, tuple(names))
     fast = [name for name in able if name.startswith("ib")]
     plain = [name for name in able if not name.startswith(VIRTUAL_FIRST)]
     return Choice("", "", tuple(fast or plain or [name for name in able if name.startswith("docker")]))
+
+
+def _matching(names: Sequence[str], wanted: str) -> list[str]:
+    excludes, exact = wanted.startswith("^"), "=" in wanted[:2]
+    words = [word.partition(":")[0] for word in wanted.lstrip("^=").split(",") if word]
+    return [
+        name
+        for name in names
+        if any(name == word if exact else name.startswith(word) for word in words) != excludes
+    ]
 
 
 def gloo_choice(interfaces: Sequence[Interface], wanted: str) -> Choice | None:
@@ -94,7 +98,7 @@ def judge_choice(choice: Choice, interfaces: Sequence[Interface], baseline: Base
 def _no_match(choice: Choice, interfaces: Sequence[Interface]) -> Finding:
     there = ", ".join(one.name for one in interfaces if one.name != "lo")[:200] or "none but lo"
     return failed(
-        f"interfaces with an address: {there}",
+        f"interfaces: {there}",
         f"one that {choice.setting}={choice.wanted} names",
         ASKED,
         why=f"{choice.setting}={choice.wanted} names no interface of this node",
