@@ -89,11 +89,12 @@ class Line(Struct, frozen=True, kw_only=True):
 
 
 class Curve(Struct, frozen=True, kw_only=True):
-    """A number over sizes of messages or files."""
+    """A number over sizes of messages or files. `model`: of what, such as "H100 nccl 16 ranks"."""
 
     check: str
     name: str
     unit: str
+    model: str
     lines: tuple[Line, ...]
 
     @property
@@ -143,14 +144,14 @@ def chart(nodes: Sequence[NodeChecks], known: Baseline | None = None) -> Chart:
     )
 
 
-def _swept(seen: Iterable[_Seen]) -> tuple[dict[tuple[str, str, str], list[_Seen]], list[_Seen]]:
+def _swept(seen: Iterable[_Seen]) -> tuple[dict[tuple[str, str, str, str], list[_Seen]], list[_Seen]]:
     """Those whose names differ only in a size, of which there are at least three; and the others."""
-    groups: dict[tuple[str, str, str], list[_Seen]] = defaultdict(list)
+    groups: dict[tuple[str, str, str, str], list[_Seen]] = defaultdict(list)
     single = []
     for one in seen:
         found = _SIZE.search(one.fact.name)
         if found:
-            groups[one.check, _without_size(one.fact.name), one.fact.unit].append(one)
+            groups[one.check, _without_size(one.fact.name), one.fact.unit, one.fact.model].append(one)
         else:
             single.append(one)
     swept = {}
@@ -211,8 +212,8 @@ def _label(one: _Seen, has_many: bool) -> str:
     return " ".join(filter(None, (one.node if has_many or not device else "", device)))
 
 
-def _curve(key: tuple[str, str, str], group: Sequence[_Seen], has_many: bool) -> Curve:
-    check, name, unit = key
+def _curve(key: tuple[str, str, str, str], group: Sequence[_Seen], has_many: bool) -> Curve:
+    check, name, unit, model = key
     lines: dict[str, dict[float, float]] = defaultdict(dict)
     for one in group:
         lines[_label(one, has_many)][size_of(one.fact.name)] = float(one.fact.value)
@@ -220,6 +221,7 @@ def _curve(key: tuple[str, str, str], group: Sequence[_Seen], has_many: bool) ->
         check=check,
         name=name,
         unit=unit,
+        model=model,
         lines=tuple(
             Line(label=label, points=tuple(sorted(points.items()))) for label, points in lines.items()
         ),

@@ -236,7 +236,7 @@ def _curve(curve: Curve) -> str:
     more = f'<p class="hint">The lowest {len(lines)}; {left_out} more are left out.</p>' if left_out else ""
     return _section(
         curve.title,
-        f'{_svg(HIGH + AXIS, curve.title, parts)}<p class="legend">{signs}</p>{more}'
+        f'<p class="hint">{escape(curve.model)}</p>{_svg(HIGH + AXIS, curve.title, parts)}<p class="legend">{signs}</p>{more}'
         f"<details><summary>numbers, in {escape(curve.unit)}</summary>{table}</details>",
     )
 

@@ -56,7 +56,8 @@ def _height(panel: Panel) -> float:
 
 
 def _drawn(axes: "Axes", one: Panel | Curve) -> None:
-    axes.set_title(_plain(one.title), fontsize=11, color=TEXT, loc="left", parse_math=False)
+    beside = f" · {one.model}" if isinstance(one, Curve) and one.model else ""
+    axes.set_title(_plain(one.title + beside), fontsize=11, color=TEXT, loc="left", parse_math=False)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for spine in axes.spines.values():
