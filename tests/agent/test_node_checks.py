@@ -7,7 +7,6 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from holdfast.agent import node_checks
 from holdfast.agent.node_checks import NodeChecker
 from holdfast.checks.baseline_store import baseline_path, read_baseline
 from holdfast.checks.last_good import read_last_good, write_last_good
@@ -27,6 +26,7 @@ KERNEL = Spec(
     quick=True,
 )
 NO_SUCH = replace(KERNEL, name="host-no-such-check")
+QUICK_S = RunSettings(command=(), state_dir="").quick_check_s
 QUICK = CheckNodes(attempt=1, nodes=(HOST,), suite="quick")
 
 
@@ -128,10 +128,10 @@ def test_what_is_not_seen_in_time_is_left_out(make):
     hands = Hands()
     checker = make(KERNEL, clock=hands)
     checker.boot(QUICK, ())
-    hands.s += node_checks.QUICK_S + 0.1
+    hands.s += QUICK_S + 0.1
     answer = answer_of(checker)
     assert answer.passed + answer.skipped == 1
-    assert answer.seconds == pytest.approx(node_checks.QUICK_S + 0.1)
+    assert answer.seconds == pytest.approx(QUICK_S + 0.1)
 
 
 def test_troubleshooting_that_is_cut_short_has_what_came(make):

@@ -266,6 +266,24 @@ def test_a_node_that_troubleshooting_finds_broken_decides_the_rung():
     assert any(line.startswith("troubleshooting: ") for line in told.lines)
 
 
+def test_what_troubleshooting_finds_after_the_rung_was_chosen_is_one_more_fault():
+    told = begun(Policy(boot_check="quick", max_restarts=2, hang_restart=True))
+    told.checked("n0", "n1")
+    told(ev.HangFound(at_s=0.0, attempt=1, hang="quiet", culprits=(1,), reason="no step"))
+    told(ev.VerdictReached(at_s=0.0, incident=1, verdict=UNKNOWN))
+    assert isinstance(told.state.phase, ms.Stopping)
+    late = ev.NodesChecked(
+        at_s=0.0, attempt=1, nodes=("n1",), context="on-failure", isolate={"n1": "gpu-lost: fell off the bus"}
+    )
+    decision = told(late)
+    assert decision.choice.rung == "reschedule-isolated"
+    assert decision.choice.isolate == ("n1",)
+    assert told(late).orders == ()
+    good = replace(late, isolate={})
+    before = told.state
+    assert told(good).state is before
+
+
 def test_journals_of_before_are_replayed_as_they_were():
     told = begun(Policy(max_restarts=1))
     told.dies()

@@ -125,7 +125,12 @@ class Place:
 
     def with_checks(self, boot="quick", troubleshoot="8s"):
         """From now on nodes are looked at, as they are for a person."""
-        self.env |= {"HOLDFAST_BOOT_CHECK": boot, "HOLDFAST_TROUBLESHOOT_WAIT": troubleshoot}
+        self.env |= {
+            "HOLDFAST_BOOT_CHECK": boot,
+            "HOLDFAST_TROUBLESHOOT_WAIT": troubleshoot,
+            "HOLDFAST_QUICK_CHECK": "40s",  # on a busy machine, too, all is looked at
+            "HOLDFAST_BOOT_CHECK_WAIT": "60s",
+        }
         return self
 
     def shell(self, script, *flags, **more):

@@ -12,7 +12,8 @@ from fake_nvml.node import LIBRARY, build
 from holdfast.observe.bundles import read_member
 from run.place import is_over, wait_for
 
-LONG_S = 40.0  # a suite may take its whole 5 s, more than once, on a machine that does other things
+LONG_S = 60.0  # of suites on a machine that does other things; only a hung test waits so long
+pytestmark = pytest.mark.timeout(120)
 
 # A Python that hangs when it is asked what it is, and trains when it is told to: a driver or a mount that does not answer.
 HANGS = """#!/bin/sh
@@ -119,7 +120,7 @@ def test_checks_that_hang_are_cut_off_and_the_run_starts(place):
     assert run.code(LONG_S) == 0, run.err
     assert run.out == "trained\n"
     [checked], [placed] = place.events("nodes-checked"), place.events("workers-placed")
-    assert checked["at_s"] - placed["at_s"] < 20
+    assert checked["at_s"] - placed["at_s"] < 55  # far below the 600 s of the sleep
     assert (place.path / "asked").exists()
 
 
@@ -152,7 +153,7 @@ def test_holdfast_killed_while_it_looks_and_taken_up_again(place, flags):
 
 
 def test_after_a_failure_the_node_is_looked_at_again_and_both_passed_is_said(place):
-    place.with_checks()
+    place.with_checks(troubleshoot="25s")
     run = place.shell("echo 'step 1 loss 2'; sleep 0.2; exit 3")
     assert run.code(LONG_S) == 3, run.err
     boot, after = place.events("nodes-checked")
@@ -173,7 +174,7 @@ def test_after_a_failure_the_node_is_looked_at_again_and_both_passed_is_said(pla
 
 
 def test_a_device_that_breaks_while_it_trains_is_found_and_isolated(place, gpus):
-    place.with_checks()
+    place.with_checks(troubleshoot="25s")
     run = place.shell(
         "echo 'step 1 loss 2'; echo gpu.5.remap_failed=1 >>$FAKE_NVML; exit 1",
         "--max-restarts",
@@ -210,7 +211,7 @@ def test_beside_living_ranks_only_what_is_passive_is_run(place):
     [after] = place.events("nodes-checked")
     assert after["passed"] > 0
     exit_, verdict = place.events("rank-exited")[0], place.events("verdict-reached")[0]
-    assert verdict["at_s"] - exit_["at_s"] < 8 + 4
+    assert verdict["at_s"] - exit_["at_s"] < 8 + 10
 
 
 def test_what_is_left_of_a_check_is_ended_with_the_job(place):

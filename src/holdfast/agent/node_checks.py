@@ -35,7 +35,6 @@ from holdfast.model.orders import CheckNodes
 from holdfast.model.settings import RunSettings
 from holdfast.model.verdicts import Verdict
 
-QUICK_S = 5.0
 FULL_S = 60.0
 CONTINUOUS_S = 20.0
 GOOD_AGAIN_S = 600.0
@@ -101,7 +100,7 @@ class NodeChecker:
         if asked is not None and (asked.context, asked.attempt) == (BOOT, order.attempt):
             return
         quick = order.suite == "quick"
-        limit_s = QUICK_S if quick else FULL_S
+        limit_s = self._settings.quick_check_s if quick else FULL_S
         self._begin(
             BOOT,
             order.attempt,

@@ -23,6 +23,7 @@ from holdfast.agent.evidence import (
     needs_look,
     with_logs,
 )
+from holdfast.agent.fitness import Fitness
 from holdfast.agent.launch import LaunchSpec, Running, attach, launch, marked
 from holdfast.agent.log_watch import LogWatch, Signatures
 from holdfast.agent.node_checks import NodeChecker
@@ -31,10 +32,8 @@ from holdfast.agent.standby import GATE, Standby, gated, imports_to_repeat
 from holdfast.agent.step_logs import StepForms
 from holdfast.agent.step_watch import StepWatching
 from holdfast.core import hang, platform_rule
-from holdfast.core.checks.evidence import BOTH_PASSED, speaks_for_the_code, with_checks
 from holdfast.core.steps.watch import Baseline
 from holdfast.core.verdict import Failure
-from holdfast.model.checks import CONTINUOUS, ON_FAILURE
 from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,
@@ -43,7 +42,6 @@ from holdfast.model.events import (
     DeviceFaulted,
     FindingNoted,
     HangFound,
-    NodesChecked,
 )
 from holdfast.model.orders import CheckNodes, Diagnose, StartAttempt, StopAttempt
 from holdfast.model.samples import Hang
@@ -92,8 +90,8 @@ class WorkerAgent:
         self._step_forms = step_forms
         self._pace: Baseline | None = None  # of the attempt before
         self._node_log = NodeLog()
-        self._checker = NodeChecker(settings, self._node, base_env, cwd, clock)
-        self._troubleshot_s: float | None = None  # since when checks look for the cause of the open incident
+        checker = NodeChecker(settings, self._node, base_env, cwd, clock)
+        self._fitness = Fitness(checker, settings, base_env, clock, emit, self._own_pids)
         self._bundles = BundleWriter(job_folder / "incidents", self._note_evidence)
         self._told_to_people: deque[str] = deque()  # by other threads
         self._launcher = recognise(settings.command, base_env)
@@ -115,14 +113,13 @@ class WorkerAgent:
     def carry_out(self, order: CheckNodes | StartAttempt | StopAttempt | Diagnose) -> None:
         match order:
             case CheckNodes():
-                self._check(order)
+                self._fitness.check(order)
             case StartAttempt():
                 self._start(order)
             case StopAttempt():
                 self._stop(order)
             case Diagnose():
                 self._diagnose = (order, self._clock())
-                self._troubleshot_s = None
                 self._answer_diagnosis()
 
     def resume(self, number: int) -> None:
@@ -266,7 +263,7 @@ class WorkerAgent:
                 self.drop_standby()
         if self.standby is not None:
             self.standby.read()
-        self._hear_checks()
+        self._fitness.hear()
 
     def look(self) -> None:
         """Output, errors, samples, standby: called ten times a second."""
@@ -299,7 +296,7 @@ class WorkerAgent:
     def channels(self) -> list[int]:
         running = [self.attempt.running] if self.attempt else []
         running += [self.standby.running] if self.standby else []
-        return [*(one.fileno() for one in running if one.alive), *self._checker.channels()]
+        return [*(one.fileno() for one in running if one.alive), *self._fitness.checker.channels()]
 
     def _confirm(self, attempt: Attempt, found: Hang) -> None:
         attempt.hang = found
@@ -329,7 +326,9 @@ class WorkerAgent:
         if attempt.looks.is_looking:  # at a hang: that explains what ends meanwhile
             return
         told = diagnosis(attempt)
-        checking = self._troubleshoot(attempt, told.first, at_s)
+        checking = not attempt.start_error and self._fitness.troubleshoot(
+            order, told, living=bool(attempt.living)
+        )
         looks = needs_look(attempt, told)
         if not told.certain and at_s - asked_s <= SETTLE_S:
             return
@@ -342,7 +341,7 @@ class WorkerAgent:
             return
         self._diagnose = None
         attempt.scan(self._node_log.poll(at_s, now=True), now=True)
-        verdict = self._with_checks(with_logs(told.first, attempt, seen), order, attempt)
+        verdict = self._fitness.with_checks(with_logs(told.first, attempt, seen), order)
         self._save_evidence(attempt, order.incident, told.failure, verdict, at_s)
         for one in self._node_log.failed_of(verdict):
             self._emit(DeviceFaulted(at_s=at_s, node=self._node, device=one.device, code=one.code))
@@ -350,19 +349,9 @@ class WorkerAgent:
 
     # Checks of the node -----------------------------------------------------------------------------------
 
-    def _check(self, order: CheckNodes) -> None:
-        program = self._settings.command[0] if self._settings.command else ""
-        if shutil.which(program, path=self._base_env.get("PATH")) is None:
-            # Its start says so, and leaves the exit code that a shell would.
-            why_not = f"{program} is not there, or may not be run"
-            at_s = self._clock()
-            self._emit(NodesChecked(at_s=at_s, attempt=order.attempt, nodes=order.nodes, why_not=why_not))
-            return
-        self._checker.boot(order, self._own_pids())
-
     def drop_checks(self) -> None:
         """Nobody waits for their answers any more."""
-        self._checker.close()
+        self._fitness.checker.close()
 
     def _own_pids(self) -> tuple[int, ...]:
         """The processes of the job, among them those that stand by: they are not somebody else's."""
@@ -372,52 +361,11 @@ class WorkerAgent:
         marks = {"HOLDFAST_JOB": self._job, "HOLDFAST_ATTEMPT": str(self.standby.number)}
         return (*ranks, *marked(marks))
 
-    def _hear_checks(self) -> None:
-        """Told as soon as all is seen, save what is part of a diagnosis: that waits for the verdict."""
-        if self._checker.runs(ON_FAILURE):
-            self._checker.take_up()
-            return
-        answer = self._checker.poll()
-        if answer is None:
-            return
-        if answer.context != CONTINUOUS:
-            self._emit(answer)
-            return
-        for told in self._checker.news(answer):
-            text = f"seen on the node while it trains: {told.text}" + (
-                f". {told.advice}" if told.advice else ""
-            )
-            self._emit(FindingNoted(at_s=self._clock(), finding="check", text=text, attempt=answer.attempt))
-
     def _look_at_fitness(self, attempt: Attempt) -> None:
-        if attempt.step is None or attempt.stopping or attempt.is_done or self._diagnose is not None:
-            return
-        self._checker.note_step()
-        self._checker.look_again(attempt.number, self._own_pids)
-
-    def _troubleshoot(self, attempt: Attempt, first: Verdict, at_s: float) -> bool:
-        """Begins to look for the cause on the node; whether that still goes on, and there is time for it."""
-        wait_s = self._settings.policy.troubleshoot_wait_s
-        if not wait_s or attempt.start_error:
-            return False
-        if self._troubleshot_s is None:
-            self._troubleshot_s = at_s
-            self._checker.troubleshoot(
-                attempt.number, first, wait_s, self._own_pids(), living=bool(attempt.living)
-            )
-        return not self._checker.take_up() and at_s - self._troubleshot_s <= wait_s
-
-    def _with_checks(self, verdict: Verdict, order: Diagnose, attempt: Attempt) -> Verdict:
-        answer = self._checker.finish() if self._checker.runs(ON_FAILURE) else None
-        if answer is None:
-            return verdict
-        self._emit(answer)
-        if speaks_for_the_code(verdict, answer, order.boot, order.known):
-            text = f"boot check and troubleshooting: {BOTH_PASSED[0].lower()}{BOTH_PASSED[1:]}"
-            self._emit(
-                FindingNoted(at_s=self._clock(), finding="checks-passed", text=text, attempt=attempt.number)
-            )
-        return with_checks(verdict, answer, order.boot, order.known)
+        if attempt.step is not None and not (
+            attempt.stopping or attempt.is_done or self._diagnose is not None
+        ):
+            self._fitness.trains(attempt.number)
 
     # Evidence ---------------------------------------------------------------------------------------------
 
@@ -457,7 +405,7 @@ class WorkerAgent:
             at_s=at_s,
             steps=tuple(attempt.steps.records),
             findings=tuple(attempt.steps.findings),
-            checks=tuple(self._checker.last.values()),
+            checks=tuple(self._fitness.checker.last.values()),
         )
         self._bundles.write(scene)
 
@@ -566,7 +514,7 @@ class WorkerAgent:
         return True
 
     def close(self) -> None:
-        self._checker.end()
+        self._fitness.checker.end()
         self._bundles.wait(BUNDLE_WAIT_S)
         self._node_log.close()
         if self.attempt is not None:

@@ -212,6 +212,14 @@ SETTINGS = (
         help="Of single checks: CHECK.KEY=VALUE, commas between.",
     ),
     Setting(
+        key="quick-check",
+        kind="length",
+        field="quick_check_s",
+        low=1,
+        high=600,
+        help="What a quick boot check has not looked at after this long it leaves out.",
+    ),
+    Setting(
         key="check-every",
         kind="length",
         field="check_every_s",

@@ -21,6 +21,7 @@ from holdfast.model.state import (
     Job,
     Placing,
     State,
+    Stopping,
     Waiting,
 )
 
@@ -39,12 +40,29 @@ def on_checked(state: State, event: NodesChecked, policy: Policy) -> Decision:
             ):  # in shadow the ladder says what it would
                 job = faults.with_fault(job, fault)
             return Decision(State(job, phase))
-        case Checking() | Placing() | Waiting() | Healing() | Isolating():
-            if event.context == BOOT and event.attempt == job.attempt + 1:
-                return _boot_checked(job, phase, event, policy)
-            return Decision(state)
+        case Checking() | Placing() | Waiting() | Healing() | Isolating() if event.context == BOOT:
+            is_asked = event.attempt == job.attempt + 1
+            return _boot_checked(job, phase, event, policy) if is_asked else Decision(state)
+        case Checking() | Placing() | Waiting() | Healing() | Isolating() | Stopping():
+            is_late = event.attempt == job.attempt and job.incident is not None
+            return _found_late(state, phase, event, policy) if is_late else Decision(state)
         case _:
             return Decision(state)
+
+
+def _found_late(
+    state: State,
+    phase: Checking | Placing | Waiting | Healing | Isolating | Stopping,
+    event: NodesChecked,
+    policy: Policy,
+) -> Decision:
+    """Troubleshooting that ended after the rung was chosen: a broken node is one more fault of the recovery."""
+    job = state.job
+    for fault in _broken(job, event, may_act=_may_act(policy)):
+        job = faults.with_fault(job, fault)
+    if job is state.job:
+        return Decision(state)
+    return recovery.act(ladder.choose(job, policy), phase, event.at_s, policy)
 
 
 def on_tick(state: State, phase: Checking, at_s: float, policy: Policy) -> Decision:

@@ -27,4 +27,5 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     step_pattern: str | None = None
     # Of single checks of nodes, "CHECK.KEY=VALUE" each.
     check_options: tuple[str, ...] = ()
+    quick_check_s: float = 5.0  # what a quick boot check has not looked at by then is left out
     check_every_s: float = 600.0  # a passive look at the node while it trains; 0: none
