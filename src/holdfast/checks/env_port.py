@@ -13,6 +13,7 @@ from holdfast.checks.registry import Check, Seen
 from holdfast.checks.run_python import answer_of, run_of
 from holdfast.core.checks.asked import Meeting
 from holdfast.core.checks.env_port import Holder, not_here, of_address, of_port
+from holdfast.core.checks.env_shell_text import is_known
 from holdfast.model.checks import BOOT, LIGHT, MANUAL, ON_FAILURE, PROLOG, SKIP, Finding, Scene, Spec
 from holdfast.model.signatures import Words
 from holdfast.parsers.secrets import masked
@@ -54,6 +55,8 @@ def _is_here(host: str, own: str) -> bool | None:
     """Whether a name or address is of this node; None: it cannot be resolved."""
     if not host or host in ("localhost", "::1", own, own.partition(".")[0]) or host.startswith("127."):
         return True
+    if not is_known(host):
+        return None
     ours = {address.address.partition("%")[0] for one in psutil.net_if_addrs().values() for address in one}
     if host in ours:
         return True

@@ -10,6 +10,7 @@ from holdfast.checks.registry import Check, Seen
 from holdfast.checks.run_python import answer_of, run_of, which
 from holdfast.core.checks.env_python import of_environment, of_versions, python_facts, version_facts
 from holdfast.core.checks.env_script import of_imports, of_script, of_shadows
+from holdfast.core.checks.env_shell_text import is_known
 from holdfast.model.checks import (
     ASKED,
     BOOT,
@@ -144,7 +145,7 @@ def script(scene: Scene) -> Iterator[Seen]:
     """Whether the script is there and compiles in the Python of the run."""
     launch = run_of(scene).launch
     name = launch.script or launch.module
-    if not scene.command or not name or "$" in name:
+    if not scene.command or not name or not is_known(name):
         yield _skip(NO_COMMAND if not scene.command else _unnamed(name, launch.unclear))
         return
     answer = answer_of(scene)
@@ -164,7 +165,7 @@ def imports(scene: Scene) -> Iterator[Seen]:
     """Whether what the script imports is there, and whether a file beside it hides a module."""
     launch = run_of(scene).launch
     name = launch.script or launch.module
-    if not scene.command or not name or "$" in name:
+    if not scene.command or not name or not is_known(name):
         yield _skip(NO_COMMAND if not scene.command else _unnamed(name, launch.unclear))
         return
     answer = answer_of(scene)

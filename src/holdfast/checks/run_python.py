@@ -24,6 +24,7 @@ from holdfast.checks import run_side
 from holdfast.core.checks.asked import Asked, asked_by
 from holdfast.core.checks.env_command import SHELLS, Launch, Preparation, Shell, launch_of, name_of
 from holdfast.core.checks.env_script import SHADOWING_PACKAGES, SHADOWING_STANDARD
+from holdfast.core.checks.env_shell_text import is_known
 from holdfast.model.checks import Scene
 
 PYTHON_S = 8.0
@@ -162,7 +163,7 @@ def _needs_shell(shell: Shell, env: Mapping[str, str]) -> bool:
 
 def _folder(folder: str, env: Mapping[str, str], cwd: str) -> str:
     """Empty: it cannot be told."""
-    if "$" in folder or "`" in folder:
+    if not is_known(folder):
         return ""
     if folder.startswith("~"):
         home = env.get("HOME", "")
@@ -228,7 +229,7 @@ def _interpreter(launch: Launch, prepared: Prepared) -> Interpreter:
         return Interpreter(why_not=prepared.why_not)
     if not launch.launcher:
         return Interpreter(why_not=f"{name_of(launch.program) or 'the command'} is no Python that we know of")
-    if "$" in launch.program:
+    if not is_known(launch.program):
         return Interpreter(why_not=f"{launch.program} is known only when it runs")
     if launch.prefix:
         return _by_prefix(launch, prepared)
@@ -290,11 +291,11 @@ def _answer_of(scene_json: bytes) -> Answer:
     interpreter, launch = run.interpreter, run.launch
     if not interpreter.words:
         return Answer(why_not=interpreter.why_not or f"{interpreter.absent} is not there")
-    script = "" if "$" in launch.script else os.path.expanduser(launch.script)
+    script = "" if not is_known(launch.script) else os.path.expanduser(launch.script)
     question = msgspec.json.encode(
         {
             "script": script,
-            "module": launch.module,
+            "module": launch.module if is_known(launch.module) else "",
             "names": SHADOWING_STANDARD,
             "packages": SHADOWING_PACKAGES,
         }

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.checks.asked import Meeting, asked_of
 from holdfast.core.checks.env_command import launch_of
-from holdfast.core.checks.env_shell_text import expanded, simple_commands
+from holdfast.core.checks.env_shell_text import expanded, is_known, simple_commands
 
 MEGATRON = """#!/bin/bash -l
 #SBATCH -N 2
@@ -166,6 +166,37 @@ def test_which_of_several_branches_is_run_cannot_be_told():
     assert asked_of(("bash", "-c", only), {}).ranks == 8
 
 
+def test_what_only_a_run_can_tell_keeps_the_rest_in_its_place():
+    text = """
+nodes=( $( scontrol show hostnames $SLURM_JOB_NODELIST ) )
+head=${nodes[0]}
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export NCCL_SOCKET_IFNAME=$(ip route | awk '{print $5}')
+export PYTHONPATH="/src:${PYTHONPATH}"
+DIR=`pwd`
+MODEL=(
+    --layers 96  # or more (or fewer)
+    --save $DIR/ckpt
+)
+srun torchrun --nnodes=$SLURM_NNODES --node_rank=$SLURM_NODEID --nproc_per_node=4 \\
+    --master_addr=$MASTER_ADDR --master_port=8344 $DIR/train.py ${MODEL[@]} "$@"
+"""
+    found = launch_of(("bash", "-c", text), {})
+    assert (found.script, found.wrappers) == ("./train.py", ("srun",))
+    assert found.env == {"PYTHONPATH": "/src"}
+    said = asked_of(("bash", "-c", text), {})
+    assert (said.ranks, said.checkpoint) == (4, "./ckpt")
+    assert said.meeting is not None and (said.meeting.port, said.meeting.rank) == (8344, None)
+    assert not is_known(said.meeting.host)
+
+
+def test_items_of_an_array():
+    values = {"A": ("a", "b"), "S": "s"}
+    assert expanded("${A[1]}", values) == ["b"]
+    assert expanded("${A[9]}${S[0]}", values) == ["s"]
+    assert expanded("${A[$i]}", values) == ["${A[$i]}"]
+
+
 def test_a_script_that_calls_another():
     texts = {"run.sh": "bash inner.sh 4\n", "inner.sh": "torchrun --nproc-per-node $1 t.py\n"}
     assert launch_of(("bash", "run.sh"), {}, {"run.sh": texts["run.sh"]}).reads == "inner.sh"
@@ -241,7 +272,7 @@ def test_where_the_workers_meet(command, env, meeting):
         ("python t.py --save s3://bucket/x", ""),
         ("bash -c 'cd w && python t.py --save ./ckpt'", "w/ckpt"),
         ("bash -c 'cd w && python t.py --save /ckpt'", "/ckpt"),
-        ("bash -c 'cd $(pwd) && python t.py --save ckpt'", ""),
+        ("bash -c 'cd $(git rev-parse x) && python t.py --save ckpt'", ""),
         ("bash -c 'python t.py --save $OUT/x'", ""),
     ],
 )

@@ -155,7 +155,8 @@ def _of_torchrun(options: Mapping[str, str], env: Mapping[str, str]) -> Meeting:
         host = host or said("master-addr") or "127.0.0.1"
         is_usual = port is None
         port = STATIC_PORT if port is None else port
-        return Meeting(backend="static", host=host, port=port, rank=rank or 0, usual=is_usual)
+        rank = 0 if not said("node-rank") else rank
+        return Meeting(backend="static", host=host, port=port, rank=rank, usual=is_usual)
     port = _whole(text)
     usual = C10D_PORT if backend == "c10d" else 2379
     return Meeting(backend=backend, host=host or "localhost", port=usual if port is None else port, rank=rank)

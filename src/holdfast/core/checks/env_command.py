@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
-from holdfast.core.checks.env_shell_text import TESTS, SimpleCommand, simple_commands
+from holdfast.core.checks.env_shell_text import TESTS, SimpleCommand, is_known, simple_commands
 
 NESTED_MAX = 6
 _RANK_OF_SCRIPT = 3
+_FOLDER_LISTS = frozenset(("PATH", "PYTHONPATH", "LD_LIBRARY_PATH"))
 TORCH_MODULES = ("torch.distributed.run", "torch.distributed.launch", "torch.distributed.elastic.run")
 LAUNCHERS = ("torchrun", "deepspeed", "accelerate", "colossalai", "composer")
 SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
@@ -149,6 +150,7 @@ _OWN_FOLDER = re.compile(
     r"\$\(\s*dirname\s+(?:--\s+)?(?:\$\(\s*(?:readlink|realpath)\s+(?:-f\s+)?)?\"?\$(?:0|\{?BASH_SOURCE(?:\[0\])?\}?)\"?"
     r"\s*\)?\s*\)|\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}"
 )
+_HERE = re.compile(r"\$\(\s*pwd(?:\s+-[PL])?\s*\)|`\s*pwd\s*`")
 _OWN_FOLDER_FULL = re.compile(
     r"\$\(\s*cd\s+(?:--\s+|-P\s+)?(?P<quote>\"?)(?P<folder>[^\s()\"&;]+)(?P=quote)(?:\s+[>&]\S+)*\s*(?:&&|;)\s*pwd(?:\s+-P)?\s*\)"
 )
@@ -367,7 +369,7 @@ def _in_text(
     folder = ""
     strict = False
     found: list[tuple[Launch, bool]] = []
-    for command in simple_commands(text, env, arguments):
+    for command in simple_commands(_HERE.sub(".", text), env, arguments):
         words = command.words
         if not words:
             preparations += _set(command)
@@ -387,12 +389,20 @@ def _in_text(
             done = (*preparations, *(launch.shell.preparations if launch.shell else ()))
             own = structs.replace(
                 launch,
-                env=sets | command.sets | launch.env,
+                env=_known(sets | command.sets | launch.env),
                 folder=launch.folder or folder,
                 shell=structs.replace(inner, preparations=done),
             )
             found.append((own, command.is_sure))
     return _likeliest(found, structs.replace(shell, preparations=tuple(preparations)))
+
+
+def _known(sets: Mapping[str, str]) -> dict[str, str]:
+    """Without what only a run can tell; of a list of folders, the others are kept."""
+    found = {name: value for name, value in sets.items() if is_known(value)}
+    for name in _FOLDER_LISTS & (sets.keys() - found.keys()):
+        found[name] = ":".join(part for part in sets[name].split(":") if part and is_known(part))
+    return found
 
 
 def _changed(before: str, folder: str, is_sure: bool) -> str:

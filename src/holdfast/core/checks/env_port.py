@@ -33,7 +33,7 @@ def not_here(meeting: Meeting | None, nodes: int, is_host: bool | None) -> str:
         return f"the workers meet at {meeting.backend}, a server of its own"
     if meeting.rank:
         return f"the first node listens, and this one is node {meeting.rank}"
-    if meeting.rank is None and nodes > 1 and not is_host:
+    if meeting.rank is None and not is_host:
         return (
             f"{meeting.host} listens"
             if is_host is False

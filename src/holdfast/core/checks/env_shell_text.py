@@ -16,9 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-TEXT_CHARS_MAX = 1 << 18
+TEXT_CHARS_MAX = 1 << 16
 COMMANDS_MAX = 2000
-WORDS_MAX = 1 << 14
+WORDS_MAX = 1 << 12
+VALUE_CHARS_MAX = 1 << 14
 _PIECE = (
     r"\\(?:.|\n)"
     r"|'[^']*'"
@@ -26,14 +27,15 @@ _PIECE = (
     r"|\$\(\((?:[^()]|\([^()]*\))*\)\)"
     r"|\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
     r"|`[^`]*`"
-    r"|\$\{[^}\n]*\}"
+    r"|\$\{[^}\n]{0,200}+\}"
     r"|\$(?:[A-Za-z_]\w*|[@*#?$!0-9])"
-    r"|[^\s;&|()<>'\"\\`]"
+    r"|[^\s;&|()<>'\"\\`$]++"
+    r"|\$"
 )
 _TOKEN = re.compile(
     r"(?P<space>[ \t\r]+|\\\r?\n)"
     r"|(?P<comment>#[^\n]*)"
-    r"|(?P<array>[A-Za-z_]\w*\+?=\((?:[^()'\"]|'[^']*'|\"(?:\\.|[^\"\\])*\")*\))"
+    r"|(?P<array>[A-Za-z_]\w*\+?=\((?:(?<=\s)#[^\n]{0,400}+|[^()'\"#]++|(?<!\s)#|'[^']*+'|\"(?:\\.|[^\"\\])*+\"){0,2000}+\))"
     r"|(?P<redirect>(?:\d*|&)(?:<<<|<<-?|>>|>\||<>|[<>])(?:&[\d-]+)?)"
     r"|(?P<operator>\|\||&&|;;|\|&|[;&|\n()])"
     rf"|(?P<word>(?:{_PIECE})+)"
@@ -149,7 +151,7 @@ def _command(raws: Sequence[str], then: str, values: dict[str, Value], is_sure: 
 def _keep(sets: Mapping[str, Value], values: dict[str, Value], is_sure: bool) -> None:
     """What a branch sets is not known afterwards, unless it is what was there."""
     for name, value in sets.items():
-        if is_sure:
+        if is_sure and sum(map(len, value)) <= VALUE_CHARS_MAX:
             values[name] = value
         elif values.get(name) != value:
             values.pop(name, None)
@@ -211,6 +213,8 @@ def _words_of(text: str, values: Mapping[str, Value]) -> list[str]:
     value = _value(found, values) if found else None
     if value is None:
         return [text]
+    if isinstance(value, str) and not is_known(value):
+        return [value]  # what a run makes of it is most often one word
     return list(value) if isinstance(value, tuple) else value.split()
 
 
@@ -225,6 +229,20 @@ def _put_in(text: str, values: Mapping[str, Value]) -> str:
 def _value(found: re.Match[str], values: Mapping[str, Value]) -> Value | None:
     """None: nothing here says it."""
     value = values.get(found["plain"] or found["name"])
+    if found["index"] and found["index"] not in ("[@]", "[*]"):
+        return _item(value, found["index"][1:-1])
     if found["default"] is not None and (value is None or (value == "" and found["how"].startswith(":"))):
         return _put_in(found["default"].strip("\"'"), values)
     return value
+
+
+def _item(value: Value | None, index: str) -> str | None:
+    if not index.isdigit() or value is None:
+        return None
+    items = value if isinstance(value, tuple) else (value,)
+    return items[int(index)] if int(index) < len(items) else ""
+
+
+def is_known(text: str) -> bool:
+    """Whether nothing in it is left for a run to tell."""
+    return "$" not in text and "`" not in text
