@@ -194,7 +194,10 @@ def _told(
     """The blame, in the measure that most of the marks are about."""
     whats = [mark.what for mark in marks]
     what = max(sorted(set(whats)), key=whats.count, default="")
-    usual = seen.expected.get(what)
+    of_large = max(seen.expected, key=lambda name: seen.expected[name].middle, default="")
+    usual = seen.expected.get(
+        what or of_large
+    )  # where nothing got through, what a large message would have reached
     speeds = [mark.speed for mark in marks if mark.what == what]
     names = tuple(sorted(nodes))
     return Blame(
