@@ -139,6 +139,7 @@ def test_what_a_journal_keeps_is_bounded():
 def test_a_node_of_which_nothing_came_is_no_pass():
     event = answered([node(why_not="no process")], 1, "boot", 0.0)
     assert (event.status, event.why_not, event.passed) == ("warn", "no process", 0)
+    assert event.troubles == ()
 
 
 # --- the verdict

@@ -108,13 +108,15 @@ class Fitness:
         return with_checks(verdict, answer, order.boot, order.known)
 
     def _tell_late(self) -> None:
+        """As far as it got; where nothing was looked at, that is no news."""
+        is_all = self.checker.take_up()
         answer = self.checker.finish()
-        if answer is not None and self._asked is not None:
-            self._tell(answer, self._asked)
+        if answer is not None and self._asked is not None and not answer.why_not:
+            self._tell(answer, self._asked, is_all=is_all)
 
-    def _tell(self, answer: NodesChecked, order: Diagnose) -> None:
+    def _tell(self, answer: NodesChecked, order: Diagnose, *, is_all: bool = True) -> None:
         self._emit(answer)
-        if speaks_for_the_code(self._verdict or UNKNOWN, answer, order.boot, order.known):
+        if is_all and speaks_for_the_code(self._verdict or UNKNOWN, answer, order.boot, order.known):
             text = f"boot check and troubleshooting: {BOTH_PASSED[0].lower()}{BOTH_PASSED[1:]}"
             at_s = self._clock()
             self._emit(FindingNoted(at_s=at_s, finding="checks-passed", text=text, attempt=answer.attempt))

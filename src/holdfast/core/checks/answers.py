@@ -23,7 +23,7 @@ def answered(nodes: Sequence[NodeChecks], attempt: int, context: str, at_s: floa
         status=found.status,
         isolate={node: _cut(why) for node, why in found.isolate.items()},
         stop=_stop(found.troubles) if found.stop else "",
-        troubles=tuple(_told(one) for one in found.troubles[:TROUBLES_MAX]),
+        troubles=tuple(_told(one) for one in _of_checks(found.troubles)[:TROUBLES_MAX]),
         passed=counts[PASS],
         warned=counts[WARN],
         failed=counts[FAIL],
@@ -36,6 +36,11 @@ def answered(nodes: Sequence[NodeChecks], attempt: int, context: str, at_s: floa
 def key_of(told: CheckTold) -> str:
     """`gpu-ecc 0000:5d:00.0`: the same trouble, whenever it is told."""
     return f"{told.check} {told.device}".rstrip()
+
+
+def _of_checks(troubles: Sequence[Told]) -> list[Told]:
+    """Without nodes that did not answer: `why_not` says that."""
+    return [one for one in troubles if one.check != "node"]
 
 
 def _told(one: Told) -> CheckTold:
