@@ -216,6 +216,7 @@ def test_a_script_that_calls_itself_has_an_end():
         ("torchrun --nnodes=1:4 --nproc_per_node=8 t.py", 8, 4),
         ("accelerate launch --num_processes 16 --num_machines 2 t.py", 8, 2),
         ("deepspeed --include localhost:0,1,3 t.py", 3, 1),
+        ("deepspeed --include localhost:$1 t.py", None, 1),
         ("deepspeed --num_nodes 2 --num_gpus 8 t.py", 8, 2),
         ("srun --nodes=4 --ntasks-per-node=8 python t.py", 8, 4),
         ("python t.py", None, 1),
@@ -250,6 +251,12 @@ def test_how_many_ranks_a_node_gets(command, ranks, nodes):
             "torchrun t.py",
             {"PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": "h:9"},
             Meeting(backend="c10d", host="h", port=9),
+        ),
+        ("deepspeed --master_port $((1000+RANDOM)) t.py", {}, Meeting(backend="static", port=0, rank=0)),
+        (
+            "torchrun --rdzv-backend c10d --rdzv-endpoint h:$PORT t.py",
+            {},
+            Meeting(backend="c10d", host="h", port=0),
         ),
         ("deepspeed --master_port 7 t.py", {}, Meeting(backend="static", port=7, rank=0)),
         (

@@ -6,11 +6,13 @@
 A shell script that the command runs is read for its launch where `texts` has its text (`Launch.reads` names it).
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from holdfast.core.checks.env_command import Launch, launch_of, options_of
+from holdfast.core.checks.env_shell_text import is_known
 
 RANKS_MAX = 1 << 16
 _RANKS = ("nproc-per-node", "num-gpus", "gpus-per-node", "ntasks-per-node", "nproc", "devices")
@@ -100,7 +102,7 @@ def _ranks(
     ):
         said = max(of_all // nodes, 1)
     included = launch.options.get("include") or launch.options.get("i", "")
-    if said is None and launch.launcher == "deepspeed" and included.startswith("localhost:"):
+    if said is None and launch.launcher == "deepspeed" and re.fullmatch(r"localhost:\d+(?:,\d+)*", included):
         said = len(included.partition(":")[2].split(",")) or None
     if said is None and launch.launcher == "torchrun" and not _first(options, _RANKS):
         said = _count(env.get("PET_NPROC_PER_NODE", "")) or (1 if launch.options or launch.script else None)
@@ -118,18 +120,19 @@ def _meeting(launch: Launch, env: Mapping[str, str], nodes: int) -> Meeting | No
     options = launch.options
     if launch.launcher == "torchrun":
         return _of_torchrun(options, env)
-    port = _count(_first(options, _PORTS))
+    text = _first(options, _PORTS)
+    port = _port(text)
     host = _first(options, _ADDRESSES)
     rank = _whole(options.get("node-rank") or options.get("machine-rank", ""))
     if launch.launcher == "deepspeed":
         rank = rank if nodes > 1 else 0
-        return Meeting(backend="static", host=host, port=port or STATIC_PORT, rank=rank, usual=not port)
+        usual = STATIC_PORT if port is None else port
+        return Meeting(backend="static", host=host, port=usual, rank=rank, usual=not text)
     if launch.launcher == "accelerate":
         if port is None and nodes == 1:
             return None  # a free one is looked for, or a file of settings says it
-        return Meeting(
-            backend="static", host=host, port=port or STATIC_PORT, rank=rank or (0 if nodes == 1 else None)
-        )
+        rank = 0 if nodes == 1 else rank
+        return Meeting(backend="static", host=host, port=STATIC_PORT if port is None else port, rank=rank)
     port = _count(env.get("MASTER_PORT", ""))
     if launch.launcher == "python" and port and env.get("WORLD_SIZE") and env.get("RANK") is not None:
         first = 0 if env.get("RANK") == "0" else 1
@@ -151,20 +154,25 @@ def _of_torchrun(options: Mapping[str, str], env: Mapping[str, str]) -> Meeting:
     host, _, text = endpoint.rpartition(":") if _has_port(endpoint) else (endpoint, "", "")
     host = host.strip("[]")
     if backend == "static":
-        port = _whole(text) if endpoint else _whole(said("master-port"))
+        port = _port(text) if endpoint else _port(said("master-port"))
         host = host or said("master-addr") or "127.0.0.1"
         is_usual = port is None
         port = STATIC_PORT if port is None else port
         rank = 0 if not said("node-rank") else rank
         return Meeting(backend="static", host=host, port=port, rank=rank, usual=is_usual)
-    port = _whole(text)
+    port = _port(text)
     usual = C10D_PORT if backend == "c10d" else 2379
     return Meeting(backend=backend, host=host or "localhost", port=usual if port is None else port, rank=rank)
 
 
+def _port(text: str) -> int | None:
+    """None: none is named. 0: one that only a run can tell."""
+    return (_whole(text) or 0) if text else None
+
+
 def _has_port(endpoint: str) -> bool:
     head, colon, tail = endpoint.rpartition(":")
-    return bool(colon) and tail.isdigit() and (":" not in head or head.endswith("]"))
+    return bool(colon) and (tail.isdigit() or not is_known(tail)) and (":" not in head or head.endswith("]"))
 
 
 def _first(options: Mapping[str, str], names: Sequence[str]) -> str:
