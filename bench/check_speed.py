@@ -24,9 +24,11 @@ from typing import Any
 
 import psutil
 
-from holdfast.agent import node_checks
+from holdfast.agent.node_checks import CONTINUOUS_S
+from holdfast.checks.registry import all_checks
 from holdfast.checks.runner import SuiteRun
 from holdfast.checks.scene import scene_for
+from holdfast.core.checks.plan import while_training
 from holdfast.model.checks import CONTINUOUS
 from holdfast.model.settings import RunSettings
 
@@ -127,10 +129,10 @@ def _pss(pid: int) -> int:
 
 def continuous(node: Node, place: Path, command: list[str]) -> dict[str, Any]:
     """One look, as the agent has it done: processor seconds, ours and the children's."""
-    specs = node_checks._continuous()
+    specs = while_training([check.spec for check in all_checks()])
     before, began_s = spent_s(), time.monotonic()
     scene = scene_for(command, node.env, str(place), context=CONTINUOUS, quick=True, training=True)
-    run = SuiteRun(specs, scene, time.monotonic() + node_checks.CONTINUOUS_S, env=node.env)
+    run = SuiteRun(specs, scene, time.monotonic() + CONTINUOUS_S, env=node.env)
     outcomes = run.wait()
     return {
         "cpu_seconds": round(spent_s() - before, 4),
