@@ -187,8 +187,10 @@ def _parts(of: dict[str, list[Mark]], marks: Sequence[Mark]) -> tuple[dict[str, 
             above[node] = node = above[above[node]]
         return node
 
+    # Of many nodes a pair that was both joins nobody: two that are slow at times are well together by chance.
+    both = {(mark.a, mark.b) for mark in marks if mark.slow} if len(of) >= MANY_NODES else set()
     for mark in marks:
-        if mark.fast:
+        if mark.fast and (mark.a, mark.b) not in both and (mark.b, mark.a) not in both:
             above[top(mark.a)] = top(mark.b)
     part = {node: top(node) for node in of}
     parts: dict[str, list[str]] = defaultdict(list)

@@ -169,6 +169,8 @@ def _off_main(choice: _Choice, seen: Evidence, limits: Limits) -> None:
             if node in choice.free:
                 choice.pair_with_one_of(node, good)
         clear += [(first, node) for node in off.nodes if node not in lacking and node in choice.free]
+    # Who met the fewest of them chooses first: else the last two are left with each other each time.
+    clear.sort(key=lambda one: sum(offs[one[0]].met.get(other, 0) > 0 for other in offs))
     for times in range(CROSS_TIMES):
         _cross(choice, offs, clear, times)
     for _, node in clear:
