@@ -1,12 +1,14 @@
 """A suite comes to its end, whatever one of its checks does."""
 
+import subprocess
 import sys
 import time
 
+import msgspec
 import pytest
 
 from holdfast.checks.runner import SuiteRun
-from holdfast.model.checks import DEVICE, DEVICE_FAULT, FAIL, PASS, SKIP, WARN, Scene, Spec
+from holdfast.model.checks import DEVICE, DEVICE_FAULT, FAIL, PASS, SKIP, WARN, Outcome, Scene, Spec
 from holdfast.model.signatures import Words
 
 CHECKS = """
@@ -62,19 +64,37 @@ CHECKS = tuple(
     for look in (good, several, broken, silent, hangs, stubborn, busy, dies, leaves, alone)
 )
 """
-CHILD = "import sys; from holdfast import checks; checks.__path__.append(sys.argv[1]); from holdfast.checks.child import main; main()"
+EXTEND = "import sys; from holdfast import checks; checks.__path__.append(sys.argv[1]); "
+CHILD = EXTEND + "from holdfast.checks.child import main; main()"
+# A program without threads, as `holdfast check` is: pytest has some.
+FORKING = (
+    EXTEND
+    + """
+import time, msgspec
+from holdfast.checks.runner import SuiteRun
+from holdfast.model.checks import Scene, Spec
+specs = msgspec.json.decode(sys.stdin.buffer.read(), type=list[Spec])
+run = SuiteRun(specs, Scene(host="gpu-03"), time.monotonic() + float(sys.argv[2]), child=None)
+sys.stdout.buffer.write(msgspec.json.encode(run.wait()))
+"""
+)
 
 
-@pytest.fixture
-def suite(tmp_path):
+@pytest.fixture(params=["started", "forked"])
+def suite(tmp_path, request):
     (tmp_path / "host_made_up.py").write_text(CHECKS)
 
     def run(*specs, within_s=60.0):
-        child = (sys.executable, "-c", CHILD, str(tmp_path))
-        running = SuiteRun(specs, Scene(host="gpu-03"), time.monotonic() + within_s, child=child)
-        outcomes = {outcome.check: outcome for outcome in running.wait()}
-        assert running.over
-        return outcomes
+        if request.param == "forked":
+            words = (sys.executable, "-c", FORKING, str(tmp_path), str(within_s))
+            done = subprocess.run(words, input=msgspec.json.encode(specs), capture_output=True, check=True)
+            outcomes = msgspec.json.decode(done.stdout, type=list[Outcome])
+        else:
+            child = (sys.executable, "-c", CHILD, str(tmp_path))
+            running = SuiteRun(specs, Scene(host="gpu-03"), time.monotonic() + within_s, child=child)
+            outcomes = running.wait()
+            assert running.over
+        return {outcome.check: outcome for outcome in outcomes}
 
     return run
 

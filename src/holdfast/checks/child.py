@@ -4,10 +4,14 @@ Reads from stdin one line of JSON, the scene, then names of checks, a line each;
 of JSON. Ends when stdin does. What a library prints goes to stderr.
 """
 
+import ctypes
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
+from typing import BinaryIO
 
 import msgspec
 
@@ -16,18 +20,26 @@ from holdfast.model.checks import SKIP, STATUSES, Fact, Finding, Outcome, Scene
 
 FINDINGS_MAX = 256
 READY = b"ready\n"
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def main() -> None:
     answers = os.dup(1)
     os.dup2(2, 1)
     os.set_inheritable(answers, False)
-    scene = msgspec.json.decode(sys.stdin.buffer.readline(), type=Scene)
+    serve(sys.stdin.buffer, answers)
+    os._exit(0)  # a thread that hangs in a driver must not keep us
+
+
+def serve(requests: BinaryIO, answers: int) -> None:
+    """Answers until there are no more requests, or nobody is left to ask."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # also out of a check that hangs
+    scene = msgspec.json.decode(requests.readline(), type=Scene)
     os.write(answers, READY)
-    for line in sys.stdin.buffer:
+    for line in requests:
         outcome = look(check_named(line.decode().strip()), scene)
         _write(answers, msgspec.json.encode(outcome) + b"\n")
-    os._exit(0)  # a thread that hangs in a driver must not keep us
 
 
 def look(check: Check, scene: Scene) -> Outcome:

@@ -14,10 +14,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
 from holdfast.checks.child import READY
+from holdfast.checks.forked import Forked, Process
 from holdfast.model.checks import DEVICE, NODE, SKIP, Finding, Outcome, Scene, Spec
 
 AT_ONCE = 2
@@ -32,7 +34,7 @@ class SuiteRun:
     """One run of `specs`. Call `poll` until `over`; `channels` are readable when there is something to poll.
 
     `until_s`: by `clock`; what has not been run by then is skipped, with that reason. `env`: of the processes of
-    the checks; None: ours. `child`: the words that start one.
+    the checks; None: ours. `child`: the words that start one; None: copies of this process, if it has no threads.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class SuiteRun:
         until_s: float,
         clock: Callable[[], float] = time.monotonic,
         env: Mapping[str, str] | None = None,
-        child: Sequence[str] = CHILD,
+        child: Sequence[str] | None = CHILD,
     ) -> None:
         self._scene = msgspec.json.encode(scene) + b"\n"
         self._child = child
@@ -53,7 +55,7 @@ class SuiteRun:
         self._shared = deque(spec for spec in specs if spec.cost not in (DEVICE, NODE))
         self._alone = deque(spec for spec in specs if spec.cost in (DEVICE, NODE))
         self._children: list[_Child] = []
-        self._unkilled: list[subprocess.Popen[bytes]] = []
+        self._unkilled: list[Process] = []
 
     @property
     def over(self) -> bool:
@@ -117,7 +119,7 @@ class SuiteRun:
         spec = waiting.popleft()
         try:
             if child is None:
-                child = _Child(self._child, self._scene, self._env, self._clock)
+                child = _Child(self._start(), self._scene, self._clock)
                 self._children.append(child)
             child.give(spec)
         except OSError as error:
@@ -126,6 +128,20 @@ class SuiteRun:
                 self._children.remove(child)
             return _skipped(spec, f"the process for it cannot be started: {error}")
         return None
+
+    def _start(self) -> "Forked | subprocess.Popen[bytes]":
+        """raises: OSError"""
+        if self._child is None:
+            return Forked(one for child in self._children for one in child.descriptors())
+        return subprocess.Popen(
+            self._child,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env=dict(self._env) if self._env is not None else None,
+            cwd="/",
+        )
 
     def _busy(self) -> int:
         return sum(child.spec is not None for child in self._children)
@@ -173,31 +189,30 @@ class SuiteRun:
 
 
 class _Child:
-    """A process for checks, one at a time. raises: OSError, where it cannot be started."""
+    """A process for checks, one at a time. raises: OSError, where it is gone already."""
 
     def __init__(
-        self, words: Sequence[str], scene: bytes, env: Mapping[str, str] | None, clock: Callable[[], float]
+        self, process: "Forked | subprocess.Popen[bytes]", scene: bytes, clock: Callable[[], float]
     ) -> None:
         self.spec: Spec | None = None
         self.ended = False
         self._clock = clock
         self._ready = False
         self._text = b""
-        self._process = subprocess.Popen(
-            words,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            env=dict(env) if env is not None else None,
-            cwd="/",
-        )
-        assert self._process.stdin is not None and self._process.stdout is not None, "both are pipes"
-        self._requests = self._process.stdin
-        self.answers = self._process.stdout.fileno()
+        self._process: Process = process
+        self._requests: IO[bytes]
+        if isinstance(process, Forked):
+            self._requests, self.answers = process.requests, process.answers
+        else:
+            assert process.stdin is not None and process.stdout is not None, "both are pipes"
+            self._requests, self.answers = process.stdin, os.dup(process.stdout.fileno())
+            process.stdout.close()
         os.set_blocking(self.answers, False)
         self._asked_s = clock()
         self._requests.write(scene)
+
+    def descriptors(self) -> tuple[int, int]:
+        return self._requests.fileno(), self.answers
 
     def give(self, spec: Spec) -> None:
         """raises: OSError, where the process is gone."""
@@ -251,13 +266,14 @@ class _Child:
             return signal.strsignal(-code) or f"signal {-code}" if code < 0 else f"exit code {code}"
         return "it closed its output"
 
-    def kill(self) -> subprocess.Popen[bytes]:
+    def kill(self) -> Process:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with suppress(OSError):
             self._requests.close()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        if self.answers >= 0:
+            os.close(self.answers)
+            self.answers = -1
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(0.05)
         return self._process

@@ -7,7 +7,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from holdfast.core.checks.asked import asked_of
+from holdfast.checks.run_python import launch_for
+from holdfast.core.checks.asked import asked_by, asked_of
 from holdfast.model.checks import MANUAL, Baseline, Scene
 
 
@@ -25,11 +26,12 @@ def scene_for(
     ranks: int | None = None,
     own_pids: Sequence[int] = (),
     options: Mapping[str, str] | None = None,
+    read_scripts: bool = False,
 ) -> Scene:
-    """`folders`: over what the command says ("checkpoint"). Never raises: a folder that is gone is the checks' matter."""
+    """`read_scripts`: what a launch script asks for, too; not where a mount that is dead must not hold us up. `folders`: over what the command says ("checkpoint"). Never raises: a folder that is gone is the checks' matter."""
     env = os.environ if env is None else env
-    asked = asked_of(command, env)
     cwd = cwd or _here()
+    asked = asked_by(launch_for(command, env, cwd), command, env) if read_scripts else asked_of(command, env)
     places = {"work": cwd, "temporary": env.get("TMPDIR") or tempfile.gettempdir()}
     if asked.checkpoint:
         places["checkpoint"] = str(Path(cwd) / asked.checkpoint)

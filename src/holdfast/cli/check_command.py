@@ -17,6 +17,7 @@ from holdfast.checks.baseline_store import (
     change_baseline,
     read_baseline,
 )
+from holdfast.checks.last_good import read_last_good
 from holdfast.checks.registry import chosen
 from holdfast.checks.remote import SRUN, SSH, BadVia, check_nodes
 from holdfast.checks.runner import SuiteRun
@@ -157,7 +158,8 @@ def check(
     language = chosen_language(lang, os.environ, json=json)
     try:
         specs = chosen(suite, quick=quick, only=only or (), training=training)
-        store = baseline_path(Path(state_root(state_dir, os.environ)), socket.gethostname())
+        root = Path(state_root(state_dir, os.environ))
+        store = baseline_path(root, socket.gethostname())
         limit_s = seconds(timeout) if timeout else QUICK_S if quick else TIMEOUTS_S[suite]
         options = _options(option or ())
     except (LookupError, SettingsRefused, NotATime) as error:
@@ -196,9 +198,11 @@ def check(
             quick=quick,
             training=training,
             baseline=known,
+            good_s=read_last_good(root, socket.gethostname()),
             folders={"checkpoint": os.path.abspath(checkpoint)} if checkpoint else {},
             ranks=ranks,
             options=options,
+            read_scripts=True,
         )
         answers = (_here(specs, scene, limit_s),)
         _learn(store, answers[0])
@@ -279,7 +283,7 @@ def _here(specs: Sequence[Spec], scene: Scene, limit_s: float) -> NodeChecks:
         done += 1
         show(NodeChecks(node=f"{done}/{len(specs)} {outcome.check}"))
 
-    run = SuiteRun(specs, scene, began_s + limit_s)
+    run = SuiteRun(specs, scene, began_s + limit_s, child=None)  # this process has no threads
     try:
         outcomes = run.wait(told)
     finally:

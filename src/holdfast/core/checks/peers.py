@@ -15,6 +15,7 @@ from holdfast.model.signatures import Words
 
 PEERS_MIN = 2
 OFF_WARN, OFF_FAIL = 0.07, 0.25  # of the median of the others
+SPREADS = 3.0  # of the number itself, from one measurement to the next
 NODES_NAMED = 4
 CHECK = "peers"
 
@@ -103,7 +104,7 @@ def _far_off(group: Sequence[Seen]) -> list[tuple[Seen, Finding]]:
             continue
         value = float(seen.fact.value)
         off = (middle - value) / abs(middle) if seen.fact.low_is_bad else (value - middle) / abs(middle)
-        if off > OFF_WARN:
+        if off > max(OFF_WARN, SPREADS * seen.fact.spread):
             found.append((seen, _off(seen.fact, value, middle, off, len(others))))
     return found
 
@@ -111,7 +112,7 @@ def _far_off(group: Sequence[Seen]) -> list[tuple[Seen, Finding]]:
 def _off(fact: Fact, value: float, middle: float, off: float, others: int) -> Finding:
     side = "below" if fact.low_is_bad else "above"
     return Finding(
-        status=FAIL if off > OFF_FAIL else WARN,
+        status=FAIL if off > max(OFF_FAIL, SPREADS * fact.spread) else WARN,
         device="" if fact.device == "node" else fact.device,
         measured=f"{value:.4g} {fact.unit}".rstrip(),
         expected=f"about {middle:.4g} {fact.unit}".rstrip(),

@@ -1,0 +1,84 @@
+"""A copy of this process that answers checks: it starts at once, and shares the memory of what is imported already.
+
+Only for a process without threads: a lock that another thread held would stay locked in the copy for ever.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable
+from typing import BinaryIO, Protocol
+
+from holdfast.checks.child import serve
+
+WAIT_LOOK_S = 0.005
+
+
+class Process(Protocol):
+    """What both kinds of process for checks can do; as subprocess.Popen has it."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+class Forked:
+    """`requests`: to write to; `answers`: to read from. raises: OSError, where none can be made.
+
+    `not_for_it`: descriptors that the copy must not keep open, for they tell others that we are gone.
+    """
+
+    def __init__(self, not_for_it: Iterable[int]) -> None:
+        their_requests, our_requests = os.pipe()
+        our_answers, their_answers = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            _be_child((our_requests, our_answers, *not_for_it), their_requests, their_answers)
+        os.close(their_requests)
+        os.close(their_answers)
+        self.requests: BinaryIO = open(our_requests, "wb")
+        self.answers = our_answers
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit code, or minus the signal that ended it; None while it lives."""
+        if self._code is None:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # somebody else has taken its end
+                pid, status = self.pid, 0
+            if pid:
+                self._code = os.waitstatus_to_exitcode(status)
+        return self._code
+
+    def wait(self, timeout: float | None = None) -> int:
+        """raises: subprocess.TimeoutExpired"""
+        until_s = time.monotonic() + (timeout or 0.0)
+        while (code := self.poll()) is None:
+            if timeout is not None and time.monotonic() >= until_s:
+                raise subprocess.TimeoutExpired("a copy of this process", timeout)
+            time.sleep(WAIT_LOOK_S)
+        return code
+
+
+def _be_child(close: Iterable[int], requests: int, answers: int) -> None:
+    """Never returns: what stands above in the stack is the parent's."""
+    code = 1
+    try:
+        os.setsid()  # a Ctrl-C is for the parent
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        for descriptor in close:
+            os.close(descriptor)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(nothing, descriptor)
+        with open(requests, "rb") as file:
+            serve(file, answers)
+        code = 0
+    finally:
+        os._exit(code)
