@@ -3,6 +3,7 @@
 All nodes are asked at once. One that does not answer in time is given up and said so; the others do not wait for it.
 """
 
+import os
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -49,7 +50,7 @@ def check_nodes(
         while waiting and len(running) < AT_ONCE:
             node, words = waiting.pop(0)
             try:
-                running[node] = ToolRun(words, until_s)
+                running[node] = ToolRun(words, until_s, os.environ)  # ssh has its agent there, srun its job
             except OSError as error:
                 answers[node] = NodeChecks(node=node, why_not=f"{words[0]} cannot be started: {error}")
         for node, run in list(running.items()):

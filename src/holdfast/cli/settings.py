@@ -148,7 +148,9 @@ def _file(environ: Mapping[str, str], config: str | None) -> Path | None:
         return Path(named).expanduser()
     base = environ.get("XDG_CONFIG_HOME") or Path(_home(environ), ".config")
     places = (Path(FILE_HERE), Path(base, "holdfast", "config.toml"))
-    return next((path for path in places if os.path.isfile(path)), None)  # another user's home: no file for us
+    return next(
+        (path for path in places if os.path.isfile(path)), None
+    )  # another user's home: no file for us
 
 
 def _home(environ: Mapping[str, str]) -> str:

@@ -8,16 +8,16 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 OUTPUT_BYTES_MAX = 16 << 20
 REAP_S = 0.05  # after SIGKILL; a program that does not die of it is itself blocked in the kernel
 
 
 class ToolRun:
-    """One run. raises: OSError, when it cannot be started."""
+    """One run. `env`: all of its environment; None: a bare one. raises: OSError, when it cannot be started."""
 
-    def __init__(self, words: Sequence[str], until_s: float) -> None:
+    def __init__(self, words: Sequence[str], until_s: float, env: Mapping[str, str] | None = None) -> None:
         self.killed = False
         self._until_s = until_s
         self._out = os.memfd_create("out", os.MFD_CLOEXEC)
@@ -31,7 +31,7 @@ class ToolRun:
                 stderr=self._errors,
                 start_new_session=True,
                 cwd="/",
-                env={"PATH": os.defpath},
+                env={"PATH": os.defpath} if env is None else dict(env),
             )
         except OSError:
             self._close()
