@@ -33,6 +33,9 @@ _COMPAT = ("usr/local/cuda/compat", "usr/local/cuda/compat/lib", "usr/local/cuda
 
 
 def python(scene: Scene) -> Iterator[Seen]:
+    if scene.quick and not scene.command:
+        yield _skip(NO_COMMAND)  # some Python or other is not worth its start
+        return
     run = run_of(scene)
     interpreter, launch = run.interpreter, run.launch
     if interpreter.absent and scene.command:
@@ -91,6 +94,9 @@ def _skip(why: str) -> Finding:
 
 
 def versions(scene: Scene) -> Iterator[Seen]:
+    if scene.quick and not scene.command:
+        yield _skip(NO_COMMAND)
+        return
     answer = answer_of(scene)
     if answer.said is None:
         yield _skip(answer.why_not)

@@ -3,6 +3,7 @@
 Only for a process without threads: a lock that another thread held would stay locked in the copy for ever.
 """
 
+import gc
 import os
 import signal
 import subprocess
@@ -35,6 +36,7 @@ class Forked:
     def __init__(self, not_for_it: Iterable[int]) -> None:
         their_requests, our_requests = os.pipe()
         our_answers, their_answers = os.pipe()
+        gc.freeze()  # a collection in the copy would write to, and so copy, all that is shared
         self.pid = os.fork()
         if not self.pid:
             _be_child((our_requests, our_answers, *not_for_it), their_requests, their_answers)
@@ -69,6 +71,7 @@ def _be_child(close: Iterable[int], requests: int, answers: int) -> None:
     """Never returns: what stands above in the stack is the parent's."""
     code = 1
     try:
+        gc.disable()
         os.setsid()  # a Ctrl-C is for the parent
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)

@@ -45,9 +45,11 @@ class SuiteRun:
         clock: Callable[[], float] = time.monotonic,
         env: Mapping[str, str] | None = None,
         child: Sequence[str] | None = CHILD,
+        at_once: int = AT_ONCE,
     ) -> None:
         self._scene = msgspec.json.encode(scene) + b"\n"
         self._child = child
+        self._at_once = at_once
         self._until_s = until_s
         self._clock = clock
         self._env = env
@@ -107,7 +109,7 @@ class SuiteRun:
         """Gives waiting checks to processes that wait; those that load a device, one at a time and alone."""
         while self._shared:
             child = self._free()
-            if child is None and len(self._children) >= min(AT_ONCE, len(self._shared) + self._busy()):
+            if child is None and len(self._children) >= min(self._at_once, len(self._shared) + self._busy()):
                 return []
             if (failed := self._give(child, self._shared)) is not None:
                 return [failed]

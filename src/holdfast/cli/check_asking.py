@@ -1,5 +1,6 @@
 """Puts the question of `holdfast check` to this node, or to others, and keeps what is learned."""
 
+import importlib
 import os
 import socket
 import sys
@@ -13,15 +14,15 @@ from msgspec import Struct
 from holdfast.checks.baseline_store import BaselineUnusable, baseline_path, change_baseline, read_baseline
 from holdfast.checks.last_good import read_last_good
 from holdfast.checks.remote import SRUN, SSH, BadVia, check_nodes
-from holdfast.checks.runner import SuiteRun
+from holdfast.checks.runner import AT_ONCE, SuiteRun
 from holdfast.checks.scene import scene_for
-from holdfast.cli.check_pairs import BadOption, check_pairs, wants_only_pairs, wants_pairs, with_pairs
 from holdfast.cli.output import say
 from holdfast.core.checks.learning import learned
 from holdfast.core.checks.peers import compared
 from holdfast.model.checks import BOOT, MANUAL, ON_FAILURE, Baseline, NodeChecks, Outcome, Scene, Spec
 
 REACH_S = 15.0  # to get to another node and to start there
+PAIRS = "holdfast.cli.check_pairs"
 WIPE = "\r\x1b[K"
 _CONTEXT_OF = {"boot": BOOT, "troubleshoot": ON_FAILURE}
 
@@ -51,8 +52,6 @@ def answers_to(question: Question) -> tuple[NodeChecks, ...]:
         return _elsewhere(question) if question.nodes else (_here(question),)
     except BadVia as error:
         raise typer.BadParameter(str(error), param_hint="--via") from error
-    except BadOption as error:
-        raise typer.BadParameter(str(error), param_hint="--option") from error
     finally:
         if sys.stderr.isatty():
             sys.stderr.write(WIPE)
@@ -68,16 +67,24 @@ def known_of(state: Path) -> Baseline:
 
 
 def _elsewhere(question: Question) -> tuple[NodeChecks, ...]:
-    """raises: BadVia, BadOption"""
+    """raises: BadVia, typer.BadParameter"""
+    pairs_of = importlib.import_module(
+        PAIRS
+    )  # a tenth of the memory, which a look at this node alone does not need
     via = question.via or (SRUN if "SLURM_JOB_ID" in os.environ else SSH)
     answers: tuple[NodeChecks, ...] = ()
-    if not wants_only_pairs(question.only):
+    if not pairs_of.wants_only_pairs(question.only):
         within_s = question.limit_s + min(REACH_S, question.limit_s + 2.0)
         answers = compared(check_nodes(question.nodes, via, _words(question), within_s, _Progress()))
-    if wants_pairs(question.specs):
+    if pairs_of.wants_pairs(question.specs):
         known = known_of(question.state)
-        pairs = check_pairs(question.nodes, via, question.limit_s, question.options, known, _Progress())
-        answers = with_pairs(answers, pairs)
+        try:
+            pairs = pairs_of.check_pairs(
+                question.nodes, via, question.limit_s, question.options, known, _Progress()
+            )
+        except pairs_of.BadOption as error:
+            raise typer.BadParameter(str(error), param_hint="--option") from error
+        answers = pairs_of.with_pairs(answers, pairs)
         _learn(question.state, pairs[0])
     return answers
 
@@ -109,7 +116,8 @@ def _looked(specs: Sequence[Spec], scene: Scene, limit_s: float) -> NodeChecks:
         done += 1
         show(NodeChecks(node=f"{done}/{len(specs)} {outcome.check}"))
 
-    run = SuiteRun(specs, scene, began_s + limit_s, child=None)  # this process has no threads
+    # Copies of this process, which has no threads; one for quick checks, whose memory is limited.
+    run = SuiteRun(specs, scene, began_s + limit_s, child=None, at_once=1 if scene.quick else AT_ONCE)
     try:
         outcomes = run.wait(told)
     finally:
