@@ -33,7 +33,7 @@ NOISE = (
 
 def megatron(number: int, stamp: str = "") -> str:
     return (
-        f" {stamp}iteration {number:8d}/  500000 | consumed samples: {number * 1024:12d} | elapsed time per iteration (ms): "
+        f" {stamp}iteration {number:8d}/ 9000000 | consumed samples: {number * 1024:12d} | elapsed time per iteration (ms): "
         f"{4321.0 + number * 7919 % 97 / 10:.1f} | throughput per GPU (TFLOP/s/GPU): 401.2 | learning rate: 1.500000E-04 | "
         f"global batch size:  1024 | lm loss: {2.25 + number % 1000 / 1e5:.6E} | loss scale: 1.0 | grad norm: 0.250 | "
         f"number of skipped iterations:   0 | number of nan iterations:   0 |\n"
