@@ -4,13 +4,13 @@ Reads from stdin one line of JSON, the scene, then names of checks, a line each;
 of JSON. Ends when stdin does. What a library prints goes to stderr.
 """
 
-import ctypes
 import os
+import select
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import BinaryIO
 
 import msgspec
@@ -20,7 +20,6 @@ from holdfast.model.checks import SKIP, STATUSES, Fact, Finding, Outcome, Scene
 
 FINDINGS_MAX = 256
 READY = b"ready\n"
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def main() -> None:
@@ -32,14 +31,23 @@ def main() -> None:
 
 
 def serve(requests: BinaryIO, answers: int) -> None:
-    """Answers until there are no more requests, or nobody is left to ask."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # also out of a check that hangs
+    """Answers until there are no more requests. Where nobody is left to ask, all that was started here ends."""
+    threading.Thread(target=_end_with, args=(requests.fileno(),), daemon=True).start()
     scene = msgspec.json.decode(requests.readline(), type=Scene)
     os.write(answers, READY)
     for line in requests:
         outcome = look(check_named(line.decode().strip()), scene)
         _write(answers, msgspec.json.encode(outcome) + b"\n")
+
+
+def _end_with(requests: int) -> None:
+    """Whoever asks may be killed while a check hangs: then this process goes too, with its group."""
+    poll = select.poll()
+    poll.register(requests, 0)  # only the hang-up
+    poll.poll()
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
 
 
 def look(check: Check, scene: Scene) -> Outcome:

@@ -59,7 +59,7 @@ DrawnFrom = Annotated[
     typer.Option(
         "--from",
         metavar="FILE.json",
-        help="With --plot: draw this answer of --json, and run nothing; may be given again.",
+        help="Draw this answer of --json with --plot, and run nothing; may be given again.",
         show_default=False,
     ),
 ]
