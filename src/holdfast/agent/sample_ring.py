@@ -27,6 +27,7 @@ from holdfast.model.node_samples import Moment
 
 NEW, OLD = "samples.new", "samples.old"
 SEGMENT_BYTES = 4 << 20  # 40 minutes, where 8 ranks, 8 GPUs and 8 RDMA ports take 1,750 bytes a second
+OPENED_TIMES_MAX = 8
 SEGMENT_BYTES_READ_MAX = 64 << 20  # another version may have larger ones
 RECORD_BYTES_MAX = 1 << 20  # of content, compressed and not
 HEAD = struct.Struct("<II")
@@ -159,26 +160,51 @@ def read_samples(folder: Path, since_s: float = float("-inf")) -> Iterator[Momen
 
 
 def _contents(folder: Path) -> Iterator[bytes]:
-    """The newer file is opened first: when the files are swapped between the two, it is found twice, not missed."""
+    """The newer file is opened first: when the files are swapped between the two, it is found twice, not missed.
+
+    Swapped twice meanwhile, what was the newer is neither any more, and they are opened again.
+    """
     opened: dict[tuple[int, int], int] = {}
     try:
-        for name in (NEW, OLD):
-            try:
-                fd = os.open(folder / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-            except OSError:
-                continue
-            stat = os.fstat(fd)
-            if (stat.st_dev, stat.st_ino) in opened:
-                os.close(fd)
-            else:
-                opened[stat.st_dev, stat.st_ino] = fd
+        for _ in range(OPENED_TIMES_MAX):
+            _close(opened)
+            for name in (NEW, OLD):
+                _add_opened(opened, folder / name)
+            there = {_identity(folder / name) for name in (NEW, OLD)}
+            if not opened or next(iter(opened)) in there:
+                break
         for fd in reversed(opened.values()):
             yield from _records(fd, SEGMENT_BYTES_READ_MAX)
     except OSError:
         return
     finally:
-        for fd in opened.values():
-            os.close(fd)
+        _close(opened)
+
+
+def _add_opened(opened: dict[tuple[int, int], int], path: Path) -> None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return
+    stat = os.fstat(fd)
+    if (stat.st_dev, stat.st_ino) in opened:
+        os.close(fd)
+    else:
+        opened[stat.st_dev, stat.st_ino] = fd
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        stat = os.lstat(path)
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino
+
+
+def _close(opened: dict[tuple[int, int], int]) -> None:
+    for fd in opened.values():
+        os.close(fd)
+    opened.clear()
 
 
 def _records(fd: int, bytes_max: int) -> Iterator[bytes]:
