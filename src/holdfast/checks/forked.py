@@ -36,6 +36,7 @@ class Forked:
     def __init__(self, not_for_it: Iterable[int]) -> None:
         their_requests, our_requests = os.pipe()
         our_answers, their_answers = os.pipe()
+        gc.collect()
         gc.freeze()  # a collection in the copy would write to, and so copy, all that is shared
         self.pid = os.fork()
         if not self.pid:
@@ -71,7 +72,6 @@ def _be_child(close: Iterable[int], requests: int, answers: int) -> None:
     """Never returns: what stands above in the stack is the parent's."""
     code = 1
     try:
-        gc.disable()
         os.setsid()  # a Ctrl-C is for the parent
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)

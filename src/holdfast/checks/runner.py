@@ -119,6 +119,10 @@ class SuiteRun:
 
     def _give(self, child: "_Child | None", waiting: deque[Spec]) -> Outcome | None:
         spec = waiting.popleft()
+        if child is not None and self._child is None and child.area != spec.area:
+            self._kill(child)  # what one area needed in memory, the next need not pay for; a copy costs milliseconds
+            self._children.remove(child)
+            child = None
         try:
             if child is None:
                 child = _Child(self._start(), self._scene, self._clock)
@@ -197,6 +201,7 @@ class _Child:
         self, process: "Forked | subprocess.Popen[bytes]", scene: bytes, clock: Callable[[], float]
     ) -> None:
         self.spec: Spec | None = None
+        self.area = ""  # of its last check
         self.ended = False
         self._clock = clock
         self._ready = False
@@ -218,7 +223,7 @@ class _Child:
 
     def give(self, spec: Spec) -> None:
         """raises: OSError, where the process is gone."""
-        self.spec = spec
+        self.spec, self.area = spec, spec.area
         self._asked_s = self._clock()
         self._requests.write(spec.name.encode() + b"\n")
         self._requests.flush()

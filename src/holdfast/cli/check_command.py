@@ -1,11 +1,13 @@
 """`holdfast check`: is this machine, or are these nodes, fit for a training. Looks, and changes nothing."""
 
+import importlib
 import os
 import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 
 import typer
 
@@ -36,7 +38,6 @@ from holdfast.cli.check_flags import (
     Via,
 )
 from holdfast.cli.check_formats import exported
-from holdfast.cli.check_plot import NotDrawn, draw, read_nodes, refused_plot
 from holdfast.cli.check_report import baseline_lines, document, listed, listing, report
 from holdfast.cli.languages import Lang, Language, chosen_language, put_plain
 from holdfast.cli.output import put_json, say
@@ -155,10 +156,15 @@ def _refuse(suite: str, context: str | None, baseline: str | None, format_: str,
 
 def _refuse_plot(plot: str | None, drawn_from: Sequence[str] | None) -> None:
     """raises: typer.BadParameter"""
-    if plot is not None and (why := refused_plot(plot)):
+    if plot is not None and (why := _plots().refused_plot(plot)):
         raise typer.BadParameter(why, param_hint="--plot")
     if drawn_from and plot is None:
         raise typer.BadParameter("--plot says where to draw it", param_hint="--from")
+
+
+def _plots() -> ModuleType:
+    """Only where something is drawn: its memory is a part of what a check may take."""
+    return importlib.import_module("holdfast.cli.check_plot")
 
 
 def _draw(
@@ -169,9 +175,10 @@ def _draw(
     drawn_from: Sequence[str] = (),
 ) -> None:
     """raises: typer.Exit"""
+    plots = _plots()
     try:
-        draw(path, nodes or read_nodes([Path(name) for name in drawn_from]), known)
-    except NotDrawn as error:
+        plots.draw(path, nodes or plots.read_nodes([Path(name) for name in drawn_from]), known)
+    except plots.NotDrawn as error:
         say(str(error))
         raise typer.Exit(FAILED) from error
 
