@@ -1,6 +1,7 @@
 """What checks' answers come to: for the run, between nodes, and for what is learned."""
 
 from holdfast.core.checks.asked import asked_of
+from holdfast.core.checks.clocks import clocks_compared
 from holdfast.core.checks.judged import judged, status_of
 from holdfast.core.checks.learning import forgotten, learned
 from holdfast.core.checks.peers import compared
@@ -102,6 +103,30 @@ def test_other_models_and_single_peers_are_not_compared():
         == 1
     )
     assert len(compared([node("a", speed(50.0)), node("b", speed(9.0))])[1].outcomes) == 1
+
+
+def heard(name, ahead_s, way_s=0.05):
+    return NodeChecks(
+        node=name,
+        outcomes=(outcome("x", Finding(status=PASS)),),
+        at_s=1_000.0 + ahead_s,
+        heard_s=1_000.0 + way_s,
+    )
+
+
+def test_a_clock_that_is_off_is_told_by_how_much():
+    nodes = clocks_compared([heard("a", 0.0), heard("b", 0.0, 0.09), heard("c", -0.6), heard("d", 0.01)])
+    statuses = [one.outcomes[1].status for one in nodes]
+    assert statuses == [PASS, PASS, WARN, PASS]
+    assert "0.58 s behind" in nodes[2].outcomes[1].findings[0].why
+
+
+def test_of_two_clocks_only_what_the_way_cannot_explain():
+    nodes = clocks_compared([heard("a", 0.0), heard("b", 0.3)])
+    assert [one.outcomes[1].status for one in nodes] == [PASS, PASS]
+    assert clocks_compared([heard("a", 0.0), heard("b", 7.0)])[1].outcomes[1].status == WARN
+    alone = [heard("a", 5.0), NodeChecks(node="b", why_not="b did not answer")]
+    assert list(clocks_compared(alone)) == alone
 
 
 def test_what_is_learned_stays_and_what_failed_teaches_nothing():

@@ -73,4 +73,4 @@ def _answer(node: str, run: ToolRun, within_s: float) -> NodeChecks:
         said = " ".join(run.errors().split()) or " ".join(run.output().decode(errors="replace").split())
         why = said[-WORDS_MAX:] or "it said nothing"
         return NodeChecks(node=node, why_not=f"{node} gave no answer: {why}")
-    return msgspec.structs.replace(checks, node=node)
+    return msgspec.structs.replace(checks, node=node, heard_s=time.time())

@@ -120,7 +120,9 @@ class SuiteRun:
     def _give(self, child: "_Child | None", waiting: deque[Spec]) -> Outcome | None:
         spec = waiting.popleft()
         if child is not None and self._child is None and child.area != spec.area:
-            self._kill(child)  # what one area needed in memory, the next need not pay for; a copy costs milliseconds
+            self._kill(
+                child
+            )  # what one area needed in memory, the next need not pay for; a copy costs milliseconds
             self._children.remove(child)
             child = None
         try:

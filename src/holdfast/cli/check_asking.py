@@ -17,6 +17,7 @@ from holdfast.checks.remote import SRUN, SSH, BadVia, check_nodes
 from holdfast.checks.runner import AT_ONCE, SuiteRun
 from holdfast.checks.scene import scene_for
 from holdfast.cli.output import say
+from holdfast.core.checks.clocks import clocks_compared
 from holdfast.core.checks.learning import learned
 from holdfast.core.checks.peers import compared
 from holdfast.model.checks import BOOT, MANUAL, ON_FAILURE, Baseline, NodeChecks, Outcome, Scene, Spec
@@ -75,7 +76,8 @@ def _elsewhere(question: Question) -> tuple[NodeChecks, ...]:
     answers: tuple[NodeChecks, ...] = ()
     if not pairs_of.wants_only_pairs(question.only):
         within_s = question.limit_s + min(REACH_S, question.limit_s + 2.0)
-        answers = compared(check_nodes(question.nodes, via, _words(question), within_s, _Progress()))
+        answers = check_nodes(question.nodes, via, _words(question), within_s, _Progress())
+        answers = clocks_compared(compared(answers))
     if pairs_of.wants_pairs(question.specs):
         known = known_of(question.state)
         try:

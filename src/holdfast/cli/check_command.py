@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import typer
+from msgspec.structs import replace
 
 from holdfast.checks.baseline_store import BaselineUnusable, baseline_path, read_baseline
 from holdfast.checks.registry import chosen
@@ -122,7 +123,7 @@ def _asked(
     known = None if question.nodes else known_of(question.state)  # before this look adds to it
     answers = answers_to(question)
     if as_node:
-        put_json(answers[0])
+        put_json(replace(answers[0], at_s=time.time()))
         return 0
     if plot:
         _draw(Path(plot), answers, known)

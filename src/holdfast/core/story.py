@@ -412,6 +412,8 @@ def check_name(event: NodesChecked) -> str:
 def check_lines(event: NodesChecked) -> list[str]:
     """What failed or is to be looked at, a line each, with what to do."""
     several = len(event.nodes) > 1
+    if event.why_not and not several:
+        return []  # said already
     lines = []
     for told in event.troubles:
         where = f"{told.node}: " if several else ""

@@ -118,13 +118,18 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class NodeChecks(Struct, frozen=True, kw_only=True):
-    """All outcomes of one node. `why_not`: why there are none."""
+    """All outcomes of one node. `why_not`: why there are none.
+
+    `at_s`: Unix time by its own clock; of an answer to another node, when it was given. `heard_s`: when that was
+    heard, by the clock of who asked; 0: it was not asked by another.
+    """
 
     node: str
     outcomes: tuple[Outcome, ...] = ()
     seconds: float = 0.0
     at_s: float = 0.0
     why_not: str = ""
+    heard_s: float = 0.0
 
 
 class Baseline(Struct, frozen=True, kw_only=True):

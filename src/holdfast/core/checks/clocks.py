@@ -1,0 +1,51 @@
+"""How far the clocks of nodes are apart, by when each says that it answered and when that was heard. Pure.
+
+An answer takes its way: at most some tenths of a second, about as long from all nodes. So a node is held against the
+median of all; of two, only what their ways cannot explain is told.
+"""
+
+from collections.abc import Sequence
+from statistics import median
+
+from msgspec.structs import replace
+
+from holdfast.model.checks import PASS, PEERS, WARN, Finding, NodeChecks, Outcome
+from holdfast.model.signatures import Words
+
+CHECK, AREA = "host-clock", "host"
+APART_S = 0.1  # lines of several nodes cannot be put in order beyond it
+WAY_S = 0.5  # an answer may take this long
+NODES_MIN = 3
+ADVICE = Words(
+    en="Let chrony or another NTP client run on all nodes, with the same servers.",
+    zh="请在所有节点上运行 chrony 或其他 NTP 客户端，并使用相同的时间服务器。",
+)
+
+
+def clocks_compared(nodes: Sequence[NodeChecks]) -> tuple[NodeChecks, ...]:
+    """Each node that answered, with what its clock is ahead (+) or behind (-) of the others."""
+    ahead = {node.node: node.at_s - node.heard_s for node in nodes if node.heard_s and node.outcomes}
+    if len(ahead) < 2:
+        return tuple(nodes)
+    middle = median(ahead.values()) if len(ahead) >= NODES_MIN else 0.0
+    ways = [abs(one - middle) for one in ahead.values()]
+    limit_s = APART_S + 3 * median(ways) if len(ahead) >= NODES_MIN else WAY_S
+    return tuple(
+        _with(node, ahead[node.node] - middle, limit_s, len(ahead)) if node.node in ahead else node
+        for node in nodes
+    )
+
+
+def _with(node: NodeChecks, ahead_s: float, limit_s: float, nodes: int) -> NodeChecks:
+    is_off = abs(ahead_s) > limit_s
+    side = "ahead of" if ahead_s > 0 else "behind"
+    finding = Finding(
+        status=WARN if is_off else PASS,
+        measured=f"{ahead_s:+.2f} s beside {nodes - 1} other nodes, give or take {limit_s:.2f} s",
+        expected=f"less than {APART_S:g} s",
+        whence=PEERS,
+        why=f"the clock is {abs(ahead_s):.2f} s {side} those of the other nodes" if is_off else "",
+        advice=ADVICE,
+    )
+    outcome = Outcome(check=CHECK, area=AREA, status=finding.status, findings=(finding,))
+    return replace(node, outcomes=(*node.outcomes, outcome))
