@@ -60,7 +60,7 @@ class Console:
         if isinstance(event, VerdictReached):
             self._verdict(event.verdict)
         if decision.choice is not None:
-            title = event.verdict.title if isinstance(event, VerdictReached) else ""
+            title = _said_of(event)
             why = decision.why.replace(title, "the above") if title else decision.why
             self.tell(f"rung: {decision.choice.rung}: {why}")
             if isinstance(ended := decision.state.phase, Ended):  # nothing was left to wait for
@@ -108,6 +108,17 @@ class Console:
                 return
             time.sleep(CLOSE_LOOK_S)
             self.flush()
+
+
+def _said_of(event: AnyEvent) -> str:
+    """What stands above already, in the words of the decision."""
+    match event:
+        case VerdictReached():
+            return event.verdict.title
+        case NodesChecked():
+            return event.stop.rstrip(".")
+        case _:
+            return ""
 
 
 def _prefix(source: str) -> bytes:
