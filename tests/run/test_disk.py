@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from contextlib import suppress
 
 import pytest
 
@@ -31,12 +32,9 @@ def small_disk(tmp_path):
 def fill(folder, leave_bytes=0):
     disk = os.statvfs(folder)
     room = disk.f_bavail * disk.f_frsize - leave_bytes
-    with (folder / "filler").open("wb") as file:
-        try:
-            file.write(bytes(room))
-            file.flush()
-        except OSError:
-            pass
+    with (folder / "filler").open("wb", buffering=0) as file, suppress(OSError):
+        while room > 0:  # others write meanwhile: what fits is written, then there is no space
+            room -= file.write(bytes(room))
 
 
 PRINTING = """
