@@ -124,6 +124,15 @@ def test_some_ranks_end_and_the_others_do_not():
     assert "ranks 0, 1 ended" in found.why
 
 
+def test_an_end_counts_as_a_sign_of_life_under_a_given_timeout():
+    """The last line may be seconds older than the end: it is an exit hang all the same, and so for one that still runs."""
+    for living in ({}, {2: LOOPS, 3: LOOPS}):
+        job = Job(hang_timeout_s=5).train()
+        assert job.stay({}, 3) is None
+        found = job.stay({0: GONE, 1: GONE} | living, 20)
+        assert found and found.kind == "exit-hang" and found.culprits == (2, 3)
+
+
 def test_a_rank_that_failed_is_not_an_exit_hang():
     limits = hang.Settings()
     state, hangs = hang.start(), []

@@ -250,6 +250,13 @@ def _standstill(
         limit_s = min(limit_s, _certain_s(state, view, settings, node_busy_s, trends))
     # A timeout the user gave counts steps, lines and I/O alone: what runs without them has had its time.
     for_s = view.still_s if exits or settings.hang_timeout_s is not None else view.quiet_s
+    if (
+        exits
+        and settings.hang_timeout_s is not None
+        and state.exited_s is not None
+        and state.at_s is not None
+    ):
+        for_s = min(for_s, state.at_s - state.exited_s)  # an end is a sign of life, too
     if for_s < limit_s - JITTER_S:
         return None
     return _hang(state, view, stretch, for_s, limit_s)
@@ -305,7 +312,8 @@ def _exit_hang(state: Watch, view: View, living: tuple[int, ...], settings: Sett
     limit_s = settings.exit_hang_s * (1.0 if idle else settings.exit_busy_factor)
     if settings.hang_timeout_s is not None:
         limit_s = min(limit_s, settings.hang_timeout_s)
-    for_s = min(view.quiet_s, state.at_s - state.exited_s)
+    alive_s = view.quiet_s if settings.hang_timeout_s is None else view.still_s
+    for_s = min(alive_s, state.at_s - state.exited_s)
     if for_s < limit_s - JITTER_S:
         return None
     ended = tuple(sorted(set(state.tracks) - set(living)))
