@@ -181,6 +181,7 @@ sys.stdin.read()"""
                 (one := reader.sample(0.0)).running_children == 1
                 and len(one.child_channels) == 2
                 and len(one.child_names) == 3
+                and "python" not in one.child_names  # each has given itself its name
                 and one
             )
         )
