@@ -40,6 +40,11 @@ def found(category, class_, confidence=0.9, **rest):
         (first("gpu_oom", "memory"), found("xid_79", "hardware"), "xid_79"),  # hardware explains it all
         (first("gpu_oom", "memory"), found("xid_79", "hardware", 0.4), "gpu_oom"),  # unless that is a guess
         (first("collective_timeout"), found("python_exception", "training"), "collective_timeout"),
+        (
+            first("process_stopped", "process"),
+            found("nfs_lustre_stall", "host"),
+            "process_stopped",
+        ),  # it was seen
         (first("process_killed", "process"), found("none", "healthy"), "process_killed"),
         (first("process_killed", "process"), found("unknown", "unknown"), "process_killed"),
     ],

@@ -25,6 +25,7 @@ VAGUE = frozenset(
 )
 DEEPER = frozenset({"hardware", "host", "network"})  # explains what ranks complain of, whatever it is
 KILLS = frozenset({"host_oom", "cgroup_oom"})
+SEEN = frozenset({"process_stopped"})  # a state that was seen: no fault elsewhere on the machine explains it
 SURE = 0.6
 FACTS_MAX = 16
 
@@ -108,6 +109,8 @@ def _as_diagnosis(verdict: Verdict) -> Diagnosis:
 
 
 def _says_more(first: Verdict, found: Diagnosis) -> bool:
+    if first.category in SEEN and found.category != first.category:
+        return False
     if found.category in KILLS and is_hang(first) and first.category != "dataloader_stuck":
         return False  # whoever the kernel killed on this node: all ranks live, and so do their loaders
     if found.class_ in DEEPER and first.class_ not in DEEPER:
