@@ -77,6 +77,14 @@ def test_the_odd_one_differs_from_the_majority():
     assert finding.device == "nic:eth0"
 
 
+def test_what_else_was_known_of_a_node_stays():
+    nodes = [
+        NodeChecks(node=name, outcomes=(mtu(value),), at_s=5.0, heard_s=6.0)
+        for name, value in (("a", 1), ("b", 2))
+    ]
+    assert [(one.at_s, one.heard_s, len(one.outcomes)) for one in compared(nodes)] == [(5.0, 6.0, 2)] * 2
+
+
 def test_two_that_differ_are_both_told():
     nodes = compared([node("a", mtu(9000)), node("b", mtu(1500))])
     assert [one.outcomes[1].findings[0].expected for one in nodes] == ["the same on all nodes"] * 2

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.model.checks import FAIL, PEERS, WARN, Fact, Finding, NodeChecks, Outcome
 from holdfast.model.signatures import Words
@@ -132,10 +133,4 @@ def _with(node: NodeChecks, found: Sequence[tuple[Seen, Finding]]) -> NodeChecks
         Outcome(check=seen.check, area=seen.area, status=finding.status, findings=(finding,))
         for seen, finding in found
     )
-    return NodeChecks(
-        node=node.node,
-        outcomes=(*node.outcomes, *extra),
-        seconds=node.seconds,
-        at_s=node.at_s,
-        why_not=node.why_not,
-    )
+    return replace(node, outcomes=(*node.outcomes, *extra))
