@@ -1,18 +1,14 @@
 """All-reduce over message sizes among real ranks of this node, in the Python of the run: the table of nccl-tests."""
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-import msgspec
-
-from holdfast.checks import run_ranks
 from holdfast.checks.env_run import gpu_count
+from holdfast.checks.rank_answers import asked_of_ranks
 from holdfast.checks.registry import Check, Seen
-from holdfast.checks.run_python import answer_of, run_of, run_within
-from holdfast.core.checks.comm_local import GLOO, NCCL, trouble
+from holdfast.core.checks.comm_local import GLOO, NCCL
 from holdfast.core.checks.sweep import of_sweep, rows
-from holdfast.model.checks import MANUAL, NODE, SKIP, Finding, Scene, Spec
+from holdfast.model.checks import MANUAL, NODE, Scene, Spec
 from holdfast.model.signatures import Words
 
 NAME = "comm-sweep"
@@ -21,15 +17,6 @@ MEET_S = 60.0
 RANKS, RANKS_MAX, GPU_RANKS_MAX = 2, 8, 16
 SIZE_MIN, GLOO_SIZE_MAX, NCCL_SIZE_MAX = 8, 32 << 20, 1 << 30
 FACTOR = 4
-_OF_A_RUN = (
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-)
 
 
 def sizes(largest: int) -> tuple[int, ...]:
@@ -42,13 +29,6 @@ def sizes(largest: int) -> tuple[int, ...]:
 
 def sweep(scene: Scene) -> Iterator[Seen]:
     """`comm-sweep.ranks`, `comm-sweep.max-bytes` change what is measured."""
-    answer = answer_of(scene)
-    if answer.said is None:
-        yield Finding(status=SKIP, why=answer.why_not)
-        return
-    if not answer.said["torch"].get("found"):
-        yield Finding(status=SKIP, why="torch is not installed in the Python of the run")
-        return
     gpus = gpu_count(scene.root)
     backend = NCCL if gpus > 1 else GLOO
     ranks = _whole(
@@ -56,50 +36,18 @@ def sweep(scene: Scene) -> Iterator[Seen]:
     )
     largest = _whole(scene, "max-bytes", NCCL_SIZE_MAX if gpus > 1 else GLOO_SIZE_MAX)
     ranks = max(ranks, 2)
-    question = {
-        "ranks": ranks,
-        "backend": backend,
-        "sizes": sizes(max(largest, SIZE_MIN)),
-        "timeout_s": MEET_S,
-    }
-    run = run_of(scene)
-    words = [*run.interpreter.words, run_ranks.__file__, msgspec.json.encode(question).decode()]
-    ran = run_within(words, _plain(run.prepared.env), "/", WITHIN_S)
-    said = _said(ran.out)
-    errors = next((line for line in reversed(ran.errors.splitlines()) if line.strip()), "")[:300]
-    finding = trouble(said, backend, ran.code is not None, WITHIN_S, errors)
+    done, finding = asked_of_ranks(
+        scene, backend, ranks, sizes(max(largest, SIZE_MIN)), meet_s=MEET_S, within_s=WITHIN_S
+    )
     if finding is not None:
         yield finding
         return
-    done = next(one for one in said if one.get("stage") == "done")
     yield from of_sweep(rows(done["ranks"]), ranks, backend, _model())
 
 
 def _whole(scene: Scene, key: str, default: int) -> int:
     text = scene.options.get(f"{NAME}.{key}", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else default
-
-
-def _plain(env: Mapping[str, str]) -> dict[str, str]:
-    """The run's environment, without what says which rank of which run this is."""
-    kept = {
-        name: value
-        for name, value in env.items()
-        if name not in _OF_A_RUN and not name.startswith(("TORCHELASTIC_", "PET_"))
-    }
-    return {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", **kept}
-
-
-def _said(out: bytes) -> list[dict[str, Any]]:
-    mark = run_ranks.MARK.encode()
-    found: list[dict[str, Any]] = []
-    for line in out.splitlines():
-        if line.startswith(mark):
-            try:
-                found.append(msgspec.json.decode(line[len(mark) :], type=dict[str, Any]))
-            except msgspec.MsgspecError:
-                continue  # torn by the end of the process
-    return found
 
 
 def _model() -> str:

@@ -149,16 +149,24 @@ def _has_compat(root: str, library_path: str) -> bool:
 
 def script(scene: Scene) -> Iterator[Seen]:
     """Whether the script is there and compiles in the Python of the run."""
+    said = _of_script(scene)
+    if isinstance(said, Finding):
+        yield said
+        return
+    launch = run_of(scene).launch
+    yield of_script(said["script"], launch.script or launch.module, run_of(scene).prepared.folder)
+
+
+def _of_script(scene: Scene) -> dict[str, Any] | Finding:
+    """What the Python of the run said, the script with it; or why there is nothing to say of one."""
     launch = run_of(scene).launch
     name = launch.script or launch.module
     if not scene.command or not name or not is_known(name):
-        yield _skip(NO_COMMAND if not scene.command else _unnamed(name, launch.unclear))
-        return
+        return _skip(NO_COMMAND if not scene.command else _unnamed(name, launch.unclear))
     answer = answer_of(scene)
     if answer.said is None or "script" not in answer.said:
-        yield _skip(answer.why_not or "the Python of the run said nothing of the script")
-        return
-    yield of_script(answer.said["script"], name, run_of(scene).prepared.folder)
+        return _skip(answer.why_not or "the Python of the run said nothing of the script")
+    return answer.said
 
 
 def _unnamed(name: str, unclear: str) -> str:
@@ -169,21 +177,15 @@ def _unnamed(name: str, unclear: str) -> str:
 
 def imports(scene: Scene) -> Iterator[Seen]:
     """Whether what the script imports is there, and whether a file beside it hides a module."""
-    launch = run_of(scene).launch
-    name = launch.script or launch.module
-    if not scene.command or not name or not is_known(name):
-        yield _skip(NO_COMMAND if not scene.command else _unnamed(name, launch.unclear))
+    said = _of_script(scene)
+    if isinstance(said, Finding):
+        yield said
         return
-    answer = answer_of(scene)
-    if answer.said is None or "script" not in answer.said:
-        yield _skip(answer.why_not or "the Python of the run said nothing of the script")
-        return
-    said = answer.said
     if said["script"]["problem"]:
         yield _skip("the script cannot be read or does not compile (env-script)")
         return
     yield of_imports(said["missing"], said["doubts"], said["files"], said["imported"])
-    uses_torch = "torch" in said["imported"] or launch.launcher != "python"
+    uses_torch = "torch" in said["imported"] or run_of(scene).launch.launcher != "python"
     yield from of_shadows(said["shadows"], uses_torch)
 
 
