@@ -120,7 +120,7 @@ def _asked(
 ) -> int:
     """Shows the answers; the exit code that they come to."""
     began_s = time.monotonic()
-    known = None if question.nodes else known_of(question.state)  # before this look adds to it
+    known = known_of(question.state) if plot and not question.nodes else None  # before this look adds to it
     answers = answers_to(question)
     if as_node:
         put_json(replace(answers[0], at_s=time.time()))
