@@ -8,7 +8,8 @@ import zstandard
 
 from holdfast.agent.bundle import BundleWriter, Scene, members, sample_lines
 from holdfast.agent.sample_ring import SampleRing
-from holdfast.core.verdict import Failure, RankExit, first_verdict
+from holdfast.core.verdict import first_verdict
+from holdfast.model.failures import Failure, RankExit
 from holdfast.model.node_samples import DeviceSample, Moment, NodeSample, RasReport
 from holdfast.model.samples import RankSample
 from holdfast.model.steps import StepFinding, StepRecord

@@ -5,15 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.categories import KINDS, RULES, SIGNALS, USER_CODE
-from holdfast.core.verdict import (
-    ErrorRecord,
-    Failure,
-    RankExit,
-    first_verdict,
-    is_environment,
-    is_user_code,
-    problem_key,
-)
+from holdfast.core.verdict import first_verdict, is_environment, is_user_code, problem_key
+from holdfast.model.failures import ErrorRecord, Failure, RankExit
 from holdfast.model.samples import Hang
 
 CLOSED = "[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:29579."

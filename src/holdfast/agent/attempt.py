@@ -37,7 +37,6 @@ from holdfast.agent.looks import Looks, Rank
 from holdfast.agent.memory import MemoryWatch
 from holdfast.agent.step_watch import COMMAND_RUNS, StepWatching
 from holdfast.core import hang, platform_rule
-from holdfast.core.verdict import ErrorRecord, RankExit
 from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,
@@ -50,6 +49,7 @@ from holdfast.model.events import (
     StepReached,
     WorkerExited,
 )
+from holdfast.model.failures import ErrorRecord, RankExit
 from holdfast.model.samples import Hang, RankSample
 from holdfast.model.steps import StepFinding
 from holdfast.observe.clock import JobClock

@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from holdfast import __version__
 from holdfast.agent.sample_ring import NEW, OLD, read_samples
-from holdfast.core.verdict import Failure
 from holdfast.model.checks import NodeChecks
+from holdfast.model.failures import Failure
 from holdfast.model.node_samples import Moment
 from holdfast.model.samples import RankSample
 from holdfast.model.steps import StepFinding, StepRecord

@@ -15,17 +15,9 @@ from holdfast.agent.hang_scene import Seen, as_flight_scene
 from holdfast.core.diagnosis.flights import with_flights
 from holdfast.core.diagnosis.live import joined, verdict_of
 from holdfast.core.diagnosis.reason import diagnose
-from holdfast.core.verdict import (
-    ErrorRecord,
-    Failure,
-    RankExit,
-    first_verdict,
-    is_complaint,
-    is_environment,
-    is_user_code,
-    problem_key,
-)
+from holdfast.core.verdict import first_verdict, is_complaint, is_environment, is_user_code, problem_key
 from holdfast.model.events import VerdictReached
+from holdfast.model.failures import ErrorRecord, Failure, RankExit
 from holdfast.model.verdicts import Evidence, Verdict
 from holdfast.observe.code_store import tables_for
 from holdfast.parsers.elastic import failed_lines, failure_table

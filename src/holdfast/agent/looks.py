@@ -19,7 +19,7 @@ from holdfast.agent.loop_watch import LoopWatch
 from holdfast.agent.sampler import Sampler
 from holdfast.core import hang, platform_rule
 from holdfast.core.hang_verdict import joined
-from holdfast.core.verdict import ErrorRecord, RankExit
+from holdfast.model.failures import ErrorRecord, RankExit
 from holdfast.model.samples import Hang, RankSample
 from holdfast.observe.procs import RankReader
 

@@ -33,7 +33,6 @@ from holdfast.agent.step_logs import StepForms
 from holdfast.agent.step_watch import StepWatching
 from holdfast.core import hang, platform_rule
 from holdfast.core.steps.watch import Baseline
-from holdfast.core.verdict import Failure
 from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,
@@ -43,6 +42,7 @@ from holdfast.model.events import (
     FindingNoted,
     HangFound,
 )
+from holdfast.model.failures import Failure
 from holdfast.model.orders import CheckNodes, Diagnose, StartAttempt, StopAttempt
 from holdfast.model.samples import Hang
 from holdfast.model.settings import RunSettings

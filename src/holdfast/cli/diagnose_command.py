@@ -22,8 +22,9 @@ from holdfast.core.diagnosis.flights import with_flights
 from holdfast.core.diagnosis.live import joined
 from holdfast.core.diagnosis.missing import NOTHING_READ, is_empty, not_found
 from holdfast.core.diagnosis.reason import diagnose as reasoned
-from holdfast.core.verdict import Failure, first_verdict
+from holdfast.core.verdict import first_verdict
 from holdfast.model.diagnoses import Diagnosis, FirstError
+from holdfast.model.failures import Failure
 from holdfast.model.flight_scenes import FlightScene
 from holdfast.model.sightings import Search
 from holdfast.model.signatures import Signature

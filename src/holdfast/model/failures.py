@@ -1,0 +1,51 @@
+"""What is known when an attempt has failed: ends of ranks, their errors, what else was seen. No behaviour."""
+
+from msgspec import Struct
+
+from holdfast.model.samples import Hang
+
+
+class RankExit(Struct, frozen=True, kw_only=True):
+    """One rank has ended. `code`: -N when killed by signal N, 128 + N from a shell; None: ended, code not known."""
+
+    rank: int
+    worker: int = 0
+    pid: int = 0
+    code: int | None = None
+    at_s: float
+
+
+class ErrorRecord(Struct, frozen=True, kw_only=True):
+    """An uncaught exception, recorded inside a rank or found in a log. None: not known.
+
+    `frame`: the innermost line of the user's code, "path/of/train.py:88 step". `file` and `line`: where in the logs.
+    """
+
+    rank: int | None = None
+    worker: int | None = None
+    type: str
+    message: str = ""
+    frame: str = ""
+    file: str = ""
+    line: int | None = None
+    at_s: float | None = None
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """All that is known when an attempt has failed. Everything may be empty.
+
+    `elastic`: torchrun's failure table, its root cause first. `oom`: sentences that name pids and say "cgroup"
+    where the memory was a cgroup's. `lost_nodes`, `devices`: names, for people.
+    """
+
+    exits: tuple[RankExit, ...] = ()  # in order of time
+    command_code: int | None = None
+    command_error: str = ""  # why the command could not be started
+    errors: tuple[ErrorRecord, ...] = ()
+    tracebacks: tuple[ErrorRecord, ...] = ()
+    elastic: tuple[RankExit, ...] = ()
+    oom: tuple[str, ...] = ()
+    hang: Hang | None = None
+    stop_requested: bool = False
+    devices: tuple[str, ...] = ()
+    lost_nodes: tuple[str, ...] = ()
