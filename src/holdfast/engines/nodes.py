@@ -1,0 +1,63 @@
+"""What an engine of many nodes does: nodes for the job, an agent on each of them, and what becomes of them.
+
+Which worker runs where is not its matter: that is chosen among the agents that are there (core/crew.py).
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import Struct
+
+from holdfast.model.nodes import AnyNews
+
+
+class JobPlace(Struct, frozen=True, kw_only=True):
+    """What an agent needs to find its controller.
+
+    `folder`: the job's; `controller.json` (where the controller listens) and `secret` (mode 600) are in it.
+    `addresses`: where the controller listens, "host:port", for nodes that do not see the folder.
+    """
+
+    job: str
+    folder: Path
+    addresses: tuple[str, ...]
+    secret_file: Path
+
+
+class NodeEngine(Protocol):
+    """Nothing here waits: answers and news come with `turn`, later. Every call does no harm when made twice.
+
+    A sick scheduler is never a verdict on the job: what cannot be asked is an EngineNote, and is asked again.
+    """
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All nodes of the job, spares included, by the names that agents give themselves."""
+
+    def begin(self, place: JobPlace) -> None:
+        """Brings an agent up on every node; on those where one lives already, none."""
+
+    def turn(self) -> Sequence[AnyNews]:
+        """What is new; called ten times a second, never blocks."""
+
+    def channels(self) -> list[int]:
+        """Descriptors that are readable when `turn` has something to say; may be empty."""
+
+    def agent_again(self, node: str) -> None:
+        """The agent there is gone: start it again. It takes up what still runs on the node."""
+
+    def ask(self, node: str) -> None:
+        """How is this node? Answer: NodeAlive or NodeDown; none while the scheduler does not know."""
+
+    def isolate(self, node: str, reason: str) -> None:
+        """Answer: SetAside."""
+
+    def more_nodes(self, workers: int, without: Sequence[str]) -> None:
+        """Too few healthy nodes are left for so many workers: get others, the job anew elsewhere if need be.
+
+        Answers: NodeReady for each that comes, EndAsked where the whole job is moved, or NoMoreNodes.
+        """
+
+    def end(self, code: int) -> None:
+        """The job is over: no agent is left, and what the engine holds for the job is given back."""
