@@ -10,13 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from holdfast.checks import burn
+from holdfast.checks.run_python import run_of
 from holdfast.model.checks import Scene
 
 BURN = burn.__file__
@@ -147,31 +147,17 @@ def _pythons(scene: Scene, check: str) -> Iterator[str]:
         yield asked
         return
     env = scene.env or dict(os.environ)
-    found = [*_of_command(scene, env)]
+    found = [*_of_command(scene)]
     found += [f"{env[name]}/bin/python" for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if env.get(name)]
     found += [sys.executable, shutil.which("python3", path=env.get("PATH")) or ""]
     yield from (path for path in dict.fromkeys(found) if path and os.access(path, os.X_OK))
 
 
-def _of_command(scene: Scene, env: Mapping[str, str]) -> Iterator[str]:
-    """The interpreter that the command names; else that beside its program (`venv/bin/torchrun`)."""
-    for word in scene.command[:1]:
-        program = shutil.which(os.path.join(scene.cwd, word) if "/" in word else word, path=env.get("PATH"))
-        if program is None:
-            continue
-        if Path(program).name.startswith("python"):
-            yield program
-        else:
-            yield from _first_line(program)
-            yield str(Path(program).parent / "python")
-
-
-def _first_line(program: str) -> Iterator[str]:
-    """`#!/opt/venv/bin/python3` -> /opt/venv/bin/python3"""
-    with suppress(OSError), open(program, "rb") as file:
-        words = file.readline(4096).removeprefix(b"#!").split()
-        if words and b"python" in words[0]:
-            yield os.fsdecode(words[0])
+def _of_command(scene: Scene) -> Iterator[str]:
+    """The one interpreter that the run will have; none where `conda run` or the like is to find it."""
+    words = run_of(scene).interpreter.words if scene.command else ()
+    if len(words) == 1:
+        yield words[0]
 
 
 def _modules(path: str, scene: Scene, wanted: Sequence[str]) -> set[str]:
