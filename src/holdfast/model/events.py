@@ -2,7 +2,7 @@
 
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.model.verdicts import Verdict
 
@@ -13,9 +13,13 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
     """One thing that happened. `at_s`: the job's clock on arrival, seconds since the Unix epoch.
 
     The job's clock is steered by the monotonic clock and never goes back, whatever the wall clock does.
+
+    `via`: "stream/seq" of the report that an agent elsewhere told it in. A controller that goes on from its journal
+    knows by it what it has heard already.
     """
 
     at_s: float
+    via: str | UnsetType = UNSET
 
 
 class JobSubmitted(Event, frozen=True, tag="job-submitted"):
