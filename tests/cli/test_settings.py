@@ -137,6 +137,25 @@ def test_inside_a_job_its_own_names_are_no_settings():
     assert settle({}, {**NOWHERE, "HOLDFAST_JOB": "llama"}).run.job == "llama"
 
 
+def test_what_agents_are_told_is_no_misspelling():
+    settle({}, {**NOWHERE, "HOLDFAST_NODE": "n1", "HOLDFAST_JOB_FOLDER": "/j", "HOLDFAST_CONTROLLER": "a:1"})
+
+
+@pytest.mark.parametrize(
+    ("flags", "alone"),
+    [
+        ({}, True),
+        ({"nnodes": "1", "spares": "0", "engine": "local"}, True),
+        ({"nnodes": "2"}, False),
+        ({"spares": "1"}, False),
+        ({"hosts": "netns"}, False),
+        ({"engine": "slurm"}, False),
+    ],
+)
+def test_one_machine_is_one_worker_here_and_nothing_beside_it(flags, alone):
+    assert settle(flags, NOWHERE).run.is_one_machine is alone
+
+
 def test_the_state_folder_is_absolute_and_found_whatever_else_is_wrong(place, monkeypatch):
     monkeypatch.setenv("HOME", str(place))
     assert settle({"state-dir": "here"}, NOWHERE).run.state_dir == str(place / "here")
@@ -250,6 +269,8 @@ def test_every_setting_is_in_the_docs(request):
 def _row(setting):
     names = [setting.env_name] + ([setting.foreign.name] if setting.foreign else [])
     flag = f"`{setting.flag_name}`" if setting.flag else "–"
+    if setting.also:
+        flag += f", `{setting.also}`"
     if setting.flag and setting.kind == "yes":
         flag += f", `--no-{setting.key}`"
     default = spelled(setting, settle({}, {"XDG_STATE_HOME": "~/.local/state"}).values[setting.key])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from holdfast.cli.output import say
 from holdfast.cli.run import attach_job, run_job
@@ -34,7 +35,8 @@ def _flag(key: str) -> Any:
         "path": "DIR",
         "choice": "|".join(setting.choices),
     }.get(setting.kind, "TEXT")
-    return typer.Option(setting.flag_name, help=help_, metavar=metavar, show_default=False)
+    names = filter(None, (setting.flag_name, setting.also))
+    return typer.Option(*names, help=help_, metavar=metavar, show_default=False)
 
 
 def _range(setting: Setting) -> str:
@@ -47,6 +49,7 @@ def _range(setting: Setting) -> str:
 
 @run_app.command(context_settings={"allow_interspersed_args": False})
 def run(
+    context: typer.Context,
     command: Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND...", show_default=False)] = None,
     job: Annotated[str | None, _flag("job")] = None,
     state_dir: Annotated[str | None, _flag("state-dir")] = None,
@@ -70,6 +73,11 @@ def run(
     step_pattern: Annotated[str | None, _flag("step-pattern")] = None,
     boot_check: Annotated[str | None, _flag("boot-check")] = None,
     checks_act: Annotated[bool | None, _flag("checks-act")] = None,
+    nnodes: Annotated[str | None, _flag("nnodes")] = None,
+    spares: Annotated[str | None, _flag("spares")] = None,
+    engine: Annotated[str | None, _flag("engine")] = None,
+    hosts: Annotated[str | None, _flag("hosts")] = None,
+    node_silence: Annotated[str | None, _flag("node-silence")] = None,
     nproc_per_node: Annotated[
         str | None,
         typer.Option(
@@ -80,36 +88,17 @@ def run(
     ] = None,
 ) -> None:
     """Runs a training command and keeps it going. Exits with the training's own exit code."""
-    flags = {
-        "job": job,
-        "state-dir": state_dir,
-        "policy": policy,
-        "max-restarts": max_restarts,
-        "unconditional-restart": unconditional_restart,
-        "hang-restart": hang_restart,
-        "replace-workers": replace_workers,
-        "hang-timeout": hang_timeout,
-        "grace": grace,
-        "keep-on-failure": keep_on_failure,
-        "shadow": shadow,
-        "quiet": quiet,
-        "detach": detach,
-        "shim": shim,
-        "standby": standby,
-        "slowdown-rule": slowdown_rule,
-        "step-pattern": step_pattern,
-        "boot-check": boot_check,
-        "checks-act": checks_act,
-    }
-    words = full_command(command or (), nproc_per_node)
+    # Each flag above is read by typer, and taken here by the name of its setting.
+    flags = {key: context.params.get(key.replace("-", "_")) for key in BY_KEY}
     try:
-        settled = settle(flags, os.environ, config=config, command=words)
+        settled = settle(flags, os.environ, config=config)
     except SettingsRefused as error:
         say(str(error))
         raise typer.Exit(REFUSED) from error
     for note in settled.notes:
         say(note)
-    raise typer.Exit(run_job(settled.run))
+    words = full_command(command or (), nproc_per_node, alone=settled.run.nnodes == 1)
+    raise typer.Exit(run_job(replace(settled.run, command=words)))
 
 
 @attach_app.command()
@@ -127,8 +116,11 @@ def attach(
     raise typer.Exit(attach_job(str(root), job, quiet=quiet))
 
 
-def full_command(words: Sequence[str], ranks: str | None) -> tuple[str, ...]:
-    """What is run: the words as they are, or the script they name under torchrun. raises: typer.BadParameter"""
+def full_command(words: Sequence[str], ranks: str | None, *, alone: bool = True) -> tuple[str, ...]:
+    """What is run: the words as they are, or the script they name under torchrun. raises: typer.BadParameter
+
+    `alone`: no other worker; else torchrun finds in its environment which of them this is, and where they meet.
+    """
     if not words or not words[0]:
         raise typer.BadParameter(
             "holdfast run [FLAGS] -- torchrun … train.py …", param_hint="COMMAND (there is none)"
@@ -137,7 +129,8 @@ def full_command(words: Sequence[str], ranks: str | None) -> tuple[str, ...]:
         return tuple(words)
     if not _COUNT.fullmatch(ranks):
         raise typer.BadParameter(f"{ranks!r} is neither a number from 1 on nor auto, gpu or cpu")
-    return (*_launcher(), "--standalone", "--nproc-per-node", ranks, *words)
+    where = ("--standalone",) if alone else ()
+    return (*_launcher(), *where, "--nproc-per-node", ranks, *words)
 
 
 def _launcher() -> tuple[str, ...]:

@@ -29,7 +29,7 @@ class Setting(Struct, frozen=True, kw_only=True):
     """`kind`: whole, yes, length, text, choice, path or texts. `field`: in RunSettings, or policy.<field> in its policy.
 
     `low`, `high`: the range, in seconds for a length. `word`: stands for None ("auto", "none").
-    `scale`: seconds in one unit of the field. `choices`: of a choice.
+    `scale`: seconds in one unit of the field. `choices`: of a choice. `also`: another name of the flag.
     """
 
     key: str
@@ -42,6 +42,7 @@ class Setting(Struct, frozen=True, kw_only=True):
     scale: float = 1.0
     choices: tuple[str, ...] = ()
     flag: bool = False
+    also: str = ""
     foreign: Foreign | None = None
 
     @property
@@ -204,6 +205,49 @@ SETTINGS = (
         field="policy.checks_act",
         flag=True,
         help="What a check says is broken isolates the node or stops the job; false: it is only said.",
+    ),
+    Setting(
+        key="nnodes",
+        kind="whole",
+        field="nnodes",
+        flag=True,
+        also="--nodes",
+        low=1,
+        high=4096,
+        help="Workers of the job: the command is run once on each of so many nodes.",
+    ),
+    Setting(
+        key="spares",
+        kind="whole",
+        field="spares",
+        flag=True,
+        high=1024,
+        help="Nodes kept beside them, to take the place of one that is lost.",
+    ),
+    Setting(
+        key="engine",
+        kind="choice",
+        field="engine",
+        flag=True,
+        choices=("local", "slurm"),
+        help="Who gives the nodes; local: this machine plays them all.",
+    ),
+    Setting(
+        key="hosts",
+        kind="choice",
+        field="hosts",
+        flag=True,
+        choices=("processes", "netns"),
+        help="What a node of engine local is; netns: namespaces with a network of their own (root only).",
+    ),
+    Setting(
+        key="node-silence",
+        kind="length",
+        field="node_silence_s",
+        flag=True,
+        low=3,
+        high=86_400,
+        help="A node that was not heard of for this long is lost, though its scheduler calls it alive.",
     ),
     Setting(
         key="check-options",

@@ -36,6 +36,8 @@ FILE_HERE = "holdfast.toml"
 FORMS_FILE = ".toml"  # how a step-pattern ends that names a file of forms
 # Holdfast gives these to the command it runs. Where the second is met, the first is not meant for us.
 _JOB_ENV, _ATTEMPT_ENV = "HOLDFAST_JOB", "HOLDFAST_ATTEMPT"
+# What agents of many nodes are told; read by `holdfast agent`, no settings.
+_OF_AGENTS = ("NODE", "ADDRESS", "JOB_FOLDER", "CONTROLLER", "SECRET_FILE", "LOCAL_NODE")
 _LIKE_A_SETTING = (
     0.7  # closer than this (0..1) to a setting's name: a misspelling, not another program's name
 )
@@ -271,7 +273,7 @@ def _refuse_unknown_names(environ: Mapping[str, str]) -> None:
     known = {name.removeprefix(PREFIX): name for name in (*BY_ENV, CONFIG_ENV)}
     for name in environ:
         plain = name.removeprefix(PREFIX)
-        if plain == name or plain in known:
+        if plain == name or plain in known or plain in _OF_AGENTS:
             continue
         near = difflib.get_close_matches(plain, list(known), n=1, cutoff=_LIKE_A_SETTING)
         if near:

@@ -29,3 +29,14 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     check_options: tuple[str, ...] = ()
     quick_check_s: float = 5.0  # what a quick boot check has not looked at by then is left out
     check_every_s: float = 600.0  # a passive look at the node while it trains; 0: none
+    # Many nodes: so many workers, one to a node, and nodes kept beside them for when one is lost.
+    nnodes: int = 1
+    spares: int = 0
+    engine: str = "local"  # who gives the nodes: local, this machine; slurm
+    hosts: str = "processes"  # what a node of the engine `local` is: processes; netns: a network and namespaces of its own
+    node_silence_s: float = 12.0  # a node that was not heard of for so long is lost, whatever its engine says
+
+    @property
+    def is_one_machine(self) -> bool:
+        """Whether agent and controller are one process, here."""
+        return (self.engine, self.nnodes, self.spares, self.hosts) == ("local", 1, 0, "processes")
