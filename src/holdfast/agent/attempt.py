@@ -1,7 +1,7 @@
-"""One attempt on this worker, as seen from here: its processes, its output, its samples.
+"""One worker's part of an attempt, as seen from here: its processes, its output, its samples.
 
 Turns what the reaper tells, what the logs say and what /proc shows into events. Decides nothing but
-whether something hangs, by the pure detectors.
+whether something hangs, by the pure detectors; and that only where this worker is the whole job.
 """
 
 import errno
@@ -60,7 +60,6 @@ from holdfast.observe.procs import RankReader
 from holdfast.observe.space import SpaceGuard
 from holdfast.parsers.steps import PREFILTER, StepReader
 
-WORKER = 0  # one machine: the only worker
 GUARD_S = 1.0
 STEP_EVENT_S = 1.0
 LEFTOVERS_NAMED_MAX = 5
@@ -81,6 +80,9 @@ class ErrorFile(Struct, frozen=True):
 
 
 class Attempt:
+    """`sampled`: where each second's samples and the size of all output go, where they are judged elsewhere, among
+    those of all workers; None: they are judged here."""
+
     def __init__(
         self,
         number: int,
@@ -93,16 +95,22 @@ class Attempt:
         steps: StepWatching,
         env: Mapping[str, str],
         *,
+        worker: int = 0,
+        workers: int = 1,
+        sampled: Callable[[tuple[RankSample, ...], int], None] | None = None,
         from_end: bool = False,
         ranks_return: bool = False,
     ) -> None:
         self.number = number
+        self.worker = worker
+        self.workers = workers
         self.folder: Path = running.folder
         self.running = running
         self.logs = logs
         self.steps = steps
         self.ranks: dict[int, Rank] = {}
-        self.world_size: int | None = None
+        self.world_size: int | None = None  # of the whole job
+        self.local_size: int | None = None  # of this worker, where its ranks know it
         self.exits: list[RankExit] = []
         self.errors: dict[int, ErrorRecord] = {}
         self.command_code: int | None = None
@@ -119,6 +127,7 @@ class Attempt:
         self._clock = clock
         self._emit = emit
         self._echo = echo
+        self._sampled = sampled
         self._follower = Follower(self.folder, write_index=True, from_end=from_end)
         self._counters: dict[str, StepReader] = {}
         self._step_told: int | None = None
@@ -190,7 +199,7 @@ class Attempt:
         self.start_error = fact.error
         code = NOT_FOUND if fact.errno == errno.ENOENT else NOT_RUNNABLE
         failed = AttemptStartFailed(
-            at_s=at_s, attempt=self.number, worker=WORKER, code=code, reason=self.start_error
+            at_s=at_s, attempt=self.number, worker=self.worker, code=code, reason=self.start_error
         )
         self._emit(failed)
 
@@ -198,10 +207,13 @@ class Attempt:
         if fact.rank in self.ranks and not self._ranks_return:
             return  # a helper that has outlived its rank carries the same RANK
         self.memory.rank_found(fact.pid)
-        self.ranks[fact.rank] = Rank(pid=fact.pid, reader=RankReader(fact.pid, fact.rank))
-        self.world_size = fact.world_size
+        reader = RankReader(fact.pid, fact.rank)
+        self.ranks[fact.rank] = Rank(pid=fact.pid, reader=reader, local_rank=fact.local_rank)
+        self.world_size, self.local_size = fact.world_size, fact.local_world_size
         self.errors.pop(fact.rank, None)  # a launcher may start the same rank again
-        started = RankStarted(at_s=at_s, attempt=self.number, worker=WORKER, rank=fact.rank, pid=fact.pid)
+        started = RankStarted(
+            at_s=at_s, attempt=self.number, worker=self.worker, rank=fact.rank, pid=fact.pid
+        )
         self._emit(started)
 
     def _rank_gone(self, fact: RankGone, at_s: float) -> None:
@@ -210,13 +222,17 @@ class Attempt:
             rank.gone, rank.code = True, fact.code
         if self.stopping:
             return
-        self.exits.append(RankExit(rank=fact.rank, worker=WORKER, pid=fact.pid, code=fact.code, at_s=at_s))
+        self.exits.append(
+            RankExit(rank=fact.rank, worker=self.worker, pid=fact.pid, code=fact.code, at_s=at_s)
+        )
         if fact.code:
             self.looks.hurry_to_failure()
         self.read_errors()
-        self._emit(RankExited(at_s=at_s, attempt=self.number, worker=WORKER, rank=fact.rank, code=fact.code))
+        self._emit(
+            RankExited(at_s=at_s, attempt=self.number, worker=self.worker, rank=fact.rank, code=fact.code)
+        )
         if self._left_ranks and not self.living:
-            self._emit(WorkerExited(at_s=at_s, attempt=self.number, worker=WORKER, code=0))
+            self._emit(WorkerExited(at_s=at_s, attempt=self.number, worker=self.worker, code=0))
 
     def _command_gone(self, code: int, at_s: float) -> None:
         living = self.living
@@ -227,7 +243,7 @@ class Attempt:
             return
         if code == 0 and not self.stopping:
             self._note_leftovers(at_s)
-        self._emit(WorkerExited(at_s=at_s, attempt=self.number, worker=WORKER, code=code))
+        self._emit(WorkerExited(at_s=at_s, attempt=self.number, worker=self.worker, code=code))
 
     @property
     def living(self) -> list[int]:
@@ -238,7 +254,13 @@ class Attempt:
     def is_done(self) -> bool:
         """All ranks have ended well: what is still to come is the end of their launcher."""
         ended_well = [rank for rank in self.ranks.values() if rank.gone and rank.code == 0]
-        return len(ended_well) == self.world_size
+        return len(ended_well) == (self.world_size if self.workers == 1 else self.local_size)
+
+    def world_rank(self, local_rank: int | None) -> int | None:
+        """The rank in the whole job of one that is known by its place in this worker; None: not known."""
+        if self.workers == 1 or local_rank is None:
+            return local_rank
+        return next((rank for rank, seen in self.ranks.items() if seen.local_rank == local_rank), None)
 
     def _note_leftovers(self, at_s: float) -> None:
         left = marked({"HOLDFAST_WORKER_DIR": str(self.folder)})
@@ -270,7 +292,7 @@ class Attempt:
         left = marked(marks)
         text = f"the reaper was killed from outside; ended what it watched over ({len(killed)} processes)"
         self._note("reaper-lost", text, at_s)
-        self._emit(WorkerExited(at_s=at_s, attempt=self.number, worker=WORKER, code=-9))
+        self._emit(WorkerExited(at_s=at_s, attempt=self.number, worker=self.worker, code=-9))
         self.over = not left
         self.stopping = True
 
@@ -347,13 +369,18 @@ class Attempt:
         lines = [line.encode() for line in (error.traceback or f"{error.type}: {error.message}").splitlines()]
         self.scan([Chunk(f"rank-{rank}.error.json", self._clock(), 0, lines)])
         self.errors[rank] = ErrorRecord(
-            rank=rank, worker=WORKER, type=error.type, message=error.message, frame=error.frame, at_s=at_s
+            rank=rank,
+            worker=self.worker,
+            type=error.type,
+            message=error.message,
+            frame=error.frame,
+            at_s=at_s,
         )
         if self.stopping:
             return
         reason = f"{error.type}: {error.message}".splitlines()[0][:200]
         event = RankExited(
-            at_s=self._clock(), attempt=self.number, worker=WORKER, rank=rank, code=None, reason=reason
+            at_s=self._clock(), attempt=self.number, worker=self.worker, rank=rank, code=None, reason=reason
         )
         self._emit(event)
 
@@ -370,8 +397,12 @@ class Attempt:
         samples = self.looks.samples_now()
         if samples is not None:
             log_bytes = sum(self._follower.sizes().values())
-            self.looks.judge(samples, hang_settings, platform_settings, log_bytes)
-            self._look_for_stragglers(samples)
+            if self._sampled is not None:
+                self.looks.follow(samples)
+                self._sampled(samples, log_bytes)
+            else:
+                self.looks.judge(samples, hang_settings, platform_settings, log_bytes)
+                self._look_for_stragglers(samples)
         self.looks.poll_loops()
         return self.looks.found()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from holdfast.agent.part import LOOPBACK, Part
 from holdfast.parsers.commands import Launcher
 
 SHIM = Path(__file__).parent.parent / "shim"
@@ -20,6 +21,9 @@ OWN = (
     "HOLDFAST_WORKER_DIR",
     "HOLDFAST_SHIM",
     "HOLDFAST_RANK_OWNER",
+    "HOLDFAST_CONTROLLER",
+    "HOLDFAST_JOB_FOLDER",
+    "HOLDFAST_SECRET_FILE",
     "HOLDFAST_GATE",
     "HOLDFAST_PRELOAD",
 )
@@ -34,12 +38,14 @@ class Given(Struct, frozen=True, kw_only=True):
 
 
 class Names(Struct, frozen=True, kw_only=True):
+    """`node`: what an agent of many calls itself; empty: this machine is all there is."""
+
     job: str
     attempt: int
-    worker: int
-    workers: int
+    part: Part
     state_dir: Path
     worker_dir: Path
+    node: str = ""
 
 
 def environment(
@@ -48,7 +54,6 @@ def environment(
     launcher: Launcher,
     *,
     counters: Mapping[str, str],
-    port: int,
     shim: bool,
     old_torch: bool = False,
 ) -> Given:
@@ -56,9 +61,9 @@ def environment(
     ours = _names(names) | dict(counters)
     if shim:
         ours |= {"HOLDFAST_SHIM": "1", "PYTHONPATH": _first(str(SHIM), base.get("PYTHONPATH", ""))}
-    wishes = _address(names, port) | _diagnostics(names.worker_dir, old_torch=old_torch)
+    wishes = _address(names.part) | _diagnostics(names.worker_dir, old_torch=old_torch)
     if launcher.is_torchrun:
-        wishes |= {"PET_MASTER_PORT": str(port), "PET_RDZV_ID": f"{names.job}-{names.attempt}"}
+        wishes |= _for_torchrun(names.part, launcher.rendezvous)
         if launcher.restarts:
             wishes["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     kept = tuple(sorted(key for key in wishes if key in base))
@@ -67,19 +72,20 @@ def environment(
     return Given(env=env, added=added, kept=kept)
 
 
-def free_port(besides: int = 0) -> int:
+def free_port(besides: int = 0, address: str = LOOPBACK) -> int:
     """A TCP port that nobody listens on now, from the range that the kernel gives out.
 
-    `besides`: not that one, which was given away and may not be listened on yet.
+    `besides`: not that one, which was given away and may not be listened on yet. `address`: of this machine; "": all.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((address, 0))
         port: int = probe.getsockname()[1]
-        return port if port != besides else free_port(besides)
+        return port if port != besides else free_port(besides, address)
 
 
 def _names(names: Names) -> dict[str, str]:
-    return {
+    node = {"HOLDFAST_NODE": names.node} if names.node else {}
+    return node | {
         "HOLDFAST_JOB": names.job,
         "HOLDFAST_ATTEMPT": str(names.attempt),
         "HOLDFAST_STATE_DIR": str(names.state_dir),
@@ -87,12 +93,31 @@ def _names(names: Names) -> dict[str, str]:
     }
 
 
-def _address(names: Names, port: int) -> dict[str, str]:
+def _address(part: Part) -> dict[str, str]:
     return {
-        "NNODES": str(names.workers),
-        "NODE_RANK": str(names.worker),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+        "NNODES": str(part.workers),
+        "NODE_RANK": str(part.worker),
+        "MASTER_ADDR": part.master_address,
+        "MASTER_PORT": str(part.master_port),
+    }
+
+
+def _for_torchrun(part: Part, rendezvous: str) -> dict[str, str]:
+    """It takes each of its options from PET_OPTION too, where its command line does not have it.
+
+    Its own default is the static rendezvous, in which each worker is told which one it is, and an endpoint would win
+    over an address on the command line. Others (c10d) have nothing but the endpoint.
+    source: env and check_env of torch.distributed.argparse_util, get_rdzv_endpoint of torch.distributed.run, 2.13
+    """
+    wishes = {"PET_MASTER_PORT": str(part.master_port), "PET_RDZV_ID": part.run_id}
+    if part.workers == 1:
+        return wishes
+    if rendezvous != "static":
+        wishes["PET_RDZV_ENDPOINT"] = f"{part.master_address}:{part.master_port}"
+    return wishes | {
+        "PET_NNODES": str(part.workers),
+        "PET_NODE_RANK": str(part.worker),
+        "PET_MASTER_ADDR": part.master_address,
     }
 
 

@@ -123,28 +123,33 @@ def _from_logs(attempt: Attempt) -> tuple[tuple[ErrorRecord, ...], tuple[RankExi
         attempt.folder / "stdout",
     ]:
         lines = _tail(path)
-        found += [_record(path, one) for one in tracebacks(lines)]
-        elastic = elastic or _elastic(lines, attempt.started_s)
+        found += [_record(path, one, attempt) for one in tracebacks(lines)]
+        elastic = elastic or _elastic(lines, attempt)
     return tuple(found), elastic
 
 
-def _elastic(lines: list[bytes], at_s: float) -> tuple[RankExit, ...]:
+def _elastic(lines: list[bytes], attempt: Attempt) -> tuple[RankExit, ...]:
     """What torchrun says of its ranks' ends: its table, or the line it writes as soon as one fails."""
+    at_s, worker = attempt.started_s, attempt.worker
     table = failure_table(lines)
     if table:
-        return tuple(RankExit(rank=row.rank, pid=row.pid, code=row.code, at_s=at_s) for row in table)
+        return tuple(
+            RankExit(rank=row.rank, worker=worker, pid=row.pid, code=row.code, at_s=at_s) for row in table
+        )
     return tuple(
-        RankExit(rank=row.local_rank, pid=row.pid, code=row.code, at_s=at_s)
+        RankExit(rank=rank, worker=worker, pid=row.pid, code=row.code, at_s=at_s)
         for row in failed_lines(lines)[:1]
+        if (rank := attempt.world_rank(row.local_rank)) is not None
     )
 
 
-def _record(path: Path, found: Traceback) -> ErrorRecord:
+def _record(path: Path, found: Traceback, attempt: Attempt) -> ErrorRecord:
     name = path.name
     rank = int(name[5:-4]) if name.startswith("rank-") and name[5:-4].isdigit() else found.rank
-    rank = found.local_rank if rank is None else rank  # one machine: they are the same
+    rank = attempt.world_rank(found.local_rank) if rank is None else rank
     return ErrorRecord(
         rank=rank,
+        worker=attempt.worker if attempt.workers > 1 else None,
         type=found.type,
         message=found.message,
         frame=found.user_frame or found.frame,

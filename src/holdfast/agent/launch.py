@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -46,6 +46,7 @@ class RankFound(Fact, frozen=True, tag="rank-started"):
     rank: int
     local_rank: int | None = None
     world_size: int | None = None
+    local_world_size: int | None = None  # of this worker; None: the launcher does not say
     master_addr: str = ""
     master_port: int | None = None
 
@@ -297,9 +298,33 @@ def sweep(marks: Mapping[str, str]) -> tuple[int, ...]:
     round until a round finds nothing.
     """
     wanted = _wanted(marks)
+    return _killed(lambda: [pid for pid in _pids() if _is_marked(pid, wanted)])
+
+
+def sweep_attempts(job: str, node: str, up_to: int) -> tuple[int, ...]:
+    """Likewise every process of these attempts of the job on this node, by the names in its environment."""
+    return _killed(lambda: [pid for pid in marked(_of_job(job, node)) if 0 < _attempt_of(pid) <= up_to])
+
+
+def _of_job(job: str, node: str) -> dict[str, str]:
+    return {"HOLDFAST_JOB": job, "HOLDFAST_NODE": node}
+
+
+def _attempt_of(pid: int) -> int:
+    """0: it is gone, or of no attempt."""
+    try:
+        environ = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return 0
+    name = b"HOLDFAST_ATTEMPT="
+    values = [one[len(name) :] for one in environ.split(b"\0") if one.startswith(name)]
+    return int(values[0]) if values and values[0].isdigit() else 0
+
+
+def _killed(find: Callable[[], list[int]]) -> tuple[int, ...]:
     killed: list[int] = []
     for _ in range(SWEEP_ROUNDS_MAX):
-        found = [pid for pid in _pids() if _is_marked(pid, wanted)]
+        found = find()
         for pid in found:
             try:
                 os.kill(pid, signal.SIGKILL)

@@ -18,9 +18,10 @@ from holdfast.agent.hang_scene import STATUS, HangScene, Person, Seen, usual_byt
 from holdfast.agent.loop_watch import LoopWatch
 from holdfast.agent.sampler import Sampler
 from holdfast.core import hang, platform_rule
+from holdfast.core.hang_tracks import follow
 from holdfast.core.hang_verdict import joined
 from holdfast.model.failures import ErrorRecord, RankExit
-from holdfast.model.samples import Hang, RankSample
+from holdfast.model.samples import Hang, RankSample, StackTrend
 from holdfast.observe.procs import RankReader
 
 SAMPLES_MAX = 2000  # kept for the evidence: four minutes of eight ranks
@@ -29,8 +30,11 @@ SCENE_S_MAX = 4.0  # a look has deadlines of its own: 1.5 s at most
 
 
 class Rank(Struct):
+    """`local_rank`: its place in its worker; None: its environment does not say."""
+
     pid: int
     reader: RankReader
+    local_rank: int | None = None
     code: int | None = None
     gone: bool = False
 
@@ -68,6 +72,7 @@ class Looks:
         self.platform = platform_rule.Watch()
         self.usual_bytes: frozenset[int] = frozenset()
         self.sampler = Sampler(attempt.folder, env, clock)
+        self.asked_to_sample: tuple[int, ...] = ()  # by who judges the ranks of all workers
         self._attempt = attempt
         self._clock = clock
         self._note = note
@@ -84,7 +89,20 @@ class Looks:
     def poll_loops(self) -> None:
         """Stacks of ranks that may go round in circles: ten times a second."""
         ranks = self._attempt.ranks
-        self._loops.poll({rank: ranks[rank].pid for rank in hang.to_sample(self.watch) if rank in ranks})
+        wanted = (*hang.to_sample(self.watch), *self.asked_to_sample)
+        self._loops.poll({rank: ranks[rank].pid for rank in wanted if rank in ranks})
+
+    @property
+    def trends(self) -> tuple[StackTrend, ...]:
+        """What repeated stacks showed, of each rank that was sampled."""
+        return tuple(self._loops.trends.values())
+
+    def follow(self, samples: tuple[RankSample, ...]) -> None:
+        """Keeps what samples tell of each rank, and judges nothing: that is for who has those of all workers."""
+        self.samples += samples
+        tracks = {one.rank: follow(self.watch.tracks.get(one.rank), one) for one in samples}
+        self.watch = msgspec.structs.replace(self.watch, tracks=tracks)
+        self._learn_usual()
 
     def judge(
         self,
@@ -113,12 +131,10 @@ class Looks:
             node_busy_s=self.sampler.node_busy_s,
             trends=self._loops.trends,
         )
-        if self._usual_asked < USUAL_MAX and self.operations() >= USUAL_OPERATIONS * 10**self._usual_asked:
-            self._usual_asked += 1
-            threading.Thread(target=self._ask_usual, args=(self._attempt.living[:1],), daemon=True).start()
+        self._learn_usual()
         if found is not None:
             self.sampler.signals.suspect()
-            self._scene = (found, self._look_closer(at_s - found.since_s), at_s)
+            self._scene = (found, self.look_closer(at_s - found.since_s), at_s)
         elif self._scene is not None and not self.watch.reported:
             self._scene = None  # life has come back meanwhile: it was none
 
@@ -132,12 +148,17 @@ class Looks:
             default=0,
         )
 
+    def _learn_usual(self) -> None:
+        if self._usual_asked < USUAL_MAX and self.operations() >= USUAL_OPERATIONS * 10**self._usual_asked:
+            self._usual_asked += 1
+            threading.Thread(target=self._ask_usual, args=(self._attempt.living[:1],), daemon=True).start()
+
     def _ask_usual(self, ranks: Sequence[int]) -> None:
         """A few times: what a rank passes while all is well tells later who passed something else."""
         for rank in ranks:
             self.usual_bytes |= usual_bytes(self._attempt.folder, rank)
 
-    def _look_closer(self, stalled_s: float | None) -> HangScene:
+    def look_closer(self, stalled_s: float | None) -> HangScene:
         """Begins to look at all ranks: flight records, stacks. `stalled_s` None: ranks have failed."""
         attempt = self._attempt
         scene = HangScene(
@@ -167,12 +188,12 @@ class Looks:
     def hurry_to_failure(self) -> None:
         """At once: a launcher ends the other ranks within a tenth of a second, and what they know goes with them."""
         if self.has_collectives and self._scene is None and self._failure is None:
-            self._failure = self._look_closer(None)
+            self._failure = self.look_closer(None)
 
     def look_at_failure(self) -> Seen | None:
         """What the ranks that have failed left, and what the others were at; begun by the first call. None: not yet."""
         if self._failure is None:
-            self._failure = self._look_closer(None)
+            self._failure = self.look_closer(None)
         return self._failure.again(self._people(), self._last_words()) if self._failure.is_done else None
 
     def _people(self) -> list[Person]:

@@ -107,7 +107,9 @@ class Standby:
     def clear(self) -> None:
         """Removes what a standby that is over has left: it never was an attempt."""
         self.running.bye()
-        shutil.rmtree(self.folder.parent, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):  # other workers may have theirs beside it
+            self.folder.parent.rmdir()
 
 
 def gated(env: Mapping[str, str], folder: Path) -> dict[str, str]:

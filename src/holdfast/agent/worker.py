@@ -1,7 +1,7 @@
 """The agent of one worker: carries out what concerns its processes, and tells what becomes of them.
 
-Orders in, events out; the controller may be in the same process or another. Never decides what to do
-about a failure, and never waits for the training.
+Orders in, events out; the controller may be in the same process, or elsewhere (see remote.py). Never decides what
+to do about a failure, and never waits for the training.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.agent.attempt import WORKER, Attempt
+from holdfast.agent.attempt import Attempt
 from holdfast.agent.bundle import BundleWriter, Scene
 from holdfast.agent.environment import Given, Names, environment, free_port, is_old_torch
 from holdfast.agent.evidence import (
@@ -28,7 +28,8 @@ from holdfast.agent.launch import LaunchSpec, Running, attach, launch, marked
 from holdfast.agent.log_watch import LogWatch, Signatures
 from holdfast.agent.node_checks import NodeChecker
 from holdfast.agent.node_log import NodeLog
-from holdfast.agent.standby import GATE, Standby, gated, imports_to_repeat
+from holdfast.agent.part import Part
+from holdfast.agent.standby_keeper import StandbyKeeper, is_worth_a_standby
 from holdfast.agent.step_logs import StepForms
 from holdfast.agent.step_watch import StepWatching
 from holdfast.core import hang, platform_rule
@@ -44,7 +45,7 @@ from holdfast.model.events import (
 )
 from holdfast.model.failures import Failure
 from holdfast.model.orders import CheckNodes, Diagnose, StartAttempt, StopAttempt
-from holdfast.model.samples import Hang
+from holdfast.model.samples import Hang, RankSample
 from holdfast.model.settings import RunSettings
 from holdfast.model.verdicts import Verdict
 from holdfast.observe.clock import JobClock
@@ -56,11 +57,15 @@ BUNDLE_WAIT_S = 10.0  # at the end, for evidence that is being written
 SIGNATURES_WAIT_S = 2.0  # a job that fails in its first seconds on this machine: they are being compiled
 LOOK_S = 3.0  # for the flight records and stacks of ranks, which have deadlines of their own
 SETTLE_S = 1.5  # how long a complaint about a lost peer waits for the peer's own error
-STANDBY_UNSEEN_S = 60.0  # a job whose log names no steps is taken to train after this long
 
 
 class WorkerAgent:
-    """`job_folder`: where attempts have their folders. `emit`: the controller's inbox."""
+    """`job_folder`: where attempts have their folders. `emit`: the controller's inbox.
+
+    `node`: its name; empty: this machine's. `sampled`: where samples go when this worker is one of several: then only
+    who has those of all can tell a hang, give a verdict or choose the next attempt's address, and nothing of that is
+    done here. None: this worker is the whole job.
+    """
 
     def __init__(
         self,
@@ -74,9 +79,15 @@ class WorkerAgent:
         cwd: str,
         signatures: Signatures,
         step_forms: StepForms,
+        *,
+        node: str = "",
+        sampled: Callable[[Attempt, tuple[RankSample, ...], int], None] | None = None,
     ) -> None:
         self.attempt: Attempt | None = None
-        self.standby: Standby | None = None
+        self.part: Part | None = None  # which part of it this worker is
+        self.no_start: dict[int, str] = {}  # attempts that could not begin, and why
+        self._alone = sampled is None
+        self._sampled = sampled
         self._settings = settings
         self._job = job
         self._folder = job_folder
@@ -85,26 +96,25 @@ class WorkerAgent:
         self._echo = echo
         self._base_env = base_env
         self._cwd = cwd
-        self._node = socket.gethostname()
-        self._signatures = signatures
+        self.node = node or socket.gethostname()
+        self.signatures = signatures
         self._step_forms = step_forms
         self._pace: Baseline | None = None  # of the attempt before
-        self._node_log = NodeLog()
-        checker = NodeChecker(settings, self._node, base_env, cwd, clock)
-        self._fitness = Fitness(checker, settings, base_env, clock, emit, self._own_pids)
+        self.node_log = NodeLog()
+        checker = NodeChecker(settings, self.node, base_env, cwd, clock)
+        self.fitness = Fitness(checker, settings, base_env, clock, emit, self._own_pids)
         self._bundles = BundleWriter(job_folder / "incidents", self._note_evidence)
         self._told_to_people: deque[str] = deque()  # by other threads
         self._launcher = recognise(settings.command, base_env)
         program = shutil.which(settings.command[0], path=base_env.get("PATH")) if settings.command else None
         self._old_torch = is_old_torch(program) if program else False
         self._ranks_return = self._launcher.restarts > 0
-        self._imports: Path | None = None
         self._learned: hang.Learned | None = None
         self._diagnose: tuple[Diagnose, float] | None = None
         self._stopped_asked_s: float | None = None
-        self._standby_failed = False
         self._port = 0  # the last one that was given to a command
-        self._no_start: dict[int, str] = {}  # attempts that could not begin, and why
+        is_wanted = is_worth_a_standby(settings, self._launcher)
+        self.keeper = StandbyKeeper(self._spec, clock, is_wanted=is_wanted)
         self._hang_settings = hang.Settings(hang_timeout_s=settings.policy.hang_timeout_s)
         self._platform_settings = platform_rule.Settings(detect_min=settings.platform_hang_min)
 
@@ -113,7 +123,7 @@ class WorkerAgent:
     def carry_out(self, order: CheckNodes | StartAttempt | StopAttempt | Diagnose) -> None:
         match order:
             case CheckNodes():
-                self._fitness.check(order)
+                self.fitness.check(order)
             case StartAttempt():
                 self._start(order)
             case StopAttempt():
@@ -122,51 +132,76 @@ class WorkerAgent:
                 self._diagnose = (order, self._clock())
                 self._answer_diagnosis()
 
-    def resume(self, number: int) -> None:
+    def resume(self, number: int, part: Part | None = None) -> None:
         """Takes up an attempt that another process started: its facts are told again from the first."""
-        folder = self._worker_dir(number)
-        self._take_up(number, attach(folder), from_end=True)
+        part = part or self._own_part(number)
+        running = attach(self.worker_dir(number, part.worker))
+        self._take_up(number, part, running, from_end=True)
 
     def _start(self, order: StartAttempt) -> None:
-        if self.attempt is not None and self.attempt.number >= order.attempt:
-            if self.attempt.number == order.attempt and self.attempt.ranks:
-                self._emit(AttemptStarted(at_s=self._clock(), attempt=order.attempt))
-            return
-        if self.attempt is not None:
-            self._learned = hang.learned(self.attempt.looks.watch)
-            self._pace = self.attempt.steps.baseline
-            self._note_imports(self.attempt)
-            self.attempt.running.bye()
-            self.attempt.close()
-        start = order.workers[WORKER]
+        start = order.workers[0]
         counters = {
             "MA_SCHEDULE_CNT": str(start.schedule_cnt),
             "MA_PROC_START_CNT": str(start.proc_start_cnt),
         }
-        if not self._release_standby(order.attempt, counters):
-            self._launch(order.attempt, counters)
+        self.start(order.attempt, None, counters)
 
-    def _launch(self, number: int, counters: Mapping[str, str]) -> None:
-        folder = self._worker_dir(number)
-        given = self._environment(number, folder, counters)
+    def start(self, number: int, part: Part | None, counters: Mapping[str, str]) -> None:
+        """Starts the command as this part of the attempt; None: as the whole of it, at an address of its own.
+
+        `counters`: MA_SCHEDULE_CNT and MA_PROC_START_CNT. Of an attempt that was started already, or of an older one,
+        nothing is started.
+        """
+        if self.attempt is not None and self.attempt.number >= number:
+            if self.attempt.number == number and self.attempt.ranks:
+                self._emit(AttemptStarted(at_s=self._clock(), attempt=number))
+            return
+        if self.attempt is not None:
+            self._learned = hang.learned(self.attempt.looks.watch)
+            self._pace = self.attempt.steps.baseline
+            self.keeper.note_imports(self.attempt)
+            self.attempt.running.bye()
+            self.attempt.close()
+        if not self._release_standby(number, part, counters):
+            self._launch(number, part or self._own_part(number), counters)
+
+    def _launch(self, number: int, part: Part, counters: Mapping[str, str]) -> None:
+        given = self._environment(number, part, counters)
         try:
-            running = launch(self._spec(folder, given.env))
+            running = launch(self._spec_of(number, part, given.env))
         except OSError as error:
             reason = f"the command's supervisor could not be started: {error}"
-            self._no_start[number] = reason
+            self.no_start[number] = reason
             failed = AttemptStartFailed(
-                at_s=self._clock(), attempt=number, worker=WORKER, code=126, reason=reason
+                at_s=self._clock(), attempt=number, worker=part.worker, code=126, reason=reason
             )
             self._emit(failed)
             return
         if number == 1:
             self._note_environment(given)
-        self._take_up(number, running)
-        if len(os.sched_getaffinity(0)) > 1:  # its launcher imports on one core, and leaves another idle
-            self._prepare_standby(number + 1)
+        self._take_up(number, part, running)
+        if (
+            self._alone and len(os.sched_getaffinity(0)) > 1
+        ):  # a launcher imports on one core, another is idle
+            self.keeper.prepare(number + 1, self._own_part(number + 1))
 
-    def _take_up(self, number: int, running: Running, *, from_end: bool = False) -> Attempt:
+    def _release_standby(self, number: int, part: Part | None, counters: Mapping[str, str]) -> bool:
+        standby = self.keeper.release(number, part)
+        if standby is None:
+            return False
+        if self._settings.detach:
+            standby.running.detach()  # as a standby it would not have outlived Holdfast
+        running, facts = standby.take(counters)
+        attempt = self._take_up(number, part or self._own_part(number), running)
+        attempt.hear(facts[1:])  # its first fact, Started, was the standby's; Released is the attempt's
+        return True
+
+    def _take_up(self, number: int, part: Part, running: Running, *, from_end: bool = False) -> Attempt:
         """What runs there is the attempt from now on. `from_end`: its output so far was followed before."""
+        folder = running.folder
+        rule = self._settings.slowdown_rule
+        steps = StepWatching(folder, number, self._step_forms, rule, self._pace, is_new=not from_end)
+        self.part = part
         self.attempt = Attempt(
             number,
             running,
@@ -174,16 +209,12 @@ class WorkerAgent:
             self._emit,
             self._echo,
             self._learned,
-            LogWatch(self._signatures, f"{running.folder.parent.name}/{running.folder.name}"),
-            StepWatching(
-                running.folder,
-                number,
-                self._step_forms,
-                self._settings.slowdown_rule,
-                self._pace,
-                is_new=not from_end,
-            ),
+            LogWatch(self.signatures, f"{folder.parent.name}/{folder.name}"),
+            steps,
             self._base_env,
+            worker=part.worker,
+            workers=part.workers,
+            sampled=self._pass_samples if self._sampled else None,
             from_end=from_end,
             ranks_return=self._ranks_return,
         )
@@ -191,35 +222,47 @@ class WorkerAgent:
         self._stopped_asked_s = None
         return self.attempt
 
-    def _spec(self, folder: Path, env: Mapping[str, str], gate: str = "") -> LaunchSpec:
+    def _pass_samples(self, samples: tuple[RankSample, ...], log_bytes: int) -> None:
+        if self._sampled is not None and self.attempt is not None:
+            self._sampled(self.attempt, samples, log_bytes)
+
+    def _spec(self, number: int, part: Part) -> LaunchSpec:
+        return self._spec_of(number, part, self._environment(number, part, {}).env)
+
+    def _spec_of(self, number: int, part: Part, env: Mapping[str, str]) -> LaunchSpec:
         return LaunchSpec(
             argv=self._settings.command,
             cwd=self._cwd,
             env=env,
-            folder=folder,
-            detach=self._settings.detach and not gate,
-            gate=gate,
+            folder=self.worker_dir(number, part.worker),
+            detach=self._settings.detach,
         )
 
-    def _environment(self, number: int, folder: Path, counters: Mapping[str, str]) -> Given:
+    def _own_part(self, number: int) -> Part:
+        """Of an attempt that is this worker alone."""
         self._port = free_port(besides=self._port)
+        return Part(master_port=self._port, run_id=f"{self._job}-{number}")
+
+    def _environment(self, number: int, part: Part, counters: Mapping[str, str]) -> Given:
         names = Names(
             job=self._job,
             attempt=number,
-            worker=WORKER,
-            workers=1,
+            part=part,
             state_dir=Path(self._settings.state_dir),
-            worker_dir=folder,
+            worker_dir=self.worker_dir(number, part.worker),
+            node="" if self._alone else self.node,
         )
         return environment(
             self._base_env,
             names,
             self._launcher,
             counters=counters,
-            port=self._port,
             shim=self._settings.shim,
             old_torch=self._old_torch,
         )
+
+    def worker_dir(self, number: int, worker: int) -> Path:
+        return self._folder / f"attempt-{number:03d}" / f"worker-{worker}"
 
     def _note_environment(self, given: Given) -> None:
         text = "environment given: " + " ".join(
@@ -228,9 +271,6 @@ class WorkerAgent:
         if given.kept:
             text += "; left as you set them: " + " ".join(given.kept)
         self._emit(FindingNoted(at_s=self._clock(), finding="environment", text=text, attempt=1))
-
-    def _worker_dir(self, number: int) -> Path:
-        return self._folder / f"attempt-{number:03d}" / f"worker-{WORKER}"
 
     def _stop(self, order: StopAttempt) -> None:
         attempt = self.attempt
@@ -258,12 +298,12 @@ class WorkerAgent:
         """What reapers say: cheap, called as soon as one of them speaks."""
         if self.attempt is not None:
             self.attempt.hear(self.attempt.running.read())
-            self._hurry_standby(self.attempt)
+            self.keeper.hurry(self.attempt)
             if self.attempt.is_done:  # thrown away while the launcher ends, it does not delay the job's end
                 self.drop_standby()
-        if self.standby is not None:
-            self.standby.read()
-        self._fitness.hear()
+        if self.keeper.standby is not None:
+            self.keeper.standby.read()
+        self.fitness.hear()
 
     def look(self) -> None:
         """Output, errors, samples, standby: called ten times a second."""
@@ -295,8 +335,8 @@ class WorkerAgent:
 
     def channels(self) -> list[int]:
         running = [self.attempt.running] if self.attempt else []
-        running += [self.standby.running] if self.standby else []
-        return [*(one.fileno() for one in running if one.alive), *self._fitness.checker.channels()]
+        running += [self.keeper.standby.running] if self.keeper.standby else []
+        return [*(one.fileno() for one in running if one.alive), *self.fitness.checker.channels()]
 
     def _confirm(self, attempt: Attempt, found: Hang) -> None:
         attempt.hang = found
@@ -314,19 +354,19 @@ class WorkerAgent:
             return
         order, asked_s = self._diagnose
         at_s = self._clock()
-        if order.attempt in self._no_start:
+        if order.attempt in self.no_start:
             self._diagnose = None
-            self._emit(diagnosis_of_no_start(self._no_start[order.attempt], order.incident, at_s))
+            self._emit(diagnosis_of_no_start(self.no_start[order.attempt], order.incident, at_s))
             return
         if self.attempt is None:
             return
         attempt = self.attempt
-        if not self._signatures.is_over and at_s - asked_s <= SIGNATURES_WAIT_S:
+        if not self.signatures.is_over and at_s - asked_s <= SIGNATURES_WAIT_S:
             return
         if attempt.looks.is_looking:  # at a hang: that explains what ends meanwhile
             return
         told = diagnosis(attempt)
-        checking = not attempt.start_error and self._fitness.troubleshoot(
+        checking = not attempt.start_error and self.fitness.troubleshoot(
             order, told, living=bool(attempt.living)
         )
         looks = needs_look(attempt, told)
@@ -340,32 +380,32 @@ class WorkerAgent:
         if checking:
             return
         self._diagnose = None
-        attempt.scan(self._node_log.poll(at_s, now=True), now=True)
-        verdict = self._fitness.with_checks(with_logs(told.first, attempt, seen), order)
+        attempt.scan(self.node_log.poll(at_s, now=True), now=True)
+        verdict = self.fitness.with_checks(with_logs(told.first, attempt, seen), order)
         self._save_evidence(attempt, order.incident, told.failure, verdict, at_s)
-        for one in self._node_log.failed_of(verdict):
-            self._emit(DeviceFaulted(at_s=at_s, node=self._node, device=one.device, code=one.code))
+        for one in self.node_log.failed_of(verdict):
+            self._emit(DeviceFaulted(at_s=at_s, node=self.node, device=one.device, code=one.code))
         self._emit(answer(verdict, order.incident, at_s))
 
     # Checks of the node -----------------------------------------------------------------------------------
 
     def drop_checks(self) -> None:
         """Nobody waits for their answers any more."""
-        self._fitness.checker.close()
+        self.fitness.checker.close()
 
     def _own_pids(self) -> tuple[int, ...]:
         """The processes of the job, among them those that stand by: they are not somebody else's."""
         ranks = [rank.pid for rank in self.attempt.ranks.values() if not rank.gone] if self.attempt else []
-        if self.standby is None:
+        if self.keeper.standby is None:
             return tuple(ranks)
-        marks = {"HOLDFAST_JOB": self._job, "HOLDFAST_ATTEMPT": str(self.standby.number)}
+        marks = {"HOLDFAST_JOB": self._job, "HOLDFAST_ATTEMPT": str(self.keeper.standby.number)}
         return (*ranks, *marked(marks))
 
     def _look_at_fitness(self, attempt: Attempt) -> None:
         if attempt.step is not None and not (
             attempt.stopping or attempt.is_done or self._diagnose is not None
         ):
-            self._fitness.trains(attempt.number)
+            self.fitness.trains(attempt.number)
 
     # Evidence ---------------------------------------------------------------------------------------------
 
@@ -375,17 +415,17 @@ class WorkerAgent:
         while self._told_to_people:
             text = self._told_to_people.popleft()
             self._emit(FindingNoted(at_s=at_s, finding="evidence", text=text, attempt=attempt.number))
-        for text in (self._node_log.news(), self._signatures.news()):
+        for text in (self.node_log.news(), self.signatures.news()):
             if text:
                 self._emit(FindingNoted(at_s=at_s, finding="not-seen", text=text, attempt=attempt.number))
-        chunks = self._node_log.poll(at_s)
+        chunks = self.node_log.poll(at_s)
         if not chunks:
             return
         attempt.scan(chunks, now=True)
         opened = gpus_of(rank.pid for rank in attempt.ranks.values() if not rank.gone)
         if opened and not attempt.stopping:
-            for one in self._node_log.failed(attempt.logs, opened):
-                self._emit(DeviceFaulted(at_s=at_s, node=self._node, device=one.device, code=one.code))
+            for one in self.node_log.failed(attempt.logs, opened):
+                self._emit(DeviceFaulted(at_s=at_s, node=self.node, device=one.device, code=one.code))
 
     def _save_evidence(
         self, attempt: Attempt, incident: int, failure: Failure, verdict: Verdict, at_s: float
@@ -398,14 +438,14 @@ class WorkerAgent:
             verdict=verdict,
             offsets=attempt.logs.offsets(),
             kernel=tuple(attempt.logs.kernel_lines),
-            kernel_why_not=self._node_log.why_not,
+            kernel_why_not=self.node_log.why_not,
             samples=tuple(attempt.looks.samples),
             settings=msgspec.json.encode(self._settings),
             env=self._base_env,
             at_s=at_s,
             steps=tuple(attempt.steps.records),
             findings=tuple(attempt.steps.findings),
-            checks=tuple(self._fitness.checker.last.values()),
+            checks=tuple(self.fitness.checker.last.values()),
         )
         self._bundles.write(scene)
 
@@ -414,109 +454,25 @@ class WorkerAgent:
 
     # The standby ------------------------------------------------------------------------------------------
 
-    def _wants_standby(self) -> bool:
-        policy = self._settings.policy
-        restarts = (
-            policy.max_restarts is not None or policy.hang_restart or policy.replace_workers is not None
-        )
-        possible = (
-            self._launcher.is_torchrun and not self._launcher.fixed_address and not self._launcher.restarts
-        )
-        return self._settings.standby and self._settings.shim and restarts and possible and not policy.shadow
+    def prepare_standby(self, number: int, part: Part) -> None:
+        """Where another place decides about attempts: it knows the address that the next one would have."""
+        self.keeper.wish(number, part)
 
     def _tend_standby(self, attempt: Attempt) -> None:
-        standby = self.standby
-        if standby is not None and (standby.broken or standby.thrown_away):
-            if not standby.thrown_away:
-                self._standby_failed = True  # what broke once would break at every attempt
-            self.drop_standby()
-            self.standby_gone()
-            return
-        # From the first step on: what a job is most likely to die of, it dies of early.
-        trains = attempt.step is not None or self._clock() - attempt.started_s > STANDBY_UNSEEN_S
-        if not trains or attempt.stopping or attempt.is_done:
-            return
-        if standby is None:
-            self._prepare_standby(attempt.number + 1)
-        elif not standby.imports:
-            self._note_imports(attempt)
-            # A rank may print a step before rank 0, whose imports are noted, has made its own.
-            if self._imports is not None or self._clock() - attempt.started_s > STANDBY_UNSEEN_S:
-                standby.let_import(self._imports)
-
-    def _hurry_standby(self, attempt: Attempt) -> None:
-        """From when the ranks of a failed attempt are gone: the cores are idle while the rest of it ends."""
-        standby = self.standby
-        if standby is None or standby.hurries or not attempt.stopping:
-            return
-        if attempt.command_code != 0 and not attempt.living:
-            self._note_imports(attempt)
-            standby.hurry(self._imports)
-
-    def _note_imports(self, attempt: Attempt) -> None:
-        """Those of the last attempt that trained; one that died early may not have made all of its own."""
-        if self._imports is None or attempt.step is not None:
-            self._imports = imports_to_repeat(attempt.folder) or self._imports
-
-    def _prepare_standby(self, number: int) -> None:
-        """Its launcher starts, and its ranks up to the gate; they import once the training trains."""
-        if self._standby_failed or not self._wants_standby():
-            return
-        folder = self._worker_dir(number)
-        env = gated(self._environment(number, folder, {}).env, folder)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self.standby = Standby(number, self._spec(folder, env, GATE))
-        except OSError:
-            self._standby_failed = True
-
-    def _release_standby(self, number: int, counters: Mapping[str, str]) -> bool:
-        standby, self.standby = self.standby, None
-        if standby is None:
-            return False
-        standby.read()
-        if not standby.is_usable or standby.number != number:
-            standby.throw_away()
-            standby.running.bye()
-            if standby.number == number:
-                self._move_aside(standby.folder)
-            return False
-        if self._settings.detach:
-            standby.running.detach()  # as a standby it would not have outlived Holdfast
-        running, facts = standby.take(counters)
-        attempt = self._take_up(number, running)
-        attempt.hear(facts[1:])  # its first fact, Started, was the standby's; Released is the attempt's
-        return True
-
-    def _move_aside(self, folder: Path) -> None:
-        """A standby that is not used leaves its folder to the attempt of that number."""
-        aside = folder.parent.with_name(f".standby-{os.getpid()}-{folder.parent.name}")
-        shutil.rmtree(aside, ignore_errors=True)
-        try:
-            folder.parent.rename(aside)
-        except OSError:
-            return
-        shutil.rmtree(aside, ignore_errors=True)
+        if self.keeper.tend(attempt) and self._alone:
+            self.keeper.prepare(attempt.number + 1, self._own_part(attempt.number + 1))
 
     def drop_standby(self) -> None:
         """Ends the standby; to be asked again until `standby_gone`."""
-        if self.standby is not None:
-            self.standby.throw_away()
+        self.keeper.drop()
 
     def standby_gone(self) -> bool:
-        if self.standby is None:
-            return True
-        self.standby.read()
-        if not self.standby.over:
-            return False
-        self.standby.clear()
-        self.standby = None
-        return True
+        return self.keeper.gone()
 
     def close(self) -> None:
-        self._fitness.checker.end()
+        self.fitness.checker.end()
         self._bundles.wait(BUNDLE_WAIT_S)
-        self._node_log.close()
+        self.node_log.close()
         if self.attempt is not None:
             self.attempt.running.bye()
             self.attempt.close()

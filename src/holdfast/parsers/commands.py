@@ -17,11 +17,12 @@ _ADDRESS = ("master-port", "rdzv-endpoint", "rdzv-id")
 
 class Launcher(Struct, frozen=True, kw_only=True):
     """`restarts`: how often it starts its ranks again by itself. `fixed_address`: given on its command line,
-    so that two copies of it cannot run side by side."""
+    so that two copies of it cannot run side by side. `rendezvous`: the backend by which its workers meet."""
 
     is_torchrun: bool = False
     restarts: int = 0
     fixed_address: bool = False
+    rendezvous: str = "static"
     python: str = ""  # what runs it, where the command says so
 
 
@@ -37,6 +38,7 @@ def recognise(argv: tuple[str, ...], env: Mapping[str, str]) -> Launcher:
         is_torchrun=True,
         restarts=int(restarts) if restarts.isdigit() else 0,
         fixed_address=fixed and "standalone" not in options,
+        rendezvous=options.get("rdzv-backend", env.get("PET_RDZV_BACKEND", "static")),
         python="" if _name(argv[0]) == "torchrun" else argv[0],
     )
 

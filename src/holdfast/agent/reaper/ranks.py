@@ -159,6 +159,7 @@ def _named(environment: dict[bytes, bytes]) -> dict[str, object] | None:
         "rank": int(environment[b"RANK"]),
         "local_rank": _number(environment.get(b"LOCAL_RANK", b"")),
         "world_size": _number(environment.get(b"WORLD_SIZE", b"")),
+        "local_world_size": _number(environment.get(b"LOCAL_WORLD_SIZE", b"")),
         "master_addr": environment.get(b"MASTER_ADDR", b"").decode("utf-8", "replace"),
         "master_port": _number(environment.get(b"MASTER_PORT", b"")),
     }

@@ -1,0 +1,19 @@
+"""Which part of an attempt a worker is, and where all its parts meet. No behaviour."""
+
+from msgspec import Struct
+
+LOOPBACK = "127.0.0.1"
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """Worker `worker` of `workers`, counted from 0.
+
+    `master_address`, `master_port`: of worker 0, as the other workers reach it. `run_id`: of this attempt's
+    rendezvous, never used before, so that nothing left of an older one can join it.
+    """
+
+    worker: int = 0
+    workers: int = 1
+    master_address: str = LOOPBACK
+    master_port: int
+    run_id: str

@@ -1,0 +1,153 @@
+"""When a standby is begun, let import, hurried, released or thrown away: beside one attempt, for the next.
+
+Never decides that there will be a next attempt: it only has its processes ready.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from holdfast.agent.attempt import Attempt
+from holdfast.agent.launch import LaunchSpec
+from holdfast.agent.part import Part
+from holdfast.agent.standby import GATE, Standby, gated, imports_to_repeat
+from holdfast.model.settings import RunSettings
+from holdfast.parsers.commands import Launcher
+
+UNSEEN_S = 60.0  # a job whose log names no steps is taken to train after this long
+
+
+def is_worth_a_standby(settings: RunSettings, launcher: Launcher) -> bool:
+    """Whether a restart is allowed at all, and two copies of the command can run side by side."""
+    policy = settings.policy
+    restarts = policy.max_restarts is not None or policy.hang_restart or policy.replace_workers is not None
+    possible = launcher.is_torchrun and not launcher.fixed_address and not launcher.restarts
+    return settings.standby and settings.shim and restarts and possible and not policy.shadow
+
+
+class StandbyKeeper:
+    """At most one standby. `spec`: what to run for an attempt, and in which folder.
+
+    `is_wanted`: see is_worth_a_standby; where it is False nothing is ever prepared.
+    """
+
+    def __init__(
+        self, spec: Callable[[int, Part], LaunchSpec], clock: Callable[[], float], *, is_wanted: bool
+    ) -> None:
+        self.standby: Standby | None = None
+        self._spec = spec
+        self._clock = clock
+        self._is_wanted = is_wanted
+        self._part: Part | None = None  # of the standby
+        self._wish: tuple[int, Part] | None = None
+        self._failed = False
+        self._imports: Path | None = None
+
+    def wish(self, number: int, part: Part) -> None:
+        """Have this one ready; one for anything else is thrown away first."""
+        if self.standby is not None:
+            if (self.standby.number, self._part) == (number, part):
+                return
+            self.drop()
+        self._wish = number, part
+
+    def tend(self, attempt: Attempt) -> bool:
+        """What has become due; ten times a second. Whether the job trains, and there is no standby yet."""
+        standby = self.standby
+        if standby is not None and (standby.broken or standby.thrown_away):
+            if not standby.thrown_away:
+                self._failed = True  # what broke once would break at every attempt
+            self.drop()
+            self.gone()
+            return False
+        # From the first step on: what a job is most likely to die of, it dies of early.
+        trains = attempt.step is not None or self._clock() - attempt.started_s > UNSEEN_S
+        if attempt.stopping or attempt.is_done:
+            return False
+        if standby is None:
+            self._grant_wish()
+            return trains and self.standby is None
+        if trains and not standby.imports:
+            self.note_imports(attempt)
+            # A rank may print a step before rank 0, whose imports are noted, has made its own.
+            if self._imports is not None or self._clock() - attempt.started_s > UNSEEN_S:
+                standby.let_import(self._imports)
+        return False
+
+    def _grant_wish(self) -> None:
+        if self._wish is not None:
+            (number, part), self._wish = self._wish, None
+            self.prepare(number, part)
+
+    def hurry(self, attempt: Attempt) -> None:
+        """From when the ranks of a failed attempt are gone: the cores are idle while the rest of it ends."""
+        standby = self.standby
+        if standby is None or standby.hurries or not attempt.stopping:
+            return
+        if attempt.command_code != 0 and not attempt.living:
+            self.note_imports(attempt)
+            standby.hurry(self._imports)
+
+    def note_imports(self, attempt: Attempt) -> None:
+        """Those of the last attempt that trained; one that died early may not have made all of its own."""
+        if self._imports is None or attempt.step is not None:
+            self._imports = imports_to_repeat(attempt.folder) or self._imports
+
+    def prepare(self, number: int, part: Part) -> None:
+        """Its launcher starts, and its ranks up to the gate; they import once the training trains."""
+        if self._failed or not self._is_wanted:
+            return
+        spec = self._spec(number, part)
+        spec = replace(spec, env=gated(spec.env, spec.folder), gate=GATE, detach=False)
+        try:
+            spec.folder.mkdir(parents=True, exist_ok=True)
+            self.standby = Standby(number, spec)
+            self._part = part
+        except OSError:
+            self._failed = True
+
+    def release(self, number: int, part: Part | None) -> Standby | None:
+        """The standby of this attempt, where it can be used: as that part of it; None: as whatever it was made for."""
+        standby, self.standby = self.standby, None
+        self._wish = None
+        if standby is None:
+            return None
+        standby.read()
+        fits = standby.number == number and (part is None or part == self._part)
+        if standby.is_usable and fits:
+            return standby
+        standby.throw_away()
+        standby.running.bye()
+        if standby.number == number:
+            _move_aside(standby.folder)
+        return None
+
+    def drop(self) -> None:
+        """Ends the standby; to be asked again until `gone`."""
+        self._wish = None
+        if self.standby is not None:
+            self.standby.throw_away()
+
+    def gone(self) -> bool:
+        if self.standby is None:
+            return True
+        self.standby.read()
+        if not self.standby.over:
+            return False
+        self.standby.clear()
+        self.standby = None
+        return True
+
+
+def _move_aside(folder: Path) -> None:
+    """A standby that is not used leaves its folder to the attempt of that number."""
+    aside = folder.parent.with_name(f".standby-{os.getpid()}-{folder.parent.name}-{folder.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        folder.rename(aside)
+    except OSError:
+        return
+    shutil.rmtree(aside, ignore_errors=True)
