@@ -1,0 +1,233 @@
+"""The node book as a run uses it: written by a thread of its own, never waited for longer than a stated time.
+
+A fleet folder on a server that has died blocks whoever touches it, for minutes or for ever. So the run only hands
+lines over; where it needs an answer (which nodes are isolated) it waits `wait_s` and then goes on by what it last knew.
+That is said once, and once more when the book answers again. Decides nothing.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.core.isolation_limit import IsolationLimit
+from holdfast.journal.node_book import NodeBook, NodeBookUnusable
+from holdfast.model.node_book import (
+    AnyLine,
+    AttemptRan,
+    Isolation,
+    IsolationAnswer,
+    ReleaseLine,
+)
+
+WAIT_S = 2.0  # for an answer
+BUSY_S = 1.0  # for the others' transactions
+RETRY_S = 30.0  # what could not be written is tried again after this long
+LINES_MAX = 10_000  # that wait to be written; the oldest go first
+_Answer = TypeVar("_Answer")
+
+
+class FleetBook:
+    """Every method returns within `wait_s`, and raises nothing. `say`: tells people, one sentence a call.
+
+    `say` is called from `turn` and from methods, never from the thread.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        say: Callable[[str], None],
+        *,
+        limit: IsolationLimit,
+        wait_s: float = WAIT_S,
+        book: NodeBook | None = None,
+    ) -> None:
+        self.folder = folder
+        self._book = book if book is not None else NodeBook(folder, busy_s=min(BUSY_S, wait_s / 2))
+        self._say, self._wait_s, self._limit = say, wait_s, limit
+        self._lines: deque[tuple[str, AnyLine]] = deque(maxlen=LINES_MAX)
+        self._ran: dict[tuple[str, int], AttemptRan] = {}
+        self._asked: deque[Callable[[], None]] = deque()
+        self._known: dict[str, Isolation] = {}  # the last answer
+        # Isolated while the book did not answer, each with the number of nodes: written as soon as it does.
+        self._own: dict[str, tuple[Isolation, int]] = {}
+        self._trouble = ""
+        self._unwritten = False
+        self._told = False
+        self._closing = False
+        self._turn = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    # Called by the run --------------------------------------------------------------------------------------
+
+    def note(self, lines: Iterable[tuple[str, AnyLine]], ran: Iterable[AttemptRan] = ()) -> None:
+        """Hands them over. A key that is noted again replaces what it was; an attempt likewise."""
+        with self._turn:
+            self._lines.extend(lines)
+            self._ran.update(((one.run, one.attempt), one) for one in ran)
+            if self._lines or self._ran:
+                self._begin()
+                self._turn.notify()
+
+    def isolated(self) -> dict[str, Isolation]:
+        """The nodes that no job may use now; by what was last known, where the book does not answer in time."""
+        found = self._ask(self._book.isolated)
+        if found is not None:
+            self._known = {**found, **{node: one for node, (one, _) in self._own.items()}}
+        return dict(self._known)
+
+    def isolate(self, wanted: Isolation, *, nodes: int = 0) -> IsolationAnswer:
+        """For all jobs, within the limit of the fleet; see NodeBook.isolate.
+
+        Where the book does not answer the node is isolated for this job, and in the book once it answers.
+        """
+        answer = self._ask(lambda: self._book.isolate(wanted, limit=self._limit, nodes=nodes))
+        if answer is None:
+            answer = IsolationAnswer(True)
+            with self._turn:
+                self._own[wanted.node] = (wanted, nodes)
+                self._turn.notify()
+        if answer.isolated:
+            self._known.setdefault(wanted.node, wanted)
+        return answer
+
+    def release(self, line: ReleaseLine) -> bool | None:
+        """Gives a node back that a check found well. None: the book did not answer, and nothing has changed."""
+        done = self._ask(lambda: self._book.release(line))
+        if done is not None:
+            self._known.pop(line.node, None)
+            self._own.pop(line.node, None)
+        return done
+
+    def lines(
+        self, node: str = "", *, since_s: float = 0.0, kinds: Sequence[str] = ()
+    ) -> list[AnyLine] | None:
+        """None: the book did not answer in time."""
+        return self._ask(lambda: self._book.lines(node, since_s=since_s, kinds=kinds))
+
+    def attempts(self, since_s: float = 0.0) -> list[AttemptRan] | None:
+        """None: the book did not answer in time."""
+        return self._ask(lambda: self._book.attempts(since_s))
+
+    def turn(self) -> None:
+        """Says what is to be said; call it now and then. Never waits."""
+        while self._book.notes:
+            self._tell(self._book.notes.pop(0))
+        if self._trouble and not self._told:
+            self._told = True
+            self._tell(
+                f"{self._trouble}: the run goes on without it, by the isolated nodes that are known; "
+                "what is to be written waits"
+            )
+        elif self._told and not self._trouble:
+            self._told = False
+            self._tell(f"the node book in {self.folder} answers again")
+
+    def close(self) -> None:
+        """Leaves the thread `wait_s` to write what is left."""
+        with self._turn:
+            self._closing = True
+            self._turn.notify()
+        if self._thread is not None:
+            self._thread.join(self._wait_s)
+            left = len(self._lines) + len(self._ran)
+            if left:
+                self._tell(
+                    f"the node book in {self.folder} was not written to its end: {left} lines are lost"
+                )
+        self.turn()
+
+    # Inside -------------------------------------------------------------------------------------------------
+
+    def _ask(self, ask: Callable[[], _Answer]) -> _Answer | None:
+        """Has the thread ask; None when it failed or took too long. What is asked too late is not done at all."""
+        answers: list[_Answer] = []
+        done, given_up = threading.Event(), threading.Event()
+
+        def asked() -> None:
+            with suppress(NodeBookUnusable):
+                if not given_up.is_set():
+                    answers.append(self._fenced(ask))
+            done.set()
+
+        with self._turn:
+            self._begin()
+            self._asked.append(asked)
+            self._turn.notify()
+        if not done.wait(self._wait_s):
+            given_up.set()
+            self._trouble = (
+                self._trouble or f"the node book in {self.folder} did not answer within {self._wait_s:g} s"
+            )
+        self.turn()
+        return answers[0] if answers else None
+
+    def _fenced(self, ask: Callable[[], _Answer]) -> _Answer:
+        """In the thread. raises: NodeBookUnusable"""
+        try:
+            answer = ask()
+        except NodeBookUnusable as error:
+            self._trouble = str(error)
+            raise
+        if not self._own and not self._unwritten:
+            self._trouble = ""  # a book that can be read and not be written has not answered yet
+        return answer
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="node-book", daemon=True)
+            self._thread.start()
+
+    def _work(self) -> None:
+        retry_at_s = 0.0
+        while True:
+            with self._turn:
+                while not (self._asked or self._closing or self._may_write(retry_at_s)):
+                    waits = bool(self._lines or self._ran or self._own)
+                    self._turn.wait(max(0.01, retry_at_s - time.monotonic()) if waits else None)
+                asked = self._asked.popleft() if self._asked else None
+            if asked is not None:
+                asked()
+                continue
+            if not self._write():
+                retry_at_s = time.monotonic() + RETRY_S
+            if self._closing:
+                break
+        self._book.close()
+
+    def _may_write(self, retry_at_s: float) -> bool:
+        return bool(self._lines or self._ran or self._own) and time.monotonic() >= retry_at_s
+
+    def _write(self) -> bool:
+        with self._turn:
+            lines, ran, own = list(self._lines), dict(self._ran), dict(self._own)
+            self._lines.clear()
+            self._ran.clear()
+        try:
+            if lines or ran:
+                self._fenced(lambda: self._book.note(lines, ran.values()))
+            for wanted, nodes in own.values():
+                self._isolate_late(wanted, nodes)
+        except NodeBookUnusable:
+            with self._turn:
+                kept = [*lines, *self._lines][-LINES_MAX:]
+                self._lines.clear()
+                self._lines.extend(kept)
+                self._ran = {**ran, **self._ran}
+                self._unwritten = True
+            return False
+        self._unwritten, self._trouble = False, ""
+        return True
+
+    def _isolate_late(self, wanted: Isolation, nodes: int) -> None:
+        """raises: NodeBookUnusable"""
+        self._fenced(lambda: self._book.isolate(wanted, limit=self._limit, nodes=nodes))
+        with self._turn:
+            self._own.pop(wanted.node, None)
+
+    def _tell(self, sentence: str) -> None:
+        with suppress(OSError):
+            self._say(sentence)

@@ -1,0 +1,154 @@
+"""What the node book keeps: lines about nodes and devices, where attempts ran, and which nodes are isolated.
+
+All times are seconds since the Unix epoch. A line is one MessagePack or JSON map with its tag in `kind`.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+Weighs = Literal["node", "shared", "program", "asked"]
+
+
+class BookLine(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """One thing that happened to a node. `node` is empty where it concerns all nodes of an attempt.
+
+    `device`: as the node calls it (PCI address, name); `serial`: the device's own number, which goes with it to
+    another node; empty: not known.
+    """
+
+    at_s: float
+    node: str = ""
+    device: str = ""
+    serial: str = ""
+
+
+class IncidentLine(BookLine, frozen=True, tag="incident"):
+    """A failed attempt, with how it weighs on nodes.
+
+    `weighs`: node: its fault is attributed to `node`; shared: one of `suspects`, or of all nodes of the attempt
+    where there are none, may be the cause; program: the training itself; asked: somebody wanted it to end.
+    `run` names the job for all time: its name and when it was submitted.
+    """
+
+    run: str
+    attempt: int
+    incident: int
+    category: str
+    title: str
+    weighs: Weighs
+    confidence: float = 0.0
+    suspects: tuple[str, ...] = ()
+    network: bool = False  # a link or a switch: more than this node may hang on it
+
+
+class FindingLine(BookLine, frozen=True, tag="finding"):
+    finding: str
+    text: str
+    run: str = ""
+
+
+class CheckLine(BookLine, frozen=True, tag="check"):
+    """What checks of a node came to. `status`: pass, warn, fail or skip; `check`: the one that was not passed."""
+
+    status: str
+    text: str
+    check: str = ""
+    context: str = "boot"
+    run: str = ""
+
+
+class ExonerationLine(BookLine, frozen=True, tag="exoneration"):
+    """Incident `incident` of `run` was not this node's fault (no node: not that of any)."""
+
+    run: str
+    incident: int
+    reason: str
+
+
+class RepairLine(BookLine, frozen=True, tag="repair"):
+    """Something was mended or replaced: what was before is no longer held against the node."""
+
+    text: str
+    by: str
+
+
+class IsolationLine(BookLine, frozen=True, tag="isolation"):
+    reason: str
+    by: str
+    run: str = ""
+
+
+class ReleaseLine(BookLine, frozen=True, tag="release"):
+    reason: str
+    by: str
+
+
+class HeldBackLine(BookLine, frozen=True, tag="held-back"):
+    """The node was to be isolated, and was not: too many had been within the hour."""
+
+    reason: str
+    by: str
+    run: str = ""
+
+
+class LostLine(BookLine, frozen=True, tag="lost"):
+    reason: str
+    run: str = ""
+
+
+class ReturnedLine(BookLine, frozen=True, tag="returned"):
+    run: str = ""
+
+
+class WarningLine(BookLine, frozen=True, tag="warning"):
+    """A sign of weakness that stopped nothing. `warning`: one of SOFT_WARNINGS; `count`: of events."""
+
+    warning: str
+    count: int = 1
+    text: str = ""
+    run: str = ""
+
+
+AnyLine = (
+    IncidentLine
+    | FindingLine
+    | CheckLine
+    | ExonerationLine
+    | RepairLine
+    | IsolationLine
+    | ReleaseLine
+    | HeldBackLine
+    | LostLine
+    | ReturnedLine
+    | WarningLine
+)
+
+SOFT_WARNINGS = ("ecc-corrected", "throttling", "link-flap", "slow-steps", "other")
+
+
+class AttemptRan(Struct, frozen=True, kw_only=True):
+    """Exposure: the attempt kept each of its nodes at work for `hours`, from `started_s` on. Said again it replaces."""
+
+    run: str
+    attempt: int
+    nodes: tuple[str, ...]
+    started_s: float
+    hours: float
+
+
+class Isolation(Struct, frozen=True, kw_only=True):
+    """A node that is not to be used, until it is released. `by`: who or what isolated it; `run`: within which job."""
+
+    node: str
+    since_s: float
+    reason: str
+    by: str
+    run: str = ""
+
+
+class IsolationAnswer(Struct, frozen=True):
+    """`isolated`: it is now, or was already. Else `why_not`, for people."""
+
+    isolated: bool
+    why_not: str = ""
