@@ -19,12 +19,12 @@ from types import FrameType
 import msgspec
 
 from holdfast import __version__
-from holdfast.agent.log_watch import Signatures
 from holdfast.agent.step_logs import StepForms
 from holdfast.agent.worker import WorkerAgent
 from holdfast.cli.console import Console
+from holdfast.cli.live_signatures import live_signatures
 from holdfast.cli.plain_log import PlainLog
-from holdfast.cli.settings import SettingsRefused, cache_dir, site_signatures, step_forms
+from holdfast.cli.settings import step_forms
 from holdfast.controller.loop import Controller, decisions, replay
 from holdfast.core.decision import Decision
 from holdfast.engines.local import LocalEngine
@@ -46,12 +46,9 @@ from holdfast.model.orders import (
     TellPeople,
 )
 from holdfast.model.settings import RunSettings
-from holdfast.model.signatures import Signature
 from holdfast.model.state import Ended, Running, State
 from holdfast.observe.clock import JobClock
-from holdfast.observe.signature_store import all_signatures
 from holdfast.parsers.commands import recognise
-from holdfast.parsers.signature_files import SignatureError
 
 ENVIRONMENT = "environment"  # beside the journal, while a detached job lives
 LOOK_S = 0.1
@@ -83,18 +80,6 @@ class OneMachine:
                 self.ended = order
 
 
-def _signatures(env: Mapping[str, str]) -> Signatures:
-    cache = cache_dir(env)
-
-    def load() -> tuple[Signature, ...]:
-        try:
-            return all_signatures(site_signatures(None, env), cache)
-        except SettingsRefused as error:
-            raise SignatureError(str(error)) from error
-
-    return Signatures(load, cache)
-
-
 class Supervisor:
     """The wheel. One thread; nothing in it waits longer than `LOOK_S`."""
 
@@ -121,7 +106,7 @@ class Supervisor:
             console.echo,
             env,
             cwd,
-            _signatures(env),
+            live_signatures(env),
             StepForms(lambda: step_forms(settings.step_pattern)),
         )
         self._selector = selectors.DefaultSelector()
