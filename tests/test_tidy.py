@@ -36,6 +36,7 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.shim.sitecustomize": "Python itself, in the ranks, by way of PYTHONPATH",
     "holdfast.shim.holdfast_shim_torch": "sitecustomize, by its path",
     "holdfast.agent.reaper.loop": "BOOT in holdfast.agent.launch: a process of its own",
+    "holdfast.agent.reaper.call": "BOOT in holdfast.agent.call_process: a process of its own",
     "holdfast.demo.train": "the demo's training, a script under torchrun",
 }
 OF_ONE_MACHINE = re.compile(

@@ -1,18 +1,12 @@
 """Which processes the ranks of a running job are, told from its journal and the facts of its reapers. Only reads."""
 
 import socket
-import time
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-from msgspec import Struct
-
 from holdfast.cli.record import Record
 from holdfast.journal.jobdir import JobDir
-
-FACTS_BYTES_MAX = 16 << 20
-CLOCK_S = 60.0  # that much the wall clock may have been set since
+from holdfast.observe.worker_facts import worker_facts
 
 
 class NotRunning(Exception):
@@ -35,16 +29,6 @@ class RunningJob(NamedTuple):
     attempt: int
     ranks: tuple[RunningRank, ...]
     ended: dict[int, str]
-
-
-class _Fact(Struct, frozen=True):
-    """What is of use here of a line of reaper.jsonl; other keys pass."""
-
-    kind: str
-    t: float = 0.0
-    pid: int | None = None
-    rank: int | None = None
-    code: int | None = None
 
 
 def running_job(record: Record) -> RunningJob:
@@ -86,37 +70,9 @@ def _how(code: int | None) -> str:
 def _from_facts(job: JobDir, attempt: int) -> dict[int, tuple[RunningRank, int | None, bool]]:
     """By rank: its process, its exit code, and whether it has ended. Also what began before the machine did."""
     found: dict[int, tuple[RunningRank, int | None, bool]] = {}
-    booted_s = _booted_at_s()
-    for path in sorted(job.attempt(attempt).glob("worker-*/reaper.jsonl")):
-        worker = path.parent.name.removeprefix("worker-")
-        for fact in _facts(path):
-            if fact.rank is None or fact.pid is None or not worker.isdigit():
-                continue
-            if fact.kind == "rank-started":
-                rank = RunningRank(fact.rank, int(worker), fact.pid, path.parent)
-                found[fact.rank] = (rank, None, fact.t < booted_s - CLOCK_S)
-            elif fact.kind == "rank-exited" and fact.rank in found and found[fact.rank][0].pid == fact.pid:
-                found[fact.rank] = (found[fact.rank][0], fact.code, True)
+    for folder in sorted(job.attempt(attempt).glob("worker-*")):
+        worker = folder.name.removeprefix("worker-")
+        if worker.isdigit():
+            for one in worker_facts(folder).ranks:
+                found[one.rank] = (RunningRank(one.rank, int(worker), one.pid, folder), one.code, one.ended)
     return found
-
-
-def _facts(path: Path) -> list[_Fact]:
-    try:
-        with path.open("rb") as file:
-            lines = file.read(FACTS_BYTES_MAX).splitlines()
-    except OSError:
-        return []
-    facts = []
-    for line in lines:
-        try:
-            facts.append(msgspec.json.decode(line, type=_Fact))
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            continue  # cut short, or of another version
-    return facts
-
-
-def _booted_at_s() -> float:
-    try:
-        return time.time() - float(Path("/proc/uptime").read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        return 0.0
