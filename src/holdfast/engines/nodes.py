@@ -12,6 +12,10 @@ from msgspec import Struct
 from holdfast.model.nodes import AnyNews
 
 
+class EngineRefused(Exception):
+    """The engine cannot do at all what was asked of it. The text says what, and what would do."""
+
+
 class JobPlace(Struct, frozen=True, kw_only=True):
     """What an agent needs to find its controller.
 
@@ -35,8 +39,14 @@ class NodeEngine(Protocol):
     def nodes(self) -> tuple[str, ...]:
         """All nodes of the job, spares included, by the names that agents give themselves."""
 
+    def listen(self, folder: Path) -> Sequence[str]:
+        """The addresses of this machine at which nodes reach a controller of the job with this folder.
+
+        Called once, before `begin`, which is then told at which ports it listens there. raises: EngineRefused
+        """
+
     def begin(self, place: JobPlace) -> None:
-        """Brings an agent up on every node; on those where one lives already, none."""
+        """Brings an agent up on every node; on those where one lives already, none. raises: EngineRefused"""
 
     def turn(self) -> Sequence[AnyNews]:
         """What is new; called ten times a second, never blocks."""
