@@ -12,10 +12,9 @@ from msgspec.structs import replace
 
 from holdfast.agent.attempt import Attempt
 from holdfast.agent.hang_scene import Seen, as_flight_scene
-from holdfast.core.diagnosis.flights import with_flights
-from holdfast.core.diagnosis.live import joined, verdict_of
-from holdfast.core.diagnosis.reason import diagnose
-from holdfast.core.verdict import first_verdict, is_complaint, is_environment, is_user_code, problem_key
+from holdfast.core.conclude import NETWORK, answer, is_certain
+from holdfast.core.diagnosis.concluded import concluded
+from holdfast.core.verdict import first_verdict, is_complaint
 from holdfast.model.events import VerdictReached
 from holdfast.model.failures import ErrorRecord, Failure, RankExit
 from holdfast.model.verdicts import Evidence, Verdict
@@ -24,7 +23,6 @@ from holdfast.parsers.elastic import failed_lines, failure_table
 from holdfast.parsers.tracebacks import Traceback, tracebacks
 
 TAIL_BYTES = 256 * 1024
-NETWORK = ("nccl_network_error", "collective_timeout", "rendezvous_timeout")
 
 
 class Told(Struct, frozen=True):
@@ -51,7 +49,7 @@ def diagnosis(attempt: Attempt) -> Told:
         hang=attempt.hang,
     )
     first = first_verdict(failure)
-    certain = attempt.command_code is not None or _is_certain(failure, first)
+    certain = attempt.command_code is not None or is_certain(failure, first)
     return Told(failure, first, certain)
 
 
@@ -72,11 +70,10 @@ def with_logs(first: Verdict, attempt: Attempt, seen_of_ranks: Seen | None = Non
     try:
         seen = attempt.logs.search()
         tables = tables_for({one.category for one in seen.sightings})
-        found = joined(first, diagnose(seen, attempt.logs.signatures, tables))
-        if seen_of_ranks is not None:
-            scene = as_flight_scene(seen_of_ranks, attempt.looks.usual_bytes, attempt.world_size)
-            found = with_flights(found, seen, scene, seen_of_ranks.lives)
-        return verdict_of(found)
+        if seen_of_ranks is None:
+            return concluded(first, seen, attempt.logs.signatures, tables)
+        scene = as_flight_scene(seen_of_ranks, attempt.looks.usual_bytes, attempt.world_size)
+        return concluded(first, seen, attempt.logs.signatures, tables, scene, seen_of_ranks.lives)
     except Exception as error:  # noqa: BLE001 - hundreds of rules must not cost the recovery
         says = f"the lines of the logs could not be weighed ({type(error).__name__}: {error}): this is without them"
         return replace(first, evidence=(*first.evidence, Evidence(text=says)))
@@ -87,31 +84,10 @@ def diagnosis_of_no_start(reason: str, incident: int, at_s: float) -> VerdictRea
     return answer(first_verdict(Failure(command_error=reason)), incident, at_s)
 
 
-def answer(verdict: Verdict, incident: int, at_s: float) -> VerdictReached:
-    return VerdictReached(
-        at_s=at_s,
-        incident=incident,
-        verdict=verdict,
-        problem=problem_key(verdict),
-        user_code=is_user_code(verdict),
-        environment=is_environment(verdict),
-    )
-
-
 def _kills(attempt: Attempt) -> tuple[str, ...]:
     """Only a rank that ended by SIGKILL can have been killed for want of memory: else nothing is asked."""
     killed = any(done.code in (-9, 137) for done in attempt.exits) or attempt.command_code in (-9, 137)
     return attempt.memory.kills(rank.pid for rank in attempt.ranks.values()) if killed else ()
-
-
-def _is_certain(failure: Failure, verdict: Verdict) -> bool:
-    """A complaint about somebody else's end is not the first error as long as others may still tell theirs."""
-    if failure.hang is not None or failure.command_error:
-        return True
-    if any(not is_complaint(error) for error in (*failure.errors, *failure.tracebacks)):
-        return True
-    killed = any(done.code is not None and done.code < 0 and done.code != -15 for done in failure.exits)
-    return killed and verdict.category not in NETWORK
 
 
 def _from_logs(attempt: Attempt) -> tuple[tuple[ErrorRecord, ...], tuple[RankExit, ...]]:

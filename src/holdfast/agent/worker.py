@@ -17,7 +17,6 @@ from holdfast.agent.attempt import Attempt
 from holdfast.agent.bundle import BundleWriter, Scene
 from holdfast.agent.environment import Given, Names, environment, free_port, is_old_torch
 from holdfast.agent.evidence import (
-    answer,
     diagnosis,
     diagnosis_of_no_start,
     needs_look,
@@ -33,6 +32,7 @@ from holdfast.agent.standby_keeper import StandbyKeeper, is_worth_a_standby
 from holdfast.agent.step_logs import StepForms
 from holdfast.agent.step_watch import StepWatching
 from holdfast.core import hang, platform_rule
+from holdfast.core.conclude import answer
 from holdfast.core.steps.watch import Baseline
 from holdfast.model.events import (
     AnyEvent,

@@ -1,0 +1,29 @@
+"""The verdict on a failed attempt of a running job: what the ends of its ranks tell, the lines of its logs, and the
+records of its ranks. The same for one machine and for many. Pure."""
+
+from collections.abc import Mapping
+
+from holdfast.core.diagnosis.flights import with_flights
+from holdfast.core.diagnosis.live import joined, verdict_of
+from holdfast.core.diagnosis.reason import diagnose
+from holdfast.model.code_facts import CodeTables
+from holdfast.model.digests import RankLife
+from holdfast.model.flight_scenes import FlightScene
+from holdfast.model.sightings import Search
+from holdfast.model.signatures import Signature
+from holdfast.model.verdicts import Verdict
+
+
+def concluded(
+    first: Verdict,
+    search: Search,
+    signatures: Mapping[str, Signature],
+    tables: CodeTables,
+    scene: FlightScene | None = None,
+    lives: Mapping[int, RankLife] | None = None,
+) -> Verdict:
+    """`first`: the verdict without lines. `scene`: where the ranks were looked at, what that brought; with `lives`."""
+    found = joined(first, diagnose(search, signatures, tables))
+    if scene is not None:
+        found = with_flights(found, search, scene, lives)
+    return verdict_of(found)
