@@ -1,0 +1,394 @@
+"""The agent's end of the link, and a client's: finds the controller, again and again, and never waits for it."""
+
+import errno
+import os
+import random
+import secrets
+import select
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from holdfast.link import messages
+from holdfast.link.beats import Beats
+from holdfast.link.channel import Channel, ChannelEnded
+from holdfast.link.frames import (
+    ACK,
+    BEAT,
+    BODY_BYTES_MAX,
+    DONE,
+    ENTRY,
+    GOODBYE,
+    JOIN,
+    ORDER,
+    REFUSE,
+    SAY,
+    WELCOME,
+    BadFrame,
+    Frame,
+)
+from holdfast.link.handshake import NONCE_BYTES, AgentSide
+from holdfast.link.heard import Connected, Heard, Lost, Noted, Ordered, Refused, Said
+from holdfast.link.order_books import OrdersTaken
+from holdfast.link.resolve import Address, Lookup, SocketAddress
+from holdfast.link.spool import Spool
+from holdfast.link.tls import ClientTls, client_context
+from holdfast.link.wire import Wire
+from holdfast.model.nodes import PROTOCOL
+
+BEAT_S = 1.0
+LOST_AFTER_S = 5.0  # of silence of the controller
+CONNECT_S = 5.0  # for the connection, and again for the handshake
+PUT_AWAY_AFTER_S = 3.0  # without a connection: from then on samples go to disk, too
+READ_BYTES_MAX = 1 << 20  # in one turn
+WINDOW_BYTES = 4 << 20  # sent, and not yet taken in by the controller
+OUT_BYTES_MAX = 1 << 20  # given to the socket, and not yet sent by it
+SAY_BYTES_MAX = 4 << 20  # likewise: no more is said then
+CHUNK_BYTES = 1 << 18
+FIRST_PAUSE_S, PAUSE_S_MAX, REFUSED_PAUSE_S = 0.2, 4.0, 3.0
+
+
+class AgentLink:
+    """For one thread. Nothing is raised, whatever the world does, and nothing blocks but `close`.
+
+    `name`: unlike any other's; a client without one gets one. `where`: where the controller listens, asked before
+    every connection. `hello`: what we say of ourselves, asked likewise. `spool` None: kept in memory.
+    `clock`: seconds since the epoch that never jump. `dice`: 0 to 1, so that not all come back at the same moment.
+    Call `turn` when `fileno` is readable, and at least five times a second: beats and time limits are kept there.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        role: str,
+        secret: bytes,
+        where: Callable[[], Sequence[Address]],
+        hello: Callable[[], bytes],
+        spool: Spool | None,
+        clock: Callable[[], float],
+        tls: ClientTls | None = None,
+        dice: Callable[[], float] = random.random,
+    ) -> None:
+        self.name = name or f"client-{secrets.token_hex(6)}"
+        self.connected = False
+        self.local_address = ""
+        self.trouble = "no connection was tried yet"  # why there is none now; empty: there is
+        self._role, self._secret = role, secret
+        self._where, self._hello, self._clock, self._dice = where, hello, clock, dice
+        self._pin = bytes.fromhex(tls.fingerprint) if tls else None
+        self._tls = client_context() if tls else None
+        self._spool = spool or Spool(None, clock)
+        self._instance = secrets.token_hex(8)
+        self._taken = OrdersTaken()
+        self._heard: list[Heard] = []
+        self._told_refusal = ""
+        self._epoll = select.epoll()
+        self._kick = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._kick, select.EPOLLIN)
+        self._lookup: Lookup | None = None
+        self._targets: deque[SocketAddress] = deque()
+        self._connecting: socket.socket | None = None
+        self._connecting_place: tuple[object, ...] = ()
+        self._since_s = clock()  # of what is being tried now
+        self._channel: Channel | None = None
+        self._mask = 0
+        self._joined = False
+        self._beats = Beats(clock())
+        self._failures = 0
+        self._next_try_s = clock()
+        self._lost_s = clock()
+        self._put_away_s = clock()
+        self._sent_seq = 0
+        self._in_flight: deque[tuple[int, int]] = deque()
+        self._in_flight_bytes = 0
+        self._broken = ""  # found while something was sent: told by the next turn
+        self._is_closed = False
+
+    def fileno(self) -> int:
+        return self._epoll.fileno()
+
+    def send(self, body: bytes, *, drop: bool = False) -> None:
+        """Keeps it until the controller has recorded it. `drop`: it may be dropped, the oldest first."""
+        self._spool.append(body, drop=drop)
+        if self.connected:
+            self._guarded(self._push)
+
+    def say(self, body: bytes) -> bool:
+        """Sends it if there is a connection with room now; it is not kept. Whether it was sent."""
+        channel = self._channel
+        if channel is None or not self.connected or self._broken or len(body) > BODY_BYTES_MAX:
+            return False
+        if channel.wire.waiting_bytes > SAY_BYTES_MAX:
+            return False
+        return self._guarded(lambda: channel.send(SAY, body))
+
+    def done(self, order_id: str) -> None:
+        """The order was carried out: it is not sent again. Said at the next connection, where there is none now."""
+        self._taken.done(order_id)
+        if self.connected:
+            self._guarded(lambda: self._say_done(order_id))
+
+    def turn(self) -> list[Heard]:
+        """What was heard since the last turn, in order."""
+        if not self._is_closed:
+            self._one_turn()
+        heard, self._heard = self._heard, []
+        return heard
+
+    def close(self, wait_s: float) -> None:
+        """Sends what is left, for at most so long, and says goodbye. The spool is closed, too."""
+        if self._is_closed:
+            return
+        until_s = self._clock() + wait_s
+        steps = int(wait_s / 0.02) + 1  # where the clock stands still
+        while self._clock() < until_s and steps and not self._is_all_sent():
+            self.turn()
+            self._epoll.poll(0.02, 1)
+            steps -= 1
+        channel = self._channel
+        if channel is not None and self.connected and self._guarded(lambda: channel.send(GOODBYE, b"")):
+            while self._clock() < until_s and steps and self._channel is not None:
+                self.turn()  # the controller closes once it has read all
+                self._epoll.poll(0.02, 1)
+                steps -= 1
+        self._is_closed = True
+        self._let_go()
+        self._spool.close()
+        self._epoll.close()
+        os.close(self._kick)
+
+    # A turn -----------------------------------------------------------------------------------------------
+
+    def _one_turn(self) -> None:
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._kick)
+        now_s = self._clock()
+        try:
+            if self._broken:
+                raise ChannelEnded(self._broken)
+            if self._channel is not None:
+                self._serve(self._channel, now_s)
+            elif self._connecting is not None:
+                self._go_on(self._connecting, now_s)
+            elif self._targets or self._lookup is not None or now_s >= self._next_try_s:
+                self._begin(now_s)
+        except ChannelEnded as ended:
+            self._end(str(ended), now_s, refused=ended.refused)
+        except BadFrame as error:
+            self._end(str(error), now_s, refused=True)
+        self._watch()
+        if not self.connected and now_s - self._lost_s > PUT_AWAY_AFTER_S and now_s > self._put_away_s:
+            self._spool.put_away()
+            self._put_away_s = now_s + BEAT_S
+        self._heard += [Noted(note) for note in self._spool.notes()]
+
+    def _begin(self, now_s: float) -> None:
+        """Begins a connection to the next address; asks where they are when none is left to be tried."""
+        if not self._targets:
+            if self._lookup is None:
+                self._since_s = now_s
+                self._lookup = Lookup(self._where())
+            if not self._lookup.is_done:
+                if now_s - self._since_s > CONNECT_S:
+                    raise ChannelEnded("the name of the controller's host could not be looked up in time")
+                return
+            found, why = self._lookup.result()
+            self._lookup = None
+            if not found:
+                raise ChannelEnded(f"it is not known where the controller is{why and ': ' + why}")
+            self._targets.extend(found)
+        family, self._connecting_place = self._targets.popleft()
+        self._since_s = now_s
+        self._connecting = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        self._connecting.setblocking(False)
+        self._go_on(self._connecting, now_s)
+
+    def _go_on(self, sock: socket.socket, now_s: float) -> None:
+        """Goes on connecting. raises: ChannelEnded, where that fails"""
+        code = sock.connect_ex(self._connecting_place)
+        where = _shown(self._connecting_place)
+        if code in (errno.EINPROGRESS, errno.EALREADY):
+            if now_s - self._since_s > CONNECT_S:
+                raise ChannelEnded(f"{where} did not answer for {CONNECT_S:g} s")
+            return
+        if code not in (0, errno.EISCONN):
+            raise ChannelEnded(f"{where}: {os.strerror(code)}")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._unwatch(sock.fileno())
+        if self._tls is not None:
+            sock = self._tls.wrap_socket(sock, do_handshake_on_connect=False)
+        self._connecting = None
+        wire = Wire(sock, is_tls=self._tls is not None, pin=self._pin)
+        side = AgentSide(self._secret, secrets.token_bytes(NONCE_BYTES), PROTOCOL)
+        self._channel = Channel(wire, side, where, now_s)
+        self._joined = False
+        self._channel.begin()
+
+    def _serve(self, channel: Channel, now_s: float) -> None:
+        for frame in channel.read(READ_BYTES_MAX):
+            self._beats.heard(now_s)
+            self._took(frame, now_s)
+        channel.flush()
+        if channel.is_proven and not self._joined:
+            self._joined = True
+            self._beats = Beats(now_s)
+            stream = f"{self.name}/{self._spool.stream_id}"
+            join = messages.Join(self.name, self._role, stream, self._instance, self._hello())
+            channel.send(JOIN, messages.pack(join))
+        if not self.connected:
+            if now_s - channel.since_s > CONNECT_S:
+                raise ChannelEnded(f"{channel.address} did not finish the handshake in {CONNECT_S:g} s")
+            return
+        if now_s - self._beats.heard_s > LOST_AFTER_S:
+            raise ChannelEnded(f"nothing was heard of {channel.address} for {LOST_AFTER_S:g} s")
+        if now_s - self._beats.sent_s >= BEAT_S:
+            channel.send(BEAT, messages.beat(self._beats.next(now_s)))
+        self._push()
+
+    def _took(self, frame: Frame, now_s: float) -> None:
+        kind, body = frame
+        if kind == BEAT:
+            beat, rest = messages.as_beat(body)
+            self._beats.took(beat, now_s)
+            self._acknowledged(*messages.as_ack(rest))
+        elif kind == ACK:
+            self._acknowledged(*messages.as_ack(body))
+        elif kind == ORDER:
+            self._ordered(messages.as_order(body))
+        elif kind == SAY:
+            self._heard.append(Said(body))
+        elif kind == WELCOME:
+            self._welcomed(messages.as_welcome(body))
+        elif kind == GOODBYE:
+            raise ChannelEnded(messages.as_text(body) or "the controller has ended the connection")
+        elif kind == REFUSE:
+            raise ChannelEnded(messages.as_text(body), refused=True)
+
+    def _welcomed(self, welcome: messages.Welcome) -> None:
+        channel = self._channel
+        assert channel is not None
+        self._spool.count_from(welcome.received)
+        self._spool.received(welcome.received)
+        self._spool.recorded(welcome.recorded)
+        self._sent_seq = welcome.received
+        self._in_flight.clear()
+        self._in_flight_bytes = 0
+        self._failures = 0
+        self._told_refusal = self.trouble = ""
+        self._targets.clear()
+        self.connected = True
+        self.local_address = channel.wire.local_address
+        self._heard.append(Connected(channel.address))
+
+    def _acknowledged(self, received: int, recorded: int) -> None:
+        self._spool.received(received)
+        self._spool.recorded(recorded)
+        while self._in_flight and self._in_flight[0][0] <= received:
+            self._in_flight_bytes -= self._in_flight.popleft()[1]
+
+    def _ordered(self, order: messages.OrderBody) -> None:
+        if self._taken.is_done(order.id):
+            self._say_done(order.id)
+        elif self._taken.take(order.id):
+            self._heard.append(Ordered(order.id, order.body))
+
+    # Sending ----------------------------------------------------------------------------------------------
+
+    def _push(self) -> None:
+        """Sends what the spool has, as far as the window and the socket allow. raises: ChannelEnded"""
+        channel = self._channel
+        assert channel is not None
+        while self._in_flight_bytes < WINDOW_BYTES and channel.wire.waiting_bytes < OUT_BYTES_MAX:
+            entries = self._spool.read(self._sent_seq, CHUNK_BYTES)
+            if not entries:
+                return
+            for entry in entries:
+                self._sent_seq = entry.seq
+                self._in_flight.append((entry.seq, len(entry.body)))
+                self._in_flight_bytes += len(entry.body)
+                channel.send(ENTRY, messages.entry(entry.seq, entry.body, entry.drop))
+
+    def _say_done(self, order_id: str) -> None:
+        assert self._channel is not None
+        self._channel.send(DONE, order_id.encode())
+
+    def _guarded(self, send: Callable[[], None]) -> bool:
+        """Sends, outside of a turn: that the connection is gone is told by the next one."""
+        if self._broken:
+            return False
+        try:
+            send()
+        except ChannelEnded as ended:
+            self._broken = str(ended)
+            os.eventfd_write(self._kick, 1)
+            return False
+        self._watch()
+        return True
+
+    def _is_all_sent(self) -> bool:
+        if self._channel is None or not self.connected:
+            return not self._spool.read(self._sent_seq, 1)
+        return not self._channel.wire.waiting_bytes and not self._spool.read(self._sent_seq, 1)
+
+    # Ends -------------------------------------------------------------------------------------------------
+
+    def _end(self, why: str, now_s: float, *, refused: bool) -> None:
+        was_connected = self.connected
+        self._let_go()
+        self.trouble = why
+        if was_connected:
+            self._lost_s = now_s
+            self._heard.append(Lost(why))
+        if refused and why != self._told_refusal:
+            self._told_refusal = why
+            self._heard.append(Refused(why))
+        if self._targets and not was_connected:
+            return  # the next address at once
+        self._targets.clear()
+        pause_s = min(PAUSE_S_MAX, FIRST_PAUSE_S * 2 ** min(self._failures, 10))
+        self._failures += 1
+        if refused:
+            pause_s = max(pause_s, REFUSED_PAUSE_S)
+        self._next_try_s = now_s + pause_s * (0.5 + self._dice())
+
+    def _let_go(self) -> None:
+        self._lookup = None
+        self._broken = ""
+        self.connected = False
+        if self._channel is not None:
+            self._unwatch(self._channel.wire.fileno)
+            self._channel.wire.close()
+            self._channel = None
+        if self._connecting is not None:
+            self._unwatch(self._connecting.fileno())
+            self._connecting.close()
+            self._connecting = None
+
+    def _watch(self) -> None:
+        """Has epoll wait for what the next turn could do something about."""
+        if self._channel is not None:
+            descriptor, mask = self._channel.wire.fileno, self._channel.wire.mask
+            if self._channel.wire.has_more:
+                os.eventfd_write(self._kick, 1)
+        elif self._connecting is not None:
+            descriptor, mask = self._connecting.fileno(), select.EPOLLOUT
+        else:
+            return
+        if not self._mask:
+            self._epoll.register(descriptor, mask)
+        elif self._mask != mask:
+            self._epoll.modify(descriptor, mask)
+        self._mask = mask
+
+    def _unwatch(self, descriptor: int) -> None:
+        if self._mask:
+            self._mask = 0
+            with suppress(OSError):
+                self._epoll.unregister(descriptor)
+
+
+def _shown(place: tuple[object, ...]) -> str:
+    host = str(place[0])
+    return f"[{host}]:{place[1]}" if ":" in host else f"{host}:{place[1]}"

@@ -1,0 +1,41 @@
+"""What beats tell: how the other side's clock stands against ours, and how long it has been silent. No clock of its own.
+
+A beat carries its sender's stamp, and the stamp of the last beat that the sender had, with how long it has held it.
+So each beat that comes closes a round trip: `rtt = now - echo - held`, and the other clock was `sent + rtt / 2` (as in
+NTP, RFC 5905, 8). Of the last minute the shortest round trip is believed: it waited in no queue.
+"""
+
+import math
+from collections import deque
+
+from holdfast.link.messages import Beat
+
+KEPT = 60
+
+
+class Beats:
+    def __init__(self, now_s: float) -> None:
+        self.heard_s = now_s
+        self.sent_s = -math.inf
+        self._echo_s = math.nan
+        self._echo_at_s = math.nan
+        self._trips: deque[tuple[float, float]] = deque(maxlen=KEPT)  # round trip, offset
+
+    def heard(self, now_s: float) -> None:
+        """Anything at all has come from there."""
+        self.heard_s = now_s
+
+    def took(self, beat: Beat, now_s: float) -> None:
+        self._echo_s, self._echo_at_s = beat.sent_s, now_s
+        rtt_s = now_s - beat.echo_s - beat.held_s
+        if rtt_s >= 0 and math.isfinite(beat.sent_s):  # false for NaN too: no round trip yet
+            self._trips.append((rtt_s, beat.sent_s + rtt_s / 2 - now_s))
+
+    def next(self, now_s: float) -> Beat:
+        self.sent_s = now_s
+        return Beat(now_s, self._echo_s, now_s - self._echo_at_s)
+
+    @property
+    def offset_s(self) -> float | None:
+        """The other side's clock minus ours; None: not known yet."""
+        return min(self._trips)[1] if self._trips else None

@@ -1,0 +1,89 @@
+"""One connection, from its handshake to its end: frames over a wire. The same on both sides."""
+
+from collections.abc import Iterator
+
+from holdfast.link.frames import BadFrame, Frame, Opener, Sealer
+from holdfast.link.handshake import Handshake, Refusal
+from holdfast.link.wire import Wire, WireClosed
+
+HANDSHAKE_READ_BYTES = 1 << 12
+
+
+class ChannelEnded(Exception):
+    """The connection is to be given up; the text says why. `refused`: one of the sides does not take the other."""
+
+    def __init__(self, why: str, *, refused: bool = False) -> None:
+        super().__init__(why)
+        self.refused = refused
+
+
+class Channel:
+    """`since_s`: when the connection was begun. raises: ChannelEnded, out of read, send and flush."""
+
+    def __init__(self, wire: Wire, handshake: Handshake, address: str, since_s: float) -> None:
+        self.wire = wire
+        self.address = address
+        self.since_s = since_s
+        self._handshake = handshake
+        self._sealer: Sealer | None = None
+        self._opener: Opener | None = None
+
+    @property
+    def is_proven(self) -> bool:
+        """The other side knows the secret."""
+        return self._opener is not None
+
+    def begin(self) -> None:
+        self._write(self._handshake.begin())
+
+    def read(self, bytes_max: int) -> Iterator[Frame]:
+        """The frames that have come, at most about so many bytes of them."""
+        if self._opener is not None:
+            data = self._read(bytes_max)
+        else:
+            data = self._shaken()
+            if self._opener is None:
+                return
+        try:
+            yield from self._opener.feed(data)
+        except BadFrame as error:
+            raise ChannelEnded(str(error), refused=True) from error
+
+    def send(self, kind: int, body: bytes) -> None:
+        assert self._sealer is not None
+        self._write(self._sealer.seal(kind, body))
+
+    def flush(self) -> None:
+        try:
+            self.wire.flush()
+        except WireClosed as error:
+            raise ChannelEnded(str(error)) from error
+
+    def _shaken(self) -> bytes:
+        """Goes on with the handshake; what came after its end."""
+        data = self._read(HANDSHAKE_READ_BYTES)
+        if not data:
+            return b""
+        try:
+            step = self._handshake.feed(data)
+        except Refusal as refusal:
+            self._write(refusal.tell)
+            raise ChannelEnded(str(refusal), refused=True) from refusal
+        if step.keys is not None:
+            self._sealer, self._opener = Sealer(step.keys.ours), Opener(step.keys.theirs)
+        self._write(step.send)
+        return step.rest
+
+    def _read(self, bytes_max: int) -> bytes:
+        try:
+            return self.wire.read(bytes_max)
+        except WireClosed as error:
+            raise ChannelEnded(str(error)) from error
+
+    def _write(self, data: bytes) -> None:
+        if not data:
+            return
+        try:
+            self.wire.write(data)
+        except WireClosed as error:
+            raise ChannelEnded(str(error)) from error

@@ -1,0 +1,172 @@
+"""How two sides prove to each other that they know the job's secret, without saying it. No sockets, no dice.
+
+    agent       controller
+      ── preamble ──►          "HFLK", protocol u16, zeros u16, nonce 32
+      ◄── preamble, PROOF ──   HMAC(secret, "controller" + both preambles)
+      ── PROOF, JOIN… ──►      HMAC(secret, "agent" + both preambles); from here on every frame has its MAC
+
+The preamble is the same in every protocol, so that two versions can tell each other apart. Both nonces are in every
+proof and in the keys of the session: nothing of an earlier connection fits. Instead of a PROOF, either side may send
+REFUSE with a sentence for people; it proves nothing, and nothing follows from it but the end of the connection.
+"""
+
+import hmac
+import struct
+from typing import Protocol
+
+from msgspec import Struct
+
+from holdfast.link.frames import HEADER, PROOF, REFUSE, plain
+
+NONCE_BYTES = 32
+TELL_BYTES_MAX = 400
+_PREAMBLE = struct.Struct("!4sHH32s")
+_MAGIC = b"HFLK"
+_PROOF_BYTES = 32
+_TLS_HANDSHAKE = 0x16  # the first byte of a TLS connection (RFC 8446, 5.1: content type of a record)
+WRONG_SECRET = "it does not know this job's secret"
+
+
+class Keys(Struct, frozen=True):
+    """Of one session: what we seal with, and what we open with."""
+
+    ours: bytes
+    theirs: bytes
+
+
+class Step(Struct, frozen=True):
+    """What is to be sent now; once `keys` is set the handshake is done, and `rest` belongs to what follows."""
+
+    send: bytes = b""
+    keys: Keys | None = None
+    rest: bytes = b""
+
+
+class Refusal(Exception):
+    """The handshake has failed. `tell`: bytes for the other side, before the connection is closed."""
+
+    def __init__(self, why: str, tell: bytes = b"") -> None:
+        super().__init__(why)
+        self.tell = tell
+
+
+class Handshake(Protocol):
+    def begin(self) -> bytes: ...
+
+    def feed(self, data: bytes) -> Step:
+        """raises: Refusal"""
+
+
+class AgentSide:
+    def __init__(self, secret: bytes, nonce: bytes, protocol: int) -> None:
+        self._secret = secret
+        self._ours = _PREAMBLE.pack(_MAGIC, protocol, 0, nonce)
+        self._protocol = protocol
+        self._buffer = b""
+
+    def begin(self) -> bytes:
+        return self._ours
+
+    def feed(self, data: bytes) -> Step:
+        self._buffer += data
+        if len(self._buffer) < _PREAMBLE.size:
+            _check_begin(self._buffer)
+            return Step()
+        theirs = self._buffer[: _PREAMBLE.size]
+        protocol = _protocol_of(theirs)
+        if protocol != self._protocol:
+            raise Refusal(
+                f"the controller speaks protocol {protocol} and this agent protocol {self._protocol}: "
+                "install the same version of Holdfast on both sides"
+            )
+        taken = _proof(self._buffer[_PREAMBLE.size :])
+        if taken is None:
+            return Step()
+        proof, rest = taken
+        if not hmac.compare_digest(proof, _said(self._secret, b"controller", self._ours + theirs)):
+            raise Refusal(
+                "who answers there does not know this job's secret, or ours is that of another job",
+                plain(REFUSE, b"the secrets of the two sides differ"),
+            )
+        both = self._ours + theirs
+        answer = plain(PROOF, _said(self._secret, b"agent", both))
+        keys = Keys(_said(self._secret, b"key up", both), _said(self._secret, b"key down", both))
+        return Step(answer, keys, rest)
+
+
+class ControllerSide:
+    def __init__(self, secret: bytes, nonce: bytes, protocol: int) -> None:
+        self._secret = secret
+        self._ours = _PREAMBLE.pack(_MAGIC, protocol, 0, nonce)
+        self._protocol = protocol
+        self._buffer = b""
+        self._theirs = b""
+
+    def begin(self) -> bytes:
+        return b""
+
+    def feed(self, data: bytes) -> Step:
+        self._buffer += data
+        answer = b""
+        if not self._theirs:
+            if len(self._buffer) < _PREAMBLE.size:
+                _check_begin(self._buffer)
+                return Step()
+            answer = self._answered()
+        taken = _proof(self._buffer)
+        if taken is None:
+            return Step(answer)
+        proof, rest = taken
+        both = self._theirs + self._ours
+        if not hmac.compare_digest(proof, _said(self._secret, b"agent", both)):
+            raise Refusal(WRONG_SECRET, answer + plain(REFUSE, b"wrong secret"))
+        keys = Keys(_said(self._secret, b"key down", both), _said(self._secret, b"key up", both))
+        return Step(answer, keys, rest)
+
+    def _answered(self) -> bytes:
+        theirs, self._buffer = self._buffer[: _PREAMBLE.size], self._buffer[_PREAMBLE.size :]
+        protocol = _protocol_of(theirs)
+        if protocol != self._protocol:
+            why = f"it speaks protocol {protocol} and this controller protocol {self._protocol}"
+            raise Refusal(why, self.refused(why))
+        self._theirs = theirs
+        return self._ours + plain(PROOF, _said(self._secret, b"controller", theirs + self._ours))
+
+    def refused(self, why: str) -> bytes:
+        """What tells a peer that has had no answer yet why it gets none."""
+        return self._ours + plain(REFUSE, why.encode()[:TELL_BYTES_MAX])
+
+
+def _check_begin(data: bytes) -> None:
+    """Refuses who speaks something else at its first byte: it may be waiting for an answer, and send no more."""
+    if _MAGIC.startswith(data[: len(_MAGIC)]):
+        return
+    if data[0] == _TLS_HANDSHAKE:
+        raise Refusal("it speaks TLS, and this link is without")
+    raise Refusal(f"it does not speak Holdfast's protocol: it begins with {data[:16]!r}")
+
+
+def _protocol_of(preamble: bytes) -> int:
+    _check_begin(preamble)
+    protocol: int = _PREAMBLE.unpack(preamble)[1]
+    return protocol
+
+
+def _proof(data: bytes) -> tuple[bytes, bytes] | None:
+    """The proof at the beginning of `data` and what follows; None: it is not all there. raises: Refusal"""
+    if len(data) < HEADER.size:
+        return None
+    length, kind = HEADER.unpack_from(data)
+    if kind == REFUSE and length <= TELL_BYTES_MAX:
+        if len(data) < HEADER.size + length:
+            return None
+        text = data[HEADER.size : HEADER.size + length].decode("utf-8", "replace")
+        raise Refusal(f"it says: {''.join(c if c.isprintable() else '?' for c in text)}")
+    if kind != PROOF or length != _PROOF_BYTES:
+        raise Refusal(f"a proof of {_PROOF_BYTES} bytes was expected, and kind {kind} of {length} bytes came")
+    end = HEADER.size + _PROOF_BYTES
+    return (data[HEADER.size : end], data[end:]) if len(data) >= end else None
+
+
+def _said(secret: bytes, what: bytes, both: bytes) -> bytes:
+    return hmac.digest(secret, b"holdfast link " + what + b"\0" + both, "sha256")

@@ -1,0 +1,541 @@
+"""The controller's end of the link: all agents and clients of a job, by one descriptor, without ever waiting."""
+
+import errno
+import math
+import os
+import secrets
+import select
+import socket
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from msgspec import Struct
+
+from holdfast.link import messages
+from holdfast.link.arrived import Arrived, Entry, Joined, Left, Refused, Said, Silent
+from holdfast.link.beats import Beats
+from holdfast.link.channel import Channel, ChannelEnded
+from holdfast.link.frames import (
+    ACK,
+    BEAT,
+    BODY_BYTES_MAX,
+    DONE,
+    ENTRY,
+    GOODBYE,
+    JOIN,
+    ORDER,
+    REFUSE,
+    SAY,
+    WELCOME,
+    BadFrame,
+    Frame,
+)
+from holdfast.link.handshake import NONCE_BYTES, ControllerSide
+from holdfast.link.order_books import OrderBook
+from holdfast.link.resolve import Address
+from holdfast.link.tls import ServerTls, server_context
+from holdfast.link.wire import Wire
+from holdfast.model.nodes import PROTOCOL
+
+ACCEPTED_A_TURN = 128
+BACKLOG = 4096
+TIMES_LOOKED_AT_S = 0.1
+EVENTS_A_POLL = 512
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """`silent_s`: when it is told. `lost_s`: when the connection is given up. `strangers`: connections at one time
+    that have not proven themselves. `turn_bytes`: about so much is taken in by one turn."""
+
+    beat_s: float = 1.0
+    silent_s: float = 3.0
+    lost_s: float = 30.0
+    handshake_s: float = 5.0
+    strangers: int = 256
+    peers: int = 8192
+    turn_bytes: int = 8 << 20
+    read_bytes: int = 1 << 18
+    ack_bytes: int = 1 << 20
+    out_bytes: int = 8 << 20
+    refusals_a_minute: int = 60
+
+
+LIMITS = Limits()
+
+
+class ListenFailed(OSError):
+    """The hub cannot listen where it was told to; the text says where and why."""
+
+
+class _Stream(Struct):
+    """`received`: all up to here was given to the controller. `recorded`: all up to here it has written down."""
+
+    received: int = 0
+    recorded: int = 0
+    kept: int = 0  # the last that must not be lost
+
+
+class _Connection(Struct, eq=False):
+    channel: Channel
+    mask: int
+    peer: "_Peer | None" = None
+    is_open: bool = True
+    ack_due: bool = False
+    unacknowledged_bytes: int = 0
+
+
+class _Peer(Struct, eq=False):
+    name: str
+    role: str
+    beats: Beats
+    orders: OrderBook
+    stream: str = ""
+    instance: str = ""
+    connection: _Connection | None = None
+    has_joined: bool = False
+    said_goodbye: bool = False
+    silence_told: bool = False
+
+
+class Hub:
+    """For one thread. `listen`: port 0 takes a free one; see `addresses`. `seen`: by stream, what an earlier process
+    of the controller has recorded. `clock`: seconds since the epoch that never jump.
+
+    Call `turn` when `fileno` is readable, and at least five times a second.
+    raises: ListenFailed and TlsUnavailable when it is made, nothing later
+    """
+
+    def __init__(
+        self,
+        *,
+        secret: bytes,
+        listen: Sequence[Address],
+        clock: Callable[[], float],
+        seen: Mapping[str, int] = {},
+        tls: ServerTls | None = None,
+        limits: Limits = LIMITS,
+    ) -> None:
+        self._secret, self._clock, self._limits = secret, clock, limits
+        self._tls = server_context(tls) if tls else None
+        self._streams = {stream: _Stream(seq, seq) for stream, seq in seen.items()}
+        self._peers: dict[str, _Peer] = {}
+        self._connections: dict[int, _Connection] = {}
+        self._strangers: dict[int, _Connection] = {}  # the oldest first
+        self._unfinished: dict[int, _Connection] = {}  # more is to be read than their descriptors show
+        self._acks: list[_Connection] = []
+        self._arrived: list[Arrived] = []
+        self._times_s = -math.inf
+        self._accepts = True
+        self._refusals_from_s = -math.inf
+        self._refusals = 0
+        self._is_closed = False
+        self._listeners = _listeners(listen)
+        self._epoll = select.epoll()
+        self._kick = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._kick, select.EPOLLIN)
+        for listener in self._listeners.values():
+            self._epoll.register(listener, select.EPOLLIN)
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        return tuple(listener.getsockname()[:2] for listener in self._listeners.values())
+
+    def fileno(self) -> int:
+        return self._epoll.fileno()
+
+    def turn(self) -> list[Arrived]:
+        """What is new, in the order in which it came; per peer always."""
+        if not self._is_closed:
+            self._one_turn(self._clock())
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    def recorded(self, stream: str, seq: int) -> None:
+        """All of the stream up to here is written down: the agent may forget it."""
+        known = self._streams.setdefault(stream, _Stream())
+        if seq <= known.recorded:
+            return
+        news = known.recorded < known.kept  # of what may be dropped the next beat tells soon enough
+        known.recorded = seq
+        peer = self._peers.get(stream.rpartition("/")[0])
+        if news and peer is not None and peer.stream == stream and peer.connection is not None:
+            self._ack_soon(peer.connection)
+
+    def order(self, peer: str, order_id: str, body: bytes) -> None:
+        """Kept until it is done, and sent again at each connection. The same id twice is one order."""
+        if len(body) + len(order_id) + 64 > BODY_BYTES_MAX:
+            raise ValueError(f"order {order_id} is too large for the link: {len(body)} bytes")
+        known = self._known(peer)
+        known.orders.add(order_id, body)
+        if known.connection is not None:
+            self._send_orders(known)
+
+    def forget_orders(self, peer: str, prefix: str = "") -> None:
+        """Those whose ids begin so are not sent again."""
+        if peer in self._peers:
+            self._peers[peer].orders.forget(prefix)
+
+    def say(self, peer: str, body: bytes) -> bool:
+        """Sends it if the peer is connected and takes things in; it is not kept. Whether it was sent."""
+        known = self._peers.get(peer)
+        connection = known.connection if known else None
+        if connection is None or len(body) > BODY_BYTES_MAX:
+            return False
+        if connection.channel.wire.waiting_bytes > self._limits.out_bytes:
+            return False
+        return self._send(connection, SAY, body)
+
+    def offset_s(self, peer: str) -> float | None:
+        """The peer's clock minus ours; None: not known."""
+        known = self._peers.get(peer)
+        return known.beats.offset_s if known else None
+
+    def silent_s(self, peer: str) -> float:
+        """Since when nothing was heard of it; infinite where nothing ever was."""
+        known = self._peers.get(peer)
+        return self._clock() - known.beats.heard_s if known and known.has_joined else math.inf
+
+    def drop(self, peer: str, why: str) -> None:
+        """Closes its connection, and tells it why. It may come again."""
+        known = self._peers.get(peer)
+        if known is not None and known.connection is not None:
+            self._send(known.connection, REFUSE, why.encode())
+            self._leave(known.connection, why)
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for connection in self._connections.values():
+            if connection.peer is not None:
+                self._send(connection, GOODBYE, b"the controller has ended, or is being restarted")
+            connection.channel.wire.close()
+        for listener in self._listeners.values():
+            listener.close()
+        self._epoll.close()
+        os.close(self._kick)
+
+    # A turn -----------------------------------------------------------------------------------------------
+
+    def _one_turn(self, now_s: float) -> None:
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._kick)
+        is_all_read = self._read_all(now_s)
+        if is_all_read and now_s - self._times_s >= TIMES_LOOKED_AT_S:
+            self._times_s = now_s
+            self._look_at_times(now_s)
+        acks, self._acks = self._acks, []
+        for connection in acks:
+            connection.ack_due = False
+            connection.unacknowledged_bytes = 0
+            if connection.is_open:
+                self._send(connection, ACK, self._ack(connection))
+
+    def _read_all(self, now_s: float) -> bool:
+        """Reads what has come, up to a bound. Whether that was all."""
+        left_bytes = self._limits.turn_bytes
+        unfinished, self._unfinished = self._unfinished, {}
+        for connection in unfinished.values():
+            left_bytes -= self._serve(connection, now_s)
+        while left_bytes > 0:
+            events = self._epoll.poll(0, EVENTS_A_POLL)
+            for descriptor, _ in events:
+                if descriptor in self._listeners:
+                    self._accept(self._listeners[descriptor], now_s)
+                elif descriptor in self._connections and left_bytes > 0:
+                    left_bytes -= self._serve(self._connections[descriptor], now_s)
+            if len(events) < EVENTS_A_POLL:
+                break
+        if self._unfinished:
+            os.eventfd_write(self._kick, 1)
+        return left_bytes > 0
+
+    def _serve(self, connection: _Connection, now_s: float) -> int:
+        """Reads from it and sends to it what it can; how many bytes came."""
+        count = 0
+        channel = connection.channel
+        try:
+            for frame in channel.read(self._limits.read_bytes):
+                count += len(frame.body)
+                self._took(connection, frame, now_s)
+                if not connection.is_open:
+                    return count
+            channel.flush()
+        except ChannelEnded as ended:
+            self._end(connection, str(ended), refused=ended.refused)
+            return count
+        except BadFrame as error:
+            self._refuse(connection, str(error))
+            return count
+        if channel.wire.has_more:
+            self._unfinished[channel.wire.fileno] = connection
+        if connection.peer is not None:
+            self._send_orders(connection.peer)
+        self._watch(connection)
+        return count
+
+    def _took(self, connection: _Connection, frame: Frame, now_s: float) -> None:
+        peer = connection.peer
+        kind, body = frame
+        if peer is None:
+            if kind != JOIN:
+                raise BadFrame(f"it began with kind {kind} instead of an introduction")
+            self._join(connection, messages.as_join(body), now_s)
+            return
+        peer.beats.heard(now_s)
+        peer.silence_told = False
+        if kind == ENTRY:
+            self._took_entry(connection, peer, body)
+        elif kind == BEAT:
+            peer.beats.took(messages.as_beat(body)[0], now_s)
+        elif kind == DONE:
+            peer.orders.done(body.decode("utf-8", "replace"))
+        elif kind == SAY:
+            self._arrived.append(Said(peer.name, body))
+        elif kind == GOODBYE:
+            peer.said_goodbye = True
+            self._end(connection, "it said goodbye", refused=False)
+        elif kind == REFUSE:
+            self._end(connection, f"it says: {messages.as_text(body)}", refused=False)
+
+    def _took_entry(self, connection: _Connection, peer: _Peer, body: bytes) -> None:
+        seq, may_drop, body = messages.as_entry(body)
+        stream = self._streams[peer.stream]
+        if not may_drop:
+            self._ack_soon(connection)
+        connection.unacknowledged_bytes += len(body)
+        if connection.unacknowledged_bytes > self._limits.ack_bytes:
+            self._ack_soon(connection)
+        if seq <= stream.received:
+            return  # it was here before
+        stream.received = seq
+        if not may_drop:
+            stream.kept = seq
+        self._arrived.append(Entry(peer.name, peer.stream, seq, body))
+
+    # Who comes and goes -----------------------------------------------------------------------------------
+
+    def _accept(self, listener: socket.socket, now_s: float) -> None:
+        for _ in range(ACCEPTED_A_TURN):
+            if not self._has_room_for_a_stranger(now_s):
+                self._listen(False)
+                return
+            try:
+                sock, place = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
+                    self._note_refusal("", f"no more connections can be taken: {error.strerror}", now_s)
+                    self._listen(False)  # until times are looked at
+                    return
+                continue  # it has gone again
+            self._begin(sock, f"{place[0]}:{place[1]}", now_s)
+
+    def _has_room_for_a_stranger(self, now_s: float) -> bool:
+        """Who has not proven himself for a second makes room: an agent needs milliseconds."""
+        if len(self._strangers) < self._limits.strangers:
+            return True
+        oldest = next(iter(self._strangers.values()))
+        if now_s - oldest.channel.since_s < 1.0:
+            return False
+        self._refuse(oldest, "too many connections wait to prove themselves: the oldest makes room")
+        return True
+
+    def _begin(self, sock: socket.socket, address: str, now_s: float) -> None:
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        except (OSError, ssl.SSLError):
+            sock.close()
+            return
+        side = ControllerSide(self._secret, secrets.token_bytes(NONCE_BYTES), PROTOCOL)
+        wire = Wire(sock, is_tls=self._tls is not None)
+        connection = _Connection(Channel(wire, side, address, now_s), select.EPOLLIN)
+        self._connections[wire.fileno] = self._strangers[wire.fileno] = connection
+        self._epoll.register(wire.fileno, select.EPOLLIN)
+
+    def _join(self, connection: _Connection, join: messages.Join, now_s: float) -> None:
+        channel = connection.channel
+        peer = self._known(join.name)
+        why_not = self._why_not(peer, join, channel.address, now_s)
+        if why_not:
+            self._refuse(connection, why_not)
+            return
+        if peer.connection is not None:
+            self._replace(peer.connection)
+        del self._strangers[channel.wire.fileno]
+        connection.peer, peer.connection = peer, connection
+        peer.role, peer.stream, peer.instance = join.role, join.stream, join.instance
+        peer.beats = Beats(now_s)
+        peer.has_joined, peer.said_goodbye, peer.silence_told = True, False, False
+        stream = self._streams.setdefault(join.stream, _Stream())
+        peer.orders.again()
+        host = channel.address.rpartition(":")[0]
+        self._arrived.append(Joined(peer.name, join.role, join.hello, host, join.stream))
+        if self._send(connection, WELCOME, messages.pack(messages.Welcome(stream.received, stream.recorded))):
+            self._send_orders(peer)
+
+    def _why_not(self, peer: _Peer, join: messages.Join, address: str, now_s: float) -> str:
+        """Why it cannot join; empty: it can."""
+        if peer.connection is None:
+            joined = sum(1 for one in self._peers.values() if one.connection is not None)
+            return "" if joined < self._limits.peers else f"{joined} peers are connected, as many as may be"
+        is_same = join.stream == peer.stream or join.instance == peer.instance
+        if is_same or now_s - peer.beats.heard_s > self._limits.silent_s:
+            return ""
+        return (
+            f"the name {peer.name!r} is used twice: by {peer.connection.channel.address}, which is connected, "
+            f"and by {address}, which is refused; give each node a name of its own"
+        )
+
+    def _replace(self, connection: _Connection) -> None:
+        """A newer connection takes its place: nobody has left."""
+        self._send(connection, GOODBYE, b"a newer connection of the same name has taken over")
+        connection.peer = None
+        self._forget(connection)
+
+    def _refuse(self, connection: _Connection, why: str) -> None:
+        if connection.channel.is_proven:
+            self._send(connection, REFUSE, why.encode())
+        self._end(connection, why, refused=True)
+
+    def _end(self, connection: _Connection, why: str, *, refused: bool) -> None:
+        if not connection.is_open:
+            return
+        if connection.peer is not None:
+            self._leave(connection, why)
+            return
+        self._forget(connection)
+        self._note_refusal(connection.channel.address, why, self._clock())
+
+    def _leave(self, connection: _Connection, why: str) -> None:
+        peer = connection.peer
+        assert peer is not None
+        self._forget(connection)
+        peer.connection = None
+        self._arrived.append(Left(peer.name, why, peer.said_goodbye))
+        if peer.role != "agent":
+            self._streams.pop(peer.stream, None)
+            del self._peers[peer.name]
+
+    def _forget(self, connection: _Connection) -> None:
+        descriptor = connection.channel.wire.fileno
+        connection.is_open = False
+        with suppress(OSError):
+            self._epoll.unregister(descriptor)
+        connection.channel.wire.close()
+        for held in (self._connections, self._strangers, self._unfinished):
+            held.pop(descriptor, None)
+
+    def _note_refusal(self, address: str, why: str, now_s: float) -> None:
+        """Tells it, unless somebody knocks all the time: then that, once a minute."""
+        if now_s - self._refusals_from_s > 60:
+            self._refusals_from_s, self._refusals = now_s, 0
+        self._refusals += 1
+        if self._refusals < self._limits.refusals_a_minute:
+            self._arrived.append(Refused(address, why))
+        elif self._refusals == self._limits.refusals_a_minute:
+            text = f"{why}; that were {self._refusals} in a minute, and no more are told until it is over"
+            self._arrived.append(Refused(address, text))
+
+    # Time -------------------------------------------------------------------------------------------------
+
+    def _look_at_times(self, now_s: float) -> None:
+        limits = self._limits
+        self._listen(True)
+        for stranger in list(self._strangers.values()):
+            if now_s - stranger.channel.since_s <= limits.handshake_s:
+                break  # the others are younger
+            self._refuse(stranger, f"it did not finish its handshake in {limits.handshake_s:g} s")
+        for peer in list(self._peers.values()):
+            if not peer.has_joined or peer.said_goodbye:
+                continue
+            silent_s = now_s - peer.beats.heard_s
+            if silent_s > limits.silent_s and not peer.silence_told:
+                peer.silence_told = True
+                self._arrived.append(Silent(peer.name, silent_s))
+            if peer.connection is None:
+                continue
+            if silent_s > limits.lost_s:
+                self._end(peer.connection, f"nothing was heard of it for {limits.lost_s:g} s", refused=False)
+            elif now_s - peer.beats.sent_s >= limits.beat_s:
+                beat = messages.beat(peer.beats.next(now_s)) + self._ack(peer.connection)
+                peer.connection.unacknowledged_bytes = 0
+                self._send(peer.connection, BEAT, beat)
+
+    def _listen(self, accepts: bool) -> None:
+        if accepts != self._accepts:
+            self._accepts = accepts
+            for descriptor in self._listeners:
+                self._epoll.modify(descriptor, select.EPOLLIN if accepts else 0)
+
+    # Sending ----------------------------------------------------------------------------------------------
+
+    def _known(self, name: str) -> _Peer:
+        peer = self._peers.get(name)
+        if peer is None:
+            peer = self._peers[name] = _Peer(name, "agent", Beats(self._clock()), OrderBook())
+        return peer
+
+    def _ack_soon(self, connection: _Connection) -> None:
+        if not connection.ack_due:
+            connection.ack_due = True
+            if not self._acks:
+                os.eventfd_write(self._kick, 1)
+            self._acks.append(connection)
+
+    def _ack(self, connection: _Connection) -> bytes:
+        assert connection.peer is not None
+        stream = self._streams[connection.peer.stream]
+        return messages.ack(stream.received, stream.recorded)
+
+    def _send_orders(self, peer: _Peer) -> None:
+        connection = peer.connection
+        if connection is None or connection.channel.wire.waiting_bytes > self._limits.out_bytes:
+            return  # it has not taken in what was sent before: the rest goes when it has
+        for order_id, body in peer.orders.to_send():
+            sent = self._send(connection, ORDER, messages.pack(messages.OrderBody(order_id, body)))
+            if not sent or connection.channel.wire.waiting_bytes > self._limits.out_bytes:
+                return
+
+    def _send(self, connection: _Connection, kind: int, body: bytes) -> bool:
+        """Whether the connection still stands. Where it does not, what there is to say of it is read first."""
+        try:
+            connection.channel.send(kind, body)
+        except ChannelEnded:
+            self._unfinished[connection.channel.wire.fileno] = connection
+            os.eventfd_write(self._kick, 1)
+            return False
+        self._watch(connection)
+        return True
+
+    def _watch(self, connection: _Connection) -> None:
+        mask = connection.channel.wire.mask
+        if mask != connection.mask and connection.is_open:
+            connection.mask = mask
+            self._epoll.modify(connection.channel.wire.fileno, mask)
+
+
+def _listeners(addresses: Sequence[Address]) -> dict[int, socket.socket]:
+    """raises: ListenFailed"""
+    listeners: dict[int, socket.socket] = {}
+    for host, port in addresses:
+        try:
+            family, _, _, _, place = socket.getaddrinfo(
+                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            listener = socket.socket(family, socket.SOCK_STREAM)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setblocking(False)
+            listener.bind(place)
+            listener.listen(BACKLOG)
+        except OSError as error:
+            for opened in listeners.values():
+                opened.close()
+            raise ListenFailed(f"the controller cannot listen at {host}:{port}: {error}") from error
+        listeners[listener.fileno()] = listener
+    return listeners

@@ -1,0 +1,47 @@
+"""Names of hosts to IP addresses, without waiting: a name server that does not answer must not stop an agent."""
+
+import socket
+import threading
+from collections.abc import Sequence
+
+Address = tuple[str, int]
+SocketAddress = tuple[socket.AddressFamily, tuple[object, ...]]
+
+
+class Lookup:
+    """Looks all of them up, those that are numbers at once and names in a thread of its own, which nobody waits for."""
+
+    def __init__(self, addresses: Sequence[Address]) -> None:
+        self._found: list[SocketAddress] = []
+        self._why = ""
+        self._done = threading.Event()
+        if all(_look(host, port, self._found, socket.AI_NUMERICHOST) is None for host, port in addresses):
+            self._done.set()
+        else:
+            self._found = []
+            threading.Thread(target=self._run, args=(addresses,), name="holdfast-lookup", daemon=True).start()
+
+    @property
+    def is_done(self) -> bool:
+        return self._done.is_set()
+
+    def result(self) -> tuple[list[SocketAddress], str]:
+        """What was found, and why some were not."""
+        return self._found, self._why
+
+    def _run(self, addresses: Sequence[Address]) -> None:
+        for host, port in addresses:
+            why = _look(host, port, self._found, 0)
+            if why is not None:
+                self._why = why
+        self._done.set()
+
+
+def _look(host: str, port: int, found: list[SocketAddress], flags: int) -> str | None:
+    """Adds what it finds; else why not."""
+    try:
+        for family, _, _, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags):
+            found.append((family, place))
+    except (OSError, UnicodeError) as error:
+        return f"{host}: {error}"
+    return None

@@ -1,0 +1,365 @@
+"""What an agent has to say, kept until the controller has recorded it. Nothing is raised for the sake of a disk.
+
+Entries that must not be lost are written to disk at once; entries that may be dropped (samples) stay in memory, and
+go to disk where memory is short or the controller is away. Memory holds the newest entries of both kinds; whatever
+is older is in one of two logs on disk, `kept` and `loose`, of which only the second is shortened for want of room.
+"""
+
+import errno
+import fcntl
+import os
+import secrets
+from bisect import bisect_right
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.link.frames import BODY_BYTES_MAX
+from holdfast.link.messages import ENTRY_OVERHEAD_BYTES
+from holdfast.link.segments import OVERHEAD_BYTES, SEGMENT_BYTES, SegmentLog
+
+# A spool opened again counts on from a number that no earlier opening can have reached: the second of its opening,
+# times this. What was only in memory when a process was killed had numbers, too, and the controller knows them.
+NUMBERS_PER_OPENING = 1 << 20
+RETRY_S = 5.0
+ENTRY_MEMORY_BYTES = 200  # of an entry besides its body, about
+_STREAM, _LOCK = "stream", "lock"
+_NO_LOCKS_HERE = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
+
+
+class SpoolInUse(Exception):
+    """Another process uses this spool: two agents of one name, probably on one node."""
+
+
+class SpoolLimits(Struct, frozen=True, kw_only=True):
+    """`disk_bytes`: of entries that may be dropped. `kept_bytes`: of the others; where even that is full, new ones
+    wait in memory, and what has no room there either is lost, counted and told."""
+
+    memory_bytes: int = 8 << 20
+    disk_bytes: int = 128 << 20
+    kept_bytes: int = 256 << 20
+    segment_bytes: int = SEGMENT_BYTES
+
+
+LIMITS = SpoolLimits()
+
+
+class Entry(Struct):
+    """`written`: it is on disk, too."""
+
+    seq: int
+    body: bytes
+    drop: bool
+    written: bool = False
+
+
+class _Stream(msgspec.Struct, frozen=True):
+    """The file `stream`. `opening`: the last; see NUMBERS_PER_OPENING."""
+
+    id: str
+    opening: int
+
+
+class Spool:
+    """`folder` None: in memory alone. `clock`: seconds since the epoch. raises: SpoolInUse, and nothing else.
+
+    `dropped`: how many entries that may be dropped were, for want of room. `lost`: how many of the others.
+    """
+
+    def __init__(self, folder: Path | None, clock: Callable[[], float], limits: SpoolLimits = LIMITS) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._limits = limits
+        self._memory: list[Entry] = []
+        self._memory_bytes = 0
+        self._received = 0
+        self._kept: SegmentLog | None = None
+        self._loose: SegmentLog | None = None
+        self._lock: int | None = None
+        self._unsaved = b""  # what the file `stream` is to be, where it could not be written yet
+        self._trouble = ""  # why nothing is written now; empty: it is
+        self._retry_at_s = 0.0
+        self._notes: list[str] = []
+        self._told: set[str] = set()
+        self.dropped = 0
+        self.lost = 0
+        self.stream_id = secrets.token_hex(8)
+        self._next = int(clock()) * NUMBERS_PER_OPENING
+        if folder is not None:
+            self._open(folder)
+
+    def notes(self) -> list[str]:
+        """What people should know, each once."""
+        notes, self._notes = self._notes, []
+        return notes
+
+    @property
+    def last(self) -> int:
+        """The number of the newest entry, or one below that of the first."""
+        return self._next - 1
+
+    def append(self, body: bytes, *, drop: bool) -> None:
+        if len(body) > BODY_BYTES_MAX - ENTRY_OVERHEAD_BYTES:
+            self._lose(f"an entry of {len(body)} bytes is too large for the link", drop)
+            return
+        if not self._has_room(len(body), drop):
+            return
+        entry = Entry(self._next, body, drop)
+        self._next += 1
+        if not drop:
+            self._write_kept(entry)
+        self._memory.append(entry)
+        self._memory_bytes += _cost(entry)
+
+    def read(self, after: int, bytes_max: int) -> list[Entry]:
+        """The entries above this number, in order, as many as have room in `bytes_max`, but at least one if any."""
+        entries = self._on_disk(after)
+        if not entries:
+            entries = self._memory[bisect_right(self._memory, after, key=lambda entry: entry.seq) :]
+        total = 0
+        for index, entry in enumerate(entries):
+            total += len(entry.body)
+            if total > bytes_max and index:
+                return entries[:index]
+        return entries
+
+    def received(self, upto: int) -> None:
+        """The controller's process has all up to here. It may still end before it has recorded them."""
+        self._received = upto
+
+    def recorded(self, upto: int) -> None:
+        """All up to here is forgotten."""
+        count = bisect_right(self._memory, upto, key=lambda entry: entry.seq)
+        self._memory_bytes -= sum(_cost(entry) for entry in self._memory[:count])
+        del self._memory[:count]
+        for log in (self._kept, self._loose):
+            if log is not None:
+                log.forget(upto)
+
+    def count_from(self, seq: int) -> None:
+        """The next number is above this one: the controller has seen it."""
+        self._next = max(self._next, seq + 1)
+
+    def put_away(self) -> None:
+        """The controller is away: what is in memory alone goes to disk, where it survives this process."""
+        if self._memory and self._disk_is_well():
+            self._shrink_to(0)
+
+    def close(self) -> None:
+        self.put_away()
+        for log in (self._kept, self._loose):
+            if log is not None:
+                log.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    # Opening ----------------------------------------------------------------------------------------------
+
+    def _open(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self._note_trouble(error)
+            return
+        try:
+            self._lock = _locked(folder / _LOCK)
+        except BlockingIOError:
+            raise SpoolInUse(
+                f"the spool {folder} is used by another agent: give each agent a name of its own"
+            ) from None
+        except OSError as error:  # a full disk: what is there can be read all the same
+            self._note_trouble(error)
+        self._kept = SegmentLog(folder, "kept", self._limits.segment_bytes)
+        self._loose = SegmentLog(folder, "loose", self._limits.segment_bytes)
+        for log in (self._kept, self._loose):
+            if log.damaged:
+                self._note(f"the spool was damaged, and has been repaired: {log.damaged}")
+        self._continue_stream(folder / _STREAM)
+
+    def _continue_stream(self, path: Path) -> None:
+        assert self._kept is not None and self._loose is not None
+        highest = max(self._kept.last, self._loose.last) // NUMBERS_PER_OPENING
+        opening = int(self._clock())
+        with suppress(OSError, msgspec.MsgspecError):
+            stream = msgspec.json.decode(path.read_bytes(), type=_Stream)
+            self.stream_id, opening = stream.id, max(opening, stream.opening + 1)
+        opening = max(opening, highest + 1)
+        self._next = opening * NUMBERS_PER_OPENING
+        self._unsaved = msgspec.json.encode(_Stream(self.stream_id, opening))
+        try:
+            self._save_stream()
+        except OSError as error:
+            self._note_trouble(error)
+
+    def _save_stream(self) -> None:
+        """No entry is written before this is: opened again, it would be of a stream of another name, and come twice."""
+        if self._unsaved and self._folder is not None:
+            _replace(self._folder / _STREAM, self._unsaved)
+            self._unsaved = b""
+
+    # Disk -------------------------------------------------------------------------------------------------
+
+    def _on_disk(self, after: int) -> list[Entry]:
+        """What the logs have above this number, and below all that is in memory."""
+        before = self._memory[0].seq if self._memory else self._next
+        if after + 1 >= before:
+            return []
+        found: list[Entry] = []
+        for log, drop in ((self._kept, False), (self._loose, True)):
+            if log is None or log.last <= after:
+                continue
+            part = log.read(after)
+            if part and part[-1][0] < log.last:  # there is more: the other log is not read past it
+                before = min(before, part[-1][0] + 1)
+            found += [Entry(seq, body, drop, written=True) for seq, body in part]
+        return sorted((one for one in found if one.seq < before), key=lambda one: one.seq)
+
+    def _write_kept(self, entry: Entry) -> None:
+        """Says in the entry whether it is on disk now."""
+        if not entry.written and self._disk_is_well():
+            try:
+                self._append_kept(entry)
+            except OSError as error:
+                self._note_trouble(error)
+
+    def _append_kept(self, entry: Entry) -> None:
+        """Where the disk is full, samples make room. raises: OSError"""
+        assert self._kept is not None and self._loose is not None
+        if self._kept.size_bytes + len(entry.body) + OVERHEAD_BYTES > self._limits.kept_bytes:
+            raise OSError(errno.EDQUOT, f"its limit of {self._limits.kept_bytes >> 20} MiB is reached")
+        while not entry.written:
+            try:
+                self._kept.append(entry.seq, entry.body)
+                entry.written = True
+            except OSError:
+                dropped = self._loose.drop_oldest()
+                if not dropped:
+                    raise
+                self._drop(dropped)
+
+    def _write_loose(self, entry: Entry) -> bool:
+        if self._loose is None or not self._disk_is_well():
+            return False
+        while self._loose.size_bytes + len(entry.body) + OVERHEAD_BYTES > self._limits.disk_bytes:
+            dropped = self._loose.drop_oldest()
+            if not dropped:
+                return False
+            self._drop(dropped)
+        try:
+            self._loose.append(entry.seq, entry.body)
+        except OSError as error:
+            self._note_trouble(error)
+            return False
+        return True
+
+    def _disk_is_well(self) -> bool:
+        """Tries again now and then where it was not, beginning with what waits in memory."""
+        if not self._trouble:
+            return self._kept is not None
+        if self._clock() < self._retry_at_s or self._kept is None:
+            return False
+        try:
+            self._save_stream()
+            for entry in self._memory:
+                if not entry.drop and not entry.written:
+                    self._append_kept(entry)
+        except OSError as error:
+            self._note_trouble(error)
+            return False
+        self._trouble = ""
+        self._note(f"the spool {self._folder} is being written again")
+        return True
+
+    def _note_trouble(self, error: OSError) -> None:
+        self._retry_at_s = self._clock() + RETRY_S
+        if not self._trouble:
+            self._note(
+                f"the spool {self._folder} cannot be written ({error.strerror or error}): what the controller "
+                f"does not have yet waits in memory, up to {self._limits.memory_bytes >> 20} MiB"
+            )
+        self._trouble = str(error) or type(error).__name__
+
+    # Memory -----------------------------------------------------------------------------------------------
+
+    def _has_room(self, size_bytes: int, drop: bool) -> bool:
+        room = self._limits.memory_bytes - size_bytes - ENTRY_MEMORY_BYTES
+        if self._memory_bytes <= room:
+            return True
+        self._shrink_to(room * 3 // 4)
+        if self._memory_bytes <= room or not self._memory:
+            return True
+        self._lose(f"the spool has no room for an entry of {size_bytes} bytes", drop)
+        return False
+
+    def _shrink_to(self, bytes_max: int) -> None:
+        """Takes the oldest out of memory: what is on disk already, or goes there now, or may be dropped.
+
+        What neither may be dropped nor can be written stays, and stands in the way of nothing but itself.
+        """
+        staying: list[Entry] = []
+        index = 0
+        while index < len(self._memory) and self._memory_bytes > bytes_max:
+            entry = self._memory[index]
+            index += 1
+            if not entry.drop:
+                self._write_kept(entry)
+            if entry.drop and entry.seq > self._received and (staying or not self._write_loose(entry)):
+                self._drop(1)
+            elif not entry.drop and (staying or not entry.written):
+                staying.append(entry)
+                continue
+            self._memory_bytes -= _cost(entry)
+        self._memory[:index] = staying
+
+    def _drop(self, count: int) -> None:
+        self.dropped += count
+        self._note_once("the spool is short of room: the oldest samples are being dropped")
+
+    def _lose(self, why: str, drop: bool) -> None:
+        if drop:
+            self.dropped += 1
+            self._note_once(f"{why}: it is dropped")
+        else:
+            self.lost += 1
+            self._note_once(f"{why}: it is lost")
+
+    def _note(self, text: str) -> None:
+        self._notes.append(text)
+
+    def _note_once(self, text: str) -> None:
+        if text not in self._told and len(self._told) < 100:
+            self._told.add(text)
+            self._notes.append(text)
+
+
+def _cost(entry: Entry) -> int:
+    return len(entry.body) + ENTRY_MEMORY_BYTES
+
+
+def _locked(path: Path) -> int:
+    """raises: BlockingIOError, where another process holds it; OSError"""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _NO_LOCKS_HERE:
+            return descriptor
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Written whole or not at all, also over a crash of the machine. raises: OSError"""
+    beside = path.with_suffix(".new")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(beside, path)

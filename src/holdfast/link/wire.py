@@ -1,0 +1,136 @@
+"""A socket that never blocks, with or without TLS, and what waits to be sent by it."""
+
+import select
+import socket
+import ssl
+from hashlib import sha256
+
+READ_BYTES = 1 << 16
+SEND_BYTES_MAX = 1 << 18
+ERROR_MASK = select.EPOLLERR | select.EPOLLHUP
+
+
+class WireClosed(Exception):
+    """The connection is over; the text says why, for people."""
+
+
+class Wire:
+    """raises: WireClosed, out of every method that says so. `pin`: SHA-256 of the other side's certificate."""
+
+    def __init__(self, sock: socket.socket, *, is_tls: bool = False, pin: bytes | None = None) -> None:
+        self.fileno = sock.fileno()
+        self.has_more = False  # something is left to be read that the descriptor does not show
+        self._sock = sock
+        self._pin = pin
+        self._out = bytearray()
+        self._handshaking = is_tls
+        self._wants_write = False
+
+    @property
+    def waiting_bytes(self) -> int:
+        return len(self._out)
+
+    @property
+    def mask(self) -> int:
+        """What epoll is to wait for."""
+        writes = self._wants_write or (self._out and not self._handshaking)
+        return select.EPOLLIN | (select.EPOLLOUT if writes else 0)
+
+    def read(self, bytes_max: int) -> bytes:
+        """What has come; empty: nothing now. raises: WireClosed"""
+        parts: list[bytes] = []
+        got = 0
+        self.has_more = False
+        try:
+            if self._handshaking and not self._shaken():
+                return b""
+            while got < bytes_max:
+                data = self._sock.recv(READ_BYTES)
+                if not data:
+                    if not parts:
+                        raise WireClosed("the other side has closed the connection")
+                    self.has_more = True  # the end is told the next time
+                    break
+                parts.append(data)
+                got += len(data)
+                if len(data) < READ_BYTES and not isinstance(self._sock, ssl.SSLSocket):
+                    break
+        except (BlockingIOError, ssl.SSLWantReadError):
+            pass
+        except ssl.SSLWantWriteError:
+            self._wants_write = True
+        except OSError as error:
+            if not parts:
+                raise WireClosed(_words(error)) from error
+            self.has_more = True
+        if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
+            self.has_more = True
+        return b"".join(parts) if len(parts) != 1 else parts[0]
+
+    def write(self, data: bytes) -> None:
+        """Sends, or keeps for later what cannot go now. raises: WireClosed"""
+        self._out += data
+        self.flush()
+
+    def flush(self) -> None:
+        """raises: WireClosed"""
+        self._wants_write = False
+        try:
+            if self._handshaking and not self._shaken():
+                return
+            while self._out:
+                with memoryview(self._out) as whole, whole[:SEND_BYTES_MAX] as part:
+                    sent = self._sock.send(part)
+                del self._out[:sent]
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            pass
+        except ssl.SSLWantReadError:
+            pass
+        except OSError as error:
+            raise WireClosed(_words(error)) from error
+
+    def end_output(self) -> None:
+        """No more is sent; the other side reads to the end first. raises: nothing"""
+        try:
+            self._sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        try:
+            self._sock.close()
+        except OSError:
+            pass
+
+    @property
+    def local_address(self) -> str:
+        try:
+            return str(self._sock.getsockname()[0])
+        except OSError:
+            return ""
+
+    def _shaken(self) -> bool:
+        """Goes on with the TLS handshake; whether it is done. raises: WireClosed, OSError"""
+        assert isinstance(self._sock, ssl.SSLSocket)
+        try:
+            self._sock.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        except ssl.SSLWantWriteError:
+            self._wants_write = True
+            return False
+        if self._pin is not None:
+            shown = self._sock.getpeercert(binary_form=True) or b""
+            if sha256(shown).digest() != self._pin:
+                raise WireClosed(
+                    f"its certificate is not the pinned one: SHA-256 {sha256(shown).hexdigest()} "
+                    f"instead of {self._pin.hex()}"
+                )
+        self._handshaking = False
+        return True
+
+
+def _words(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {error.reason or error}"
+    return error.strerror or str(error) or type(error).__name__
