@@ -40,6 +40,7 @@ class Fitness:
         self._asked: Diagnose | None = None  # whose cause is looked for
         self._since_s = 0.0
         self._verdict: Verdict | None = None  # on it, once that is out
+        self._is_judged_here = True
 
     def check(self, order: CheckNodes) -> None:
         program = self._settings.command[0] if self._settings.command else ""
@@ -107,6 +108,15 @@ class Fitness:
         self._tell(answer, order)
         return with_checks(verdict, answer, order.boot, order.known)
 
+    def tell_found(self, order: Diagnose) -> None:
+        """What troubleshooting has found by now, where the verdict is given elsewhere; what comes later comes late."""
+        self._verdict, self._is_judged_here = UNKNOWN, False
+        if self._asked != order or not self.checker.runs(ON_FAILURE) or not self.checker.take_up():
+            return
+        answer = self.checker.finish()
+        if answer is not None:
+            self._emit(answer)
+
     def _tell_late(self) -> None:
         """As far as it got; where nothing was looked at, that is no news."""
         is_all = self.checker.take_up()
@@ -116,6 +126,8 @@ class Fitness:
 
     def _tell(self, answer: NodesChecked, order: Diagnose, *, is_all: bool = True) -> None:
         self._emit(answer)
+        if not self._is_judged_here:
+            return
         if is_all and speaks_for_the_code(self._verdict or UNKNOWN, answer, order.boot, order.known):
             text = f"boot check and troubleshooting: {BOTH_PASSED[0].lower()}{BOTH_PASSED[1:]}"
             at_s = self._clock()

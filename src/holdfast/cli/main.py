@@ -40,6 +40,8 @@ COMMANDS = {
     "stacks": Place(
         "holdfast.cli.stacks_command", "app", "Where the ranks of a running job are in their code."
     ),
+    "exec": Place("holdfast.cli.exec_command", "app", "Runs a command beside a running job, on its workers."),
+    "shell": Place("holdfast.cli.shell_command", "app", "A terminal beside the training of one worker."),
     "diagnose": Place(
         "holdfast.cli.diagnose_command", "app", "Why a job stopped, from whatever it left behind."
     ),
@@ -49,6 +51,7 @@ COMMANDS = {
     "simulate": Place(
         "holdfast.cli.simulate_command", "app", "Runs the real decisions over a virtual cluster."
     ),
+    "agent": Place("holdfast.cli.agent_command", "app", "One node's end of a job on many nodes."),
     "config": Place(
         "holdfast.cli.config_command", "app", "Prints each setting and where its value came from."
     ),

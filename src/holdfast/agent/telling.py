@@ -1,0 +1,131 @@
+"""What one of several workers knows of why the attempt is in trouble: told at once, and again whenever it has changed.
+
+By the same rules by which a worker that is the whole job waits with its verdict; here none is given. Never waits.
+"""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from holdfast.agent.attempt import Attempt
+from holdfast.agent.evidence import diagnosis, needs_look
+from holdfast.agent.fitness import Fitness
+from holdfast.agent.hang_scene import Seen
+from holdfast.agent.log_watch import Signatures
+from holdfast.agent.node_log import NodeLog
+from holdfast.model.failures import Failure
+from holdfast.model.nodes import Looked, TellEvidence, WorkerEvidence
+from holdfast.model.orders import Diagnose
+
+SETTLE_S = 1.5  # how long a complaint about a lost peer waits for the peer's own error
+LOOK_S = 3.0  # for the flight records and stacks of ranks, which have deadlines of their own
+SIGNATURES_WAIT_S = 2.0  # a job that fails in its first seconds on this machine: they are being compiled
+FRESH_S = 0.3  # what is known is put together so often at most, unless it is the last word
+
+
+def looked_of(attempt: Attempt, seen: Seen, look: int = 0) -> Looked:
+    """What a closer look brought, as it travels."""
+    return Looked(
+        attempt=attempt.number,
+        worker=attempt.worker,
+        look=look,
+        digests=seen.digests,
+        lives=dict(seen.lives),
+        stacks=seen.stacks,
+        usual_bytes=tuple(sorted(attempt.looks.usual_bytes)),
+        notes=seen.notes,
+    )
+
+
+class Telling:
+    """One question. `turn` ten times a second, until `is_over`."""
+
+    def __init__(
+        self,
+        asked: TellEvidence,
+        worker: int,
+        clock: Callable[[], float],
+        fitness: Fitness,
+        node_log: NodeLog,
+        signatures: Signatures,
+    ) -> None:
+        self.asked = asked
+        self.is_over = False
+        self._worker = worker
+        self._clock = clock
+        self._fitness = fitness
+        self._node_log = node_log
+        self._signatures = signatures
+        self._asked_s = clock()
+        self._told_s = float("-inf")
+        self._last: WorkerEvidence | None = None
+        self._order = Diagnose(
+            incident=asked.incident, attempt=asked.attempt, boot=asked.boot, known=asked.known
+        )
+
+    def turn(self, attempt: Attempt | None, no_start: str) -> WorkerEvidence | None:
+        """What is new. `no_start`: why the command could not be started here; empty: it could."""
+        if self.is_over:
+            return None
+        if no_start:
+            return self._told(self._evidence(Failure(command_error=no_start), certain=True, is_all=True))
+        if attempt is None or attempt.number != self.asked.attempt:
+            return self._told(self._evidence(Failure(), certain=False, is_all=True))
+        return self._of(attempt)
+
+    def _of(self, attempt: Attempt) -> WorkerEvidence | None:
+        for_s = self._clock() - self._asked_s
+        told = diagnosis(attempt)
+        checking = not attempt.start_error and self._fitness.troubleshoot(
+            self._order, told, living=bool(attempt.living)
+        )
+        # Records are taken at once, before a launcher ends those who have them; what their ends tell is added.
+        looks = needs_look(attempt, told)
+        seen = attempt.looks.look_at_failure() if looks else None
+        waits = (
+            (not told.certain and for_s <= SETTLE_S)
+            or (looks and bool(attempt.living) and for_s <= SETTLE_S)
+            or (looks and seen is None and for_s <= LOOK_S)
+            or (not self._signatures.is_over and for_s <= SIGNATURES_WAIT_S)
+            or checking
+        )
+        is_all = not waits or for_s >= self.asked.until_s
+        if not is_all and self._clock() - self._told_s < FRESH_S and told.certain == self._was_certain:
+            return None
+        self._told_s = self._clock()
+        attempt.scan(self._node_log.poll(self._clock(), now=True), now=True)
+        if is_all:
+            self._fitness.tell_found(self._order)
+        evidence = replace(
+            self._evidence(told.failure, certain=told.certain, is_all=is_all),
+            search=attempt.logs.search(),
+            looked=None if seen is None else looked_of(attempt, seen),
+            offsets=attempt.logs.offsets(),
+            kernel_why_not=self._node_log.why_not,
+        )
+        return self._told(evidence)
+
+    @property
+    def _was_certain(self) -> bool:
+        return self._last is not None and self._last.certain
+
+    def _evidence(self, failure: Failure, *, certain: bool, is_all: bool) -> WorkerEvidence:
+        return WorkerEvidence(
+            incident=self.asked.incident,
+            attempt=self.asked.attempt,
+            worker=self._worker,
+            revision=0,
+            failure=failure,
+            certain=certain,
+            is_all=is_all,
+        )
+
+    def _told(self, evidence: WorkerEvidence) -> WorkerEvidence | None:
+        """With its revision; None: that was told before."""
+        before = 0 if self._last is None else self._last.revision
+        evidence = replace(evidence, revision=before + 1)
+        self.is_over = evidence.is_all
+        if self._last is not None and replace(self._last, revision=evidence.revision) == evidence:
+            return None
+        self._last = evidence
+        return evidence
