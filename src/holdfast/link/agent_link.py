@@ -178,6 +178,10 @@ class AgentLink:
             self._end(str(ended), now_s, refused=ended.refused)
         except BadFrame as error:
             self._end(str(error), now_s, refused=True)
+        except (
+            OSError
+        ) as error:  # no descriptors, no memory in the kernel, a socket that died between two calls
+            self._end(error.strerror or str(error), now_s, refused=False)
         self._watch()
         if not self.connected and now_s - self._lost_s > PUT_AWAY_AFTER_S and now_s > self._put_away_s:
             self._spool.put_away()
@@ -370,17 +374,18 @@ class AgentLink:
         """Has epoll wait for what the next turn could do something about."""
         if self._channel is not None:
             descriptor, mask = self._channel.wire.fileno, self._channel.wire.mask
-            if self._channel.wire.has_more:
+            if self._channel.has_more:
                 os.eventfd_write(self._kick, 1)
         elif self._connecting is not None:
             descriptor, mask = self._connecting.fileno(), select.EPOLLOUT
         else:
             return
-        if not self._mask:
-            self._epoll.register(descriptor, mask)
-        elif self._mask != mask:
-            self._epoll.modify(descriptor, mask)
-        self._mask = mask
+        with suppress(OSError):  # no memory in the kernel: turns come by themselves, too
+            if not self._mask:
+                self._epoll.register(descriptor, mask)
+            elif self._mask != mask:
+                self._epoll.modify(descriptor, mask)
+            self._mask = mask
 
     def _unwatch(self, descriptor: int) -> None:
         if self._mask:

@@ -14,7 +14,10 @@ KEPT = 60
 
 
 class Beats:
-    def __init__(self, now_s: float) -> None:
+    """`offset_s`: as it was known before this connection."""
+
+    def __init__(self, now_s: float, offset_s: float | None = None) -> None:
+        self._known_s = offset_s
         self.heard_s = now_s
         self.sent_s = -math.inf
         self._echo_s = math.nan
@@ -28,7 +31,7 @@ class Beats:
     def took(self, beat: Beat, now_s: float) -> None:
         self._echo_s, self._echo_at_s = beat.sent_s, now_s
         rtt_s = now_s - beat.echo_s - beat.held_s
-        if rtt_s >= 0 and math.isfinite(beat.sent_s):  # false for NaN too: no round trip yet
+        if 0 <= rtt_s < math.inf and math.isfinite(beat.sent_s):  # false for NaN too: no round trip yet
             self._trips.append((rtt_s, beat.sent_s + rtt_s / 2 - now_s))
 
     def next(self, now_s: float) -> Beat:
@@ -38,4 +41,4 @@ class Beats:
     @property
     def offset_s(self) -> float | None:
         """The other side's clock minus ours; None: not known yet."""
-        return min(self._trips)[1] if self._trips else None
+        return min(self._trips)[1] if self._trips else self._known_s

@@ -27,25 +27,33 @@ class Channel:
         self._handshake = handshake
         self._sealer: Sealer | None = None
         self._opener: Opener | None = None
+        self._has_frames = False  # the opener may have some that nobody has taken
 
     @property
     def is_proven(self) -> bool:
         """The other side knows the secret."""
         return self._opener is not None
 
+    @property
+    def has_more(self) -> bool:
+        """Something is left to be read that the descriptor does not show."""
+        return self._has_frames or self.wire.has_more
+
     def begin(self) -> None:
         self._write(self._handshake.begin())
 
     def read(self, bytes_max: int) -> Iterator[Frame]:
-        """The frames that have come, at most about so many bytes of them."""
-        if self._opener is not None:
-            data = self._read(bytes_max)
-        else:
+        """The frames that have come, at most about so many bytes of them. What is not taken now comes the next time."""
+        if self._opener is None:
             data = self._shaken()
             if self._opener is None:
                 return
+        else:
+            data = b"" if self._has_frames else self._read(bytes_max)
+        self._has_frames = True
         try:
             yield from self._opener.feed(data)
+            self._has_frames = False
         except BadFrame as error:
             raise ChannelEnded(str(error), refused=True) from error
 

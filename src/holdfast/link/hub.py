@@ -42,11 +42,13 @@ ACCEPTED_A_TURN = 128
 BACKLOG = 4096
 TIMES_LOOKED_AT_S = 0.1
 EVENTS_A_POLL = 512
+AGENT = "agent"  # the role of those that are waited for when they leave without a goodbye
 
 
 class Limits(Struct, frozen=True, kw_only=True):
     """`silent_s`: when it is told. `lost_s`: when the connection is given up. `strangers`: connections at one time
-    that have not proven themselves. `turn_bytes`: about so much is taken in by one turn."""
+    that have not proven themselves. `turn_bytes`, `serve_bytes`: about so much is taken in by one turn, of all and of
+    one peer, as it is when expanded. `read_bytes`: likewise, as it travels. `out_bytes`: what may wait for one peer."""
 
     beat_s: float = 1.0
     silent_s: float = 3.0
@@ -56,6 +58,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     peers: int = 8192
     turn_bytes: int = 8 << 20
     read_bytes: int = 1 << 18
+    serve_bytes: int = 1 << 20
     ack_bytes: int = 1 << 20
     out_bytes: int = 8 << 20
     refusals_a_minute: int = 60
@@ -261,6 +264,8 @@ class Hub:
                 self._took(connection, frame, now_s)
                 if not connection.is_open:
                     return count
+                if count > self._limits.serve_bytes:
+                    break  # expanded, it may be far more than was read
             channel.flush()
         except ChannelEnded as ended:
             self._end(connection, str(ended), refused=ended.refused)
@@ -268,7 +273,7 @@ class Hub:
         except BadFrame as error:
             self._refuse(connection, str(error))
             return count
-        if channel.wire.has_more:
+        if channel.has_more:
             self._unfinished[channel.wire.fileno] = connection
         if connection.peer is not None:
             self._send_orders(connection.peer)
@@ -355,8 +360,13 @@ class Hub:
         side = ControllerSide(self._secret, secrets.token_bytes(NONCE_BYTES), PROTOCOL)
         wire = Wire(sock, is_tls=self._tls is not None)
         connection = _Connection(Channel(wire, side, address, now_s), select.EPOLLIN)
+        try:
+            self._epoll.register(wire.fileno, select.EPOLLIN)
+        except OSError as error:  # the kernel's limits
+            wire.close()
+            self._note_refusal(address, f"it cannot be listened to: {error.strerror}", now_s)
+            return
         self._connections[wire.fileno] = self._strangers[wire.fileno] = connection
-        self._epoll.register(wire.fileno, select.EPOLLIN)
 
     def _join(self, connection: _Connection, join: messages.Join, now_s: float) -> None:
         channel = connection.channel
@@ -370,7 +380,7 @@ class Hub:
         del self._strangers[channel.wire.fileno]
         connection.peer, peer.connection = peer, connection
         peer.role, peer.stream, peer.instance = join.role, join.stream, join.instance
-        peer.beats = Beats(now_s)
+        peer.beats = Beats(now_s, peer.beats.offset_s)
         peer.has_joined, peer.said_goodbye, peer.silence_told = True, False, False
         stream = self._streams.setdefault(join.stream, _Stream())
         peer.orders.again()
@@ -418,7 +428,7 @@ class Hub:
         self._forget(connection)
         peer.connection = None
         self._arrived.append(Left(peer.name, why, peer.said_goodbye))
-        if peer.role != "agent":
+        if peer.role != AGENT:
             self._streams.pop(peer.stream, None)
             del self._peers[peer.name]
 
@@ -455,7 +465,7 @@ class Hub:
             if not peer.has_joined or peer.said_goodbye:
                 continue
             silent_s = now_s - peer.beats.heard_s
-            if silent_s > limits.silent_s and not peer.silence_told:
+            if silent_s > limits.silent_s and not peer.silence_told and peer.role == AGENT:
                 peer.silence_told = True
                 self._arrived.append(Silent(peer.name, silent_s))
             if peer.connection is None:
@@ -478,7 +488,7 @@ class Hub:
     def _known(self, name: str) -> _Peer:
         peer = self._peers.get(name)
         if peer is None:
-            peer = self._peers[name] = _Peer(name, "agent", Beats(self._clock()), OrderBook())
+            peer = self._peers[name] = _Peer(name, AGENT, Beats(self._clock()), OrderBook())
         return peer
 
     def _ack_soon(self, connection: _Connection) -> None:

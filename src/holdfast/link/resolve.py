@@ -19,7 +19,14 @@ class Lookup:
             self._done.set()
         else:
             self._found = []
-            threading.Thread(target=self._run, args=(addresses,), name="holdfast-lookup", daemon=True).start()
+            thread = threading.Thread(
+                target=self._run, args=(addresses,), name="holdfast-lookup", daemon=True
+            )
+            try:
+                thread.start()
+            except RuntimeError as error:  # no thread is left to be had
+                self._why = str(error)
+                self._done.set()
 
     @property
     def is_done(self) -> bool:
