@@ -59,6 +59,8 @@ def environment(
 ) -> Given:
     """`base` with what this attempt needs. `counters`: MA_SCHEDULE_CNT and MA_PROC_START_CNT."""
     ours = _names(names) | dict(counters)
+    if "SLURM_JOB_ID" in base and names.part.workers > 1:
+        ours |= _as_slurm_step(names.part)
     if shim:
         ours |= {"HOLDFAST_SHIM": "1", "PYTHONPATH": _first(str(SHIM), base.get("PYTHONPATH", ""))}
     wishes = _address(names.part) | _diagnostics(names.worker_dir, old_torch=old_torch)
@@ -99,6 +101,21 @@ def _address(part: Part) -> dict[str, str]:
         "NODE_RANK": str(part.worker),
         "MASTER_ADDR": part.master_address,
         "MASTER_PORT": str(part.master_port),
+    }
+
+
+def _as_slurm_step(part: Part) -> dict[str, str]:
+    """Each agent is a step of one node, of which Slurm tells the same everywhere: the command is told what a step over
+    all workers would tell it."""
+    one, all_of_them = str(part.worker), str(part.workers)
+    return {
+        "SLURM_PROCID": one,
+        "SLURM_NODEID": one,
+        "SLURM_LOCALID": "0",
+        "SLURM_NTASKS": all_of_them,
+        "SLURM_NPROCS": all_of_them,
+        "SLURM_NNODES": all_of_them,
+        "SLURM_JOB_NUM_NODES": all_of_them,
     }
 
 

@@ -311,14 +311,15 @@ def _of_job(job: str, node: str) -> dict[str, str]:
 
 
 def _attempt_of(pid: int) -> int:
-    """0: it is gone, or of no attempt."""
+    """0: it is gone, of no attempt, or what a person runs there: then the folder's name ends in a slash."""
     try:
         environ = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return 0
-    name = b"HOLDFAST_ATTEMPT="
-    values = [one[len(name) :] for one in environ.split(b"\0") if one.startswith(name)]
-    return int(values[0]) if values and values[0].isdigit() else 0
+    named = dict(one.split(b"=", 1) for one in environ.split(b"\0") if b"=" in one)
+    attempt = named.get(b"HOLDFAST_ATTEMPT", b"")
+    is_persons = named.get(b"HOLDFAST_WORKER_DIR", b"").endswith(b"/")
+    return int(attempt) if attempt.isdigit() and not is_persons else 0
 
 
 def _killed(find: Callable[[], list[int]]) -> tuple[int, ...]:

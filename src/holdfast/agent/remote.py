@@ -6,6 +6,7 @@ decides what to do about a failure, and never waits.
 
 import signal
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -64,7 +65,7 @@ class RemoteAgent:
         signatures: Signatures,
         step_forms: StepForms,
     ) -> None:
-        self.job = given.job
+        self.job, self.cwd = given.job, given.cwd
         self.leaving: Leave | None = None
         self._home = home
         self._node = node
@@ -108,6 +109,12 @@ class RemoteAgent:
         if attempt is None or attempt.over or (attempt.command_code is not None and not attempt.living):
             return 0, None
         return attempt.number, attempt.worker
+
+    @property
+    def folder(self) -> Path | None:
+        """Of the worker that runs here; None: none does."""
+        attempt = self.worker.attempt
+        return attempt.folder if attempt is not None and self.runs[0] else None
 
     @property
     def is_to_be_heard(self) -> bool:

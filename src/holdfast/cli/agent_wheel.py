@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast import __version__
+from holdfast.agent.calls import Calls, CallScene
 from holdfast.agent.environment import free_port
 from holdfast.agent.log_watch import Signatures
 from holdfast.agent.node_home import NodeHome
@@ -101,6 +102,7 @@ class AgentWheel:
             spool=spool,
             clock=clock,
         )
+        self._calls = Calls(self._scene, self._link.say)
 
     def turn(self) -> int:
         woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -154,11 +156,13 @@ class AgentWheel:
 
     def _once(self, woken: int) -> None:
         agent = self._agent
-        self._watch([self._link.fileno(), *(agent.channels() if agent else ())])
+        channels = agent.channels() if agent else []
+        self._watch([self._link.fileno(), *channels, *self._calls.channels()])
         self._selector.select(LOOK_S)
         _drain(woken)
         self._fenced(self._take_signals)
         self._fenced(self._hear_controller)
+        self._fenced(self._calls.turn)
         if agent is not None:
             self._fenced(agent.hear)
         at_s = self._clock()
@@ -194,17 +198,28 @@ class AgentWheel:
                 case Ordered():
                     self._fenced(lambda one=heard: self._obey(one.body, one.id))  # type: ignore[misc]
                 case Said():
-                    self._fenced(lambda one=heard: self._obey(one.body, ""))  # type: ignore[misc]
+                    self._fenced(lambda one=heard: self._hear_said(one.body))  # type: ignore[misc]
                 case Connected():
                     self._refused_s = None
                     tell(f"connected to the controller at {heard.address}")
                 case Lost():
+                    self._fenced(self._calls.lost)
                     tell(f"the controller is away ({heard.why}): what runs here goes on")
                 case Refused():
                     self._refused_s = self._refused_s or self._clock()
                     tell(f"refused: {heard.why}")
                 case Noted():
                     tell(heard.text)
+
+    def _hear_said(self, body: bytes) -> None:
+        if not self._calls.hear(body):
+            self._obey(body, "")
+
+    def _scene(self) -> CallScene:
+        """For what people ask of this node now."""
+        agent = self._agent
+        folder, cwd = (agent.folder, agent.cwd) if agent else (None, str(self._place.job_folder))
+        return CallScene(self._place.node, folder, self._env, cwd)
 
     def _obey(self, body: bytes, order: str) -> None:
         try:
@@ -245,6 +260,7 @@ class AgentWheel:
             self._code = NOT_TAKEN
 
     def _finish(self, code: int) -> int:
+        self._fenced(self._calls.close)
         if self._agent is not None:
             self._fenced(self._agent.close)
         self._link.close(GOODBYE_S)
