@@ -13,12 +13,12 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 OUTPUT_BYTES_MAX = 1 << 20  # that is kept of one worker's answer
-OUTPUT_BYTES_MIN = 1 << 12
+OUTPUT_BYTES_MIN = 1 << 14
 OUTPUTS_BYTES_MAX = 64 << 20  # of all workers' together, which a client holds
 CHUNK_BYTES_MAX = 1 << 15
 WINDOW_BYTES_MAX = 1 << 16
-WINDOW_BYTES_MIN = 1 << 12
-WINDOWS_BYTES_MAX = 16 << 20  # of all nodes of a call together, which the controller may have to hold
+WINDOW_BYTES_MIN = 1 << 11
+WINDOWS_BYTES_MAX = 4 << 20  # of all nodes of a call together, which the controller may have to hold
 RUNAWAY_BYTES = (
     64 << 20
 )  # a command that prints more is ended: it would never stop, and takes a core meanwhile
