@@ -235,22 +235,28 @@ class Spool:
             try:
                 self._kept.append(entry.seq, entry.body)
                 entry.written = True
-            except OSError:
-                dropped = self._loose.drop_oldest()
-                if not dropped:
-                    raise
-                self._drop(dropped)
+            except OSError as error:
+                self._make_room(error)
+
+    def _make_room(self, error: OSError) -> None:
+        """Gives up the oldest samples where the disk is full. raises: the error, where that is not it"""
+        assert self._loose is not None
+        dropped = self._loose.drop_oldest() if error.errno in (errno.ENOSPC, errno.EDQUOT) else 0
+        if not dropped:
+            raise error
+        self._drop(dropped)
 
     def _write_loose(self, entry: Entry) -> bool:
         if self._loose is None or not self._disk_is_well():
             return False
-        while self._loose.size_bytes + len(entry.body) + OVERHEAD_BYTES > self._limits.disk_bytes:
-            dropped = self._loose.drop_oldest()
-            if not dropped:
-                return False
-            self._drop(dropped)
         try:
-            self._loose.append(entry.seq, entry.body)
+            while self._loose.size_bytes + len(entry.body) + OVERHEAD_BYTES > self._limits.disk_bytes:
+                self._make_room(OSError(errno.EDQUOT, "one entry is larger than its limit"))
+            while self._loose.last < entry.seq:
+                try:
+                    self._loose.append(entry.seq, entry.body)
+                except OSError as error:
+                    self._make_room(error)
         except OSError as error:
             self._note_trouble(error)
             return False
@@ -290,6 +296,9 @@ class Spool:
         if self._memory_bytes <= room:
             return True
         self._shrink_to(room * 3 // 4)
+        if self._memory_bytes > room and not drop:
+            self._retry_at_s = self._clock()  # before anything is lost, the disk is tried once more
+            self._shrink_to(room * 3 // 4)
         if self._memory_bytes <= room or not self._memory:
             return True
         self._lose(f"the spool has no room for an entry of {size_bytes} bytes", drop)
