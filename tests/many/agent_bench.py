@@ -43,6 +43,7 @@ class Bench:
 
     def __init__(self, path, ranks=1):
         self.path = path
+        self.wait_s = WAIT_S
         self.job = f"job-{os.getpid()}-{path.name[-20:]}"
         self.folder = path / "state" / "jobs" / self.job
         self.folder.mkdir(parents=True)
@@ -144,12 +145,14 @@ class Bench:
 
     # What was told
 
-    def until(self, what, is_true, wait_s=WAIT_S):
+    def until(self, what, is_true):
         """The first truthy answer of `is_true`, while the controller's wheel turns."""
-        until_s = time.monotonic() + wait_s
+        until_s = time.monotonic() + self.wait_s
         while not (answer := is_true()):
             words = "\n".join(agent.err for agent in self.agents)
-            assert time.monotonic() < until_s, f"waited {wait_s:g} s for {what}; {self.all_told()}\n{words}"
+            assert time.monotonic() < until_s, (
+                f"waited {self.wait_s:g} s for {what}; {self.all_told()}\n{words}"
+            )
             if self.hub is None:
                 time.sleep(0.01)
             self.turn()

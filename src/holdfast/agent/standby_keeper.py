@@ -44,10 +44,12 @@ class StandbyKeeper:
         self._part: Part | None = None  # of the standby
         self._wish: tuple[int, Part] | None = None
         self._failed = False
+        self._seen_training = 0  # the attempt, by who sees all workers: not every worker's log names steps
         self._imports: Path | None = None
 
     def wish(self, number: int, part: Part) -> None:
-        """Have this one ready; one for anything else is thrown away first."""
+        """Have this one ready; one for anything else is thrown away first. Who wishes it has seen the job train."""
+        self._seen_training = number - 1
         if self.standby is not None:
             if (self.standby.number, self._part) == (number, part):
                 return
@@ -64,7 +66,8 @@ class StandbyKeeper:
             self.gone()
             return False
         # From the first step on: what a job is most likely to die of, it dies of early.
-        trains = attempt.step is not None or self._clock() - attempt.started_s > UNSEEN_S
+        trains = attempt.step is not None or self._seen_training == attempt.number
+        trains = trains or self._clock() - attempt.started_s > UNSEEN_S
         if attempt.stopping or attempt.is_done:
             return False
         if standby is None:

@@ -442,7 +442,7 @@ def _set_up() -> None:
     _attempt(_record_exceptions, rank)
     _attempt(_write_note, rank, _attempt(_register_stacks, rank))
     imports = Imports(rank)
-    if rank.number == 0:
+    if rank.number == 0 or os.environ.get("LOCAL_RANK") == "0":  # the first of its worker
         sys.meta_path.insert(0, imports)
     gate = os.environ.get("HOLDFAST_GATE", "")
     if gate:
