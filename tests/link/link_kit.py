@@ -1,8 +1,9 @@
 """A clock that tests turn by hand, and turns of both ends of a link over real sockets of the loopback."""
 
 import select
+import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from holdfast.link.agent_link import AgentLink
@@ -20,6 +21,60 @@ class HandClock:
         return self.now_s
 
 
+class Relay:
+    """Stands between both ends and passes bytes on; what goes up is kept in `up`, one bytearray a connection.
+
+    `is_cut`: nothing passes, and nobody is told. `change`: what is done to what goes up.
+    """
+
+    def __init__(self, target: Callable[[], tuple[str, int]]) -> None:
+        self.up: list[bytearray] = []
+        self.is_cut = False
+        self.change: Callable[[bytes], bytes] = bytes
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setblocking(False)
+        self._pairs: list[tuple[socket.socket, socket.socket, bytearray]] = []
+        self.address: tuple[str, int] = self._listener.getsockname()
+
+    def pump(self) -> None:
+        with suppress(BlockingIOError):
+            near, _ = self._listener.accept()
+            far = socket.create_connection(self._target())
+            self.up.append(bytearray())
+            self._pairs.append((near, far, self.up[-1]))
+            for sock in (near, far):
+                sock.setblocking(False)
+        for pair in list(self._pairs):
+            if not self.is_cut and not self._passed(*pair):
+                self._pairs.remove(pair)
+                pair[0].close()
+                pair[1].close()
+
+    def _passed(self, near: socket.socket, far: socket.socket, up: bytearray) -> bool:
+        for source, sink in ((near, far), (far, near)):
+            with suppress(BlockingIOError):
+                try:
+                    data = source.recv(1 << 16)
+                    if not data:
+                        return False
+                    if source is near:
+                        up += data
+                        data = self.change(data)
+                    sink.setblocking(True)
+                    sink.sendall(data)
+                    sink.setblocking(False)
+                except ConnectionError:
+                    return False
+        return True
+
+    def close(self) -> None:
+        for near, far, _ in self._pairs:
+            near.close()
+            far.close()
+        self._listener.close()
+
+
 class Ends:
     """Some hubs and links, turned in turn; `heard` and `arrived` keep all that they told."""
 
@@ -27,6 +82,7 @@ class Ends:
         self.clock = HandClock()
         self.hubs: list[Hub] = []
         self.links: list[AgentLink] = []
+        self.relays: list[Relay] = []
         self.heard: dict[AgentLink, list[Any]] = {}
         self.arrived: list[Any] = []
         self.records = True  # the controller writes down what it is given
@@ -53,8 +109,15 @@ class Ends:
         self.heard[link] = []
         return link
 
+    def relay(self, hub: Hub) -> Relay:
+        relay = Relay(lambda: hub.addresses[0])
+        self.relays.append(relay)
+        return relay
+
     def turn(self, step_s: float = 0.0) -> None:
         self.clock.now_s += step_s
+        for relay in self.relays:
+            relay.pump()
         for link in self.links:
             self.heard[link] += link.turn()
         for hub in self.hubs:
@@ -71,7 +134,7 @@ class Ends:
         for _ in range(turns):
             if done():
                 return
-            select.select(descriptors, [], [], 0.0 if step_s else 0.005)
+            select.select(descriptors, [], [], 0.0 if step_s else 0.002)
             self.turn(step_s)
         raise AssertionError(f"never came: {self.arrived[-5:]} {[told[-5:] for told in self.heard.values()]}")
 
@@ -105,3 +168,5 @@ def ends() -> Iterator[Ends]:
         yield made
     finally:
         made.end([*made.links, *made.hubs])
+        for relay in made.relays:
+            relay.close()

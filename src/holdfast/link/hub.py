@@ -134,15 +134,14 @@ class Hub:
         self._refusals = 0
         self._is_closed = False
         self._listeners = _listeners(listen)
+        self.addresses: tuple[Address, ...] = tuple(
+            listener.getsockname()[:2] for listener in self._listeners.values()
+        )
         self._epoll = select.epoll()
         self._kick = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._kick, select.EPOLLIN)
         for listener in self._listeners.values():
             self._epoll.register(listener, select.EPOLLIN)
-
-    @property
-    def addresses(self) -> tuple[Address, ...]:
-        return tuple(listener.getsockname()[:2] for listener in self._listeners.values())
 
     def fileno(self) -> int:
         return self._epoll.fileno()
@@ -268,7 +267,10 @@ class Hub:
                     break  # expanded, it may be far more than was read
             channel.flush()
         except ChannelEnded as ended:
-            self._end(connection, str(ended), refused=ended.refused)
+            if ended.refused:
+                self._refuse(connection, str(ended))
+            else:
+                self._end(connection, str(ended))
             return count
         except BadFrame as error:
             self._refuse(connection, str(error))
@@ -300,9 +302,9 @@ class Hub:
             self._arrived.append(Said(peer.name, body))
         elif kind == GOODBYE:
             peer.said_goodbye = True
-            self._end(connection, "it said goodbye", refused=False)
+            self._end(connection, "it said goodbye")
         elif kind == REFUSE:
-            self._end(connection, f"it says: {messages.as_text(body)}", refused=False)
+            self._end(connection, f"it says: {messages.as_text(body)}")
 
     def _took_entry(self, connection: _Connection, peer: _Peer, body: bytes) -> None:
         seq, may_drop, body = messages.as_entry(body)
@@ -411,9 +413,9 @@ class Hub:
     def _refuse(self, connection: _Connection, why: str) -> None:
         if connection.channel.is_proven:
             self._send(connection, REFUSE, why.encode())
-        self._end(connection, why, refused=True)
+        self._end(connection, why)
 
-    def _end(self, connection: _Connection, why: str, *, refused: bool) -> None:
+    def _end(self, connection: _Connection, why: str) -> None:
         if not connection.is_open:
             return
         if connection.peer is not None:
@@ -471,7 +473,7 @@ class Hub:
             if peer.connection is None:
                 continue
             if silent_s > limits.lost_s:
-                self._end(peer.connection, f"nothing was heard of it for {limits.lost_s:g} s", refused=False)
+                self._end(peer.connection, f"nothing was heard of it for {limits.lost_s:g} s")
             elif now_s - peer.beats.sent_s >= limits.beat_s:
                 beat = messages.beat(peer.beats.next(now_s)) + self._ack(peer.connection)
                 peer.connection.unacknowledged_bytes = 0
@@ -533,19 +535,20 @@ class Hub:
 def _listeners(addresses: Sequence[Address]) -> dict[int, socket.socket]:
     """raises: ListenFailed"""
     listeners: dict[int, socket.socket] = {}
-    for host, port in addresses:
-        try:
+    try:
+        for host, port in addresses:
+            where = f"{host}:{port}"
             family, _, _, _, place = socket.getaddrinfo(
                 host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
             listener = socket.socket(family, socket.SOCK_STREAM)
+            listeners[listener.fileno()] = listener
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.setblocking(False)
             listener.bind(place)
             listener.listen(BACKLOG)
-        except OSError as error:
-            for opened in listeners.values():
-                opened.close()
-            raise ListenFailed(f"the controller cannot listen at {host}:{port}: {error}") from error
-        listeners[listener.fileno()] = listener
+    except OSError as error:
+        for listener in listeners.values():
+            listener.close()
+        raise ListenFailed(f"the controller cannot listen at {where}: {error}") from error
     return listeners
