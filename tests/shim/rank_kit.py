@@ -32,7 +32,7 @@ class Ranks:
         plain = {k: v for k, v in os.environ.items() if k not in OURS and not k.startswith("HOLDFAST_")}
         path = f"{SHIM}:{self.modules}" if shim else str(self.modules)
         ours = {"HOLDFAST_SHIM": "1", "HOLDFAST_WORKER_DIR": str(self.folder), "PYTHONPATH": path}
-        place = {} if rank is None else {"RANK": str(rank), "LOCAL_RANK": "0"}
+        place = {} if rank is None else {"RANK": str(rank), "LOCAL_RANK": str(rank)}
         return plain | ours | place | more
 
     def start(self, program, *, rank=0, python=(), out=subprocess.PIPE, err=subprocess.PIPE, **env):

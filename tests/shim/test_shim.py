@@ -289,7 +289,7 @@ with open(%r, "wb") as mine:
 # What is imported
 
 
-def test_rank_0_notes_what_it_imports_of_torch(ranks):
+def test_the_first_rank_notes_what_it_imports_of_torch(ranks):
     ranks.module("torch/__init__.py", "from torch import a\n")
     ranks.module("torch/a.py", "")
     ranks.module("torchvision.py", "")
@@ -310,6 +310,8 @@ os.environ["LATE"] = "1"
     (ranks.folder / "imports").unlink()
     assert ranks.run("import torch", rank=1) == (0, "", "")
     assert "imports" not in ranks.names()
+    assert ranks.run("import torch", rank=8, LOCAL_RANK="0") == (0, "", "")  # of another worker
+    assert (ranks.folder / "imports").read_text() == "torch\ntorch.a\n"
 
 
 def test_the_list_of_imports_is_bounded(ranks):
