@@ -1,0 +1,78 @@
+"""How a run begins and is taken up again: its folder, what its journal says of it, its environment."""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from holdfast.cli.console import Console
+from holdfast.journal.jobdir import JobDir, JobLock, StateDir, StateUnwritable
+from holdfast.journal.rows import RawEntry
+from holdfast.journal.store import open_reader
+from holdfast.model.settings import RunSettings
+from holdfast.parsers.commands import recognise
+
+ENVIRONMENT = "environment"  # beside the journal, while a job lives that may be taken up again
+
+
+def with_launcher(settings: RunSettings) -> RunSettings:
+    """A launcher told to restart its ranks by itself is left to do so; Holdfast acts when it gives up."""
+    if not recognise(settings.command, os.environ).restarts:
+        return settings
+    policy = msgspec.structs.replace(settings.policy, launcher_restarts=True)
+    return msgspec.structs.replace(settings, policy=policy)
+
+
+def recorded(job: JobDir) -> tuple[RunSettings, str, list[RawEntry]]:
+    """How the job was started, in which folder, and all that has been written down since."""
+    reader = open_reader(job.journal_path)
+    try:
+        facts = msgspec.json.decode(reader.meta("job") or b"{}")
+        settings = msgspec.convert(facts["settings"], RunSettings)
+        return settings, str(facts["cwd"]), list(reader.read_raw())
+    finally:
+        reader.close()
+
+
+def kept_environment(job: JobDir, console: Console) -> Mapping[str, str]:
+    """That of the `holdfast run` which began the job."""
+    try:
+        pairs = (job.path / ENVIRONMENT).read_bytes().split(b"\0")
+    except OSError:
+        console.tell("the environment of the first start is not known: restarts are given this shell's")
+        return os.environ
+    return dict(os.fsdecode(pair).split("=", 1) for pair in pairs if b"=" in pair)
+
+
+def job_folder(settings: RunSettings, at_s: float, console: Console) -> tuple[JobDir, JobLock, RunSettings]:
+    """The job's folder, held for this process; somewhere else, said loudly, where the state folder cannot be written."""
+    places = [
+        Path(settings.state_dir),
+        Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}",
+        Path("/dev/shm"),
+    ]
+    for place in places:
+        try:
+            job = StateDir(place).create(settings.job, at_s)
+            return job, job.lock(), msgspec.structs.replace(settings, state_dir=str(place))
+        except StateUnwritable as error:
+            console.tell(f"{error}; trying another place for the record, the training starts all the same")
+    raise ValueError(f"no folder can be written for the job's output: tried {', '.join(map(str, places))}")
+
+
+def keep_environment(job: JobDir, env: Mapping[str, str], console: Console) -> None:
+    """For restarts after an attach from another shell. It can hold secrets: for this user, while the job lives."""
+    try:
+        fd = os.open(job.path / ENVIRONMENT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(b"\0".join(os.fsencode(f"{key}={value}") for key, value in env.items()))
+    except OSError as error:
+        console.tell(f"the environment cannot be kept for a later attach: {error}")
+
+
+def forget_environment(job: JobDir) -> None:
+    with suppress(OSError):
+        os.unlink(job.path / ENVIRONMENT)
