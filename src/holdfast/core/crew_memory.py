@@ -1,0 +1,86 @@
+"""What a controller that comes back learns about its crew from the journal. Pure.
+
+The core's own state is replayed elsewhere; here is what only concerns the way to the agents.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import UNSET, Struct
+
+from holdfast.model.events import (
+    AnyEvent,
+    AttemptStarted,
+    ControllerResumed,
+    FindingNoted,
+    Numbers,
+    WorkerExited,
+)
+
+MOVED = "job-moved"  # the kind of the finding that says that the scheduler starts the job anew
+RENDEZVOUS = "rendezvous"  # the kind of the finding that says where an attempt meets
+
+
+class Rendezvous(Struct, frozen=True, kw_only=True):
+    """Where the ranks of one attempt meet, and by what name: nothing left of an older attempt can join it."""
+
+    attempt: int
+    address: str
+    port: int
+    run_id: str
+
+    def noted(self, at_s: float) -> FindingNoted:
+        """For the journal, before anyone is told: a controller that comes back gives no second one."""
+        numbers: Numbers = {"address": self.address, "port": self.port, "run_id": self.run_id}
+        text = f"attempt {self.attempt} meets at {self.address}:{self.port} as {self.run_id}"
+        return FindingNoted(at_s=at_s, finding=RENDEZVOUS, text=text, attempt=self.attempt, numbers=numbers)
+
+
+class Memory(Struct):
+    """`seen`: the highest sequence number of each stream that is in the journal. `exited`: workers of `attempt`.
+
+    `moved`: the scheduler has ended all processes of the job, to start it anew, and no controller has gone on since.
+    """
+
+    resumes: int = 0
+    rendezvous: Rendezvous | None = None
+    started: int = 0  # the last attempt whose command was said to run in every worker
+    attempt: int = 0
+    exited: set[int] = set()
+    seen: dict[str, int] = {}
+    moved: bool = False
+
+    def hear(self, event: AnyEvent) -> None:
+        if event.via is not UNSET:
+            stream, _, number = str(event.via).rpartition("/")
+            if number.isdigit():
+                self.seen[stream] = max(self.seen.get(stream, 0), int(number))
+        match event:
+            case ControllerResumed():
+                self.resumes += 1
+                self.moved = False
+            case FindingNoted(finding=finding) if finding == MOVED:
+                self.moved = True
+            case AttemptStarted():
+                self.started = max(self.started, event.attempt)
+            case WorkerExited():
+                if event.attempt > self.attempt:
+                    self.attempt, self.exited = event.attempt, set()
+                if event.attempt == self.attempt:
+                    self.exited.add(event.worker)
+            case FindingNoted(finding=finding) if finding == RENDEZVOUS:
+                self.rendezvous = _read(event) or self.rendezvous
+
+
+def remembered(events: Iterable[AnyEvent]) -> Memory:
+    """From all events of the journal, in their order."""
+    memory = Memory()
+    for event in events:
+        memory.hear(event)
+    return memory
+
+
+def _read(event: FindingNoted) -> Rendezvous | None:
+    address, port, run_id = (event.numbers.get(key) for key in ("address", "port", "run_id"))
+    if event.attempt is None or not isinstance(port, int):
+        return None
+    return Rendezvous(attempt=event.attempt, address=str(address), port=port, run_id=str(run_id))

@@ -1,0 +1,84 @@
+"""The orders of a job's core that many agents carry out, while they are under way: what is waited for, from whom. Pure."""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.model.checks import SKIP, STATUSES
+from holdfast.model.events import NodesChecked
+from holdfast.model.orders import CheckNodes, PlaceWorkers, StartAttempt, StopAttempt
+
+TROUBLES_MAX = 256  # said of one check of all nodes
+
+
+class Placing(Struct):
+    """`more_asked`: the engine was asked for other nodes. `failed`: the core was told that there are too few."""
+
+    order: PlaceWorkers
+    since_s: float
+    more_asked: bool = False
+    no_more: str | None = None  # the engine's answer
+    failed: bool = False
+
+
+class Checking(Struct):
+    order: CheckNodes
+    waits_for: set[str]
+    answers: list[NodesChecked] = []
+
+
+class Starting(Struct):
+    """`old`: nodes on which something of an older attempt is still to end. `begun`: workers were told to start."""
+
+    order: StartAttempt
+    since_s: float
+    waits_for: set[int]
+    old: set[str] = set()
+    port_asked: bool = False
+    begun: bool = False
+    is_over: bool = False
+
+
+class Stopping(Struct):
+    """`left`: by node, processes that cannot be ended. `told`: what the core was last told of them."""
+
+    order: StopAttempt
+    waits_for: set[str]
+    left: dict[str, tuple[int, ...]] = {}
+    told: tuple[int, ...] = ()
+
+    @property
+    def processes_left(self) -> tuple[int, ...]:
+        return tuple(pid for node in sorted(self.left) for pid in self.left[node])
+
+
+def joined(order: CheckNodes, answers: Sequence[NodesChecked], at_s: float) -> NodesChecked:
+    """One answer for all nodes that gave one. The first `stop` counts; the slowest says how long it took."""
+    nodes = tuple(dict.fromkeys(node for one in answers for node in one.nodes))
+    whys = list(dict.fromkeys(one.why_not for one in answers if one.why_not))
+    checked = [one for one in answers if not one.why_not]
+    return NodesChecked(
+        at_s=at_s,
+        attempt=order.attempt,
+        nodes=nodes,
+        status=_worst(one.status for one in answers),
+        isolate={node: why for one in answers for node, why in one.isolate.items()},
+        stop=next((one.stop for one in answers if one.stop), ""),
+        troubles=tuple(told for one in answers for told in one.troubles)[:TROUBLES_MAX],
+        passed=sum(one.passed for one in answers),
+        warned=sum(one.warned for one in answers),
+        failed=sum(one.failed for one in answers),
+        skipped=sum(one.skipped for one in answers),
+        seconds=max((one.seconds for one in answers), default=0.0),
+        why_not="; ".join(whys) if not checked else "",
+    )
+
+
+def of_node(answer: NodesChecked, node: str) -> NodesChecked:
+    """What an agent says of itself, by the name that the job knows it by."""
+    return answer if answer.nodes == (node,) else replace(answer, nodes=(node,))
+
+
+def _worst(statuses: Iterable[str]) -> str:
+    return max(statuses, key=STATUSES.index, default=SKIP)

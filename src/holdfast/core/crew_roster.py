@@ -1,0 +1,355 @@
+"""Follows the nodes of a job: who joins, falls silent, is lost, comes back, and is told to leave. Pure.
+
+Silence is judged by `core.node_watch`. A node that was lost is used again only when its agent has said that nothing of
+an old attempt is left there, and, where checks are on, a check of it has passed.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from holdfast.core import node_watch
+from holdfast.core.crew_acts import Act, AskEngine, Drop, Forget, Say, Send, SetNodeAside, StartAgent, Tell
+from holdfast.core.crew_nodes import Node
+from holdfast.model.events import (
+    FindingNoted,
+    NodeIsolated,
+    NodeLost,
+    NodeReleased,
+    NodeReturned,
+    NodesChecked,
+    WorkerExited,
+)
+from holdfast.model.nodes import (
+    AgentEnded,
+    AgentHello,
+    CheckNode,
+    Leave,
+    NodeAlive,
+    NodeDown,
+    NodeReady,
+    SetAside,
+    StopWorker,
+)
+
+LEFT_OUT = 0  # the exit code of an agent that is sent away for no fault of the job
+KILLED = -9
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All times in seconds.
+
+    `gather_s`: for nodes that are expected, before others are asked for. `start_wait_s`: for an agent that is heard to
+    start its worker. `check_wait_s`: for a node that came back to end what is old and to be checked, before it is asked
+    again. `gone_s`: for a new agent on a node to say what became of the worker there. `checks`: a node that came back is checked.
+    """
+
+    watch: node_watch.Settings = node_watch.Settings()
+    gather_s: float = 60.0
+    start_wait_s: float = 120.0
+    check_wait_s: float = 60.0
+    gone_s: float = 5.0
+    checks: bool = True
+
+
+class Team(Struct):
+    """The workers of the present attempt. `nodes`: by worker. `stop_asked`: its end was ordered. `over`: and has come."""
+
+    attempt: int = 0
+    nodes: dict[int, str] = {}
+    exited: set[int] = set()  # their commands have ended
+    stop_asked: bool = False
+    over: bool = True
+
+    def worker_on(self, node: str) -> int | None:
+        return next((worker for worker, where in self.nodes.items() if where == node), None)
+
+
+class Roster:
+    """`version`: of this Holdfast, which every agent's must be. `epoch`: how often the controller has come back."""
+
+    def __init__(self, nodes: Iterable[str], settings: Settings, version: str, epoch: int = 0) -> None:
+        self.nodes: dict[str, Node] = {name: Node(name=name) for name in nodes}
+        self.team = Team()
+        self.order: list[str] = list(self.nodes)  # in which they are preferred
+        self.changed = False  # since the caller last looked: who may be used
+        self.lost_now: list[str] = []  # the same: whom nobody waits for any more
+        self._settings = settings
+        self._version = version
+        self._epoch = epoch
+        self._given: dict[str, int] = {}
+        self._refused: set[str] = set()  # instances of agents that were told to leave
+
+    # Facts ------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Node:
+        """A node the engine has not named yet may speak; it is not used before."""
+        node = self.nodes.get(name)
+        if node is None:
+            node = self.nodes[name] = Node(name=name, known=False)
+            self.order.append(name)
+        return node
+
+    def usable(self, without: Iterable[str]) -> list[str]:
+        shunned = set(without)
+        return [name for name in self.order if name not in shunned and self.nodes[name].is_usable]
+
+    def hopeful(self, without: Iterable[str]) -> list[str]:
+        """Those that are usable or may become so by waiting a little."""
+        shunned = set(without)
+        return [name for name in self.order if name not in shunned and self.nodes[name].may_become_usable]
+
+    def order_id(self, base: str) -> str:
+        """Once `base` itself; when given again, or by a controller that has come back, it is another order."""
+        count = self._given[base] = self._given.get(base, 0) + 1
+        return base if count == 1 and not self._epoch else f"{base}/{self._epoch}.{count}"
+
+    def expect(self, worker: int, name: str, at_s: float, *, runs: bool) -> None:
+        """After the controller has come back: a worker was placed there, and the agent is to be heard soon."""
+        node = self[name]
+        node.contact = node_watch.Contact(
+            silent_since_s=at_s, allowed_s=self._settings.watch.resumed_s, noted=True
+        )
+        if runs:
+            node.attempt, node.worker = self.team.attempt, worker
+
+    def lose(self, name: str, reason: str, at_s: float) -> list[Act]:
+        return self._lose(self[name], reason, at_s)
+
+    # The link ---------------------------------------------------------------------------------------------
+
+    def joined(self, hello: AgentHello, address: str, at_s: float) -> list[Act]:
+        node = self[hello.node]
+        if hello.version != self._version:
+            return self._sent_away(hello, at_s)
+        is_new_agent = node.instance != hello.instance
+        node.address = hello.address or address
+        node.instance = hello.instance
+        node.joined = True
+        node.contact = node_watch.heard(node.contact)
+        had = node.worker if node.attempt == self.team.attempt else None
+        node.attempt, node.worker, node.gone_s = hello.attempt, hello.worker, None
+        self.changed = True
+        if node.lost:
+            return self._may_return(node, at_s)
+        if node.attempt and not self._is_of_team(node):
+            return self._stop_stray(node, at_s)
+        if is_new_agent and had is not None and not node.attempt and had not in self.team.exited:
+            node.gone_s = at_s
+        return []
+
+    def left(self, name: str, at_s: float) -> list[Act]:
+        node = self[name]
+        node.joined = False
+        node.contact = node_watch.silent(node.contact, at_s, closed=True)
+        self.changed = True
+        return []
+
+    def silent(self, name: str, for_s: float, at_s: float) -> list[Act]:
+        node = self[name]
+        if node.joined:
+            node.contact = node_watch.silent(node.contact, at_s - for_s)
+            self.changed = True
+        return []
+
+    def heard(self, name: str) -> None:
+        """A word came over a connection that had been quiet."""
+        node = self.nodes.get(name)
+        if node is None or not node.joined or node.contact.silent_since_s is None:
+            return
+        node.contact = node_watch.heard(node.contact)
+        self.changed = True
+
+    def _sent_away(self, hello: AgentHello, at_s: float) -> list[Act]:
+        why = f"its Holdfast is {hello.version}, the controller's {self._version}: install the same on all nodes"
+        acts: list[Act] = [Say(hello.node, Leave(code=LEFT_OUT, reason=why)), Drop(hello.node, why)]
+        if hello.instance not in self._refused:
+            self._refused.add(hello.instance)
+            text = f"the agent of {hello.node} was told to leave: {why}"
+            acts.append(Tell(FindingNoted(at_s=at_s, finding="agent-refused", text=text)))
+        return acts
+
+    def _is_of_team(self, node: Node) -> bool:
+        team = self.team
+        is_mine = node.attempt == team.attempt and node.worker is not None
+        return is_mine and not team.over and team.nodes.get(node.worker or 0) == node.name
+
+    def _stop_stray(self, node: Node, at_s: float) -> list[Act]:
+        """Something of an old attempt runs there, or of a worker that is elsewhere: it is not used before that ends."""
+        acts = self._stop_old(node, at_s)
+        if node.attempt == self.team.attempt and node.worker in self.team.nodes:
+            text = (
+                f"worker {node.worker} of attempt {node.attempt} runs on {node.name} too, and its place is "
+                f"{self.team.nodes[node.worker]}: the one on {node.name} is ended"
+            )
+            acts.append(Tell(FindingNoted(at_s=at_s, finding="worker-twice", text=text)))
+        return acts
+
+    def _stop_old(self, node: Node, at_s: float) -> list[Act]:
+        node.returning, node.asked_s = "stop", at_s
+        node.returns += 1
+        stop = StopWorker(attempt=node.attempt, reason=f"attempt {node.attempt} is over")
+        return [Send(node.name, self.order_id(f"return-{node.returns}/stop/{node.name}"), stop)]
+
+    # Coming back ------------------------------------------------------------------------------------------
+
+    def _may_return(self, node: Node, at_s: float) -> list[Act]:
+        if node.attempt and self._is_of_team(node) and not self.team.stop_asked:
+            node.returning = "hold"  # whether its attempt goes on is not decided here
+            return []
+        return self._stop_old(node, at_s) if node.attempt else self._check(node, at_s)
+
+    def _check(self, node: Node, at_s: float) -> list[Act]:
+        if node.down:
+            node.returning = ""  # until the engine says that it is up
+            return []
+        if not self._settings.checks or not node.lost:
+            return self._back(node, at_s)
+        node.returning, node.asked_s = "check", at_s
+        order_id = self.order_id(f"return-{node.returns}/check/{node.name}")
+        return [Send(node.name, order_id, CheckNode(attempt=self.team.attempt))]
+
+    def _back(self, node: Node, at_s: float) -> list[Act]:
+        node.returning, self.changed = "", True
+        if not node.lost:
+            return []
+        node.lost = False
+        if node.aside:
+            node.aside = False
+            return [Tell(NodeReleased(at_s=at_s, node=node.name))]
+        return [Tell(NodeReturned(at_s=at_s, node=node.name))]
+
+    def stopped(self, name: str, attempt: int, at_s: float, *, all_gone: bool) -> list[Act]:
+        """Its agent says that nothing of this attempt, nor of one before, is left there; or that something is."""
+        node = self[name]
+        if not all_gone or attempt < node.attempt:
+            return []
+        node.attempt, node.worker, node.gone_s = 0, None, None
+        self.changed = True
+        if node.returning == "stop" or (node.returning == "hold" and node.is_reachable):
+            return self._check(node, at_s)
+        return []
+
+    def checked(self, name: str, answer: NodesChecked, at_s: float) -> list[Act] | None:
+        """None: the check was not one of a node that came back."""
+        node = self[name]
+        if node.returning != "check":
+            return None
+        why = answer.isolate.get(name, "") or answer.stop
+        if not why:
+            return self._back(node, at_s)
+        node.returning = "refused"
+        text = f"{name} is back and its check says: {why}; it is not used"
+        noted = Tell(FindingNoted(at_s=at_s, finding="node-refused", text=text))
+        return [noted, SetNodeAside(name, why)] if name in answer.isolate else [noted]
+
+    def set_aside(self, name: str) -> bool:
+        """The core wants it isolated. False: it is lost, and that is reason enough to keep away from it."""
+        node = self[name]
+        node.aside, self.changed = node.lost, True
+        node.isolated = not node.lost
+        return not node.lost
+
+    # The engine -------------------------------------------------------------------------------------------
+
+    def news(self, news: NodeReady | NodeDown | NodeAlive | AgentEnded | SetAside, at_s: float) -> list[Act]:
+        node = self[news.node]
+        match news:
+            case NodeReady() | NodeAlive():
+                return self._is_up(node, news, at_s)
+            case NodeDown():
+                node.down, self.changed = news.reason or "down", True
+                return self._lose(node, news.reason or "the scheduler says that it is down", at_s)
+            case AgentEnded():
+                node.joined = False
+                node.contact = node_watch.agent_ended(node.contact, at_s)
+                self.changed = True
+                return []
+            case SetAside():
+                node.isolated, self.changed = True, True
+                acts: list[Act] = [Tell(NodeIsolated(at_s=at_s, node=node.name))]
+                if news.says:
+                    text = f"{node.name} is set aside: {news.says}"
+                    acts.append(Tell(FindingNoted(at_s=at_s, finding="isolation", text=text)))
+                return acts
+
+    def _is_up(self, node: Node, news: NodeReady | NodeAlive, at_s: float) -> list[Act]:
+        node.contact = node_watch.alive(node.contact, at_s)
+        if isinstance(news, NodeReady) and not node.known:
+            node.known = self.changed = True
+        if not node.down:
+            return []
+        node.down, self.changed = "", True
+        return self._may_return(node, at_s) if node.lost and node.is_reachable else []
+
+    def _lose(self, node: Node, reason: str, at_s: float) -> list[Act]:
+        """Its orders are not worth keeping: what it runs is fenced off by the next attempt's port and name."""
+        if node.lost:
+            node.returning = ""
+            return []
+        node.lost, node.lost_s, node.returning = True, at_s, ""
+        self.changed = True
+        self.lost_now.append(node.name)
+        acts: list[Act] = [Forget(node.name), Tell(NodeLost(at_s=at_s, node=node.name, reason=reason))]
+        return [*acts, *self._may_return(node, at_s)] if node.is_reachable else acts
+
+    # Time -------------------------------------------------------------------------------------------------
+
+    def tick(self, at_s: float) -> list[Act]:
+        acts: list[Act] = []
+        for name in self.order:
+            node = self.nodes[name]
+            if node.contact.silent_since_s is not None:
+                acts += self._watch(node, at_s)
+            if node.gone_s is not None and at_s - node.gone_s >= self._settings.gone_s:
+                acts += self._worker_gone(node, at_s)
+            if node.returning in ("check", "stop") and node.is_reachable:
+                acts += self._ask_again(node, at_s)
+        return acts
+
+    def _watch(self, node: Node, at_s: float) -> list[Act]:
+        settings = self._settings.watch
+        if node.lost:
+            node.contact, is_again = node_watch.look_for_agent(node.contact, at_s, settings)
+            return [StartAgent(node.name)] if is_again else []
+        acts: list[Act] = []
+        node.contact, steps = node_watch.look(node.name, node.contact, at_s, settings)
+        for step in steps:
+            match step:
+                case node_watch.Note(text=text):
+                    acts.append(Tell(FindingNoted(at_s=at_s, finding="node-silent", text=text)))
+                case node_watch.Ask():
+                    acts.append(AskEngine(node.name))
+                case node_watch.AgentAgain():
+                    acts.append(StartAgent(node.name))
+                case node_watch.Lost(reason=reason):
+                    acts += self._lose(node, reason, at_s)
+        return acts
+
+    def _ask_again(self, node: Node, at_s: float) -> list[Act]:
+        if at_s - node.asked_s < self._settings.check_wait_s:
+            return []
+        return self._check(node, at_s) if node.returning == "check" else self._stop_old(node, at_s)
+
+    def _worker_gone(self, node: Node, at_s: float) -> list[Act]:
+        """A new agent found nothing of the worker that ran there, and nobody has said how it ended."""
+        node.gone_s = None
+        team = self.team
+        worker = team.worker_on(node.name)
+        if worker is None or worker in team.exited or team.over:
+            return []
+        text = f"worker {worker} on {node.name} ended with its agent, unseen"
+        finding = FindingNoted(at_s=at_s, finding="worker-gone", text=text, attempt=team.attempt)
+        gone = WorkerExited(at_s=at_s, attempt=team.attempt, worker=worker, code=KILLED)
+        team.exited.add(worker)
+        return [Tell(finding), Tell(gone)]
+
+    def isolate(self, names: Sequence[str]) -> None:
+        for name in names:
+            self[name].isolated = True
+        self.changed = True
+
+    def held_up(self, for_s: float) -> None:
+        """The controller itself did nothing meanwhile: what was not heard then is nobody's silence."""
+        for node in self.nodes.values():
+            node.contact = node_watch.held_up(node.contact, for_s)
