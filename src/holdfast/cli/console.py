@@ -24,7 +24,11 @@ BACKLOG_BYTES_MAX = 4 << 20
 STALLED_S = 1.0
 CLOSE_S_MAX = 20.0
 CLOSE_LOOK_S = 0.01
-QUIET_FINDINGS = ("environment", "command-running")  # in the record: too long for the eye, or seen anyway
+QUIET_FINDINGS = (
+    "environment",
+    "command-running",
+    "rendezvous",
+)  # in the record: too long for the eye, or seen anyway
 OFTEN, OFTEN_S = "platform-slowdown", 60.0  # every five slow steps: here, one a minute is enough
 
 
@@ -37,11 +41,11 @@ class Console:
         self._seen: set[tuple[str, str]] = set()  # what checks found wrong on a node
         self._said = ""  # last: what stands above need not be said again
 
-    def echo(self, chunk: Chunk) -> None:
-        """Lines of the training, as they came, each with its rank where that is known."""
+    def echo(self, chunk: Chunk, before: bytes = b"") -> None:
+        """Lines of the training, as they came, each with its rank where that is known; `before` it: whose it is."""
         if self._quiet:
             return
-        prefix = _prefix(chunk.source)
+        prefix = before + _prefix(chunk.source)
         for line in chunk.lines:
             self._output.write(prefix + line + b"\n")
 

@@ -1,0 +1,385 @@
+"""`holdfast run` and `holdfast attach` of a job on many nodes: the controller's process, in which nothing trains.
+
+Wires link, engine, crew and controller together and turns their wheel; the training's exit code goes out. The agents
+and the training do not need this process to live: another takes the job up from its journal.
+"""
+
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from holdfast import __version__
+from holdfast.cli.console import Console
+from holdfast.cli.live_signatures import live_signatures
+from holdfast.cli.plain_log import PlainLog
+from holdfast.cli.run_start import forget_environment, job_folder, keep_environment, with_launcher
+from holdfast.cli.wheel import LOOK_S, PASSED_ON, Wheel, collect_orphans
+from holdfast.cli.worker_echo import WorkerEcho
+from holdfast.controller.calls import CallRelay, JobNow
+from holdfast.controller.conclusion import Case, Concluding
+from holdfast.controller.crew import CrewEngine, Parts
+from holdfast.controller.hang_watch import HangWatching
+from holdfast.controller.loop import Controller, decisions
+from holdfast.controller.shipped import ShippedFiles
+from holdfast.core import node_watch
+from holdfast.core.crew import Crew
+from holdfast.core.crew_memory import MOVED, Memory
+from holdfast.core.crew_roster import Settings as CrewSettings
+from holdfast.core.decision import Decision
+from holdfast.engines.nodes import EngineRefused, JobPlace, NodeEngine
+from holdfast.journal.jobdir import JobDir, JobExists, JobInUse
+from holdfast.journal.recorder import Recorder
+from holdfast.journal.rows import RawEntry
+from holdfast.link.hub import Hub, ListenFailed
+from holdfast.model.events import AnyEvent, FindingNoted, JobSubmitted, StopRequested, Tick
+from holdfast.model.nodes import PROTOCOL, EndAsked, SetUp
+from holdfast.model.orders import StopAttempt
+from holdfast.model.settings import RunSettings
+from holdfast.model.state import Ended, Running, State
+from holdfast.observe.clock import JobClock
+
+USAGE = 2
+TICK_S = 1.0
+GOODBYE_S = 10.0  # for agents to end once the job is over, beyond the grace of what may still run there
+SECRET, TOKEN, WHERE = "secret", "shared-token", "controller.json"
+SECRET_BYTES = 32
+
+
+class NodesSupervisor:
+    """The wheel. One thread; nothing in it waits longer than `LOOK_S`."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        job: JobDir,
+        console: Console,
+        env: Mapping[str, str],
+        cwd: str,
+        engine: NodeEngine,
+        memory: Memory | None = None,
+    ) -> None:
+        """raises: EngineRefused, ListenFailed, OSError where the job's folder cannot be written"""
+        self.clock = JobClock()
+        self._settings = settings
+        self._console = console
+        self._env, self._cwd = env, cwd
+        self._job = job
+        self._engine = engine
+        self._memory = memory or Memory()
+        secret = bytes.fromhex(_kept_text(job.path / SECRET, lambda: secrets.token_hex(SECRET_BYTES)))
+        token = _kept_text(job.path / TOKEN, lambda: secrets.token_hex(8))
+        listen = [(address, 0) for address in engine.listen(job.path)]
+        self.hub = Hub(secret=secret, listen=listen, clock=self.clock, seen=self._memory.seen)
+        self._place = self._publish()
+        self.record = Recorder(job.journal_path, self.clock, console.tell)
+        self.plain_log = PlainLog(job.path, settings.policy)
+        self._signatures = live_signatures(env)
+        self.crew = Crew(
+            job.name, engine.nodes, self._crew_settings(), __version__, secrets.token_hex(3), self._memory
+        )
+        self._relay: CallRelay
+        self.hangs: HangWatching
+        self.controller: Controller
+        self.machine = CrewEngine(
+            self.crew,
+            self.hub,
+            engine,
+            SetUp(job=job.name, folder=str(job.path), cwd=cwd, settings=settings, token=token),
+            self._parts,
+            self.clock,
+            lambda event: self.controller.handle(event),
+            lambda: self.record.flush(),
+        )
+        self.controller = Controller(settings.policy, self.record, self.machine, self._on_decision)
+        self._echo = WorkerEcho(job.path, console.echo, console.tell)
+        self._echoes_from_end = 0  # the attempt whose output another process has shown
+        self._wheel = Wheel(console.tell)
+        self._ticked_s = 0.0
+        self._looked_s = 0.0
+        self._stop_signals = 0
+        self._moves: EndAsked | None = None
+
+    def _crew_settings(self) -> CrewSettings:
+        policy = self._settings.policy
+        return CrewSettings(
+            watch=node_watch.Settings(node_silence_s=self._settings.node_silence_s),
+            checks=policy.boot_check != "off" and policy.checks_act and not policy.shadow,
+        )
+
+    def _parts(self, machine: CrewEngine) -> Parts:
+        policy = self._settings.policy
+        self.hangs = HangWatching(
+            self.crew, policy, self._settings.platform_hang_min, self.clock, machine.note
+        )
+        conclusion = Concluding(
+            self.crew,
+            policy,
+            lambda: self._signatures.by_id,
+            lambda: self.hangs.hang,
+            lambda: self.hangs.world_size,
+            self._save,
+            self._settings.node_silence_s,
+        )
+        self._relay = CallRelay(self.hub.say, self._now, machine.note, self.clock)
+        return Parts(
+            hangs=self.hangs, conclusion=conclusion, calls=self._relay, files=ShippedFiles(self._job.path)
+        )
+
+    def _publish(self) -> JobPlace:
+        """Where this controller is to be found: written down before any agent is started."""
+        addresses = tuple(f"{_bracketed(host)}:{port}" for host, port in self.hub.addresses)
+        where = {"addresses": addresses, "instance": secrets.token_hex(8), "protocol": PROTOCOL}
+        _write_whole(self._job.path / WHERE, msgspec.json.encode(where))
+        return JobPlace(
+            job=self._job.name,
+            folder=self._job.path,
+            addresses=addresses,
+            secret_file=self._job.path / SECRET,
+        )
+
+    def _now(self) -> JobNow:
+        """What calls need to know of the job."""
+        state = self.controller.state
+        ended = state.phase.outcome if isinstance(state.phase, Ended) else ""
+        team = self.crew.roster.team
+        workers = {} if team.over else team.nodes
+        return JobNow(self._job.name, state.job.attempt, ended, workers, self.machine.connected)
+
+    # Begin ------------------------------------------------------------------------------------------------
+
+    def submit(self) -> int:
+        self.record.set_meta("policy", msgspec.json.encode(self._settings.policy))
+        facts = {
+            "name": self._job.name,
+            "command": self._settings.command,
+            "cwd": self._cwd,
+            "host": socket.gethostname(),
+            "version": __version__,
+            "pid": os.getpid(),
+            "detach": self._settings.detach,
+            "settings": self._settings,
+        }
+        self.record.set_meta("job", msgspec.json.encode(facts))
+        keep_environment(self._job, self._env, self._console)
+        submitted = JobSubmitted(
+            at_s=self.clock(),
+            job=self._job.name,
+            workers=self._settings.nnodes,
+            command=self._settings.command,
+        )
+
+        def begin() -> None:
+            self._engine.begin(self._place)
+            self.controller.handle(submitted)
+
+        return self._turn(begin)
+
+    def resume(self, state: State, rows: list[RawEntry]) -> int:
+        """Goes on from `state`, which is what `rows` come to."""
+        self.clock.not_before(rows[-1][0] if rows else 0.0)
+        for event, decision in decisions(rows, self._settings.policy):
+            self.plain_log.remember(event, decision)
+        self.controller.state = state
+        self._echoes_from_end = state.job.attempt
+        self._console.tell(f"took up {self._job.name} in attempt {state.job.attempt}")
+
+        def begin() -> None:
+            self._engine.begin(self._place)
+            self.machine.resume(state.job)
+
+        return self._turn(begin)
+
+    # The wheel --------------------------------------------------------------------------------------------
+
+    def _turn(self, begin: Callable[[], None]) -> int:
+        return self._wheel.turn(begin, self._once, self._is_over, self._finish)
+
+    def _is_over(self) -> bool:
+        return self.machine.ended is not None or (self._moves is not None and self.crew.roster.team.over)
+
+    def _once(self) -> None:
+        fenced = self._wheel.fenced
+        self._wheel.wait(self.machine.channels())
+        fenced(self._take_signals)
+        fenced(self.machine.turn)
+        at_s = self.clock()
+        if at_s - self._looked_s >= LOOK_S:
+            self._looked_s = at_s
+            fenced(self._show)
+            fenced(self._flush)
+        if at_s - self._ticked_s >= TICK_S:
+            self._ticked_s = at_s
+            fenced(lambda: self.controller.handle(Tick(at_s=at_s)))
+            fenced(self._heed_engine)
+            collect_orphans()
+
+    def _show(self) -> None:
+        team = self.crew.roster.team
+        if team.attempt and not self._settings.quiet:
+            self._echo.follow(team.attempt, team.nodes, from_end=team.attempt == self._echoes_from_end)
+            self._echo.turn(self.clock())
+
+    def _flush(self) -> None:
+        self.record.flush()
+        self._console.flush()
+
+    def _finish(self) -> int:
+        """The last output is shown, the agents end, then what the engine holds is given back."""
+        ended = self.machine.ended
+        code = ended.code if ended is not None else self._moves.code if self._moves is not None else 1
+        fenced = self._wheel.fenced
+        fenced(lambda: self._echo.finish(self.clock()))
+        fenced(lambda: self._relay.close("the job has ended"))
+        fenced(lambda: self.machine.leave(0, ended.reason if ended is not None else "the job is moved"))
+        until_s = self.clock() + GOODBYE_S
+        while not self.crew.is_gone and self.clock() < until_s:
+            self._wheel.wait(self.machine.channels())
+            fenced(self.machine.turn)
+        fenced(lambda: self._engine.end(code))
+        self.hub.close()
+        if ended is not None:
+            forget_environment(self._job)
+            with suppress(OSError):
+                (self._job.path / WHERE).unlink()
+        self.record.close()
+        self._console.close()
+        return code
+
+    # Signals and the scheduler ----------------------------------------------------------------------------
+
+    def _take_signals(self) -> None:
+        while self._wheel.signals:
+            self._one_signal(self._wheel.signals.pop(0))
+
+    def _one_signal(self, number: int) -> None:
+        if number in PASSED_ON:
+            self.machine.signal(number)
+            return
+        if number == signal.SIGHUP and self._settings.detach:
+            return
+        name = signal.Signals(number).name
+        self._stop_signals += 1
+        force = self._stop_signals > 1
+        word = "at once" if force else "cleanly; once more ends it at once"
+        self._console.tell(f"{name}: ending the job {word}")
+        if not force:
+            self.machine.signal(signal.SIGTERM if number == signal.SIGHUP else number)
+        running = isinstance(self.controller.state.phase, Running)
+        finish_s = self._settings.grace_s if running and not force else 0.0
+        reason = f"{name} was sent to Holdfast"
+        self.controller.handle(
+            StopRequested(at_s=self.clock(), reason=reason, force=force, code=128 + number, finish_s=finish_s)
+        )
+
+    def _heed_engine(self) -> None:
+        """The scheduler wants the job to end. Where it starts it again by itself the record is left open."""
+        asked, self.machine.end_asked = self.machine.end_asked, None
+        if asked is None or self._moves is not None:
+            return
+        if not asked.comes_back:
+            self._console.tell(f"ending the job: {asked.reason}")
+            self.machine.signal(signal.SIGTERM)
+            self.controller.handle(
+                StopRequested(
+                    at_s=self.clock(), reason=asked.reason, code=asked.code, finish_s=asked.finish_s
+                )
+            )
+            return
+        self._moves = asked
+        text = f"{asked.reason}: the processes end, and the scheduler starts the job again"
+        self.controller.handle(
+            FindingNoted(
+                at_s=self.clock(), finding=MOVED, text=text, attempt=self.controller.state.job.attempt
+            )
+        )
+        self.record.flush()
+        stop = StopAttempt(
+            attempt=self.crew.roster.team.attempt, reason=asked.reason, finish_s=asked.finish_s
+        )
+        self.machine.signal(signal.SIGTERM)
+        self.machine.carry_out(stop)
+
+    # What is seen -----------------------------------------------------------------------------------------
+
+    def _save(self, case: Case) -> None:
+        """The evidence of an incident."""
+
+    def _on_decision(self, event: AnyEvent, decision: Decision) -> None:
+        self._console.decided(event, decision)
+        self.plain_log.decided(event, decision)
+
+
+def run_nodes(settings: RunSettings, engine: NodeEngine) -> int:
+    """Runs the command on all nodes to its end. Returns what `holdfast run` exits with: the training's own code."""
+    console = Console(quiet=settings.quiet)
+    clock = JobClock()
+    try:
+        cwd = os.getcwd()
+    except OSError as error:
+        console.tell(f"the working folder is gone ({error.strerror}): go to one that exists")
+        return USAGE
+    try:
+        job, lock, settings = job_folder(settings, clock(), console)
+    except (JobExists, JobInUse, ValueError) as error:
+        console.tell(str(error))
+        return USAGE
+    settings = with_launcher(settings)
+    with lock:
+        try:
+            supervisor = NodesSupervisor(settings, job, console, os.environ, cwd, engine)
+            console.tell(f"job {job.name} on {settings.nnodes} nodes; its record: {job.path}")
+            return supervisor.submit()
+        except (EngineRefused, ListenFailed, OSError) as error:
+            console.tell(f"the job cannot be started: {error}")
+            return USAGE
+
+
+def attach_nodes(
+    job: JobDir,
+    settings: RunSettings,
+    cwd: str,
+    env: Mapping[str, str],
+    rows: list[RawEntry],
+    engine: NodeEngine,
+) -> int:
+    """Takes up a job on many nodes whose controller is gone, by its journal; `job` is locked. Returns what `run` would."""
+    console = Console(quiet=settings.quiet)
+    memory, state = Memory(), State()
+    for event, decision in decisions(rows, settings.policy):
+        memory.hear(event)
+        state = decision.state
+    try:
+        supervisor = NodesSupervisor(settings, job, console, env, cwd, engine, memory)
+        return supervisor.resume(state, rows)
+    except (EngineRefused, ListenFailed, OSError) as error:
+        console.tell(f"the job cannot be taken up: {error}")
+        return USAGE
+
+
+def _kept_text(path: Path, make: Callable[[], str]) -> str:
+    """What is in the file, for this user alone; made where there is none. raises: OSError"""
+    with suppress(FileNotFoundError):
+        if text := path.read_text().strip():
+            return text
+    text = make()
+    _write_whole(path, f"{text}\n".encode(), mode=0o600)
+    return text
+
+
+def _write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """A file that is there is whole. raises: OSError"""
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    os.replace(new, path)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,208 @@
+"""Finds out why an attempt over many nodes failed: asks all workers at once, waits by rule, and has one verdict made.
+
+What waits for what is as in the agent of one machine: what is certain waits for nothing but what is already on its way;
+a complaint about others waits for their own words; no worker that is silent holds the others up for longer than it takes
+to call its node lost.
+"""
+
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.checks.evidence import with_checks
+from holdfast.core.conclude import answer, first_of, joined_failure, joined_scene, joined_search, with_places
+from holdfast.core.crew import Crew
+from holdfast.core.crew_acts import Act, Forget, Send, Tell
+from holdfast.core.crew_orders import joined as joined_checks
+from holdfast.core.diagnosis.concluded import concluded
+from holdfast.model.checks import ON_FAILURE
+from holdfast.model.events import AnyEvent, AttemptStartFailed, NodesChecked, RankStarted
+from holdfast.model.failures import Failure
+from holdfast.model.nodes import TellEvidence, WorkerEvidence
+from holdfast.model.orders import CheckNodes, Diagnose
+from holdfast.model.policy import Policy
+from holdfast.model.samples import Hang
+from holdfast.model.signatures import Signature
+from holdfast.model.verdicts import Evidence, Verdict
+from holdfast.observe.code_store import tables_for
+
+SURE = 0.8
+SURE_S = 1.5  # a sure verdict on what a restart can mend waits no longer for what others may add
+LOOK_S = 3.5  # for flight records and stacks, which each agent gives at most 3 s
+SPARE_S = 5.0  # of the core's own patience, which the verdict must not use up
+LOST_S = 1.0  # beyond the silence after which a node is lost
+
+
+class Asked(Struct):
+    """A diagnosis under way. `evidence`: by worker, the last revision. `asked`: the orders that were given for it."""
+
+    order: Diagnose
+    since_s: float
+    nodes: dict[int, str]
+    evidence: dict[int, WorkerEvidence] = {}
+    checks: list[NodesChecked] = []
+    told_s: float = float("-inf")
+
+
+class Case(Struct, frozen=True, kw_only=True):
+    """A finished diagnosis, for the evidence bundle."""
+
+    incident: int
+    attempt: int
+    at_s: float
+    failure: Failure
+    verdict: Verdict
+    nodes: dict[int, str]
+    evidence: tuple[WorkerEvidence, ...]
+    checks: tuple[NodesChecked, ...]
+
+
+class Concluding:
+    """`hang`: the hang of this attempt, with the world's size. `save`: writes the evidence, elsewhere."""
+
+    def __init__(
+        self,
+        crew: Crew,
+        policy: Policy,
+        signatures: Callable[[], Mapping[str, Signature]],
+        hang: Callable[[], Hang | None],
+        world_size: Callable[[], int | None],
+        save: Callable[[Case], None],
+        silence_s: float,
+    ) -> None:
+        self._crew = crew
+        self._policy = policy
+        self._signatures = signatures
+        self._hang = hang
+        self._world_size = world_size
+        self._save = save
+        self._silence_s = silence_s
+        self._asked: Asked | None = None
+        self._workers: dict[int, int] = {}  # by rank
+        self._start_error: tuple[int, str] = (0, "")  # of which attempt
+
+    # What comes in ----------------------------------------------------------------------------------------
+
+    def diagnose(self, order: Diagnose, at_s: float) -> list[Act]:
+        team = self._crew.roster.team
+        nodes = dict(team.nodes) if team.attempt == order.attempt else {}
+        self._asked = Asked(order, at_s, nodes)
+        ask = TellEvidence(
+            incident=order.incident,
+            attempt=order.attempt,
+            until_s=self._limit_s,
+            boot=order.boot,
+            known=order.known,
+        )
+        return [
+            Send(node, self._crew.roster.order_id(f"incident-{order.incident}/evidence/{worker}"), ask)
+            for worker, node in self._crew.workers(order.attempt).items()
+        ]
+
+    def heard(self, event: AnyEvent) -> None:
+        """What the core is told."""
+        match event:
+            case RankStarted():
+                self._workers[event.rank] = event.worker
+            case AttemptStartFailed():
+                self._start_error = (event.attempt, event.reason)
+            case NodesChecked() if event.context == ON_FAILURE and self._asked is not None:
+                if event.attempt == self._asked.order.attempt:
+                    self._asked.checks.append(event)
+
+    def evidence(self, node: str, report: WorkerEvidence) -> None:
+        asked = self._asked
+        if asked is None or report.incident != asked.order.incident:
+            return
+        if report.attempt != asked.order.attempt or asked.nodes.get(report.worker) != node:
+            return
+        before = asked.evidence.get(report.worker)
+        if before is None or report.revision >= before.revision:
+            asked.evidence[report.worker] = report
+
+    def turn(self, at_s: float) -> list[Act]:
+        asked = self._asked
+        if asked is None:
+            return []
+        failure = self._failure(asked)
+        first, is_certain = first_of(failure)
+        if self._waits(asked, failure, first, is_certain=is_certain, for_s=at_s - asked.since_s):
+            return []
+        self._asked = None
+        verdict = self._verdict(asked, first)
+        case = Case(
+            incident=asked.order.incident,
+            attempt=asked.order.attempt,
+            at_s=at_s,
+            failure=failure,
+            verdict=verdict,
+            nodes=asked.nodes,
+            evidence=tuple(asked.evidence.values()),
+            checks=tuple(asked.checks),
+        )
+        self._save(case)
+        prefix = f"incident-{asked.order.incident}/"
+        return [
+            Tell(answer(verdict, asked.order.incident, at_s)),
+            *(Forget(node, prefix) for node in asked.nodes.values()),
+        ]
+
+    # Waiting ----------------------------------------------------------------------------------------------
+
+    @property
+    def _limit_s(self) -> float:
+        wait_s = max(self._policy.troubleshoot_wait_s, LOOK_S) + LOST_S
+        return min(wait_s, max(LOST_S, self._policy.verdict_wait_s - SPARE_S))
+
+    def _waits(
+        self, asked: Asked, failure: Failure, first: Verdict, *, is_certain: bool, for_s: float
+    ) -> bool:
+        living = self._crew.workers(asked.order.attempt)
+        open_ = [
+            worker for worker in living if (told := asked.evidence.get(worker)) is None or not told.is_all
+        ]
+        if not open_ or failure.lost_nodes:
+            return False
+        silent = [node for node in living.values() if not self._crew.roster[node].is_reachable]
+        if silent and not is_certain and for_s <= self._silence_s + LOST_S:
+            return True  # whether it is lost is about to be known, and nothing can go on before
+        if is_certain and first.confidence >= SURE and self._restarts:
+            return for_s <= SURE_S
+        return for_s <= self._limit_s
+
+    @property
+    def _restarts(self) -> bool:
+        policy = self._policy
+        return policy.max_restarts is not None or policy.hang_restart or policy.replace_workers is not None
+
+    # The verdict ------------------------------------------------------------------------------------------
+
+    def _failure(self, asked: Asked) -> Failure:
+        lost = [node for node in asked.nodes.values() if self._crew.roster[node].lost]
+        failure = joined_failure(tuple(asked.evidence.values()), self._hang(), lost)
+        attempt, why = self._start_error
+        if attempt == asked.order.attempt and not failure.command_error:
+            failure = replace(failure, command_error=why)
+        return failure
+
+    def _verdict(self, asked: Asked, first: Verdict) -> Verdict:
+        """Whatever goes wrong in here, the job is not kept waiting for it."""
+        evidence = tuple(asked.evidence.values())
+        try:
+            search = joined_search(evidence, asked.nodes)
+            tables = tables_for({one.category for one in search.sightings})
+            looks = [one.looked for one in evidence if one.looked is not None]
+            if looks:
+                scene, lives = joined_scene(looks, self._world_size())
+                verdict = concluded(first, search, self._signatures(), tables, scene, lives)
+            else:
+                verdict = concluded(first, search, self._signatures(), tables)
+            if asked.checks:
+                order = CheckNodes(attempt=asked.order.attempt, nodes=())
+                checked = joined_checks(order, asked.checks, 0.0)
+                verdict = with_checks(verdict, checked, asked.order.boot, asked.order.known)
+        except Exception as error:  # noqa: BLE001 - hundreds of rules must not cost the recovery
+            says = f"the lines of the logs could not be weighed ({type(error).__name__}: {error}): this is without them"
+            verdict = replace(first, evidence=(*first.evidence, Evidence(text=says)))
+        return with_places(verdict, self._workers, asked.nodes)

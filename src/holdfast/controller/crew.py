@@ -1,0 +1,344 @@
+"""The edge between a job's controller and its nodes: link, engine of nodes and the pure crew, together.
+
+Orders of the core go in by `carry_out`; what agents, link and engine say comes in with `turn`. Decides nothing. A
+report is acknowledged only once what was made of it is in the journal: until then its agent keeps it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.controller.crew_times import NodeTimes
+from holdfast.core.crew import Crew
+from holdfast.core.crew_acts import (
+    Act,
+    AskEngine,
+    Drop,
+    Forget,
+    MoreNodes,
+    Say,
+    Send,
+    SetNodeAside,
+    StartAgent,
+    Tell,
+)
+from holdfast.engines.nodes import NodeEngine
+from holdfast.link.arrived import Arrived, Entry, Joined, Left, Refused, Said, Silent
+from holdfast.model.events import AnyEvent, ControllerResumed, FindingNoted
+from holdfast.model.nodes import (
+    AgentHello,
+    AnyNews,
+    AnyReport,
+    EndAsked,
+    EngineNote,
+    Looked,
+    PortFound,
+    Sampled,
+    SetUp,
+    Shipped,
+    Told,
+    WorkerEvidence,
+)
+from holdfast.model.orders import (
+    AnyOrder,
+    CheckNodes,
+    Diagnose,
+    EndJob,
+    HealDevice,
+    IsolateNode,
+    PlaceWorkers,
+    StartAttempt,
+    StopAttempt,
+    TellPeople,
+)
+from holdfast.model.state import Job
+
+AGENT = "agent"
+TICK_S = 1.0
+TOLD_AGAIN_S = 60.0  # what is refused at the door, or not understood, again and again
+TOLD_MAX = 256  # different ones remembered
+
+_encode = msgspec.msgpack.Encoder().encode
+_REPORTS: msgspec.msgpack.Decoder[AnyReport] = msgspec.msgpack.Decoder(AnyReport)
+_HELLOS = msgspec.msgpack.Decoder(AgentHello)
+
+
+class Link(Protocol):
+    """A hub of the link, as far as it is used here."""
+
+    def turn(self) -> Sequence[Arrived]: ...
+
+    def fileno(self) -> int: ...
+
+    def recorded(self, stream: str, seq: int) -> None: ...
+
+    def order(self, peer: str, order_id: str, body: bytes) -> None: ...
+
+    def forget_orders(self, peer: str, prefix: str = "") -> None: ...
+
+    def say(self, peer: str, body: bytes) -> bool: ...
+
+    def offset_s(self, peer: str) -> float | None: ...
+
+    def silent_s(self, peer: str) -> float: ...
+
+    def drop(self, peer: str, why: str) -> None: ...
+
+
+class HangWatch(Protocol):
+    """Central hang detection (controller/hang_watch.py)."""
+
+    def sampled(self, node: str, report: Sampled) -> None: ...
+
+    def looked(self, node: str, report: Looked) -> None: ...
+
+    def tick(self, at_s: float) -> list[Act]: ...
+
+
+class Conclusion(Protocol):
+    """Central diagnosis (controller/conclusion.py)."""
+
+    def diagnose(self, order: Diagnose, at_s: float) -> list[Act]: ...
+
+    def evidence(self, node: str, report: WorkerEvidence) -> None: ...
+
+    def heard(self, event: AnyEvent) -> None: ...
+
+    def turn(self, at_s: float) -> list[Act]: ...
+
+
+class Calls(Protocol):
+    """What people at terminals ask of nodes (controller/calls.py)."""
+
+    def hear(self, peer: str, body: bytes) -> bool: ...
+
+    def left(self, peer: str) -> None: ...
+
+    def turn(self) -> None: ...
+
+
+class Files(Protocol):
+    """Pieces of the workers' files, where the job's folder is not shared (controller/shipped.py)."""
+
+    def take(self, report: Shipped) -> str: ...
+
+
+class Parts(Struct):
+    """What looks at the reports beside the crew."""
+
+    hangs: HangWatch
+    conclusion: Conclusion
+    calls: Calls
+    files: Files
+    shunned: Callable[[], frozenset[str]] = frozenset  # nodes that others keep from being used
+
+
+class CrewEngine:
+    """An Engine of `controller.loop`. `emit`: the controller's inbox; `flush`: of the journal, True when all is in it."""
+
+    def __init__(
+        self,
+        crew: Crew,
+        link: Link,
+        engine: NodeEngine,
+        set_up: SetUp,
+        parts: Callable[["CrewEngine"], Parts],
+        clock: Callable[[], float],
+        emit: Callable[[AnyEvent], None],
+        flush: Callable[[], bool],
+    ) -> None:
+        self.crew = crew
+        self.link = link
+        self.ended: EndJob | None = None
+        self.end_asked: EndAsked | None = None
+        self.connected: set[str] = set()  # agents
+        self.emit = emit
+        self._engine = engine
+        self._set_up = _encode(set_up)
+        self._clock = clock
+        self._flush = flush
+        self._times = NodeTimes(clock, link.offset_s)
+        self._heard: dict[
+            str, int
+        ] = {}  # by stream: up to where it was taken in and is yet to be acknowledged
+        self._said_s: dict[str, float] = {}
+        self._ticked_s = float("-inf")
+        self.parts = parts(self)
+
+    # Orders -----------------------------------------------------------------------------------------------
+
+    def carry_out(self, order: AnyOrder) -> None:
+        at_s = self._clock()
+        match order:
+            case PlaceWorkers():
+                self.crew.shunned = self.parts.shunned()
+                self._do(self.crew.order(order, at_s))
+            case CheckNodes() | StartAttempt() | StopAttempt() | IsolateNode() | HealDevice():
+                self._do(self.crew.order(order, at_s))
+            case Diagnose():
+                self._do(self.parts.conclusion.diagnose(order, at_s))
+            case TellPeople():
+                pass  # the console has said it with the decision; other channels are told by `notify`
+            case EndJob():
+                self.ended = order
+
+    def resume(self, job: Job) -> None:
+        """Goes on from the journal, which comes to `job`: the core gives again what is under way."""
+        acts = self.crew.resume(job, self._clock())
+        self.emit(ControllerResumed(at_s=self._clock()))
+        self._do(acts)
+
+    def signal(self, number: int) -> None:
+        self._do(self.crew.signal(number))
+
+    def leave(self, code: int, reason: str) -> None:
+        self._do(self.crew.leave(code, reason))
+
+    # The world --------------------------------------------------------------------------------------------
+
+    def channels(self) -> list[int]:
+        return [self.link.fileno(), *self._engine.channels()]
+
+    def turn(self) -> None:
+        """All that has come; never blocks."""
+        for arrived in self.link.turn():
+            self._one(arrived)
+        for news in self._engine.turn():
+            self._news(news)
+        at_s = self._clock()
+        self._do(self.parts.conclusion.turn(at_s))
+        if at_s - self._ticked_s >= TICK_S:
+            self._ticked_s = at_s
+            self._tick(at_s)
+        self.acknowledge()
+
+    def acknowledge(self) -> None:
+        """What is written down need not be kept by the agents any more."""
+        if self._heard and self._flush():
+            heard, self._heard = self._heard, {}
+            for stream, seq in heard.items():
+                self.link.recorded(stream, seq)
+
+    def _tick(self, at_s: float) -> None:
+        for name in self.connected:
+            node = self.crew.roster.nodes.get(name)
+            if node is not None and node.contact.silent_since_s is not None and self._is_heard(name):
+                self.crew.roster.heard(name)
+        self._do(self.crew.tick(at_s))
+        self._do(self.parts.hangs.tick(at_s))
+        self.parts.calls.turn()
+
+    def _is_heard(self, peer: str) -> bool:
+        return self.link.silent_s(peer) < TICK_S
+
+    def _one(self, arrived: Arrived) -> None:
+        at_s = self._clock()
+        match arrived:
+            case Joined(role=role) if role == AGENT:
+                self.parts.calls.left(arrived.peer)
+                self._joined(arrived, at_s)
+            case Entry():
+                self._entry(arrived, at_s)
+            case Said():
+                self.parts.calls.hear(arrived.peer, arrived.body)
+            case Left():
+                self.parts.calls.left(arrived.peer)
+                if arrived.peer in self.connected:
+                    self.connected.discard(arrived.peer)
+                    self._do(self.crew.left(arrived.peer, at_s))
+            case Silent():
+                self._do(self.crew.silent(arrived.peer, arrived.for_s, at_s))
+            case Refused():
+                where = f" at {arrived.address}" if arrived.address else ""
+                self.note("link-refused", f"somebody{where} was not let in: {arrived.why}", key=arrived.why)
+            case Joined():
+                pass  # a client: it is heard when it asks for something
+
+    def _joined(self, joined: Joined, at_s: float) -> None:
+        try:
+            hello = replace(_HELLOS.decode(joined.hello), node=joined.peer)
+        except msgspec.MsgspecError as error:
+            self.link.drop(joined.peer, "its greeting cannot be read")
+            self.note(
+                "agent-refused", f"the agent of {joined.peer} was not let in: its greeting says {error}"
+            )
+            return
+        self.connected.add(joined.peer)
+        self.link.say(joined.peer, self._set_up)
+        self._do(self.crew.joined(hello, joined.address, at_s))
+
+    def _entry(self, entry: Entry, at_s: float) -> None:
+        self._heard[entry.stream] = max(entry.seq, self._heard.get(entry.stream, 0))
+        try:
+            report = _REPORTS.decode(entry.body)
+        except msgspec.MsgspecError as error:
+            self.note("report-not-read", f"a report of {entry.peer} cannot be read: {error}", key=entry.peer)
+            return
+        match report:
+            case Told():
+                event = self._times.of_event(entry.peer, report.event)
+                told = replace(event, via=f"{entry.stream}/{entry.seq}")
+                self._do(self.crew.told(entry.peer, told, told.at_s))
+            case PortFound():
+                self._do(self.crew.port_found(entry.peer, report, at_s))
+            case Sampled():
+                self.parts.hangs.sampled(entry.peer, self._times.of_samples(entry.peer, report))
+            case Looked():
+                self.parts.hangs.looked(entry.peer, report)
+            case WorkerEvidence():
+                self.parts.conclusion.evidence(entry.peer, self._times.of_evidence(entry.peer, report))
+            case Shipped():
+                if why := self.parts.files.take(report):
+                    self.note("not-shipped", why, key=why)
+
+    def _news(self, news: AnyNews) -> None:
+        at_s = self._clock()
+        match news:
+            case EngineNote(text=text):
+                self.note("engine", text, key=text)
+            case EndAsked():
+                self.end_asked = news
+            case _:
+                self._do(self.crew.news(news, at_s))
+
+    # Acts -------------------------------------------------------------------------------------------------
+
+    def _do(self, acts: Sequence[Act]) -> None:
+        """In their order; nothing leaves before what it rests on is written down."""
+        for act in acts:
+            match act:
+                case Tell(event=event):
+                    self.parts.conclusion.heard(event)
+                    self.emit(event)
+                case Send(node=node, order_id=order_id, command=command):
+                    self._flush()
+                    self.link.order(node, order_id, _encode(command))
+                case Say(node=node, command=command):
+                    self.link.say(node, _encode(command))
+                case Forget(node=node, prefix=prefix):
+                    self.link.forget_orders(node, prefix)
+                case Drop(node=node, why=why):
+                    self.connected.discard(node)
+                    self.link.drop(node, why)
+                case AskEngine(node=node):
+                    self._engine.ask(node)
+                case StartAgent(node=node):
+                    self._engine.agent_again(node)
+                case SetNodeAside(node=node, reason=reason):
+                    self._engine.isolate(node, reason)
+                case MoreNodes(workers=workers, without=without):
+                    self._engine.more_nodes(workers, without)
+
+    def note(self, finding: str, text: str, key: str = "") -> None:
+        """A line for the log; of the same `key` at most one a minute."""
+        at_s = self._clock()
+        key = f"{finding}:{key}"
+        if at_s - self._said_s.get(key, float("-inf")) < TOLD_AGAIN_S:
+            return
+        if len(self._said_s) >= TOLD_MAX:
+            self._said_s.clear()
+        self._said_s[key] = at_s
+        self.emit(FindingNoted(at_s=at_s, finding=finding, text=text))

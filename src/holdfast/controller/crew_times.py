@@ -1,0 +1,76 @@
+"""Sets what nodes say of time to the job's clock: their wall clocks may be hours apart.
+
+Nothing a node tells lies in the future, and the events of a job do not go back in time.
+"""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from holdfast.model.events import AnyEvent
+from holdfast.model.failures import ErrorRecord, Failure, RankExit
+from holdfast.model.nodes import Sampled, WorkerEvidence
+from holdfast.model.samples import Hang
+
+SAME_S = 0.005  # clocks that are closer are taken for one: what the link measures is no better
+
+
+class NodeTimes:
+    """`clock`: the job's. `offset_s`: a node's clock minus this machine's; None: not measured yet."""
+
+    def __init__(self, clock: Callable[[], float], offset_s: Callable[[str], float | None]) -> None:
+        self._clock = clock
+        self._offset_s = offset_s
+        self._last_s = float("-inf")
+
+    def of_event(self, node: str, event: AnyEvent) -> AnyEvent:
+        """With the job's time; no earlier than any before."""
+        at_s = min(self._clock(), event.at_s - self._of(node))
+        self._last_s = max(self._last_s, at_s)
+        return replace(event, at_s=self._last_s)
+
+    def of_samples(self, node: str, report: Sampled) -> Sampled:
+        ahead_s, now_s = self._of(node), self._clock()
+        if not ahead_s and report.at_s <= now_s:
+            return report
+        busy_s = report.node_busy_s
+        return replace(
+            report,
+            at_s=min(now_s, report.at_s - ahead_s),
+            node_busy_s=None if busy_s is None else busy_s - ahead_s,
+            ranks=tuple(replace(one, at_s=min(now_s, one.at_s - ahead_s)) for one in report.ranks),
+            trends=tuple(
+                replace(one, from_s=one.from_s - ahead_s, to_s=one.to_s - ahead_s) for one in report.trends
+            ),
+        )
+
+    def of_evidence(self, node: str, report: WorkerEvidence) -> WorkerEvidence:
+        ahead_s = self._of(node)
+        return replace(report, failure=_failure(report.failure, ahead_s)) if ahead_s else report
+
+    def _of(self, node: str) -> float:
+        offset_s = self._offset_s(node)
+        return 0.0 if offset_s is None or abs(offset_s) < SAME_S else offset_s
+
+
+def _failure(failure: Failure, ahead_s: float) -> Failure:
+    return replace(
+        failure,
+        exits=tuple(_exit(one, ahead_s) for one in failure.exits),
+        elastic=tuple(_exit(one, ahead_s) for one in failure.elastic),
+        errors=tuple(_error(one, ahead_s) for one in failure.errors),
+        tracebacks=tuple(_error(one, ahead_s) for one in failure.tracebacks),
+        hang=None if failure.hang is None else _hang(failure.hang, ahead_s),
+    )
+
+
+def _exit(one: RankExit, ahead_s: float) -> RankExit:
+    return replace(one, at_s=one.at_s - ahead_s)
+
+
+def _error(one: ErrorRecord, ahead_s: float) -> ErrorRecord:
+    return one if one.at_s is None else replace(one, at_s=one.at_s - ahead_s)
+
+
+def _hang(hang: Hang, ahead_s: float) -> Hang:
+    return replace(hang, since_s=hang.since_s - ahead_s)

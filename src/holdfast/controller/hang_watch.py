@@ -1,0 +1,243 @@
+"""Watches over all ranks of a job on many nodes for a hang: what one agent does where it is the whole job.
+
+Agents sample; the pure detectors judge the ranks of all workers together. When they say that the job hangs, all workers
+are asked for a closer look, and what they bring is joined. Waits for nothing: the joining has a thread of its own.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core import hang, platform_rule
+from holdfast.core.conclude import joined_scene
+from holdfast.core.crew import Crew
+from holdfast.core.crew_acts import Act, Forget, Say, Send, Tell
+from holdfast.core.flight.locate import locate
+from holdfast.core.hang_verdict import joined
+from holdfast.model.events import HangFound
+from holdfast.model.nodes import LookCloser, Looked, Sampled, SampleStacks
+from holdfast.model.policy import Policy
+from holdfast.model.samples import GONE_STATES, Hang, RankSample
+
+FRESH_S = 3.5  # an older sample says nothing of now: samples come once a second, a busy node's a little late
+LOOK_S = 5.0  # for the answers of all workers; each agent's own look takes 4 s at most
+TOLD_AGAIN_S = 10.0  # whose stacks to sample, for an agent that was away
+
+
+class Look(Struct):
+    """A closer look under way. `answers`: by worker. `result`: what came of joining them."""
+
+    number: int
+    attempt: int
+    found: Hang
+    since_s: float
+    waits_for: set[int]
+    answers: dict[int, Looked] = {}
+    joining: bool = False
+    result: Hang | None = None
+
+
+class HangWatching:
+    """`note`: where findings go, by kind and text."""
+
+    def __init__(
+        self,
+        crew: Crew,
+        policy: Policy,
+        platform_hang_min: float,
+        clock: Callable[[], float],
+        note: Callable[[str, str], None],
+    ) -> None:
+        self.hang: Hang | None = None  # of this attempt
+        self.watch = hang.start()
+        self.world_size: int | None = None
+        self._crew = crew
+        self._clock = clock
+        self._note = note
+        self._settings = hang.Settings(hang_timeout_s=policy.hang_timeout_s)
+        self._platform_settings = platform_rule.Settings(detect_min=platform_hang_min)
+        self._platform = platform_rule.Watch()
+        self._attempt = 0
+        self._last: dict[int, Sampled] = {}  # by worker
+        self._looks = 0
+        self._look: Look | None = None
+        self._sampling: dict[str, tuple[int, ...]] = {}  # by node: whose stacks are being sampled
+        self._sampling_told_s = float("-inf")
+
+    @property
+    def samples(self) -> tuple[RankSample, ...]:
+        """The last of each rank."""
+        return tuple(sample for report in self._last.values() for sample in report.ranks)
+
+    def sampled(self, node: str, report: Sampled) -> None:
+        """`report`: in the job's time."""
+        self._turn_to(self._crew.roster.team.attempt)
+        if report.attempt != self._attempt or self._crew.roster.team.nodes.get(report.worker) != node:
+            return
+        before = self._last.get(report.worker)
+        if before is None or report.at_s >= before.at_s:
+            self._last[report.worker] = report
+            self.world_size = report.world_size or self.world_size
+
+    def looked(self, node: str, report: Looked) -> None:
+        look = self._look
+        if look is None or (report.attempt, report.look) != (look.attempt, look.number):
+            return
+        look.answers[report.worker] = report
+        look.waits_for.discard(report.worker)
+
+    def tick(self, at_s: float) -> list[Act]:
+        """Once a second."""
+        team = self._crew.roster.team
+        self._turn_to(team.attempt)
+        if team.over or team.stop_asked or self.hang is not None or not self._last:
+            return []
+        acts = self._judge(at_s) + self._whom_to_sample(at_s)
+        return acts + self._look_on(at_s)
+
+    def _turn_to(self, attempt: int) -> None:
+        if attempt == self._attempt:
+            return
+        self._attempt = attempt
+        self.watch = hang.start(hang.learned(self.watch))
+        self._platform = platform_rule.Watch()
+        self.hang, self._look = None, None
+        self._last, self._sampling = {}, {}
+
+    # Judging ----------------------------------------------------------------------------------------------
+
+    def _judge(self, at_s: float) -> list[Act]:
+        fresh = self._fresh(at_s)
+        samples = self._samples_of(fresh, at_s)
+        if not samples:
+            return []
+        is_whole = len(fresh) == len(self._crew.roster.team.nodes)
+        if is_whole:
+            self._platform, finding = platform_rule.observe(
+                self._platform, samples, at_s, self._platform_settings
+            )
+            if finding is not None:
+                self._note("platform-hang", f"platform rule: {finding.says}")
+        reports = self._last.values()  # of all: what a node told before it fell silent has been told
+        busy = [one.node_busy_s for one in reports if one.node_busy_s is not None]
+        self.watch, found = hang.observe(
+            self.watch,
+            samples,
+            at_s,
+            replace(self._settings, world_size=self.world_size),
+            log_bytes=sum(one.log_bytes for one in reports),
+            step=max((one.step for one in reports if one.step is not None), default=None),
+            first_step=min((one.first_step for one in reports if one.first_step is not None), default=None),
+            node_busy_s=max(busy) if len(busy) == len(self._last) else None,
+            trends={trend.rank: trend for one in fresh.values() for trend in one.trends},
+        )
+        if found is not None:
+            return self._look_closer(found, at_s)
+        if self._look is not None and not self.watch.reported:
+            self._look = None  # life has come back meanwhile: it was none
+        return []
+
+    def _fresh(self, at_s: float) -> dict[int, Sampled]:
+        """Of the workers that are heard now. Where one is missing the job is not judged by what it did then."""
+        exited = self._crew.roster.team.exited
+        return {
+            worker: report
+            for worker, report in self._last.items()
+            if worker in exited or at_s - report.at_s <= FRESH_S
+        }
+
+    def _samples_of(self, fresh: dict[int, Sampled], at_s: float) -> list[RankSample]:
+        """A worker whose command has ended samples no more: its ranks are gone."""
+        exited = self._crew.roster.team.exited
+        samples: list[RankSample] = []
+        for worker, report in fresh.items():
+            if worker not in exited or at_s - report.at_s <= FRESH_S:
+                samples += report.ranks
+            else:
+                samples += [
+                    one if one.state in GONE_STATES else replace(one, state="X", at_s=at_s)
+                    for one in report.ranks
+                ]
+        return samples
+
+    def _whom_to_sample(self, at_s: float) -> list[Act]:
+        """Their agents are told when it changes, and now and then again: what is said is not kept."""
+        wanted: dict[str, list[int]] = {}
+        ranks = hang.to_sample(self.watch)
+        if ranks:
+            nodes = self._crew.workers(self._attempt)
+            for worker, report in self._last.items():
+                mine = [one.rank for one in report.ranks if one.rank in ranks]
+                if mine and worker in nodes:
+                    wanted[nodes[worker]] = sorted(mine)
+        told = {node: tuple(mine) for node, mine in wanted.items()}
+        again = at_s - self._sampling_told_s >= TOLD_AGAIN_S
+        acts: list[Act] = [
+            Say(node, SampleStacks(attempt=self._attempt, ranks=told.get(node, ())))
+            for node in {*told, *self._sampling}
+            if told.get(node) != self._sampling.get(node) or (again and node in told)
+        ]
+        if acts:
+            self._sampling_told_s = at_s
+        self._sampling = told
+        return acts
+
+    # A closer look ----------------------------------------------------------------------------------------
+
+    def _look_closer(self, found: Hang, at_s: float) -> list[Act]:
+        self._looks += 1
+        nodes = self._crew.workers(self._attempt)
+        self._look = Look(self._looks, self._attempt, found, at_s, set(nodes))
+        ask = LookCloser(attempt=self._attempt, look=self._looks, stalled_s=at_s - found.since_s)
+        base = self._look_id
+        return [
+            Send(node, self._crew.roster.order_id(f"{base}/{worker}"), ask) for worker, node in nodes.items()
+        ]
+
+    @property
+    def _look_id(self) -> str:
+        return f"attempt-{self._attempt}/look-{self._looks}"
+
+    def _look_on(self, at_s: float) -> list[Act]:
+        look = self._look
+        if look is None:
+            return []
+        look.waits_for &= self._crew.workers(look.attempt).keys()
+        if not look.joining and (not look.waits_for or at_s - look.since_s >= LOOK_S):
+            look.joining = True
+            thread = threading.Thread(
+                target=self._join, args=(look, at_s - look.found.since_s), name="holdfast-hang", daemon=True
+            )
+            thread.start()
+        if look.result is None:
+            return []
+        self._look = None
+        self.hang = look.result
+        for text in dict.fromkeys(note for one in look.answers.values() for note in one.notes):
+            self._note("hang", text)
+        told = HangFound(
+            at_s=at_s,
+            attempt=look.attempt,
+            hang=self.hang.kind,
+            culprits=self.hang.culprits,
+            reason=self.hang.why,
+        )
+        nodes = self._crew.workers(look.attempt).values()
+        return [Tell(told), *(Forget(node, self._look_id) for node in nodes)]
+
+    def _join(self, look: Look, stalled_s: float) -> None:
+        """In a thread: records of thousands of ranks take a while."""
+        try:
+            look.result = self._concluded(look.found, list(look.answers.values()), stalled_s)
+        except Exception as error:  # noqa: BLE001 - the hang is told without it, never held up
+            text = f"the ranks could not be compared: {type(error).__name__}: {error}"
+            look.result = replace(look.found, why=f"{look.found.why} ({text})")
+
+    def _concluded(self, found: Hang, answers: Sequence[Looked], stalled_s: float) -> Hang:
+        scene, lives = joined_scene(answers, self.world_size)
+        located = (
+            locate(scene.digests, self.world_size, lives, stalled_s=stalled_s) if scene.digests else None
+        )
+        return joined(found, located, [one.stacks for one in scene.stacks])

@@ -1,0 +1,46 @@
+"""Writes down what agents send of their workers' files, where they and the controller do not share the job's folder."""
+
+import re
+from pathlib import Path
+
+from holdfast.model.nodes import Shipped
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+GAP = b"\n[holdfast: %d bytes are missing here]\n"
+
+
+class ShippedFiles:
+    """`folder`: the job's."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ends: dict[
+            Path, tuple[int, int]
+        ] = {}  # of each file: where its source, and where the copy ends
+
+    def take(self, report: Shipped) -> str:
+        """Why it could not be written; "": it was, or was there already."""
+        if not NAME.fullmatch(report.name) or report.attempt < 0 or report.worker < 0:
+            return f"a file named {report.name[:80]!r} is not taken from an agent"
+        folder = self._folder / f"attempt-{report.attempt:03d}" / f"worker-{report.worker}"
+        path = folder / report.name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._append(path, report)
+        except OSError as error:
+            return f"output of worker {report.worker} cannot be kept in {folder}: {error.strerror}"
+        return ""
+
+    def _append(self, path: Path, report: Shipped) -> None:
+        source_end = self._ends.get(path, (0, 0))[0]
+        if path not in self._ends:
+            source_end = path.stat().st_size if path.exists() else 0
+        data = report.data[max(0, source_end - report.offset) :]
+        if not data:
+            return
+        with path.open("ab") as file:
+            if report.offset > source_end:
+                file.write(GAP % (report.offset - source_end))
+            file.write(data)
+            end = file.tell()
+        self._ends[path] = (report.offset + len(report.data), end)
