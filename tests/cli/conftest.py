@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from cli.nodes_kit import Nodes
 from holdfast.cli.main import exit_code
 from holdfast.journal.jobdir import StateDir
 
@@ -30,6 +31,20 @@ def state(place, monkeypatch):
     """The state folder that the commands find."""
     monkeypatch.setenv("HOLDFAST_STATE_DIR", str(place / "state"))
     return StateDir(place / "state")
+
+
+@pytest.fixture
+def nodes(state):
+    """nodes(3, spares=1): job llama on so many nodes, under a real hub; see nodes_kit."""
+    made = []
+
+    def make(count, spares=0):
+        made.append(Nodes(state, count, spares))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
 
 
 @pytest.fixture
