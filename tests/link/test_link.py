@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from link_kit import SECRET, Ends, ends
 
+from holdfast.link import heard
 from holdfast.link.arrived import Entry, Joined, Left, Refused, Said, Silent
 from holdfast.link.heard import Connected, Lost, Ordered
 from holdfast.link.spool import Spool
@@ -89,6 +90,18 @@ def test_orders_are_sent_until_they_are_done_and_delivered_once(both):
     hub.order("node1", "a", b"A")
     both.pass_s(2)
     assert len(both.told(link, Ordered)) == 3
+
+
+def test_what_is_said_to_who_has_joined_is_there_before_its_orders(both):
+    hub = both.hub()
+    hub.order("node1", "a", b"A")
+    link = both.link(hub)
+    while not both.of(Joined):
+        both.turn()
+    hub.order("node1", "b", b"B")
+    assert hub.say("node1", b"set up")
+    both.until(lambda: len(both.heard[link]) == 4)
+    assert both.heard[link][1:] == [heard.Said(b"set up"), Ordered("a", b"A"), Ordered("b", b"B")]
 
 
 def test_an_order_that_is_not_done_goes_to_the_next_process_of_the_agent(both, tmp_path):

@@ -99,6 +99,7 @@ class _Peer(Struct, eq=False):
     has_joined: bool = False
     said_goodbye: bool = False
     silence_told: bool = False
+    orders_wait: bool = False  # the controller has not been told yet that it has joined
 
 
 class Hub:
@@ -127,6 +128,7 @@ class Hub:
         self._strangers: dict[int, _Connection] = {}  # the oldest first
         self._unfinished: dict[int, _Connection] = {}  # more is to be read than their descriptors show
         self._acks: list[_Connection] = []
+        self._joined: list[_Peer] = []  # since the last turn
         self._arrived: list[Arrived] = []
         self._times_s = -math.inf
         self._accepts = True
@@ -165,7 +167,10 @@ class Hub:
             self._ack_soon(peer.connection)
 
     def order(self, peer: str, order_id: str, body: bytes) -> None:
-        """Kept until it is done, and sent again at each connection. The same id twice is one order."""
+        """Kept until it is done, and sent again at each connection. The same id twice is one order.
+
+        To who has just joined, orders go with the next turn: what is said to it on its Joined is there before them.
+        """
         if len(body) + len(order_id) + 64 > BODY_BYTES_MAX:
             raise ValueError(f"order {order_id} is too large for the link: {len(body)} bytes")
         known = self._known(peer)
@@ -223,6 +228,10 @@ class Hub:
     def _one_turn(self, now_s: float) -> None:
         with suppress(BlockingIOError):
             os.eventfd_read(self._kick)
+        joined, self._joined = self._joined, []
+        for peer in joined:
+            peer.orders_wait = False
+            self._send_orders(peer)
         is_all_read = self._read_all(now_s)
         if is_all_read and now_s - self._times_s >= TIMES_LOOKED_AT_S:
             self._times_s = now_s
@@ -388,8 +397,10 @@ class Hub:
         peer.orders.again()
         host = channel.address.rpartition(":")[0]
         self._arrived.append(Joined(peer.name, join.role, join.hello, host, join.stream))
-        if self._send(connection, WELCOME, messages.pack(messages.Welcome(stream.received, stream.recorded))):
-            self._send_orders(peer)
+        self._send(connection, WELCOME, messages.pack(messages.Welcome(stream.received, stream.recorded)))
+        peer.orders_wait = True  # what the controller says to who has joined comes before its orders
+        self._joined.append(peer)
+        os.eventfd_write(self._kick, 1)
 
     def _why_not(self, peer: _Peer, join: messages.Join, address: str, now_s: float) -> str:
         """Why it cannot join; empty: it can."""
@@ -507,7 +518,9 @@ class Hub:
 
     def _send_orders(self, peer: _Peer) -> None:
         connection = peer.connection
-        if connection is None or connection.channel.wire.waiting_bytes > self._limits.out_bytes:
+        if connection is None or peer.orders_wait:
+            return
+        if connection.channel.wire.waiting_bytes > self._limits.out_bytes:
             return  # it has not taken in what was sent before: the rest goes when it has
         for order_id, body in peer.orders.to_send():
             sent = self._send(connection, ORDER, messages.pack(messages.OrderBody(order_id, body)))
