@@ -250,6 +250,22 @@ SETTINGS = (
         help="A node that was not heard of for this long is lost, though its scheduler calls it alive.",
     ),
     Setting(
+        key="fleet-dir",
+        kind="path",
+        field="fleet_dir",
+        flag=True,
+        word="none",
+        help="Folder of the node book, which all jobs of a fleet share; none: `fleet` in the state folder.",
+    ),
+    Setting(
+        key="isolation-share",
+        kind="whole",
+        field="isolation_share_percent",
+        flag=True,
+        high=100,
+        help="Percent of the fleet's nodes that all its jobs together may isolate within an hour; at least one node.",
+    ),
+    Setting(
         key="check-options",
         kind="texts",
         field="check_options",

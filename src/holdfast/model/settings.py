@@ -35,6 +35,11 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     engine: str = "local"  # who gives the nodes: local, this machine; slurm
     hosts: str = "processes"  # what a node of the engine `local` is: processes; netns: a network and namespaces of its own
     node_silence_s: float = 12.0  # a node that was not heard of for so long is lost, whatever its engine says
+    # What all jobs of a fleet know of its nodes: the folder of the node book; None: `fleet` in the state folder.
+    fleet_dir: str | None = None
+    isolation_share_percent: int = (
+        5  # of the fleet's nodes, that all its jobs may isolate within an hour; at least one
+    )
 
     @property
     def is_one_machine(self) -> bool:
