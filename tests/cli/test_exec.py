@@ -158,13 +158,15 @@ def test_a_job_that_has_ended_meanwhile(holdfast, nodes):
 
 
 def test_the_answers_that_came_are_shown_where_somebody_loses_patience(nodes, tmp_path):
-    nodes(2)
+    job = nodes(2)
     pids = tmp_path / "pid"
     script = f'echo $$ > {pids}.$NODE; echo here; [ "$NODE" = node-0 ] || sleep inf'
     words = [str(HOLDFAST), "exec", "llama", "--yes", "--timeout", "1h", "--", "sh", "-c", script]
     client = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     path = tmp_path / "pid.node-1"
     wait_for("the command", lambda: path.exists() and path.read_text().strip())
+    done = job.nodes[0].calls
+    wait_for("the other answer", lambda: (tmp_path / "pid.node-0").exists() and done.is_idle)
     client.send_signal(signal.SIGINT)
     out, _ = client.communicate(timeout=15)
     assert client.returncode == 130
