@@ -6,7 +6,9 @@ decides what to do about a failure, and never waits.
 
 import signal
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -18,6 +20,7 @@ from holdfast.agent.log_watch import Signatures
 from holdfast.agent.looks import SCENE_S_MAX
 from holdfast.agent.node_home import NodeHome, clear, was_run
 from holdfast.agent.part import Part
+from holdfast.agent.shipping import Shipping
 from holdfast.agent.step_logs import StepForms
 from holdfast.agent.telling import Telling, looked_of
 from holdfast.agent.worker import WorkerAgent
@@ -49,9 +52,15 @@ ANY_ADDRESS = ""
 REAPER_S = 20.0  # beyond the grace: a reaper gives up on what cannot be killed after half of it
 
 
+class Send(Protocol):
+    """To the controller. `drop`: may be dropped for want of room."""
+
+    def __call__(self, report: AnyReport, drop: bool = False) -> None: ...
+
+
 class RemoteAgent:
-    """`send`: to the controller; its second argument says that a report may be dropped for want of room.
-    `done`: told of a command's id once it needs not be given again."""
+    """`done`: told of a command's id once it needs not be given again. `ships`: whether files may be sent now; None: the
+    controller sees them where they lie."""
 
     def __init__(
         self,
@@ -59,11 +68,13 @@ class RemoteAgent:
         home: NodeHome,
         node: str,
         clock: JobClock,
-        send: Callable[[AnyReport, bool], None],
+        send: Send,
         done: Callable[[str], None],
         env: Mapping[str, str],
         signatures: Signatures,
         step_forms: StepForms,
+        *,
+        ships: Callable[[], bool] | None = None,
     ) -> None:
         self.job, self.cwd = given.job, given.cwd
         self.leaving: Leave | None = None
@@ -92,6 +103,8 @@ class RemoteAgent:
         self._checks: list[str] = []  # orders whose answer is still to come
         self._telling: tuple[str, Telling] | None = None
         self._looking: tuple[str, LookCloser, HangScene, float] | None = None
+        self._ships = ships
+        self._shipping: list[Shipping] = []  # the last is of the present attempt
         self._ends = 0  # how often the agent itself was asked to end
 
     # What runs here -----------------------------------------------------------------------------------------
@@ -167,7 +180,7 @@ class RemoteAgent:
         match command:
             case FindPort():
                 port = free_port(command.besides, ANY_ADDRESS)
-                self._send(PortFound(attempt=command.attempt, port=port), False)
+                self._send(PortFound(attempt=command.attempt, port=port))
             case StartWorker():
                 self._start(command)
             case PrepareStandby():
@@ -267,9 +280,29 @@ class RemoteAgent:
 
     @property
     def is_gone(self) -> bool:
-        """Nothing of the job is left here."""
+        """Nothing of the job is left here, and what is to be sent of it is."""
         attempt = self.worker.attempt
-        return (attempt is None or attempt.over) and self.worker.standby_gone()
+        is_over = (attempt is None or attempt.over) and self.worker.standby_gone()
+        return is_over and all(one.is_drained for one in self._shipping)
+
+    def _ship(self) -> None:
+        """Files of the present attempt, and what is still to be sent of those before."""
+        attempt = self.worker.attempt
+        if self._ships is None or attempt is None:
+            return
+        at_s = self._clock()
+        if not self._shipping or self._shipping[-1].attempt != attempt.number:
+            for one in self._shipping:
+                one.finish()
+            send = partial(self._send, drop=True)
+            self._shipping.append(Shipping(attempt.folder, attempt.number, attempt.worker, send, self._ships))
+        if self.leaving is not None and attempt.over:
+            self._shipping[-1].finish()
+        for one in self._shipping:
+            one.turn(at_s)
+        self._shipping = [
+            one for one in self._shipping if one.attempt == attempt.number or not one.is_drained
+        ]
 
     def end(self, number: int) -> None:
         """A signal asks this agent to end: its worker is given it, and the grace; the second time it ends at once."""
@@ -327,6 +360,7 @@ class RemoteAgent:
         """Ten times a second."""
         self.worker.look()
         self._stop_without_reaper()
+        self._ship()
         if self._telling is not None:
             self._tell_evidence(*self._telling)
         if self._looking is not None:
@@ -339,7 +373,7 @@ class RemoteAgent:
         no_start = self.worker.no_start.get(telling.asked.attempt, "")
         told = telling.turn(self.worker.attempt, no_start)
         if told is not None:
-            self._send(told, False)
+            self._send(told)
         if telling.is_over:
             self._telling = None
             self._done(order)
@@ -351,13 +385,13 @@ class RemoteAgent:
         attempt = self._attempt(command.attempt)
         if attempt is not None:
             seen = scene.result if scene.is_done else Seen(None)
-            self._send(looked_of(attempt, seen, command.look), False)
+            self._send(looked_of(attempt, seen, command.look))
         self._done(order)
 
     # Reports --------------------------------------------------------------------------------------------------
 
     def _tell(self, event: AnyEvent) -> None:
-        self._send(Told(event=event), False)
+        self._send(Told(event=event))
 
     def _emit(self, event: AnyEvent) -> None:
         if isinstance(event, AttemptStopped) and not event.left:
@@ -390,7 +424,7 @@ class RemoteAgent:
             node_busy_s=looks.sampler.node_busy_s,
             trends=looks.trends,
         )
-        self._send(report, True)
+        self._send(report, drop=True)
 
     def close(self) -> None:
         """The end of this process, and not of what it watches over."""

@@ -82,7 +82,6 @@ class AgentWheel:
         self._env = env
         self._clock = clock
         self._instance = uuid.uuid4().hex
-        self._token = place.token()
         self._agent: RemoteAgent | None = None
         self._signatures: Signatures = live_signatures(env)
         self._selector = selectors.DefaultSelector()
@@ -141,6 +140,7 @@ class AgentWheel:
 
     def _made(self, given: SetUp) -> RemoteAgent:
         """The agent of that job. What it keeps is below the folder of this node's own choice."""
+        is_shared = bool(given.token) and given.token == self._place.token()
         settings = replace(given.settings, state_dir=str(self._place.job_folder.parent.parent))
         return RemoteAgent(
             replace(given, settings=settings),
@@ -152,6 +152,7 @@ class AgentWheel:
             self._env,
             self._signatures,
             StepForms(lambda: step_forms(settings.step_pattern)),
+            ships=None if is_shared else lambda: self._link.connected,
         )
 
     def _once(self, woken: int) -> None:
@@ -184,12 +185,12 @@ class AgentWheel:
             version=__version__,
             attempt=attempt,
             worker=worker,
-            token=self._token,
+            token=self._place.token(),
             free_port=free_port(address=ANY_ADDRESS),
         )
         return msgspec.msgpack.encode(hello)
 
-    def _send(self, report: AnyReport, drop: bool) -> None:
+    def _send(self, report: AnyReport, drop: bool = False) -> None:
         self._link.send(msgspec.msgpack.encode(report), drop=drop)
 
     def _hear_controller(self) -> None:
@@ -295,7 +296,7 @@ class AgentWheel:
                 text = f"a fault in Holdfast itself, which goes on: {error!r} ({place}); please report it"
                 tell(text)
                 fault = FindingNoted(at_s=self._clock(), finding="fault", text=f"{self._place.node}: {text}")
-                self._send(Told(event=fault), False)
+                self._send(Told(event=fault))
             time.sleep(LOOK_S)  # not a loop that turns on the spot
 
     def _watch(self, channels: list[int]) -> None:
