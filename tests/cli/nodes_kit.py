@@ -9,15 +9,17 @@ import time
 
 import msgspec
 
-from cli.journals import START_S, started, submitted, write_job
+from cli.journals import COMMAND, START_S, started, submitted, write_job
 from holdfast.agent.calls import Calls, CallScene
 from holdfast.cli.job_line import written_secret
 from holdfast.controller.calls import CallRelay, JobNow
+from holdfast.journal.store import Store
 from holdfast.link.agent_link import AgentLink
 from holdfast.link.arrived import Joined, Left, Said
 from holdfast.link.heard import Lost
 from holdfast.link.heard import Said as Heard
 from holdfast.link.hub import Hub
+from holdfast.model.settings import RunSettings
 
 WAIT_S = 15.0
 
@@ -57,6 +59,9 @@ class Nodes:
     def __init__(self, state, count, spares=0):
         events = [submitted(count), *started(START_S + 1, 1, workers=count)[:2]]
         self.job = write_job(state, "llama", events)
+        self._write_facts(
+            RunSettings(command=COMMAND, state_dir=str(state.root), nnodes=count, spares=spares)
+        )
         self.notes, self.now_ended = [], ""
         secret = written_secret(self.job.path)
         self.hub = Hub(secret=secret, listen=[("127.0.0.1", 0)], clock=time.time)
@@ -75,6 +80,15 @@ class Nodes:
         until_s = time.monotonic() + WAIT_S
         while len(self.connected) < count + spares and time.monotonic() < until_s:
             time.sleep(0.01)
+
+    def _write_facts(self, settings):
+        """A job of one worker is on a node of its own, too."""
+        if settings.is_one_machine:
+            settings = msgspec.structs.replace(settings, spares=1)
+        store = Store.open(self.job.journal_path)
+        facts = {"name": "llama", "command": COMMAND, "host": "login-1", "settings": settings}
+        store.set_meta("job", msgspec.json.encode(facts))
+        store.close()
 
     def _node(self, number, has_worker):
         folder = self.job.worker(1, number)

@@ -15,8 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from holdfast.cli.agent_place import CONTROLLER, SECRET, AgentPlace
 from holdfast.cli.line_on_demand import WANTED
 from holdfast.cli.record import RecordUnreadable, open_record, supervisor
@@ -24,7 +22,6 @@ from holdfast.journal.jobdir import JobDir
 from holdfast.link.agent_link import AgentLink
 from holdfast.link.heard import Connected, Lost, Refused, Said
 from holdfast.model.calls import AnyCallWord
-from holdfast.model.settings import RunSettings
 from holdfast.observe.clock import JobClock
 from holdfast.parsers.call_words import decode, encode
 
@@ -120,9 +117,7 @@ class JobLine:
 
 def open_line(job: JobDir, *, within_s: float = CONNECT_S) -> JobLine:
     """A connection to the controller of this job. raises: NoLine"""
-    facts = _running(job)
-    if _is_one_machine(facts):
-        _want(job, facts)
+    _check_running(job)
     until_s = time.monotonic() + within_s
     while not (job.path / CONTROLLER).exists() and time.monotonic() < until_s:
         time.sleep(BEAT_S)
@@ -150,13 +145,13 @@ def who() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def _running(job: JobDir) -> dict[str, Any]:
-    """What the journal says of the job. raises: NoLine, where it has ended"""
+def _check_running(job: JobDir) -> None:
+    """That it may listen, as far as the journal says; a job of one machine is asked to. raises: NoLine"""
     try:
         record = open_record(job)
     except RecordUnreadable as error:
         if (job.path / CONTROLLER).exists():
-            return {}
+            return
         raise NoLine(str(error)) from error
     try:
         record.all_lines()
@@ -165,18 +160,12 @@ def _running(job: JobDir) -> dict[str, Any]:
             raise NoLine(
                 f"job {job.name} does not run, it has ended ({outcome}); holdfast log {job.name} says how"
             )
-        return record.facts
+        if record.is_one_machine:
+            _want(job, record.facts)
     except RecordUnreadable as error:
         raise NoLine(str(error)) from error
     finally:
         record.close()
-
-
-def _is_one_machine(facts: dict[str, Any]) -> bool:
-    try:
-        return msgspec.convert(facts["settings"], RunSettings).is_one_machine
-    except (KeyError, msgspec.MsgspecError):
-        return False
 
 
 def _want(job: JobDir, facts: dict[str, Any]) -> None:

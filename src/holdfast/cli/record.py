@@ -23,6 +23,7 @@ from holdfast.journal.jobdir import BadJobName, JobDir, NoSuchJob, StateDir
 from holdfast.journal.rows import RawEntry
 from holdfast.journal.store import JournalUnusable, Reader, open_reader
 from holdfast.model.policy import Policy
+from holdfast.model.settings import RunSettings
 
 LOOK_S = 0.5  # while following
 LOCK_NAME = "lock"
@@ -76,6 +77,14 @@ class Record:
     def command(self) -> str:
         words = self.facts.get("command")
         return shlex.join(map(str, words)) if isinstance(words, list) else ""
+
+    @property
+    def is_one_machine(self) -> bool:
+        """Whether Holdfast runs it here alone, agent and controller in one process; older jobs all are so."""
+        try:
+            return msgspec.convert(self.facts["settings"], RunSettings).is_one_machine
+        except (KeyError, msgspec.MsgspecError):
+            return True
 
     def close(self) -> None:
         self.reader.close()

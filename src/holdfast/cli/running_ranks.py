@@ -40,7 +40,7 @@ def running_job(record: Record) -> RunningJob:
             f"job {job.name} does not run, it has ended ({summary.outcome}); holdfast log {job.name} says how"
         )
     host = record.facts.get("host")
-    if isinstance(host, str) and host and host != socket.gethostname():
+    if record.is_one_machine and isinstance(host, str) and host and host != socket.gethostname():
         raise NotRunning(f"job {job.name} runs on {host}: its stacks can be had there only")
     known = _from_facts(job, summary.attempt)
     for rank in summary.ranks:  # a damaged or late file of facts

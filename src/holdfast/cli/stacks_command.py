@@ -1,31 +1,37 @@
 """`holdfast stacks`: where the ranks of a running job are in their code, equal stacks together. Only reads.
 
-Works on a healthy job and on a hung one, from any terminal of the same user, beside the Holdfast that runs it. Only
-native frames need a rank to be paused, for a second or two; that is done where they are asked for, one rank at a time.
+Works on a healthy job and on a hung one, from any terminal of the same user, beside the Holdfast that runs it: ranks
+of this machine are looked at from here, those of a job on many nodes by their agents. Only native frames need a rank
+to be paused, for a second or two; that is done where they are asked for, one rank of a node at a time.
 """
 
 import os
-import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
 
+from holdfast.cli.job_call import CallNotMade
+from holdfast.cli.job_line import NoLine, open_line
 from holdfast.cli.languages import Lang, chosen_language, put_plain
+from holdfast.cli.number_lists import numbers
 from holdfast.cli.output import put_json, say
+from holdfast.cli.rank_stacks import Collect, FromAgents, collected_here
 from holdfast.cli.record import RecordUnreadable, named_job, open_record
 from holdfast.cli.record_commands import FAILED, Job, Json, StateFolder
-from holdfast.cli.running_ranks import NotRunning, RunningJob, RunningRank, running_job
+from holdfast.cli.running_ranks import (
+    NotRunning,
+    RunningJob,
+    RunningRank,
+    running_job,
+)
 from holdfast.cli.stacks_report import Missing, Seen, document, report
 from holdfast.core.stack_groups import StackGroup, grouped
+from holdfast.journal.jobdir import JobDir
 from holdfast.model.thread_stacks import RankStacks
-from holdfast.observe.pyspy import NATIVE_S, Ask, collect
 
-DEADLINE_S = 20.0
 NATIVE_RANKS_MAX = 3  # of those that were not named
-RANKS_MAX = 1 << 20
-_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -35,6 +41,10 @@ def stacks(
     job: Job = None,
     rank: Annotated[
         str | None, typer.Option("--rank", metavar="N[,N-M]", help="Only these ranks.", show_default=False)
+    ] = None,
+    worker: Annotated[
+        str | None,
+        typer.Option("--worker", metavar="N[,N-M]", help="Only ranks of these workers.", show_default=False),
     ] = None,
     native: Annotated[
         bool,
@@ -53,78 +63,82 @@ def stacks(
     state_dir: StateFolder = None,
 ) -> None:
     """Where each rank of a running job is in its code now: one stack, its ranks; the odd ones first."""
-    wanted = _ranks(rank)
+    wanted = numbers(rank, "--rank", "ranks")
+    wanted_workers = numbers(worker, "--worker", "workers")
     language = chosen_language(lang, os.environ, json=json)
+
+    def looked(running: RunningJob, collect: Collect) -> Seen:
+        chosen = [
+            one
+            for one in running.ranks
+            if (wanted is None or one.rank in wanted)
+            and (wanted_workers is None or one.worker in wanted_workers)
+        ]
+        at_s = time.time()
+        collected = collect(chosen, native and wanted is not None)
+        groups = grouped(collected, by_line=not ignore_lines, all_threads=all_threads)
+        if native and wanted is None:
+            collected = _with_native(groups, chosen, collected, collect)
+            groups = grouped(collected, by_line=not ignore_lines, all_threads=all_threads)
+        missing = _missing(running, wanted, wanted_workers, collected)
+        return Seen(running.job, running.attempt, at_s, groups, missing)
+
     try:
-        running = _running(job, state_dir)
-    except (RecordUnreadable, NotRunning) as error:
+        seen = _seen(named_job(job, state_dir), looked, all_threads=all_threads)
+    except (RecordUnreadable, NotRunning, NoLine, CallNotMade) as error:
         say(str(error))
         raise typer.Exit(FAILED) from error
-    chosen = [one for one in running.ranks if wanted is None or one.rank in wanted]
-    at_s = time.time()
-    collected = _collected(chosen, native=native and wanted is not None)
-    groups = grouped(collected, by_line=not ignore_lines, all_threads=all_threads)
-    if native and wanted is None:
-        collected = _with_native(groups, chosen, collected)
-        groups = grouped(collected, by_line=not ignore_lines, all_threads=all_threads)
-    seen = Seen(running.job, running.attempt, at_s, groups, _missing(running, wanted, collected))
     if json:
         put_json(document(seen, all_threads=all_threads))
     else:
         for line in report(seen, language, all_threads=all_threads):
             put_plain(line)
-    if not groups:
+    if not seen.groups:
         raise typer.Exit(FAILED)
 
 
-def _running(job: str | None, state_dir: str | None) -> RunningJob:
-    """raises: RecordUnreadable, NotRunning"""
-    record = open_record(named_job(job, state_dir))
+def _seen(folder: JobDir, looked: Callable[[RunningJob, Collect], Seen], *, all_threads: bool) -> Seen:
+    """raises: RecordUnreadable, NotRunning, NoLine, CallNotMade"""
+    record = open_record(folder)
     try:
-        return running_job(record)
+        running = running_job(record)
+        is_here = record.is_one_machine
     finally:
         record.close()
-
-
-def _collected(ranks: Sequence[RunningRank], *, native: bool) -> list[RankStacks]:
-    asks = [Ask(one.rank, one.pid, one.folder) for one in ranks]
-    within_s = DEADLINE_S + NATIVE_S * len(asks) * native
-    return list(collect(asks, within_s, native=native, signal_first=False))
+    if is_here:
+        return looked(running, collected_here)
+    line = open_line(folder)
+    try:
+        return looked(running, FromAgents(line, all_threads=all_threads))
+    finally:
+        line.close()
 
 
 def _with_native(
-    groups: Sequence[StackGroup], ranks: Sequence[RunningRank], collected: Sequence[RankStacks]
+    groups: Sequence[StackGroup],
+    ranks: Sequence[RunningRank],
+    collected: Sequence[RankStacks],
+    collect: Collect,
 ) -> list[RankStacks]:
     """One rank of each of the first groups again, with native frames: a whole job is not paused for a look."""
     odd = {group.ranks[0] for group in groups[:NATIVE_RANKS_MAX]}
-    again = {one.rank: one for one in _collected([one for one in ranks if one.rank in odd], native=True)}
+    again = {one.rank: one for one in collect([one for one in ranks if one.rank in odd], True)}
     return [again.get(one.rank, one) for one in collected]
 
 
 def _missing(
-    running: RunningJob, wanted: set[int] | None, collected: Sequence[RankStacks]
+    running: RunningJob,
+    wanted: set[int] | None,
+    wanted_workers: set[int] | None,
+    collected: Sequence[RankStacks],
 ) -> tuple[Missing, ...]:
     """Ranks of which there is nothing to show, and of those shown what could not be had."""
     asked = {one.rank: one.pid for one in running.ranks}
     whys = {one.rank: one.why_not for one in collected if one.why_not}
     for rank, how in running.ended.items():
-        if wanted is None or rank in wanted:
+        if (wanted is None or rank in wanted) and wanted_workers is None:
             whys[rank] = how
     for rank in wanted or ():
         if rank not in asked and rank not in running.ended:
             whys[rank] = f"job {running.job} has no such rank"
     return tuple(Missing(rank, why) for rank, why in sorted(whys.items()))
-
-
-def _ranks(text: str | None) -> set[int] | None:
-    """`0,4-6` -> {0, 4, 5, 6}. raises: typer.BadParameter"""
-    if text is None:
-        return None
-    found: set[int] = set()
-    for part in text.split(","):
-        match = _RANGE.fullmatch(part.strip())
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if not first <= last < RANKS_MAX:
-            raise typer.BadParameter(f"{text!r} is not a list of ranks such as 0,4-6", param_hint="--rank")
-        found.update(range(first, last + 1))
-    return found
