@@ -36,7 +36,7 @@ def sighting(of, *, source=0, offset=0, text="", rank=None, host=None, at_s=None
     )
 
 
-def clue(of, *, at_s=None, survived=False, **where):
+def clue(of, *, at_s=None, survived=False, outlived=False, **where):
     seen = sighting(of, at_s=at_s, **where)
     return Clue(
         sighting=seen,
@@ -49,6 +49,7 @@ def clue(of, *, at_s=None, survived=False, **where):
         at_s=at_s,
         uptime_s=None,
         survived=survived,
+        outlived=outlived,
         order=seen.offset,
     )
 

@@ -44,6 +44,14 @@ def test_the_root_cause_of_torchruns_table_not_its_other_failures():
     )[0] == Culprit(rank=6, host="b")
 
 
+def test_the_only_entry_of_a_table_whose_head_is_cut_off():
+    crashed = clue(signature("crashed", "segfault", role="symptom", rank_from="none"), offset=13)
+    entry, other = (clue(TABLE_RANK, offset=n, captures={"rank": str(n)}) for n in (11, 15))
+    assert named(crashed, entry) == (Culprit(rank=11),)
+    assert named(crashed, entry, other) == ()
+    assert named(clue(WAITS, offset=13), entry) == ()
+
+
 def test_whom_a_launcher_saw_fail_where_the_line_names_nobody():
     assert named(clue(OOM, offset=1), clue(KILLED, offset=9, captures={"local_rank": "2"})) == (
         Culprit(rank=2),

@@ -52,6 +52,17 @@ def test_what_training_outlived_counts_where_it_died_soon_after_and_nothing_else
     assert root_of(clue(OOM, offset=5, survived=True), clue(CHILD_FAILED, offset=90)) == "oom"
 
 
+def test_what_training_outlived_by_many_steps_is_no_cause_however_near_it_stands():
+    long_ago = clue(OOM, offset=5, survived=True, outlived=True)
+    assert root_of(long_ago, clue(CHILD_FAILED, offset=90)) == "child-failed"
+
+
+def test_a_start_with_which_a_log_ends_is_no_further_run():
+    seen = (clue(OOM, offset=5), clue(STARTS, offset=500))
+    assert choose(seen, sizes_bytes=[700]).root.signature.id == "oom"
+    assert choose(seen, sizes_bytes=[70_000]).root is None
+
+
 def test_a_warning_counts_only_for_a_job_that_died():
     assert root_of(clue(SLOW)) is None
     assert root_of(clue(SLOW, offset=1), clue(CHILD_FAILED, offset=90)) == "old-kernel"

@@ -69,6 +69,24 @@ def test_of_several_runs_in_one_log_the_last():
     assert diagnose(search(*runs, sighting(FAILED, offset=12)), KNOWN).category == "python_exception"
 
 
+def test_what_its_writer_calls_no_error_is_none_unless_the_signature_is_of_such_lines():
+    text = "2031-01-02 03:04:05 - loader - WARNING - oom: skipping the sample"
+    calm, of_such = sighting(OOM, text=text), {**KNOWN, "oom": signature("oom", "gpu_oom", matches=(text,))}
+    assert diagnose(search(calm), KNOWN).category == "none"
+    assert diagnose(search(calm), of_such).category == "gpu_oom"
+    assert diagnose(search(sighting(OOM, text="[ERROR] oom: giving up")), KNOWN).category == "gpu_oom"
+    raised = sighting(OOM, text=text, error_type="RuntimeError")
+    assert diagnose(search(raised), KNOWN).category == "gpu_oom"
+
+
+def test_a_fault_long_before_the_end_is_outlived():
+    source = Source(name="a.log", last_step_offset=900, last_steps_offset=500)
+    died = sighting(CLOSED, offset=950)
+    old, fresh = sighting(OOM, offset=400), sighting(OOM, offset=600)
+    assert diagnose(Search(sources=(source,), sightings=(old, died)), KNOWN).category == "nccl_network_error"
+    assert diagnose(Search(sources=(source,), sightings=(fresh, died)), KNOWN).category == "gpu_oom"
+
+
 def test_an_end_that_nothing_explains_is_unknown_with_the_telling_lines():
     tail = ("step 7", "the frobnicator cannot reach the quux", "bye")
     seen = Search(sources=(Source(name="a.log", tail=tail),), sightings=(sighting(ENDED, offset=9),))

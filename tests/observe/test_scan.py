@@ -381,6 +381,15 @@ def test_the_last_step_before_a_long_tail_of_noise(search, tmp_path):
     assert search(tmp_path).sources[0].last_step_offset is None
 
 
+def test_where_the_last_few_steps_begin(search, tmp_path):
+    steps = [STEP % n for n in range(1, 13)]
+    (tmp_path / "log").write_bytes(b"".join(steps))
+    few = search(tmp_path).sources[0].last_steps_offset
+    assert few == len(b"".join(steps[:3]))  # with a ninth step, from which the eight went on
+    (tmp_path / "log").write_bytes(b"".join(steps[:5]))
+    assert search(tmp_path).sources[0].last_steps_offset is None
+
+
 def test_a_tail_is_short(search, tmp_path):
     (tmp_path / "log").write_bytes(b"".join(b"%d " % n + b"w" * 3000 + b"\n" for n in range(100)))
     tail = search(tmp_path).sources[0].tail

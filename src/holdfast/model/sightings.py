@@ -36,6 +36,7 @@ class Source(Struct, frozen=True, kw_only=True):
     "logs.tar.gz/worker-0/rank-1.log". `writer`: what the file's name tells. Offsets are bytes of the text.
 
     `last_step_offset`: where the last line of training progress begins; None: none in the part that was looked at.
+    `last_steps_offset`: where the last few such lines begin; None: there are fewer, or they are not known.
     `is_finished`: that line named the last step of all ("10/10").
     `tail`: its last lines, without prefixes' colours, at most 40.
     """
@@ -44,6 +45,7 @@ class Source(Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
     writer: Writer = NOBODY
     last_step_offset: int | None = None
+    last_steps_offset: int | None = None
     is_finished: bool = False
     tail: tuple[str, ...] = ()
 

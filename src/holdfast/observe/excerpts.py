@@ -1,5 +1,6 @@
 """What is read out of a block beside signatures: tracebacks, the lines that follow, the last step, the last lines."""
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import accumulate, islice
 
@@ -36,6 +37,7 @@ STEP_WORDS = (
     b"samples_count",
 )
 STEP_WORD_MAX = max(map(len, STEP_WORDS))
+STEPS_FEW = 8  # so many lines of progress can be written by others before they notice that one failed
 STEP_TRUST = 2  # a form of less trust counts only where there is no better one
 TRACEBACK_BYTES = 128 << 10
 TRACEBACK_LINES = 1500
@@ -102,10 +104,14 @@ def tail(block: Block) -> tuple[str, ...]:
 
 
 class Progress(Struct, frozen=True):
-    """How far a training has come. `offset`: where in the log its last line begins; `is_finished`: that is the last."""
+    """How far a training has come. `offset`: where in the log its last line begins; `is_finished`: that is the last.
+
+    `few_from`: where the last few lines of it begin; None: there are not even so many in what was looked at.
+    """
 
     offset: int | None
     is_finished: bool
+    few_from: int | None = None
 
 
 def progress(block: Block, end: int) -> Progress:
@@ -114,7 +120,8 @@ def progress(block: Block, end: int) -> Progress:
     Progress goes on from a line before it: a bar that is drawn once more when its process ends does not.
     """
     latest: dict[bool, tuple[int, Sighting]] = {}  # by whether its form is trusted
-    doubtful = None
+    last: dict[bool, int] = {}  # the last line of progress of such a form
+    steps: Counter[bool] = Counter()
     is_finished = False
     for start, line in islice(_step_like_lines(block, end), STEP_LINES_MAX):
         step = step_on(line)
@@ -125,12 +132,13 @@ def progress(block: Block, end: int) -> Progress:
         if known is None and is_trusted:
             is_finished = step.number == step.total and step.number > 1
         elif known is not None and _goes_on(step, known[1]):
-            if is_trusted:
-                return Progress(block.offset_of(known[0]), is_finished)
-            doubtful = known[0] if doubtful is None else doubtful
+            last.setdefault(is_trusted, known[0])
+            steps[is_trusted] += 1
+            if is_trusted and steps[True] == STEPS_FEW:
+                return Progress(block.offset_of(last[True]), is_finished, block.offset_of(start))
         latest[is_trusted] = (start, step)
-    is_known = doubtful is not None and True not in latest
-    return Progress(block.offset_of(doubtful) if is_known and doubtful is not None else None, is_finished)
+    offset = last.get(True) if True in latest else last.get(False)
+    return Progress(None if offset is None else block.offset_of(offset), is_finished)
 
 
 def _goes_on(earlier: Sighting, later: Sighting) -> bool:

@@ -207,6 +207,7 @@ class Sweep:
             size_bytes=block.offset + block.raw_size,
             writer=self._writer,
             last_step_offset=self._last_step if reached.offset is None else reached.offset,
+            last_steps_offset=reached.few_from,
             is_finished=reached.is_finished,
             tail=lines,
         )

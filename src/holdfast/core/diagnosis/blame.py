@@ -34,7 +34,7 @@ def culprits(choice: Choice, clues: Sequence[Clue], search: Search) -> tuple[Cul
         found = [one for clue in same for one in _captured(clue)]
     found = found or [_with_ray_host(_of_line(clue, search, alone), clue, clues) for clue in same]
     if root.signature.rank_from == "none" and root.role == "symptom":
-        found = []  # who complains is not who did it
+        found = _first_to_fail(root, clues, alone)  # who complains is not who did it
     elif root.signature.rank_from == "none":
         told = _as_launchers_tell(clues, alone)
         found = [one for one in found if one.rank is not None] or (told if len(told) == 1 else [])
@@ -142,6 +142,12 @@ def _as_launchers_tell(clues: Sequence[Clue], alone: bool) -> list[Culprit]:
     return []
 
 
+def _first_to_fail(root: Clue, clues: Sequence[Clue], alone: bool) -> list[Culprit]:
+    """Whom the launcher names; of ranks that wait for each other, the first to give up did nothing wrong."""
+    told = [] if root.class_ == "communication" else _as_launchers_tell(clues, alone)
+    return told if len(told) == 1 else []
+
+
 def _hosts_of_ranks(clues: Sequence[Clue]) -> dict[int, str]:
     """Where a line names both: a scheduler's "g11: task 28", NCCL's own head."""
     found: dict[int, str] = {}
@@ -159,7 +165,7 @@ def _torchrun_table(clues: Sequence[Clue]) -> Culprit | None:
     """Of the last table: an earlier one is of an attempt that was made again."""
     roots = [clue for clue in clues if clue.signature.id == ROOT_CAUSE]
     if not roots:
-        return None
+        return _only_entry(clues)
     source, offset = roots[-1].sighting.source, roots[-1].sighting.offset
     after = [
         clue.sighting
@@ -169,6 +175,14 @@ def _torchrun_table(clues: Sequence[Clue]) -> Culprit | None:
     rank = next((_number(one.captures["rank"]) for one in after if one.signature == TABLE_RANK), None)
     host = next((one.captures["host"] for one in after if one.signature == TABLE_HOST), None)
     return Culprit(rank=rank, host=host) if rank is not None else None
+
+
+def _only_entry(clues: Sequence[Clue]) -> Culprit | None:
+    """Of a table whose head is not there, where it has one entry."""
+    ranks = {clue.sighting.captures["rank"] for clue in clues if clue.signature.id == TABLE_RANK}
+    hosts = {clue.sighting.captures["host"] for clue in clues if clue.signature.id == TABLE_HOST}
+    rank = _number(ranks.pop()) if len(ranks) == 1 else None
+    return None if rank is None else Culprit(rank=rank, host=hosts.pop() if len(hosts) == 1 else None)
 
 
 def _only_host(clues: Sequence[Clue], search: Search) -> str | None:

@@ -33,6 +33,7 @@ TASK_EXITED = "srun-task-exited"
 HOW = frozenset({"process_killed", "segfault", "shm_oom"})
 # Lines that launchers print once, when they begin.
 RUN_STARTS = frozenset({"omp-threads-notice", "deepspeed-launch-command"})
+RUN_BYTES_MIN = 2 << 10  # less is no run
 REPORT_ENDED = "lsf-report-ended"  # the last line that a batch system adds to a job's output
 # What a shell complains of; it goes on with its next line whatever the last one did.
 OF_SHELLS = frozenset({"command-not-found"})
@@ -82,13 +83,20 @@ class Choice(Struct, frozen=True, eq=False):
     witnesses: tuple[Clue, ...] = ()
 
 
-def choose(clues: Sequence[Clue], *, is_finished: bool = False, made_steps: bool = False) -> Choice:
+def choose(
+    clues: Sequence[Clue],
+    *,
+    is_finished: bool = False,
+    made_steps: bool = False,
+    sizes_bytes: Sequence[int] = (),
+) -> Choice:
     """The first cause among all clues of a job.
 
-    `is_finished`: its log names the last step of all. `made_steps`: some log of it names a step.
+    `is_finished`: its log names the last step of all. `made_steps`: some log of it names a step. `sizes_bytes`: of
+    the logs, by their numbers; 0: not known.
     """
     clues = without_fallen_back(without_ignored([clue for clue in clues if not is_code(clue)]))
-    last_run = of_last_run(clues)
+    last_run = of_last_run(clues, sizes_bytes)
     choice = _choose(one_for_each_line(last_run), is_finished=is_finished)
     if (
         len(last_run) < len(clues) and choice.died and _says_little(choice)
@@ -272,13 +280,18 @@ def without_fallen_back(clues: Sequence[Clue]) -> list[Clue]:
     ]
 
 
-def of_last_run(clues: Sequence[Clue]) -> list[Clue]:
-    """A log to which several runs were appended: what stands before the last start is not this run's."""
+def of_last_run(clues: Sequence[Clue], sizes_bytes: Sequence[int] = ()) -> list[Clue]:
+    """A log to which several runs were appended: what stands before the last start is not this run's.
+
+    A start with which the log ends is none: what a launcher says first can reach it last.
+    """
     started: dict[int, int] = {}
     for clue in clues:
         source = clue.sighting.source
         if clue.signature.id in RUN_STARTS:
-            started[source] = max(started.get(source, 0), clue.sighting.last_offset)
+            size_bytes = sizes_bytes[source] if source < len(sizes_bytes) else 0
+            if not size_bytes or size_bytes - clue.sighting.last_offset > RUN_BYTES_MIN:
+                started[source] = max(started.get(source, 0), clue.sighting.last_offset)
         elif clue.signature.id == REPORT_ENDED:
             ended = _end_of_run_before(clue, clues)
             started[source] = max(started.get(source, 0), ended)
@@ -397,7 +410,7 @@ def _ended_well_after(clue: Clue, done: Sequence[Clue], deaths: Sequence[Clue]) 
 
 
 def _near_a_death(clue: Clue, deaths: Sequence[Clue]) -> bool:
-    return any(
+    return not clue.outlived and any(
         clue.sighting.source != death.sighting.source
         or abs(death.sighting.offset - clue.sighting.last_offset) < NEAR_BYTES
         for death in deaths

@@ -4,6 +4,7 @@ A log's lines mostly bear no time where it matters (a traceback's end), so a sig
 stamped one before it in the same log. Two sightings are only put in order where something tells their order.
 """
 
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
@@ -18,6 +19,11 @@ from holdfast.model.verdicts import Culprit
 
 SHARED = ("op", "seq", "pg", "step", "epoch")  # captures that make one line the same event for all ranks
 LATE_BYTES = 2048
+# What a logger, or Python's warnings, put before a line that is not meant as an error.
+CALM = re.compile(
+    r"^.{0,100}?(?:\[(?:DEBUG|INFO|WARN(?:ING)?)\]|(?<![\w.])(?:DEBUG|INFO|WARNING)(?: ?[:|-]| {1,8}(?=\S))|\b[A-Z]\w*Warning: )"
+)
+CALM_CHARS_MAX = 200
 CLOCK_SKEW_S = 30.0  # between nodes that nobody has synchronised well
 
 
@@ -44,7 +50,7 @@ class Ruling(Struct, frozen=True, kw_only=True):
 class Clue(Struct, frozen=True, eq=False):
     """`at_s`: aligned seconds since the epoch; `uptime_s`: since boot, of kernel lines without a date.
 
-    `survived`: training went on in the same log after it. `order`: by source and offset, for a stable choice.
+    `survived`: training went on in the same log after it; `outlived`: for more than a few steps. `order`: by source and offset, for a stable choice.
     """
 
     sighting: Sighting
@@ -59,6 +65,7 @@ class Clue(Struct, frozen=True, eq=False):
     survived: bool
     order: int
     ruling: Ruling | None = None
+    outlived: bool = False
 
     @property
     def writer(self) -> Writer:
@@ -110,6 +117,7 @@ def clues(
                     rulings.get(id(sighting)),
                     at_s=None if at_s is None else at_s - ahead_s.get(source, 0.0),
                     survived=_survived(sighting, search.sources[source], signatures[sighting.signature]),
+                    outlived=_outlived(sighting, search.sources[source]),
                     order=len(made),
                 )
             )
@@ -137,24 +145,46 @@ def _clue(
     *,
     at_s: float | None,
     survived: bool,
+    outlived: bool,
     order: int,
 ) -> Clue:
     category = ruling.category if ruling else sighting.category
     said: Ruling | Signature = ruling or signature
+    is_calm = ruling is None and _is_said_calmly(sighting, signature)
     return Clue(
         sighting=sighting,
         signature=signature,
         category=category,
         class_=class_of(category),
         role=said.role,
-        severity=said.severity,
+        severity="warning" if is_calm else said.severity,
         weight=said.weight,
         at_s=at_s,
         uptime_s=sighting.writer.uptime_s,
         survived=survived,
+        outlived=outlived,
         order=order,
         ruling=ruling,
     )
+
+
+def _is_said_calmly(sighting: Sighting, signature: Signature) -> bool:
+    """Whoever wrote the line says that it is no error: then it ends nothing, whatever words are in it.
+
+    Not where the signature is of such lines; nor where the line ends a traceback, whose first line had the level.
+    """
+    return (
+        signature.role == "cause"
+        and signature.area == "worker"
+        and signature.severity in ("fatal", "error")
+        and not sighting.error_type
+        and is_calm(sighting.text)
+        and not any(map(is_calm, signature.matches))
+    )
+
+
+def is_calm(text: str) -> bool:
+    return CALM.search(text[:CALM_CHARS_MAX]) is not None
 
 
 def is_before(one: Clue, other: Clue) -> bool | None:
@@ -188,3 +218,8 @@ def _survived(sighting: Sighting, source: Source, signature: Signature) -> bool:
     last = source.last_step_offset
     late_bytes = LATE_BYTES if signature.area == "scheduler" and signature.severity == "fatal" else 0
     return last is not None and max(sighting.last_offset, sighting.offset) + late_bytes < last
+
+
+def _outlived(sighting: Sighting, source: Source) -> bool:
+    few_from = source.last_steps_offset
+    return few_from is not None and max(sighting.last_offset, sighting.offset) < few_from

@@ -49,6 +49,7 @@ def diagnose(
         known,
         is_finished=any(source.is_finished for source in search.sources),
         made_steps=any(source.last_step_offset is not None for source in search.sources),
+        sizes_bytes=[source.size_bytes for source in search.sources],
     )
     if choice.root is None:
         return _unknown(search) if choice.died else _none()
