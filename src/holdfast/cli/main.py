@@ -47,6 +47,9 @@ COMMANDS = {
     ),
     "steps": Place("holdfast.cli.steps_command", "app", "How long steps take, and whether it became slower."),
     "check": Place("holdfast.cli.check_command", "app", "Whether machines are fit for a training."),
+    "nodes": Place(
+        "holdfast.cli.nodes_command", "app", "The nodes over all jobs: isolated ones, lemons, their history."
+    ),
     "signatures": Place("holdfast.cli.signatures_command", "app", "The known failures, and proof of them."),
     "simulate": Place(
         "holdfast.cli.simulate_command", "app", "Runs the real decisions over a virtual cluster."

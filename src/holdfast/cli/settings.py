@@ -41,6 +41,7 @@ _OF_AGENTS = ("NODE", "ADDRESS", "JOB_FOLDER", "CONTROLLER", "SECRET_FILE", "LOC
 _LIKE_A_SETTING = (
     0.7  # closer than this (0..1) to a setting's name: a misspelling, not another program's name
 )
+FLEET = "fleet"  # in the state folder
 
 
 class SettingsRefused(ValueError):
@@ -106,6 +107,19 @@ def state_root(flag: str | None, environ: Mapping[str, str]) -> Path:
     """
     found = _found(BY_KEY["state-dir"], _layers({"state-dir": flag}, environ, None))
     return Path(str(found.value)) if found else default_state_dir(environ)
+
+
+def fleet_folder(settings: RunSettings) -> Path:
+    """The folder of the node book of a run."""
+    return Path(settings.fleet_dir) if settings.fleet_dir else Path(settings.state_dir, FLEET)
+
+
+def fleet_root(flag: str | None, state_dir: str | None, environ: Mapping[str, str]) -> Path:
+    """The folder of the node book, for commands that ask for nothing else. raises: SettingsRefused"""
+    found = _found(BY_KEY["fleet-dir"], _layers({"fleet-dir": flag}, environ, None))
+    if found is not None and found.value is not None:
+        return Path(str(found.value))
+    return state_root(state_dir, environ) / FLEET
 
 
 def site_signatures(flag: str | None, environ: Mapping[str, str]) -> Path | None:

@@ -1,0 +1,465 @@
+"""How likely it is that a node is a lemon: one that fails many times as often as the rest of its fleet. Pure.
+
+Two kinds of nodes are assumed, each failing by chance at its own rate; a job fails at the sum of its nodes' rates and a
+rate of its own. A failure that was attributed speaks of its node alone. One that was not is shared evidence over all
+nodes of the attempt: what it says of each is the ratio of how likely it was with this node a lemon and with it sound,
+given what is believed of the others. Since rates add up that ratio is exact for one failure; over many failures that
+share nodes it is loopy belief propagation. Rates, the share of lemons and how jobs fail by themselves are learned from
+the same data by expectation maximisation; figures of the field are priors, worth little against a fleet's own numbers.
+
+Soft warnings (corrected errors, throttling, link flaps, slow steps) weigh by how much more often nodes that failures
+tell as lemons have shown them. What failures say is fixed while that is learned: a chatty node is not thereby a lemon.
+
+Every score keeps its terms, in nats (natural log odds), and they add up to it.
+
+sources: docs/decisions/0014-how-a-lemon-is-told.md; loopy belief propagation: Pearl, Probabilistic Reasoning in
+Intelligent Systems (1988); naming by mean posterior: Newton et al., Biostatistics 5 (2004) 155-176
+"""
+
+from collections.abc import Mapping, Sequence
+from math import exp, log
+
+from msgspec import Struct
+
+HOURS_PER_DAY = 24.0
+SWEEPS_MAX = 80
+SETTLED = 1e-4  # a sweep that moves no log odds further is the last
+# Of the rates of a warning among nodes that have any: a node's bin is 1 + how many of these quantiles it reaches.
+QUANTILES = (0.5, 0.8, 0.93, 0.98, 0.994, 0.998)
+BINS = len(QUANTILES) + 2
+MIXTURE_TURNS = 30
+CLAMP = 30.0
+# So many jobs that fail within so short a time have a cause that no single node is: a switch, storage, a person.
+TOGETHER_JOBS, TOGETHER_S = 3, 60.0
+ROUNDS = 3  # beliefs by failures, then with what warnings say, then once more with what they say now
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """An attempt that failed and whose own fault that was not known to be. `run`: of which job.
+
+    `node`: to which it is attributed, with this `confidence`; empty: to none, and any of `suspects` may be the cause.
+    """
+
+    run: str
+    at_s: float
+    suspects: tuple[str, ...] = ()
+    node: str = ""
+    confidence: float = 1.0
+
+
+class Observed(Struct, frozen=True, kw_only=True):
+    """What a fleet went through. `hours`: at work, by node; `job_hours`: by job, whatever the number of its nodes."""
+
+    hours: dict[str, float]
+    job_hours: dict[str, float]
+    failures: tuple[Failure, ...] = ()
+    warnings: dict[str, dict[str, float]] = {}  # node -> kind -> how many
+
+
+class Prior(Struct, frozen=True, kw_only=True):
+    """What is believed before a fleet has told, and how many failures or nodes that is worth.
+
+    `base_per_day`: of a sound node; 6.5 per 1,000 node-days on RSC-1, 2.34 on RSC-2 (arXiv 2410.21680).
+    `share`: 40 lemons in those two clusters of 24,000 GPUs, 3,000 nodes. `factor`: what a lemon's rate is in terms of
+    a sound one's; not published: one that is worth taking away. `job_per_day`: failures of a job's own that stay
+    unexplained; not published. `likeness`: how alike jobs are in that, the shape of their gamma distribution.
+    """
+
+    base_per_day: float = 0.0065
+    base_weight: float = 2.0
+    factor: float = 15.0
+    factor_min: float = 4.0  # less than this is not a lemon but a node like others
+    factor_weight: float = 2.0
+    share: float = 0.0133
+    share_weight: float = 150.0
+    job_per_day: float = 0.01
+    job_weight: float = 2.0
+    likeness: float = 0.5
+    warning_weight: float = 6.0
+    precision: float = 0.9  # of those named, this share at least is expected to be lemons
+    posterior_min: float = 0.5
+
+
+FIELD = Prior()
+
+
+class Learned(Struct, frozen=True, kw_only=True):
+    """Rates per node-day (of `job_per_day`: per job-day). `attribution`: the share of nodes' failures attributed."""
+
+    base_per_day: float
+    lemon_per_day: float
+    factor: float
+    share: float
+    attribution: float
+    job_per_day: float
+    nodes: int
+    node_days: float
+    failures: int
+    attributed: int
+    together: int  # more failures, of several jobs at one time: no node's
+    sweeps: int
+
+
+class Term(Struct, frozen=True):
+    """What one kind of evidence adds to the log odds, in nats."""
+
+    name: str
+    nats: float
+
+
+class Score(Struct, frozen=True, kw_only=True):
+    """`likely_its`: of the shared failures, how many are expected to be this node's. `days`: at work.
+
+    `terms` add up to the log odds of `posterior`. `named`: sure enough to be called a lemon.
+    """
+
+    node: str
+    posterior: float
+    named: bool
+    days: float
+    attributed: int
+    shared: int
+    likely_its: float
+    per_day: float  # its own rate, by these and the fleet's
+    terms: tuple[Term, ...]
+
+
+class Judged(Struct, frozen=True, kw_only=True):
+    """Scores: the most likely lemons first."""
+
+    learned: Learned
+    scores: tuple[Score, ...]
+
+
+class _Rates(Struct, frozen=True):
+    """Per hour."""
+
+    good: float
+    bad: float
+    share: float
+    job: float
+
+
+class _Shared:
+    """One failure without a known cause: the nodes it may be of, and what it says of each of them, in nats."""
+
+    __slots__ = ("job", "nodes", "said", "total")
+
+    def __init__(self, nodes: Sequence[int], job: int) -> None:
+        self.nodes, self.job = nodes, job
+        self.said = [0.0] * len(nodes)
+        self.total = 1.0
+
+
+class _Expected(Struct):
+    """Failures that are expected to be of sound nodes, of lemons, of jobs themselves; and of each node."""
+
+    good: float
+    bad: float
+    jobs: list[float]
+    nodes: list[float]
+
+
+def judge(observed: Observed, prior: Prior = FIELD) -> Judged:
+    """Scores every node with hours at work. Takes about 1 s per 300,000 node-failure pairs."""
+    return _Fleet(observed, prior).judged()
+
+
+class _Fleet:
+    def __init__(self, observed: Observed, prior: Prior) -> None:
+        self._prior = prior
+        self._names = sorted(node for node, hours in observed.hours.items() if hours > 0)
+        index = {name: number for number, name in enumerate(self._names)}
+        self._hours = [observed.hours[name] for name in self._names]
+        runs = sorted({failure.run for failure in observed.failures} | set(observed.job_hours))
+        job = {run: number for number, run in enumerate(runs)}
+        self._job_hours = [observed.job_hours.get(run, 0.0) for run in runs]
+        self._attributed: list[list[float]] = [[] for _ in self._names]
+        self._shared: list[_Shared] = []
+        alone = not_together(observed.failures)
+        self._together = len(observed.failures) - len(alone)
+        for failure in alone:
+            if failure.node:
+                if failure.node in index:
+                    self._attributed[index[failure.node]].append(min(1.0, max(0.0, failure.confidence)))
+                continue
+            nodes = [index[name] for name in dict.fromkeys(failure.suspects) if name in index]
+            if nodes:
+                self._shared.append(_Shared(nodes, job[failure.run]))
+        self._warnings = observed.warnings
+        self._rates = _Rates(
+            prior.base_per_day / HOURS_PER_DAY,
+            prior.base_per_day * prior.factor / HOURS_PER_DAY,
+            prior.share,
+            prior.job_per_day / HOURS_PER_DAY,
+        )
+        self._jobs = [self._rates.job] * len(runs)
+        self._odds = [0.0] * len(self._names)
+        self._warned = [0.0] * len(self._names)  # what warnings add to the log odds
+        self._sweeps = 0
+
+    def judged(self) -> Judged:
+        expected = self._settle()
+        warned: list[dict[str, float]] = [{} for _ in self._names]
+        for _ in range(1, ROUNDS if self._warnings else 1):
+            by_failures = [odds - warned for odds, warned in zip(self._odds, self._warned, strict=True)]
+            warned = self._warning_terms([_probability(odds) for odds in by_failures])
+            self._warned = [sum(terms.values()) for terms in warned]
+            expected = self._settle()
+        whole = self._odds
+        posteriors = [_probability(odds) for odds in whole]
+        named = _named(posteriors, self._prior)
+        order = sorted(range(len(whole)), key=lambda node: (-whole[node], self._names[node]))
+        scores = tuple(
+            self._score(node, posteriors[node], node in named, expected, warned[node]) for node in order
+        )
+        return Judged(learned=self._learned(expected), scores=scores)
+
+    # Learning ------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> _Expected:
+        """Beliefs and rates, by turns, until neither moves."""
+        expected = _Expected(0.0, 0.0, [0.0] * len(self._jobs), [0.0] * len(self._names))
+        for _ in range(SWEEPS_MAX):
+            before = self._rates
+            self._start_over()
+            moved, expected = self._sweep()
+            self._learn(expected)
+            self._sweeps += 1
+            if moved < SETTLED * CLAMP and _alike(before, self._rates):
+                break
+        return expected
+
+    def _start_over(self) -> None:
+        """The log odds of each node by all that is said of it, with the rates as they are now."""
+        self._odds = [
+            self._prior_term() + self._exposure_term(node) + self._attributed_term(node) + self._warned[node]
+            for node in range(len(self._names))
+        ]
+        for one in self._shared:
+            for place, node in enumerate(one.nodes):
+                self._odds[node] += one.said[place]
+
+    def _sweep(self) -> tuple[float, _Expected]:
+        """Each shared failure says anew what it has to say. Gives the largest change, and what is expected now."""
+        rates, odds = self._rates, self._odds
+        good, bad, more = rates.good, rates.bad, rates.bad - rates.good
+        moved, good_ones, bad_ones = 0.0, 0.0, 0.0
+        jobs, nodes = [0.0] * len(self._jobs), [0.0] * len(self._names)
+        for one in self._shared:
+            own = self._jobs[one.job]
+            beliefs = [
+                _probability(odds[node] - said) for node, said in zip(one.nodes, one.said, strict=True)
+            ]
+            total = own + good * len(beliefs) + more * sum(beliefs)
+            one.total = total
+            for place, node in enumerate(one.nodes):
+                others = total - good - more * beliefs[place]
+                said = log((others + bad) / (others + good))
+                change = said - one.said[place]
+                odds[node] += change
+                one.said[place] = said
+                moved = max(moved, abs(change))
+                of_bad = beliefs[place] * bad / total
+                of_good = (1.0 - beliefs[place]) * good / total
+                bad_ones += of_bad
+                good_ones += of_good
+                nodes[node] += of_bad + of_good
+            jobs[one.job] += own / total
+        for node, confidences in enumerate(self._attributed):
+            if confidences:
+                lemon, count = _probability(odds[node]), sum(confidences)
+                bad_ones += lemon * count
+                good_ones += (1.0 - lemon) * count
+        return moved, _Expected(good_ones, bad_ones, jobs, nodes)
+
+    def _learn(self, expected: _Expected) -> None:
+        prior, hours = self._prior, self._hours
+        lemons = [_probability(odds) for odds in self._odds]
+        bad_hours = sum(lemon * one for lemon, one in zip(lemons, hours, strict=True))
+        base = prior.base_per_day / HOURS_PER_DAY
+        good = (expected.good + prior.base_weight) / (sum(hours) - bad_hours + prior.base_weight / base)
+        bad = (expected.bad + prior.factor_weight) / (bad_hours + prior.factor_weight / (good * prior.factor))
+        share = (sum(lemons) + prior.share * prior.share_weight) / (len(lemons) + prior.share_weight)
+        usual = prior.job_per_day / HOURS_PER_DAY
+        job = (sum(expected.jobs) + prior.job_weight) / (sum(self._job_hours) + prior.job_weight / usual)
+        self._rates = _Rates(good, max(bad, good * prior.factor_min), min(0.3, share), job)
+        alike = prior.likeness
+        self._jobs = [
+            (own + alike) / (one + alike / job)
+            for own, one in zip(expected.jobs, self._job_hours, strict=True)
+        ]
+
+    # Terms ---------------------------------------------------------------------------------------------------
+
+    def _prior_term(self) -> float:
+        return log(self._rates.share / (1.0 - self._rates.share))
+
+    def _exposure_term(self, node: int) -> float:
+        """Hours without a failure speak against a lemon."""
+        return -(self._rates.bad - self._rates.good) * self._hours[node]
+
+    def _attributed_term(self, node: int) -> float:
+        """A doubtful attribution says as much as its doubt leaves."""
+        usual = self._rates.good + self._rates.share * (self._rates.bad - self._rates.good)
+        return sum(
+            log(
+                (sure * self._rates.bad / usual + 1.0 - sure) / (sure * self._rates.good / usual + 1.0 - sure)
+            )
+            for sure in self._attributed[node]
+        )
+
+    def _warning_terms(self, lemons: Sequence[float]) -> list[dict[str, float]]:
+        """First learned over all kinds together, since lemons are few; then each kind's own, as far as it differs."""
+        terms: list[dict[str, float]] = [{} for _ in self._names]
+        kinds = {
+            kind: _bins(
+                [self._warnings.get(name, {}).get(kind, 0.0) / hours for name, hours in self._at_work()]
+            )
+            for kind in sorted({kind for found in self._warnings.values() for kind in found})
+        }
+        if not kinds:
+            return terms
+        weight = self._prior.warning_weight
+        every = [which for bins in kinds.values() for which in bins]
+        good, bad = _warning_shares(every, [*lemons] * len(kinds), None, weight)
+        for kind, bins in kinds.items():
+            own_good, own_bad = _warning_shares(bins, lemons, (good, bad), weight)
+            for node, which in enumerate(bins):
+                terms[node][kind] = log(own_bad[which] / own_good[which])
+        return terms
+
+    def _at_work(self) -> list[tuple[str, float]]:
+        return list(zip(self._names, self._hours, strict=True))
+
+    # Words ---------------------------------------------------------------------------------------------------
+
+    def _score(
+        self, node: int, posterior: float, named: bool, expected: _Expected, warned: Mapping[str, float]
+    ) -> Score:
+        shared = [one.said[one.nodes.index(node)] for one in self._shared_of(node)]
+        attributed = self._attributed[node]
+        count = sum(attributed) + expected.nodes[node]
+        mean = posterior * self._rates.bad + (1.0 - posterior) * self._rates.good
+        terms = (
+            Term("prior", self._prior_term()),
+            Term("exposure", self._exposure_term(node)),
+            Term("attributed", self._attributed_term(node)),
+            Term("shared", sum(shared)),
+            *(Term(kind, nats) for kind, nats in warned.items()),
+        )
+        return Score(
+            node=self._names[node],
+            posterior=posterior,
+            named=named,
+            days=self._hours[node] / HOURS_PER_DAY,
+            attributed=len(attributed),
+            shared=len(shared),
+            likely_its=expected.nodes[node],
+            per_day=(count + 1.0) / (self._hours[node] + 1.0 / mean) * HOURS_PER_DAY,
+            terms=terms,
+        )
+
+    def _shared_of(self, node: int) -> list[_Shared]:
+        if not hasattr(self, "_by_node"):
+            self._by_node: list[list[_Shared]] = [[] for _ in self._names]
+            for one in self._shared:
+                for each in one.nodes:
+                    self._by_node[each].append(one)
+        return self._by_node[node]
+
+    def _learned(self, expected: _Expected) -> Learned:
+        attributed = sum(len(one) for one in self._attributed)
+        of_nodes = sum(expected.nodes)
+        return Learned(
+            base_per_day=self._rates.good * HOURS_PER_DAY,
+            lemon_per_day=self._rates.bad * HOURS_PER_DAY,
+            factor=self._rates.bad / self._rates.good,
+            share=self._rates.share,
+            attribution=attributed / (attributed + of_nodes) if attributed + of_nodes else 0.0,
+            job_per_day=self._rates.job * HOURS_PER_DAY,
+            nodes=len(self._names),
+            node_days=sum(self._hours) / HOURS_PER_DAY,
+            failures=attributed + len(self._shared),
+            attributed=attributed,
+            together=self._together,
+            sweeps=self._sweeps,
+        )
+
+
+def not_together(failures: Sequence[Failure]) -> tuple[Failure, ...]:
+    """Without those of three jobs or more within a minute. In the order of time."""
+    order = sorted(failures, key=lambda failure: failure.at_s)
+    bad, start = [False] * len(order), 0
+    for end, last in enumerate(order):
+        while last.at_s - order[start].at_s > TOGETHER_S:
+            start += 1
+        if len({one.run for one in order[start : end + 1]}) >= TOGETHER_JOBS:
+            bad[start : end + 1] = [True] * (end + 1 - start)
+    return tuple(one for one, gone in zip(order, bad, strict=True) if not gone)
+
+
+def _warning_shares(
+    bins: Sequence[int],
+    lemons: Sequence[float],
+    usual: tuple[list[float], list[float]] | None,
+    weight: float,
+) -> tuple[list[float], list[float]]:
+    """Each bin's share among sound nodes and among lemons. `lemons`: how likely each node is one, by its failures.
+
+    A mixture whose parts are known for each node. To either group `weight` nodes are added that are as `usual`; where
+    nothing is usual, sound ones as all are and lemons as sound ones, so that few lemons teach little.
+    """
+    whole = [(bins.count(one) + 1.0 / BINS) / (len(bins) + 1.0) for one in range(BINS)]
+    good_usual, bad_usual = usual or (whole, whole)
+    good, bad = list(good_usual), list(bad_usual)
+    for _ in range(MIXTURE_TURNS):
+        of_bad, of_good = [0.0] * BINS, [0.0] * BINS
+        for one, lemon in zip(bins, lemons, strict=True):
+            likely = lemon * bad[one]
+            part = likely / (likely + (1.0 - lemon) * good[one])
+            of_bad[one] += part
+            of_good[one] += 1.0 - part
+        good = _smoothed(of_good, good_usual, weight if usual else 1.0)
+        bad = _smoothed(of_bad, bad_usual if usual else good, weight)
+    return good, bad
+
+
+def _smoothed(counts: Sequence[float], usual: Sequence[float], weight: float) -> list[float]:
+    total = sum(counts) + weight
+    return [(count + weight * share) / total for count, share in zip(counts, usual, strict=True)]
+
+
+def _bins(rates: Sequence[float]) -> list[int]:
+    """0: none of it; the more, the higher."""
+    some = sorted(rate for rate in rates if rate > 0)
+    if not some:
+        return [0] * len(rates)
+    edges = [some[int(len(some) * quantile)] for quantile in QUANTILES]
+    return [0 if rate <= 0 else 1 + sum(rate >= edge for edge in edges) for rate in rates]
+
+
+def _named(posteriors: Sequence[float], prior: Prior) -> set[int]:
+    """The most likely ones, as long as the share of lemons expected among them is high enough."""
+    order = sorted(range(len(posteriors)), key=lambda node: -posteriors[node])
+    named, total = set[int](), 0.0
+    for count, node in enumerate(order, 1):
+        total += posteriors[node]
+        if posteriors[node] < prior.posterior_min or total / count < prior.precision:
+            break
+        named.add(node)
+    return named
+
+
+def _probability(odds: float) -> float:
+    return 1.0 / (1.0 + exp(-min(CLAMP, max(-CLAMP, odds))))
+
+
+def _alike(one: _Rates, other: _Rates) -> bool:
+    pairs = (
+        (one.good, other.good),
+        (one.bad, other.bad),
+        (one.share, other.share),
+        (one.job, other.job),
+    )
+    return all(abs(a - b) <= 1e-3 * max(a, b) for a, b in pairs)
