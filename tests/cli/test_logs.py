@@ -56,6 +56,8 @@ def test_all_lines_in_order_of_time(holdfast, golden, job):
     ("flags", "lines"),
     [
         (["--worker", "1"], ["a warning"]),
+        (["--worker", "0-1", "--rank", "2"], ["rank two \\xff", "RuntimeError: boom"]),
+        (["--worker", "1-3"], ["a warning"]),
         (["--attempt", "2"], ["loading", "step 2"]),
         (["--rank", "2"], ["rank two \\xff", "RuntimeError: boom"]),
         (["--grep", "^(Runtime|Key)Error"], ["RuntimeError: boom"]),
@@ -91,7 +93,7 @@ def test_a_line_whose_time_nobody_noted_is_marked(holdfast, state):
         (["--since", "yesterday"], "--since: 'yesterday' is not a time: write it like"),
         (["--until", "10 parsecs ago"], "--until"),
         (["--grep", "("], "--grep: '(' is not a regular expression"),
-        (["--worker", "x"], "--worker"),
+        (["--worker", "x"], "--worker: 'x' is not a list of workers such as 0,4-6"),
         (["--sinse", "1"], "did you mean --since?"),
     ],
 )

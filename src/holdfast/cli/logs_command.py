@@ -6,12 +6,13 @@ Only reads. A line whose time nobody noted is marked with a `~`: its time is the
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from holdfast.cli.number_lists import numbers
 from holdfast.cli.output import put, put_json_line, say
 from holdfast.cli.record import LOOK_S, RecordUnreadable, named_job, open_record, supervisor
 from holdfast.cli.record_commands import FAILED, Job, StateFolder
@@ -28,7 +29,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def logs(
     job: Job = None,
-    worker: Annotated[int | None, typer.Option("--worker", help="Only this worker.", min=0)] = None,
+    worker: Annotated[
+        str | None,
+        typer.Option("--worker", metavar="N[,N-M]", help="Only these workers.", show_default=False),
+    ] = None,
     rank: Annotated[
         int | None, typer.Option("--rank", help="Only lines known to be this rank's.", min=0)
     ] = None,
@@ -45,7 +49,8 @@ def logs(
 ) -> None:
     """The training's output: `time a1 w0 r2 | text`, across attempts, workers and ranks."""
     show = _as_json if json else _with_prefix if prefix else _text
-    wanted = Wanted(attempt, worker, rank, *_times(since, until), _pattern(grep))
+    workers = numbers(worker, "--worker", "workers")
+    wanted = Wanted(attempt, workers, rank, *_times(since, until), _pattern(grep))
     try:
         folder = named_job(job, state_dir)
     except RecordUnreadable as error:
@@ -62,13 +67,13 @@ class Wanted:
     def __init__(
         self,
         attempt: int | None,
-        worker: int | None,
+        workers: Container[int] | None,
         rank: int | None,
         since_s: float | None,
         until_s: float | None,
         grep: re.Pattern[bytes] | None,
     ) -> None:
-        self._attempt, self._worker, self._rank = attempt, worker, rank
+        self._attempt, self._workers, self._rank = attempt, workers, rank
         self.since_s, self._until_s, self._grep = since_s, until_s, grep
 
     def lines(self, job: JobDir, since_s: float | None = None) -> Iterator[LogLine]:
@@ -87,7 +92,7 @@ class Wanted:
             if match is None:
                 continue
             attempt, worker = int(match[1]), int(match[2])
-            if self._attempt in (None, attempt) and self._worker in (None, worker):
+            if self._attempt in (None, attempt) and (self._workers is None or worker in self._workers):
                 yield attempt, worker, path
 
 

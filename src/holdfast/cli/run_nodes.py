@@ -22,6 +22,7 @@ from holdfast.cli.run_start import forget_environment, job_folder, keep_environm
 from holdfast.cli.wheel import LOOK_S, PASSED_ON, Wheel, collect_orphans
 from holdfast.cli.worker_echo import WorkerEcho
 from holdfast.controller.calls import CallRelay, JobNow
+from holdfast.controller.clock_notes import ClockNotes
 from holdfast.controller.conclusion import Case, Concluding
 from holdfast.controller.crew import CrewEngine, Parts
 from holdfast.controller.hang_watch import HangWatching
@@ -75,7 +76,9 @@ class NodesSupervisor:
         secret = bytes.fromhex(_kept_text(job.path / SECRET, lambda: secrets.token_hex(SECRET_BYTES)))
         token = _kept_text(job.path / TOKEN, lambda: secrets.token_hex(8))
         listen = [(address, 0) for address in engine.listen(job.path)]
+        self._files = ShippedFiles(job.path, self.clock)
         self.hub = Hub(secret=secret, listen=listen, clock=self.clock, seen=self._memory.seen)
+        self._clocks = ClockNotes(job.worker, self.hub.offset_s)
         self._place = self._publish()
         self.record = Recorder(job.journal_path, self.clock, console.tell)
         self.plain_log = PlainLog(job.path, settings.policy)
@@ -127,9 +130,7 @@ class NodesSupervisor:
             self._settings.node_silence_s,
         )
         self._relay = CallRelay(self.hub.say, self._now, machine.note, self.clock)
-        return Parts(
-            hangs=self.hangs, conclusion=conclusion, calls=self._relay, files=ShippedFiles(self._job.path)
-        )
+        return Parts(hangs=self.hangs, conclusion=conclusion, calls=self._relay, files=self._files)
 
     def _publish(self) -> JobPlace:
         """Where this controller is to be found: written down before any agent is started."""
@@ -217,6 +218,7 @@ class NodesSupervisor:
             self._ticked_s = at_s
             fenced(lambda: self.controller.handle(Tick(at_s=at_s)))
             fenced(self._heed_engine)
+            fenced(lambda: self._note_clocks(at_s))
             collect_orphans()
 
     def _show(self) -> None:
@@ -224,6 +226,11 @@ class NodesSupervisor:
         if team.attempt and not self._settings.quiet:
             self._echo.follow(team.attempt, team.nodes, from_end=team.attempt == self._echoes_from_end)
             self._echo.turn(self.clock())
+
+    def _note_clocks(self, at_s: float) -> None:
+        team = self.crew.roster.team
+        if team.attempt and not team.over:
+            self._clocks.turn(team.attempt, team.nodes, at_s, without=self._files.workers)
 
     def _flush(self) -> None:
         self.record.flush()

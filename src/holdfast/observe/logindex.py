@@ -4,6 +4,8 @@ Beside `stdout` lies `stdout.idx`: records of 16 bytes, each a time (millisecond
 (bytes), both little-endian u64: by that time, the bytes before that offset had been written. It never changes a log,
 and no failure to write an index reaches anyone but as a sentence. A log without an index is read all the same; its
 lines then carry the time of the file's last change and say that this is a guess.
+
+Where a worker's node has another clock than the controller, `clock.json` beside its logs says how far it is ahead.
 """
 
 import heapq
@@ -15,6 +17,7 @@ from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.parsers.lines import LINE_BYTES_MAX, LineCutter
@@ -24,6 +27,8 @@ BLOCK_BYTES = 64 << 10  # read at once of a log or an index; one of each is held
 SOURCE = re.compile(r"stdout|stderr|rank-(?P<rank>\d{1,9})\.log")
 RANK_PREFIX = re.compile(rb"\s*\[(?:rank|default)(\d{1,9})\]:")  # PyTorch's; torchrun's is the local rank
 LINE_ENDS = (b"\n", b"\r")
+CLOCK_NOTE = "clock.json"
+FAR_S = 1e10  # a clock further off than three hundred years is none
 GIVEN_UP = b"[output given up when the disk was full] "  # space.py: what was there reads as zeros
 
 
@@ -40,6 +45,12 @@ class LogLine(Struct, frozen=True):
     rank: int | None
     text: bytes
     exact: bool = True
+
+
+class ClockNote(Struct, frozen=True):
+    """`ahead_s`: the clock that stamped the logs of a folder, minus the job's."""
+
+    ahead_s: float = 0.0
 
 
 class IndexWriter:
@@ -196,10 +207,19 @@ def read_lines(
     until_s = float("inf") if until_s is None else until_s
     files = []
     for attempt, worker, folder in sorted(worker_dirs):
+        ahead_s = _ahead_s(folder)
         for source in _sources_in(folder, sources, rank):
             log = _Log(folder / source, attempt, worker, source)
-            files.append(log.lines(since_s, until_s, grep, rank))
+            files.append(log.lines(since_s, until_s, grep, rank, ahead_s))
     return heapq.merge(*files, key=attrgetter("at_s"))
+
+
+def _ahead_s(folder: Path) -> float:
+    try:
+        note = msgspec.json.decode((folder / CLOCK_NOTE).read_bytes(), type=ClockNote)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return 0.0
+    return note.ahead_s if abs(note.ahead_s) < FAR_S else 0.0
 
 
 def _sources_in(folder: Path, wanted: Container[str] | None, rank: int | None) -> list[str]:
@@ -223,14 +243,22 @@ class _Log:
         self._block_at = 0
 
     def lines(
-        self, since_s: float, until_s: float, grep: re.Pattern[bytes] | None, rank: int | None
+        self,
+        since_s: float,
+        until_s: float,
+        grep: re.Pattern[bytes] | None,
+        rank: int | None,
+        ahead_s: float = 0.0,
     ) -> Iterator[LogLine]:
-        for segment, text in self._timed(since_s, until_s):
+        """`ahead_s`: of the clock that stamped them; the times asked for, and those given, are the job's."""
+        for segment, text in self._timed(since_s + ahead_s, until_s + ahead_s):
             if grep is not None and not grep.search(text):
                 continue
             whose = self._rank if self._rank is not None else _rank_named(text)
             if rank is None or whose == rank:
-                yield LogLine(segment.at_s, *self._origin, whose, _without_hole(text), segment.exact)
+                yield LogLine(
+                    segment.at_s - ahead_s, *self._origin, whose, _without_hole(text), segment.exact
+                )
 
     def _timed(self, since_s: float, until_s: float) -> Iterator[tuple[Segment, bytes]]:
         try:

@@ -1,0 +1,61 @@
+"""Notes beside a worker's output how far its node's clock is ahead of the job's: lines of many nodes are laid in order by it.
+
+Only where the two differ by so much that it matters, and only where the agent itself has stamped the lines.
+"""
+
+import os
+from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from holdfast.observe.logindex import CLOCK_NOTE, ClockNote
+
+LOOK_S = 5.0
+WORTH_S = 0.05  # the follower stamps lines ten times a second
+
+
+class ClockNotes:
+    """`worker_dir`: of an attempt and a worker. `offset_s`: a node's clock minus the job's; None: not known."""
+
+    def __init__(
+        self, worker_dir: Callable[[int, int], Path], offset_s: Callable[[str], float | None]
+    ) -> None:
+        self._worker_dir = worker_dir
+        self._offset_s = offset_s
+        self._attempt = 0
+        self._noted: dict[int, float] = {}
+        self._looked_s = float("-inf")
+
+    def turn(
+        self, attempt: int, nodes: Mapping[int, str], at_s: float, without: Container[tuple[int, int]] = ()
+    ) -> None:
+        """To be called once a second. `nodes`: of each worker. `without`: (attempt, worker) that the controller stamps
+        itself."""
+        if attempt != self._attempt:
+            self._attempt, self._noted = attempt, {}
+        elif at_s - self._looked_s < LOOK_S:
+            return
+        self._looked_s = at_s
+        for worker, node in nodes.items():
+            ahead_s = self._offset_s(node)
+            if ahead_s is None or (attempt, worker) in without:
+                continue
+            if abs(ahead_s - self._noted.get(worker, 0.0)) >= WORTH_S and _is_written(
+                self._worker_dir(attempt, worker) / CLOCK_NOTE, ahead_s
+            ):
+                self._noted[worker] = ahead_s
+
+
+def _is_written(path: Path, ahead_s: float) -> bool:
+    """A disk that is full, or a folder that is not there yet: the next look tries again."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        part.write_bytes(msgspec.json.encode(ClockNote(ahead_s=round(ahead_s, 3))))
+        part.rename(path)
+    except OSError:
+        with suppress(OSError):
+            part.unlink()
+        return False
+    return True
