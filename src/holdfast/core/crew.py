@@ -89,7 +89,7 @@ class Crew:
         memory: Memory | None = None,
     ) -> None:
         memory = memory or Memory()
-        self.roster = Roster(nodes, settings, version, memory.resumes)
+        self.roster = Roster(nodes, settings, version)
         self.shunned: frozenset[str] = frozenset()  # by others: the book of nodes
         self._job = job
         self._token = token
@@ -109,6 +109,7 @@ class Crew:
     def resume(self, job: Job, at_s: float) -> list[Act]:
         """Goes on from the journal: `job` is what it comes to. Nodes that the engine no longer has are lost at once."""
         roster, team = self.roster, self.roster.team
+        roster.epoch = self._memory.resumes + 1
         team.attempt, team.over = job.attempt, not job.alive
         team.nodes = {
             index: worker.node for index, worker in enumerate(job.workers) if worker.node is not None
@@ -399,7 +400,8 @@ class Crew:
         if order.attempt < team.attempt or (order.attempt == team.attempt and team.stop_asked):
             return []
         if order.attempt > team.attempt:
-            team.exited, self._step, self._step_told = set(), None, None
+            team.started, team.exited = set(), set()
+            self._step = self._step_told = None
         team.attempt, team.stop_asked, team.over = order.attempt, False, False
         team.nodes = {start.worker: start.node for start in order.workers}
         self._placing = self._stopping = None
@@ -497,6 +499,7 @@ class Crew:
             return []
         place = self.roster[node]
         place.attempt, place.worker = attempt, worker
+        team.started.add(worker)
         if self._starting is not None and self._starting.order.attempt == attempt:
             self._starting.waits_for.discard(worker)
         return []

@@ -55,6 +55,8 @@ class Stopping(Struct):
 
 def joined(order: CheckNodes, answers: Sequence[NodesChecked], at_s: float) -> NodesChecked:
     """One answer for all nodes that gave one. The first `stop` counts; the slowest says how long it took."""
+    places = {node: number for number, node in enumerate(order.nodes)}
+    answers = sorted(answers, key=lambda one: places.get(one.nodes[0], 0) if one.nodes else 0)
     nodes = tuple(dict.fromkeys(node for one in answers for node in one.nodes))
     whys = list(dict.fromkeys(one.why_not for one in answers if one.why_not))
     checked = [one for one in answers if not one.why_not]

@@ -57,6 +57,7 @@ class Team(Struct):
 
     attempt: int = 0
     nodes: dict[int, str] = {}
+    started: set[int] = set()  # these were said to run
     exited: set[int] = set()  # their commands have ended
     stop_asked: bool = False
     over: bool = True
@@ -68,15 +69,15 @@ class Team(Struct):
 class Roster:
     """`version`: of this Holdfast, which every agent's must be. `epoch`: how often the controller has come back."""
 
-    def __init__(self, nodes: Iterable[str], settings: Settings, version: str, epoch: int = 0) -> None:
+    def __init__(self, nodes: Iterable[str], settings: Settings, version: str) -> None:
         self.nodes: dict[str, Node] = {name: Node(name=name) for name in nodes}
         self.team = Team()
+        self.epoch = 0
         self.order: list[str] = list(self.nodes)  # in which they are preferred
         self.changed = False  # since the caller last looked: who may be used
         self.lost_now: list[str] = []  # the same: whom nobody waits for any more
         self._settings = settings
         self._version = version
-        self._epoch = epoch
         self._given: dict[str, int] = {}
         self._refused: set[str] = set()  # instances of agents that were told to leave
 
@@ -102,7 +103,7 @@ class Roster:
     def order_id(self, base: str) -> str:
         """Once `base` itself; when given again, or by a controller that has come back, it is another order."""
         count = self._given[base] = self._given.get(base, 0) + 1
-        return base if count == 1 and not self._epoch else f"{base}/{self._epoch}.{count}"
+        return base if count == 1 and not self.epoch else f"{base}/{self.epoch}.{count}"
 
     def expect(self, worker: int, name: str, at_s: float, *, runs: bool) -> None:
         """After the controller has come back: a worker was placed there, and the agent is to be heard soon."""
@@ -111,7 +112,7 @@ class Roster:
             silent_since_s=at_s, allowed_s=self._settings.watch.resumed_s, noted=True
         )
         if runs:
-            node.attempt, node.worker = self.team.attempt, worker
+            self.team.started.add(worker)
 
     def lose(self, name: str, reason: str, at_s: float) -> list[Act]:
         return self._lose(self[name], reason, at_s)
@@ -127,14 +128,14 @@ class Roster:
         node.instance = hello.instance
         node.joined = True
         node.contact = node_watch.heard(node.contact)
-        had = node.worker if node.attempt == self.team.attempt else None
+        was_gone = node.gone_s is not None
         node.attempt, node.worker, node.gone_s = hello.attempt, hello.worker, None
         self.changed = True
         if node.lost:
             return self._may_return(node, at_s)
         if node.attempt and not self._is_of_team(node):
             return self._stop_stray(node, at_s)
-        if is_new_agent and had is not None and not node.attempt and had not in self.team.exited:
+        if not node.attempt and (is_new_agent or was_gone) and self._ran_here(node):
             node.gone_s = at_s
         return []
 
@@ -173,6 +174,12 @@ class Roster:
         team = self.team
         is_mine = node.attempt == team.attempt and node.worker is not None
         return is_mine and not team.over and team.nodes.get(node.worker or 0) == node.name
+
+    def _ran_here(self, node: Node) -> bool:
+        """A worker of the attempt that runs has started there, and its end was not heard of."""
+        team = self.team
+        worker = None if team.over or team.stop_asked else team.worker_on(node.name)
+        return worker in team.started and worker not in team.exited
 
     def _stop_stray(self, node: Node, at_s: float) -> list[Act]:
         """Something of an old attempt runs there, or of a worker that is elsewhere: it is not used before that ends."""
@@ -301,7 +308,7 @@ class Roster:
             node = self.nodes[name]
             if node.contact.silent_since_s is not None:
                 acts += self._watch(node, at_s)
-            if node.gone_s is not None and at_s - node.gone_s >= self._settings.gone_s:
+            if node.gone_s is not None and node.joined and at_s - node.gone_s >= self._settings.gone_s:
                 acts += self._worker_gone(node, at_s)
             if node.returning in ("check", "stop") and node.is_reachable:
                 acts += self._ask_again(node, at_s)
@@ -336,7 +343,7 @@ class Roster:
         node.gone_s = None
         team = self.team
         worker = team.worker_on(node.name)
-        if worker is None or worker in team.exited or team.over:
+        if worker is None or not self._ran_here(node):
             return []
         text = f"worker {worker} on {node.name} ended with its agent, unseen"
         finding = FindingNoted(at_s=at_s, finding="worker-gone", text=text, attempt=team.attempt)
