@@ -39,14 +39,17 @@ from holdfast.model.nodes import PROTOCOL
 
 BEAT_S = 1.0
 LOST_AFTER_S = 5.0  # of silence of the controller
-CONNECT_S = 5.0  # for the connection, and again for the handshake
+CONNECT_S = 5.0  # until there is a connection
+HANDSHAKE_S = (
+    15.0  # longer than the controller's own limit: who gives up early and asks again makes a queue longer
+)
 PUT_AWAY_AFTER_S = 3.0  # without a connection: from then on samples go to disk, too
 READ_BYTES_MAX = 1 << 20  # in one turn
 WINDOW_BYTES = 4 << 20  # sent, and not yet taken in by the controller
 OUT_BYTES_MAX = 1 << 20  # given to the socket, and not yet sent by it
 SAY_BYTES_MAX = 4 << 20  # likewise: no more is said then
 CHUNK_BYTES = 1 << 18
-FIRST_PAUSE_S, PAUSE_S_MAX, REFUSED_PAUSE_S = 0.2, 4.0, 3.0
+FIRST_PAUSE_S, PAUSE_S_MAX, REFUSED_PAUSE_S = 0.2, 2.0, 3.0
 
 
 class AgentLink:
@@ -110,9 +113,12 @@ class AgentLink:
         return self._epoll.fileno()
 
     def send(self, body: bytes, *, drop: bool = False) -> None:
-        """Keeps it until the controller has recorded it. `drop`: it may be dropped, the oldest first."""
+        """Keeps it until the controller has recorded it. `drop`: it may be dropped, the oldest first.
+
+        What may be dropped is sent with the next turn, together with what else there is; the rest at once.
+        """
         self._spool.append(body, drop=drop)
-        if self.connected:
+        if self.connected and not drop:
             self._guarded(self._push)
 
     def say(self, body: bytes) -> bool:
@@ -178,9 +184,7 @@ class AgentLink:
             self._end(str(ended), now_s, refused=ended.refused)
         except BadFrame as error:
             self._end(str(error), now_s, refused=True)
-        except (
-            OSError
-        ) as error:  # no descriptors, no memory in the kernel, a socket that died between two calls
+        except OSError as error:  # no descriptors, or a socket that died between two calls
             self._end(error.strerror or str(error), now_s, refused=False)
         self._watch()
         if not self.connected and now_s - self._lost_s > PUT_AWAY_AFTER_S and now_s > self._put_away_s:
@@ -234,21 +238,21 @@ class AgentLink:
         for frame in channel.read(READ_BYTES_MAX):
             self._beats.heard(now_s)
             self._took(frame, now_s)
-        channel.flush()
         if channel.is_proven and not self._joined:
             self._joined = True
             self._beats = Beats(now_s)
             stream = f"{self.name}/{self._spool.stream_id}"
             join = messages.Join(self.name, self._role, stream, self._instance, self._hello())
-            channel.send(JOIN, messages.pack(join))
+            channel.put(JOIN, messages.pack(join))
         if not self.connected:
-            if now_s - channel.since_s > CONNECT_S:
-                raise ChannelEnded(f"{channel.address} did not finish the handshake in {CONNECT_S:g} s")
+            channel.flush()
+            if now_s - channel.since_s > HANDSHAKE_S:
+                raise ChannelEnded(f"{channel.address} did not finish the handshake in {HANDSHAKE_S:g} s")
             return
         if now_s - self._beats.heard_s > LOST_AFTER_S:
             raise ChannelEnded(f"nothing was heard of {channel.address} for {LOST_AFTER_S:g} s")
         if now_s - self._beats.sent_s >= BEAT_S:
-            channel.send(BEAT, messages.beat(self._beats.next(now_s)))
+            channel.put(BEAT, messages.beat(self._beats.next(now_s)))
         self._push()
 
     def _took(self, frame: Frame, now_s: float) -> None:
@@ -306,13 +310,15 @@ class AgentLink:
         assert channel is not None
         while self._in_flight_bytes < WINDOW_BYTES and channel.wire.waiting_bytes < OUT_BYTES_MAX:
             entries = self._spool.read(self._sent_seq, CHUNK_BYTES)
-            if not entries:
-                return
             for entry in entries:
                 self._sent_seq = entry.seq
                 self._in_flight.append((entry.seq, len(entry.body)))
                 self._in_flight_bytes += len(entry.body)
-                channel.send(ENTRY, messages.entry(entry.seq, entry.body, entry.drop))
+                channel.put(ENTRY, messages.entry(entry.seq, entry.body, entry.drop))
+            channel.flush()
+            if not entries:
+                break
+        channel.flush()
 
     def _say_done(self, order_id: str) -> None:
         assert self._channel is not None

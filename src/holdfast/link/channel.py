@@ -58,8 +58,13 @@ class Channel:
             raise ChannelEnded(str(error), refused=True) from error
 
     def send(self, kind: int, body: bytes) -> None:
+        self.put(kind, body)
+        self.flush()
+
+    def put(self, kind: int, body: bytes) -> None:
+        """To be sent with the next `flush`: one call of the kernel for many frames."""
         assert self._sealer is not None
-        self._write(self._sealer.seal(kind, body))
+        self.wire.put(self._sealer.seal(kind, body))
 
     def flush(self) -> None:
         try:

@@ -47,14 +47,16 @@ AGENT = "agent"  # the role of those that are waited for when they leave without
 
 class Limits(Struct, frozen=True, kw_only=True):
     """`silent_s`: when it is told. `lost_s`: when the connection is given up. `strangers`: connections at one time
-    that have not proven themselves. `turn_bytes`, `serve_bytes`: about so much is taken in by one turn, of all and of
+    that have not proven themselves; where there are so many, one that is older than `patience_s` makes room for the
+    next. `turn_bytes`, `serve_bytes`: about so much is taken in by one turn, of all and of
     one peer, as it is when expanded. `read_bytes`: likewise, as it travels. `out_bytes`: what may wait for one peer."""
 
     beat_s: float = 1.0
     silent_s: float = 3.0
     lost_s: float = 30.0
     handshake_s: float = 5.0
-    strangers: int = 256
+    strangers: int = 1024
+    patience_s: float = 2.5
     peers: int = 8192
     turn_bytes: int = 8 << 20
     read_bytes: int = 1 << 18
@@ -350,11 +352,11 @@ class Hub:
             self._begin(sock, f"{place[0]}:{place[1]}", now_s)
 
     def _has_room_for_a_stranger(self, now_s: float) -> bool:
-        """Who has not proven himself for a second makes room: an agent needs milliseconds."""
+        """Where there is none, who has not proven himself for long makes room: an agent needs milliseconds."""
         if len(self._strangers) < self._limits.strangers:
             return True
         oldest = next(iter(self._strangers.values()))
-        if now_s - oldest.channel.since_s < 1.0:
+        if now_s - oldest.channel.since_s < self._limits.patience_s:
             return False
         self._refuse(oldest, "too many connections wait to prove themselves: the oldest makes room")
         return True

@@ -72,8 +72,14 @@ class Wire:
         self._out += data
         self.flush()
 
+    def put(self, data: bytes) -> None:
+        """Keeps it for the next flush."""
+        self._out += data
+
     def flush(self) -> None:
         """raises: WireClosed"""
+        if not self._out and not self._handshaking:
+            return
         self._wants_write = False
         try:
             if self._handshaking and not self._shaken():
