@@ -59,7 +59,7 @@ def environment(
 ) -> Given:
     """`base` with what this attempt needs. `counters`: MA_SCHEDULE_CNT and MA_PROC_START_CNT."""
     ours = _names(names) | dict(counters)
-    if "SLURM_JOB_ID" in base and names.part.workers > 1:
+    if names.node and "SLURM_JOB_ID" in base and names.part.workers > 1:
         ours |= _as_slurm_step(names.part)
     if shim:
         ours |= {"HOLDFAST_SHIM": "1", "PYTHONPATH": _first(str(SHIM), base.get("PYTHONPATH", ""))}
@@ -96,12 +96,10 @@ def _names(names: Names) -> dict[str, str]:
 
 
 def _address(part: Part) -> dict[str, str]:
-    return {
-        "NNODES": str(part.workers),
-        "NODE_RANK": str(part.worker),
-        "MASTER_ADDR": part.master_address,
-        "MASTER_PORT": str(part.master_port),
-    }
+    place = {"NNODES": str(part.workers), "NODE_RANK": str(part.worker)}
+    if not part.master_address:
+        return place
+    return place | {"MASTER_ADDR": part.master_address, "MASTER_PORT": str(part.master_port)}
 
 
 def _as_slurm_step(part: Part) -> dict[str, str]:
@@ -126,16 +124,17 @@ def _for_torchrun(part: Part, rendezvous: str) -> dict[str, str]:
     over an address on the command line. Others (c10d) have nothing but the endpoint.
     source: env and check_env of torch.distributed.argparse_util, get_rdzv_endpoint of torch.distributed.run, 2.13
     """
-    wishes = {"PET_MASTER_PORT": str(part.master_port), "PET_RDZV_ID": part.run_id}
+    wishes = {"PET_RDZV_ID": part.run_id}
+    if part.master_address:
+        wishes["PET_MASTER_PORT"] = str(part.master_port)
     if part.workers == 1:
+        return wishes
+    wishes |= {"PET_NNODES": str(part.workers), "PET_NODE_RANK": str(part.worker)}
+    if not part.master_address:
         return wishes
     if rendezvous != "static":
         wishes["PET_RDZV_ENDPOINT"] = f"{part.master_address}:{part.master_port}"
-    return wishes | {
-        "PET_NNODES": str(part.workers),
-        "PET_NODE_RANK": str(part.worker),
-        "PET_MASTER_ADDR": part.master_address,
-    }
+    return wishes | {"PET_MASTER_ADDR": part.master_address}
 
 
 def is_old_torch(python: str) -> bool:

@@ -8,7 +8,7 @@ LOOPBACK = "127.0.0.1"
 class Part(Struct, frozen=True, kw_only=True):
     """Worker `worker` of `workers`, counted from 0.
 
-    `master_address`, `master_port`: of worker 0, as the other workers reach it. `run_id`: of this attempt's
+    `master_address`, `master_port`: of worker 0, as the other workers reach it; empty: not known. `run_id`: of this attempt's
     rendezvous, never used before, so that nothing left of an older one can join it.
     """
 

@@ -64,7 +64,9 @@ class WorkerAgent:
 
     `node`: its name; empty: this machine's. `sampled`: where samples go when this worker is one of several: then only
     who has those of all can tell a hang, give a verdict or choose the next attempt's address, and nothing of that is
-    done here. None: this worker is the whole job.
+    done here. None: this worker is the whole job, as far as anybody here sees it. `part`: which one it is, where
+    its launcher has started others beside it, of which nothing is known. `incidents`: where evidence goes, if not into
+    the job's folder.
     """
 
     def __init__(
@@ -81,10 +83,13 @@ class WorkerAgent:
         step_forms: StepForms,
         *,
         node: str = "",
+        part: Part | None = None,
+        incidents: Path | None = None,
         sampled: Callable[[Attempt, tuple[RankSample, ...], int], None] | None = None,
     ) -> None:
         self.attempt: Attempt | None = None
-        self.part: Part | None = None  # which part of it this worker is
+        self.part: Part | None = part  # which part of it this worker is
+        self._fixed_part = part
         self.no_start: dict[int, str] = {}  # attempts that could not begin, and why
         self._alone = sampled is None
         self._sampled = sampled
@@ -103,7 +108,7 @@ class WorkerAgent:
         self.node_log = NodeLog()
         checker = NodeChecker(settings, self.node, base_env, cwd, clock)
         self.fitness = Fitness(checker, settings, base_env, clock, emit, self._own_pids)
-        self._bundles = BundleWriter(job_folder / "incidents", self._note_evidence)
+        self._bundles = BundleWriter(incidents or job_folder / "incidents", self._note_evidence)
         self._told_to_people: deque[str] = deque()  # by other threads
         self._launcher = recognise(settings.command, base_env)
         program = shutil.which(settings.command[0], path=base_env.get("PATH")) if settings.command else None
@@ -239,7 +244,9 @@ class WorkerAgent:
         )
 
     def _own_part(self, number: int) -> Part:
-        """Of an attempt that is this worker alone."""
+        """Of an attempt that is this worker alone, or the one that its launcher made of it."""
+        if self._fixed_part is not None:
+            return self._fixed_part
         self._port = free_port(besides=self._port)
         return Part(master_port=self._port, run_id=f"{self._job}-{number}")
 

@@ -1,23 +1,50 @@
-"""`holdfast agent`: one node's end of a job on many; started by whoever runs the controller, seldom by hand."""
+"""`holdfast agent`: one node's end of a job on many; started by whoever runs the controller.
+
+With a command it is a plain wrapper of that command, without a controller: `srun holdfast agent -- torchrun …`.
+"""
 
 import os
 import sys
+from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
-from holdfast.cli.agent_place import AgentRefused, agent_place
+from holdfast.cli.agent_alone import run_alone
+from holdfast.cli.agent_place import AgentRefused, agent_place, is_given
 from holdfast.cli.agent_wheel import run_agent
+from holdfast.cli.settings import SettingsRefused, settle
 
 REFUSED = 2
+DEFAULT = "default"  # as the source of a setting
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@app.command()
-def agent() -> None:
-    """Watches over one node of a job: starts what the job's controller says, and tells it what becomes of it."""
+@app.command(context_settings={"allow_interspersed_args": False})
+def agent(
+    command: Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND...", show_default=False)] = None,
+    job: Annotated[
+        str | None, typer.Option("--job", help="Name of the job, the same in all workers.")
+    ] = None,
+    state_dir: Annotated[str | None, typer.Option("--state-dir", help="Folder of all jobs.")] = None,
+    quiet: Annotated[bool | None, typer.Option("--quiet", help="No echo of the training's output.")] = None,
+) -> None:
+    """Watches over one node of a job, as its controller says; or over COMMAND alone, without a controller."""
     try:
+        if command:
+            flags = {"job": job, "state-dir": state_dir, "quiet": quiet}
+            settled = settle(flags, os.environ)
+            settings = replace(settled.run, command=tuple(command))
+            if settled.sources["boot-check"] == DEFAULT:  # eight tasks of one node would check it eight times
+                settings = replace(settings, policy=replace(settings.policy, boot_check="off"))
+            raise typer.Exit(run_alone(settings, os.environ, os.getcwd()))
+        if not is_given(os.environ):
+            raise AgentRefused(
+                "neither a command nor a controller: srun holdfast agent -- COMMAND watches over a command; "
+                "without one it is started by holdfast run --nnodes N"
+            )
         place = agent_place(os.environ)
-    except AgentRefused as error:
+    except (AgentRefused, SettingsRefused, OSError) as error:
         sys.stderr.write(f"holdfast agent: {error}\n")
         raise typer.Exit(REFUSED) from error
     raise typer.Exit(run_agent(place, os.environ))

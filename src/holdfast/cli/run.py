@@ -11,11 +11,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from holdfast import __version__
+from holdfast.agent.part import Part
 from holdfast.agent.step_logs import StepForms
 from holdfast.agent.worker import WorkerAgent
 from holdfast.cli.console import Console
+from holdfast.cli.fleet_notes import FleetNotes
 from holdfast.cli.line_on_demand import LineOnDemand
 from holdfast.cli.live_signatures import live_signatures
 from holdfast.cli.plain_log import PlainLog
@@ -36,7 +39,17 @@ from holdfast.journal.jobdir import JobDir, JobExists, JobInUse, StateDir
 from holdfast.journal.recorder import Recorder
 from holdfast.journal.rows import RawEntry
 from holdfast.journal.store import JournalUnusable, NewerJournal
-from holdfast.model.events import AnyEvent, ControllerResumed, JobSubmitted, StopRequested, Tick
+from holdfast.model.events import (
+    AnyEvent,
+    AttemptStartFailed,
+    ControllerResumed,
+    JobSubmitted,
+    RankExited,
+    RankStarted,
+    StopRequested,
+    Tick,
+    WorkerExited,
+)
 from holdfast.model.orders import (
     AnyOrder,
     CheckNodes,
@@ -78,27 +91,54 @@ class OneMachine:
                 self.ended = order
 
 
+class Among(Struct, frozen=True, kw_only=True):
+    """A worker among others that the same launcher has started. `job`: what all of them have in common."""
+
+    part: Part
+    job: JobDir
+
+
+def _as_the_only_one(emit: Callable[[AnyEvent], None]) -> Callable[[AnyEvent], None]:
+    """To who decides here there is one worker, and its name is 0."""
+
+    def renamed(event: AnyEvent) -> None:
+        if isinstance(event, RankStarted | RankExited | WorkerExited | AttemptStartFailed):
+            event = msgspec.structs.replace(event, worker=0)
+        emit(event)
+
+    return renamed
+
+
 class Supervisor:
     """The wheel. One thread; nothing in it waits longer than `LOOK_S`."""
 
     def __init__(
-        self, settings: RunSettings, job: JobDir, console: Console, env: Mapping[str, str], cwd: str
+        self,
+        settings: RunSettings,
+        job: JobDir,
+        console: Console,
+        env: Mapping[str, str],
+        cwd: str,
+        among: Among | None = None,
     ) -> None:
+        """`among`: others, each watched by a process of its own; None: this worker is all."""
         self.clock = JobClock()
         self._settings = settings
         self._console = console
         self._env, self._cwd = env, cwd
         self._job = job
+        self._common = among.job if among else job
         self._machine = OneMachine()
         self.record = Recorder(job.journal_path, self.clock, console.tell)
         self.plain_log = PlainLog(job.path, settings.policy)
+        self._fleet = FleetNotes(settings, lambda: 1, self.clock, console.tell)
         self.controller = Controller(settings.policy, self.record, self._machine, self._on_decision)
-        emit = self.controller.handle
+        emit = _as_the_only_one(self.controller.handle) if among else self.controller.handle
         self._machine.engine = LocalEngine(socket.gethostname(), self.clock, emit)
         self._machine.agent = WorkerAgent(
             settings,
-            job.name,
-            job.path,
+            self._common.name,
+            self._common.path,
             self.clock,
             emit,
             console.echo,
@@ -106,6 +146,8 @@ class Supervisor:
             cwd,
             live_signatures(env),
             StepForms(lambda: step_forms(settings.step_pattern)),
+            part=among.part if among else None,
+            incidents=job.incidents,
         )
         self._line = LineOnDemand(
             job, self.controller, self._machine.agent, self.clock, console.tell, env, cwd
@@ -118,7 +160,7 @@ class Supervisor:
     def submit(self) -> int:
         self.record.set_meta("policy", msgspec.json.encode(self._settings.policy))
         facts = {
-            "name": self._job.name,
+            "name": self._common.name,
             "command": self._settings.command,
             "cwd": self._cwd,
             "host": socket.gethostname(),
@@ -131,8 +173,9 @@ class Supervisor:
         if self._settings.detach:
             keep_environment(self._job, self._env, self._console)
         submitted = JobSubmitted(
-            at_s=self.clock(), job=self._job.name, workers=1, command=self._settings.command
+            at_s=self.clock(), job=self._common.name, workers=1, command=self._settings.command
         )
+        self._fleet.warn_of(socket.gethostname())
         return self._turn(lambda: self.controller.handle(submitted))
 
     def resume(self, state: State, rows: list[RawEntry]) -> int:
@@ -140,6 +183,7 @@ class Supervisor:
         self.clock.not_before(rows[-1][0] if rows else 0.0)
         for event, decision in decisions(rows, self._settings.policy):
             self.plain_log.remember(event, decision)
+            self._fleet.remember(event, decision)
         self.controller.state = state
         if state.job.attempt:
             self._machine.agent.resume(state.job.attempt)
@@ -163,6 +207,7 @@ class Supervisor:
         if at_s - self._ticked_s >= TICK_S:
             self._ticked_s = at_s
             fenced(lambda: self.controller.handle(Tick(at_s=at_s)))
+            fenced(self._fleet.turn)
             collect_orphans()
 
     def _flush(self) -> None:
@@ -181,6 +226,7 @@ class Supervisor:
             self._wheel.wait(agent.channels())
         agent.close()
         forget_environment(self._job)
+        self._wheel.fenced(self._fleet.close)
         self.record.close()
         self._console.close()
         return ended.code
@@ -217,6 +263,12 @@ class Supervisor:
     def _on_decision(self, event: AnyEvent, decision: Decision) -> None:
         self._console.decided(event, decision)
         self.plain_log.decided(event, decision)
+        self._wheel.fenced(lambda: self._note(event, decision))
+
+    def _note(self, event: AnyEvent, decision: Decision) -> None:
+        """In the node book: in memory here, and written by a thread."""
+        self._fleet.heard(event, decision)
+        self._fleet.isolate_ordered(decision)
 
 
 def run_job(settings: RunSettings) -> int:

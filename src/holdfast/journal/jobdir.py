@@ -163,6 +163,21 @@ class StateDir:
             raise StateUnwritable(f"the state folder {self.root} cannot be written: {error}") from error
         return job
 
+    def shared(self, name: str, at_s: float) -> JobDir:
+        """The folder of a job whose workers are watched each by a process of its own: made by whoever comes first.
+
+        raises: BadJobName, StateUnwritable
+        """
+        check_name(name)
+        job = JobDir(self._jobs / name)
+        try:
+            job.path.mkdir(parents=True, exist_ok=True)
+            if not (job.path / _CREATED).exists():
+                (job.path / _CREATED).write_text(f"{at_s!r}\n")
+        except OSError as error:
+            raise StateUnwritable(f"the state folder {self.root} cannot be written: {error}") from error
+        return job
+
     def _made_up(self, at_s: float) -> JobDir:
         """E.g. 0131-1502-k7p: month, day, hour, minute and three random letters."""
         day = datetime.fromtimestamp(at_s).astimezone()
