@@ -129,7 +129,7 @@ class NodesSupervisor:
             self._save,
             self._settings.node_silence_s,
         )
-        self._relay = CallRelay(self.hub.say, self._now, machine.note, self.clock)
+        self._relay = CallRelay(self.hub.say, self._now, self._note_call, self.clock)
         return Parts(hangs=self.hangs, conclusion=conclusion, calls=self._relay, files=self._files)
 
     def _publish(self) -> JobPlace:
@@ -151,6 +151,12 @@ class NodesSupervisor:
         team = self.crew.roster.team
         workers = {} if team.over else team.nodes
         return JobNow(self._job.name, state.job.attempt, ended, workers, self.machine.connected)
+
+    def _note_call(self, finding: str, text: str) -> None:
+        """Each one, however many there are."""
+        attempt = self.controller.state.job.attempt or None
+        event = FindingNoted(at_s=self.clock(), finding=finding, text=text, attempt=attempt)
+        self.controller.handle(event)
 
     # Begin ------------------------------------------------------------------------------------------------
 
