@@ -33,6 +33,7 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.cli.main": "the holdfast command (pyproject.toml)",
     "holdfast.cli.check_pairs": "cli.check_asking, by its name: memory that most checks do not need",
     "holdfast.cli.local_line": "cli.line_on_demand, by its name: most jobs are never asked anything",
+    "holdfast.cli.engine_choice": "cli.run_command, by its name: one machine needs none of it",
     "holdfast.cli.check_plot": "cli.check_command, by its name, for the same reason",
     "holdfast.shim.sitecustomize": "Python itself, in the ranks, by way of PYTHONPATH",
     "holdfast.shim.holdfast_shim_torch": "sitecustomize, by its path",

@@ -1,5 +1,6 @@
 """`holdfast run` and `holdfast attach`: reads their flags, settles the settings, and hands over."""
 
+import importlib
 import os
 import re
 import shutil
@@ -7,12 +8,16 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
+from msgspec import MsgspecError
 from msgspec.structs import replace
 
 from holdfast.cli.output import say
 from holdfast.cli.run import attach_job, run_job
+from holdfast.cli.run_start import recorded
 from holdfast.cli.setting_table import BY_KEY, Setting, allowed, spelled
 from holdfast.cli.settings import SettingsRefused, settle, state_root
+from holdfast.journal.jobdir import JobDir, StateDir
+from holdfast.journal.store import JournalUnusable, NewerJournal
 from holdfast.model.settings import RunSettings
 
 REFUSED = 2
@@ -78,6 +83,8 @@ def run(
     engine: Annotated[str | None, _flag("engine")] = None,
     hosts: Annotated[str | None, _flag("hosts")] = None,
     node_silence: Annotated[str | None, _flag("node-silence")] = None,
+    fleet_dir: Annotated[str | None, _flag("fleet-dir")] = None,
+    isolation_share: Annotated[str | None, _flag("isolation-share")] = None,
     nproc_per_node: Annotated[
         str | None,
         typer.Option(
@@ -98,7 +105,10 @@ def run(
     for note in settled.notes:
         say(note)
     words = full_command(command or (), nproc_per_node, alone=settled.run.nnodes == 1)
-    raise typer.Exit(run_job(replace(settled.run, command=words)))
+    settings = replace(settled.run, command=words)
+    if settings.is_one_machine:
+        raise typer.Exit(run_job(settings))
+    raise typer.Exit(_elsewhere().run_elsewhere(settings, os.environ))
 
 
 @attach_app.command()
@@ -113,7 +123,24 @@ def attach(
     except SettingsRefused as error:
         say(str(error))
         raise typer.Exit(REFUSED) from error
-    raise typer.Exit(attach_job(str(root), job, quiet=quiet))
+    of_many = job_of_many(StateDir(root), job)
+    if of_many is None:
+        raise typer.Exit(attach_job(str(root), job, quiet=quiet))
+    raise typer.Exit(_elsewhere().attach_elsewhere(of_many, quiet=quiet))
+
+
+def job_of_many(jobs: StateDir, name: str | None) -> JobDir | None:
+    """The job of that name, or the newest, when its record says that it runs on many nodes."""
+    try:
+        job = jobs.job(name) if name else next(iter(jobs.jobs()), None)
+        return job if job is not None and not recorded(job)[0].is_one_machine else None
+    except (LookupError, ValueError, OSError, NewerJournal, JournalUnusable, MsgspecError):
+        return None
+
+
+def _elsewhere() -> Any:
+    """By its name: it brings the link and the engines along, which one machine does without."""
+    return importlib.import_module("holdfast.cli.engine_choice")
 
 
 def full_command(words: Sequence[str], ranks: str | None, *, alone: bool = True) -> tuple[str, ...]:

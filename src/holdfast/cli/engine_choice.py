@@ -1,0 +1,87 @@
+"""Where a job of many nodes runs: on nodes that this machine plays, or on a scheduler's. Hands over to who runs it there.
+
+Loaded by its name, for a run on one machine alone needs none of it.
+"""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from holdfast.cli.console import Console
+from holdfast.cli.run_nodes import attach_nodes, run_nodes
+from holdfast.cli.run_start import kept_environment, recorded
+from holdfast.controller.loop import replay
+from holdfast.engines.local_hosts import clear
+from holdfast.engines.local_nodes import LocalNodes, clear_leftovers
+from holdfast.engines.nodes import EngineRefused, NodeEngine
+from holdfast.journal.jobdir import JobDir, JobInUse, StateUnwritable
+from holdfast.journal.store import JournalUnusable, NewerJournal
+from holdfast.model.settings import RunSettings
+from holdfast.model.state import Ended
+
+USAGE = 2
+_NO_RECORD = (NewerJournal, JournalUnusable, OSError, msgspec.MsgspecError, KeyError)
+
+
+def run_elsewhere(settings: RunSettings, env: Mapping[str, str]) -> int:
+    """Runs the job to its end, wherever its settings say. Returns the training's own exit code."""
+    console = Console(quiet=settings.quiet)
+    for folder in clear_leftovers(_is_over):
+        console.tell(f"cleared away the nodes of {folder.name}, which has ended")
+    try:
+        engine = _engine(settings, env)
+    except EngineRefused as error:
+        console.tell(str(error))
+        return USAGE
+    return run_nodes(settings, engine)
+
+
+def attach_elsewhere(job: JobDir, *, quiet: bool = False) -> int:
+    """Takes up a job whose Holdfast is gone, by its journal. Returns what `run` would have."""
+    console = Console(quiet=quiet)
+    try:
+        lock = job.lock()
+    except (JobInUse, StateUnwritable) as error:
+        console.tell(str(error))
+        return USAGE
+    with lock:
+        try:
+            settings, cwd, rows = recorded(job)
+        except _NO_RECORD as error:
+            console.tell(f"the journal of {job.name} cannot be read: {error}")
+            return USAGE
+        phase = replay(rows, settings.policy).phase
+        if isinstance(phase, Ended):
+            clear(job.path)
+            console.tell(f"{job.name} has ended: {phase.outcome}: {phase.reason}")
+            return phase.code
+        settings = msgspec.structs.replace(settings, quiet=quiet)
+        env = kept_environment(job, console)
+        try:
+            engine = _engine(settings, env)
+        except EngineRefused as error:
+            console.tell(str(error))
+            return USAGE
+        return attach_nodes(job, settings, cwd, env, rows, engine)
+
+
+def _engine(settings: RunSettings, env: Mapping[str, str]) -> NodeEngine:
+    """raises: EngineRefused"""
+    if settings.engine != "local":
+        raise EngineRefused(f"--engine {settings.engine} is not there yet")
+    return LocalNodes(settings.nnodes + settings.spares, settings.hosts, env, time.monotonic)
+
+
+def _is_over(folder: Path) -> bool:
+    """Nobody will come back for the nodes of this job."""
+    if not folder.is_dir():
+        return True
+    job = JobDir(folder)
+    try:
+        with job.lock():
+            settings, _, rows = recorded(job)
+            return isinstance(replay(rows, settings.policy).phase, Ended)
+    except (JobInUse, *_NO_RECORD):
+        return False

@@ -1,0 +1,83 @@
+"""One worker of a training without arithmetic: its ranks take steps in lockstep over files, and so over any network.
+
+    training.py RANKS
+
+Each rank notes what it was given; rank 0 prints a step every 50 ms. `$NOTES/go` ends it well. A rank that
+fails takes the others of its worker with it, as torchrun has it.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+NAMES = (
+    "HOLDFAST_JOB HOLDFAST_ATTEMPT HOLDFAST_NODE MA_SCHEDULE_CNT MA_PROC_START_CNT MASTER_ADDR MASTER_PORT "
+    "NNODES NODE_RANK PET_NNODES PET_NODE_RANK PET_MASTER_ADDR PET_MASTER_PORT RANK WORLD_SIZE"
+).split()
+notes, attempt = os.environ["NOTES"], os.environ["HOLDFAST_ATTEMPT"]
+
+
+def launch(count):
+    first, world = int(os.environ["NODE_RANK"]) * count, int(os.environ["NNODES"]) * count
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-S", "-u", __file__],
+            env=os.environ | {"RANK": str(first + k), "LOCAL_RANK": str(k), "WORLD_SIZE": str(world)},
+        )
+        for k in range(count)
+    ]
+
+    def end(number, frame):
+        for rank in ranks:
+            if rank.poll() is None:
+                rank.send_signal(signal.SIGTERM)
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+    while any(rank.poll() is None for rank in ranks):
+        if any(rank.poll() not in (None, 0) for rank in ranks):
+            for rank in ranks:
+                if rank.poll() is None:
+                    rank.kill()
+        time.sleep(0.05)
+    sys.exit(1 if any(rank.returncode for rank in ranks) else 0)
+
+
+def train():
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    with open(f"{notes}/given-{rank}", "a") as file:
+        file.write(json.dumps({name: os.environ.get(name) for name in NAMES}) + "\n")
+    step = 0
+    while not os.path.exists(f"{notes}/go"):
+        step += 1
+        put(f"at-{attempt}-{rank}", step)
+        for other in range(world):
+            while at(other) < step and not os.path.exists(f"{notes}/go"):
+                time.sleep(0.02)
+        if rank == 0:
+            sys.stdout.write(f"step {step} loss 0.5\n")
+        time.sleep(0.05)
+    put(f"at-{attempt}-{rank}", 10**9)
+
+
+def put(name, number):
+    with open(f"{notes}/{name}.part", "w") as file:
+        file.write(str(number))
+    os.replace(f"{notes}/{name}.part", f"{notes}/{name}")
+
+
+def at(other):
+    try:
+        with open(f"{notes}/at-{attempt}-{other}") as file:
+            return int(file.read())
+    except FileNotFoundError:
+        return -1
+
+
+if len(sys.argv) > 1:
+    launch(int(sys.argv[1]))
+else:
+    train()
