@@ -44,6 +44,7 @@ from holdfast.model.nodes import (
     NodeReady,
     NoMoreNodes,
     PortFound,
+    PrepareStandby,
     SetAside,
     StartWorker,
     StopWorker,
@@ -88,6 +89,7 @@ class World:
         self.events: list[AnyEvent] = []
         self.ended: EndJob | None = None
         self.starts: list[tuple[str, StartWorker]] = []
+        self.standbys: list[tuple[str, PrepareStandby]] = []
         self.said: list[tuple[str, AnyCommand]] = []
         self.dropped: list[str] = []
         self._inbox: deque[AnyEvent] = deque()
@@ -289,6 +291,8 @@ class World:
                 place.reports.append(
                     NodesChecked(at_s=0.0, attempt=command.attempt, nodes=(name,), isolate=broken)
                 )
+            case PrepareStandby():
+                self.standbys.append((name, command))
             case Leave():
                 place.has_agent = False
                 self.leave(name)

@@ -213,6 +213,51 @@ def test_a_stop_of_what_is_over_is_answered_at_once():
     assert isinstance(act.event, AttemptStopped)
 
 
+# The standby ----------------------------------------------------------------------------------------------
+
+
+def trains(made: World) -> None:
+    made.do(made.crew.told("n0", StepReached(at_s=made.at_s, attempt=1, step=1), made.at_s))
+    made.tick()
+    made.settle()
+
+
+def test_the_next_attempt_is_made_ready_once_this_one_trains_and_meets_where_it_said():
+    made = world(standby=True)
+    assert not made.standbys
+    trains(made)
+    assert sorted((name, one.attempt, one.worker) for name, one in made.standbys) == [
+        ("n0", 2, 0),
+        ("n1", 2, 1),
+    ]
+    exit_of(made, 0)
+    made.settle()
+    ready = {(one.master_address, one.master_port, one.run_id) for _, one in made.standbys}
+    again = {(one.master_address, one.master_port, one.run_id) for _, one in made.starts if one.attempt == 2}
+    assert ready == again == {("10.0.0.0", 20002, "job-2-abc")}
+
+
+def test_where_the_first_worker_moves_all_meet_elsewhere():
+    made = world(standby=True, checks=False)
+    trains(made)
+    made.crash("n0")
+    made.tick()
+    made.settle()
+    assert {one.master_address for _, one in made.starts if one.attempt == 2} == {"10.0.0.2"}
+    assert made.running == {"n1": (2, 1), "n2": (2, 0)}
+
+
+def test_a_controller_that_comes_back_lets_go_what_stands_by():
+    made = world(standby=True)
+    trains(made)
+    made.resume()
+    made.settle()
+    exit_of(made, 0)
+    made.settle()
+    assert {one.run_id for _, one in made.starts if one.attempt == 2} == {"job-2-abc"}
+    assert made.running == {"n0": (2, 0), "n1": (2, 1)}
+
+
 # Losses ---------------------------------------------------------------------------------------------------
 
 

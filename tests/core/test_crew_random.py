@@ -28,7 +28,7 @@ class CrewMachine(RuleBasedStateMachine):
     @initialize(workers=st.integers(1, 3), checks=st.booleans(), boot=st.sampled_from(["off", "quick"]))
     def begin(self, workers: int, checks: bool, boot: str) -> None:
         policy = Policy(**{**{f: getattr(POLICY, f) for f in POLICY.__struct_fields__}, "boot_check": boot})
-        self.world = World(NODES, workers, policy, Settings(checks=checks))
+        self.world = World(NODES, workers, policy, Settings(checks=checks, standby=True))
         self.world.submit()
         for name in self.world.places:
             self.world.start_agent(name)

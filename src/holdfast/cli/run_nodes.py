@@ -113,6 +113,7 @@ class NodesSupervisor:
         return CrewSettings(
             watch=node_watch.Settings(node_silence_s=self._settings.node_silence_s),
             checks=policy.boot_check != "off" and policy.checks_act and not policy.shadow,
+            standby=self._settings.standby and self._settings.shim and not policy.shadow,
         )
 
     def _parts(self, machine: CrewEngine) -> Parts:

@@ -20,7 +20,17 @@ from msgspec.structs import replace
 from holdfast.core.crew_acts import Act, Forget, MoreNodes, Send, SetNodeAside, Tell
 from holdfast.core.crew_memory import Memory, Rendezvous
 from holdfast.core.crew_nodes import names, placed
-from holdfast.core.crew_orders import Checking, Placing, Starting, Stopping, joined, of_node
+from holdfast.core.crew_orders import (
+    Checking,
+    Placing,
+    Starting,
+    Stopping,
+    joined,
+    meeting,
+    of_node,
+    standbys,
+    starts,
+)
 from holdfast.core.crew_roster import Roster, Settings
 from holdfast.model.checks import BOOT
 from holdfast.model.events import (
@@ -54,7 +64,6 @@ from holdfast.model.nodes import (
     PassSignal,
     PortFound,
     SetAside,
-    StartWorker,
     StopWorker,
 )
 from holdfast.model.orders import (
@@ -91,8 +100,7 @@ class Crew:
         memory = memory or Memory()
         self.roster = Roster(nodes, settings, version)
         self.shunned: frozenset[str] = frozenset()  # by others: the book of nodes
-        self._job = job
-        self._token = token
+        self._name = f"{job}-{{attempt}}-{token}"  # of a rendezvous
         self._settings = settings
         self._memory = memory
         self._placing: Placing | None = None
@@ -100,6 +108,7 @@ class Crew:
         self._starting: Starting | None = None
         self._stopping: Stopping | None = None
         self._rendezvous = memory.rendezvous
+        self._stood_by = 0  # the attempt during which the next one's processes were made ready
         self._step: int | None = None
         self._step_told: int | None = None
         self._step_told_s = float("-inf")
@@ -207,19 +216,16 @@ class Crew:
         return self.roster.news(news, at_s) + self._go_on(at_s)
 
     def port_found(self, node: str, report: PortFound, at_s: float) -> list[Act]:
-        starting = self._starting
+        starting, team = self._starting, self.roster.team
+        if report.attempt == team.attempt + 1 and not team.stop_asked and not team.over:
+            return self._prepare(node, report, at_s)
         if starting is None or starting.order.attempt != report.attempt or starting.begun:
             return []
         if self._meets(report.attempt) is not None or node != self._master(starting):
             return []
         if not 0 < report.port < 65536:
             return self._not_started(starting, 0, "no free port was found on its node", at_s)
-        self._rendezvous = Rendezvous(
-            attempt=report.attempt,
-            address=self.roster[node].address,
-            port=report.port,
-            run_id=f"{self._job}-{report.attempt}-{self._token}",
-        )
+        self._rendezvous = meeting(self._name, self.roster[node].address, report)
         return [Tell(self._rendezvous.noted(at_s)), *self._go_on(at_s)]
 
     def told(self, node: str, event: AnyEvent, at_s: float) -> list[Act]:
@@ -251,7 +257,7 @@ class Crew:
         before_s, self._ticked_s = self._ticked_s, at_s
         if before_s is not None and at_s - before_s > self._settings.watch.noted_s:
             self.roster.held_up(at_s - before_s)
-        acts = self.roster.tick(at_s)
+        acts = self.roster.tick(at_s) + self._stand_by()
         if self._step != self._step_told:
             acts += self._tell_step(at_s)
         self.roster.changed = True  # waiting has its limits
@@ -441,28 +447,14 @@ class Crew:
                 f"the agent of {where} has not started worker {late} in {self._settings.start_wait_s:.0f} s"
             )
             return self._not_started(starting, late, reason, at_s)
-        if starting.old or starting.begun:
+        if starting.old or starting.begun or not self.roster[self._master(starting)].address:
             return []
         meets = self._meets(attempt)
         if meets is None:
             return self._ask_for_port(starting)
         starting.begun = True
-        workers = len(starting.order.workers)
         return [
-            Send(
-                start.node,
-                f"attempt-{attempt}/start/{start.worker}",
-                StartWorker(
-                    attempt=attempt,
-                    worker=start.worker,
-                    workers=workers,
-                    schedule_cnt=start.schedule_cnt,
-                    proc_start_cnt=start.proc_start_cnt,
-                    master_address=meets.address,
-                    master_port=meets.port,
-                    run_id=meets.run_id,
-                ),
-            )
+            Send(start.node, f"attempt-{attempt}/start/{start.worker}", starts(start, meets, starting.order))
             for start in starting.order.workers
             if start.worker in starting.waits_for
         ]
@@ -477,8 +469,35 @@ class Crew:
         return [Send(self._master(starting), order_id, FindPort(attempt=attempt, besides=besides))]
 
     def _meets(self, attempt: int) -> Rendezvous | None:
+        """Where it was said to meet, by this controller or one before, unless the first worker has moved since."""
         meets = self._rendezvous
-        return meets if meets is not None and meets.attempt == attempt else None
+        if meets is None or meets.attempt != attempt:
+            return None
+        address = self.roster[self.roster.team.nodes[0]].address
+        return meets if meets.address == address else None
+
+    def _stand_by(self) -> list[Act]:
+        """The job trains: from now on the next attempt's processes are made ready, where the same nodes run it."""
+        team = self.roster.team
+        trains = self._step is not None and self._memory.started >= team.attempt > self._stood_by
+        if not (self._settings.standby and trains) or team.over or team.stop_asked or team.exited:
+            return []
+        self._stood_by = team.attempt
+        besides = self._rendezvous.port if self._rendezvous is not None else 0
+        ask = FindPort(attempt=team.attempt + 1, besides=besides)
+        return [Send(team.nodes[0], self.roster.order_id(f"attempt-{ask.attempt}/standby-port/0"), ask)]
+
+    def _prepare(self, node: str, report: PortFound, at_s: float) -> list[Act]:
+        team = self.roster.team
+        if node != team.nodes[0] or not 0 < report.port < 65536 or self._stood_by != team.attempt:
+            return []
+        self._rendezvous = meeting(self._name, self.roster[node].address, report)
+        nodes = {worker: where for worker, where in team.nodes.items() if not self.roster[where].lost}
+        sends = [
+            Send(nodes[worker], self.roster.order_id(f"attempt-{report.attempt}/standby/{worker}"), prepare)
+            for worker, prepare in standbys(self._rendezvous, nodes, len(team.nodes))
+        ]
+        return [Tell(self._rendezvous.noted(at_s)), *sends]
 
     def _master(self, starting: Starting) -> str:
         return min(starting.order.workers, key=lambda start: start.worker).node

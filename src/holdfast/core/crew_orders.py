@@ -1,13 +1,15 @@
 """The orders of a job's core that many agents carry out, while they are under way: what is waited for, from whom. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.core.crew_memory import Rendezvous
 from holdfast.model.checks import SKIP, STATUSES
 from holdfast.model.events import NodesChecked
-from holdfast.model.orders import CheckNodes, PlaceWorkers, StartAttempt, StopAttempt
+from holdfast.model.nodes import PortFound, PrepareStandby, StartWorker
+from holdfast.model.orders import CheckNodes, PlaceWorkers, StartAttempt, StopAttempt, WorkerStart
 
 TROUBLES_MAX = 256  # said of one check of all nodes
 
@@ -75,6 +77,41 @@ def joined(order: CheckNodes, answers: Sequence[NodesChecked], at_s: float) -> N
         seconds=max((one.seconds for one in answers), default=0.0),
         why_not="; ".join(whys) if not checked else "",
     )
+
+
+def meeting(name: str, address: str, found: PortFound) -> Rendezvous:
+    """`name`: of the rendezvous, with a place for the attempt's number."""
+    run_id = name.format(attempt=found.attempt)
+    return Rendezvous(attempt=found.attempt, address=address, port=found.port, run_id=run_id)
+
+
+def starts(start: WorkerStart, meets: Rendezvous, order: StartAttempt) -> StartWorker:
+    return StartWorker(
+        attempt=order.attempt,
+        worker=start.worker,
+        workers=len(order.workers),
+        schedule_cnt=start.schedule_cnt,
+        proc_start_cnt=start.proc_start_cnt,
+        master_address=meets.address,
+        master_port=meets.port,
+        run_id=meets.run_id,
+    )
+
+
+def standbys(meets: Rendezvous, among: Iterable[int], workers: int) -> Iterator[tuple[int, PrepareStandby]]:
+    """What each of these workers is to keep ready: just what its start would say."""
+    for worker in among:
+        yield (
+            worker,
+            PrepareStandby(
+                attempt=meets.attempt,
+                worker=worker,
+                workers=workers,
+                master_address=meets.address,
+                master_port=meets.port,
+                run_id=meets.run_id,
+            ),
+        )
 
 
 def of_node(answer: NodesChecked, node: str) -> NodesChecked:

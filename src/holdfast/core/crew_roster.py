@@ -41,7 +41,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     `gather_s`: for nodes that are expected, before others are asked for. `start_wait_s`: for an agent that is heard to
     start its worker. `check_wait_s`: for a node that came back to end what is old and to be checked, before it is asked
-    again. `gone_s`: for a new agent on a node to say what became of the worker there. `checks`: a node that came back is checked.
+    again. `gone_s`: for a new agent on a node to say what became of the worker there. `checks`: a node that came back is
+    checked. `standby`: the next attempt's processes are kept ready from the first step on.
     """
 
     watch: node_watch.Settings = node_watch.Settings()
@@ -50,6 +51,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     check_wait_s: float = 60.0
     gone_s: float = 5.0
     checks: bool = True
+    standby: bool = False
 
 
 class Team(Struct):
@@ -144,6 +146,7 @@ class Roster:
         node.joined = False
         node.contact = node_watch.silent(node.contact, at_s, closed=True)
         self.changed = True
+        self._forget_held(node)
         return []
 
     def silent(self, name: str, for_s: float, at_s: float) -> list[Act]:
@@ -151,7 +154,14 @@ class Roster:
         if node.joined:
             node.contact = node_watch.silent(node.contact, at_s - for_s)
             self.changed = True
+            self._forget_held(node)
         return []
+
+    def _forget_held(self, node: Node) -> None:
+        """A lost node was asked to end its worker while it could be heard: now nobody waits for it any more."""
+        if node.lost and node.returning == "hold":
+            node.returning = ""
+            self.lost_now.append(node.name)
 
     def heard(self, name: str) -> None:
         """A word came over a connection that had been quiet."""
