@@ -448,6 +448,27 @@ def test_findings_say_of_which_node_they_are():
     assert made.told(FindingNoted)[-1].text == "n2: warm"
 
 
+def test_what_all_nodes_say_alike_is_said_once_and_once_of_the_others():
+    made = world(4, 3)
+    for node in ("n1", "n0", "n2"):
+        for finding, text in (("environment", f"given to {node}"), ("clock", "the clock is late")):
+            made.do(
+                made.crew.told(node, FindingNoted(at_s=1.0, finding=finding, text=text, attempt=1), 1000.0)
+            )
+    for _ in range(5):
+        made.tick()
+    texts = [event.text for event in made.told(FindingNoted) if event.finding in ("environment", "clock")]
+    assert texts == ["n1: the clock is late", "given to n0", "n0, n2, too: the clock is late"]
+
+
+def test_a_note_that_comes_again_from_the_same_node_is_news():
+    made = world()
+    for _ in range(2):
+        note = FindingNoted(at_s=1.0, finding="loss", text="a spike", attempt=1)
+        made.do(made.crew.told("n0", note, made.at_s))
+    assert [one.text for one in made.told(FindingNoted) if one.finding == "loss"] == ["n0: a spike"] * 2
+
+
 def test_answers_to_a_check_are_joined():
     made = World(3, 2, replace(POLICY, boot_check="quick"))
     made.begin()

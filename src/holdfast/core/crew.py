@@ -15,11 +15,11 @@ is asked again when the core orders it again. Order ids are stable, so that one 
 from collections.abc import Iterable
 
 from msgspec import UNSET
-from msgspec.structs import replace
 
 from holdfast.core.crew_acts import Act, Forget, MoreNodes, Send, SetNodeAside, Tell
 from holdfast.core.crew_memory import Memory, Rendezvous
 from holdfast.core.crew_nodes import names, placed
+from holdfast.core.crew_notes import SameNotes
 from holdfast.core.crew_orders import (
     Checking,
     Placing,
@@ -112,6 +112,7 @@ class Crew:
         self._step: int | None = None
         self._step_told: int | None = None
         self._step_told_s = float("-inf")
+        self._notes = SameNotes()
         self._signals = 0
         self._ticked_s: float | None = None
 
@@ -241,7 +242,9 @@ class Crew:
             case StepReached():
                 acts = self._on_step(event, at_s) if self._is_mine(node, event.attempt) else []
             case FindingNoted():
-                acts = [Tell(replace(event, text=f"{node}: {event.text}"))]
+                is_first = self.roster.team.nodes.get(0) == node
+                noted = self._notes.hear(node, event, at_s, is_first=is_first)
+                acts = [Tell(noted)] if noted is not None else []
             case NodesChecked():
                 acts = [Tell(of_node(event, node))]
             case DeviceFaulted():
@@ -258,6 +261,7 @@ class Crew:
         if before_s is not None and at_s - before_s > self._settings.watch.noted_s:
             self.roster.held_up(at_s - before_s)
         acts = self.roster.tick(at_s) + self._stand_by()
+        acts += [Tell(noted) for noted in self._notes.turn(at_s)]
         if self._step != self._step_told:
             acts += self._tell_step(at_s)
         self.roster.changed = True  # waiting has its limits
