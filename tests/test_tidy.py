@@ -39,6 +39,7 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.shim.holdfast_shim_torch": "sitecustomize, by its path",
     "holdfast.agent.reaper.loop": "BOOT in holdfast.agent.launch: a process of its own",
     "holdfast.agent.reaper.call": "BOOT in holdfast.agent.call_process: a process of its own",
+    "holdfast.sim.fleet": "bench/lemons.py, and the tests of the lemon score",
     "holdfast.demo.train": "the demo's training, a script under torchrun",
 }
 OF_ONE_MACHINE = re.compile(
