@@ -38,11 +38,13 @@ class Node:
 
     def __init__(self, folder=None, env=None):
         self.said = []
-        self.takes = True
+        self.takes = self.has_room = True
         env = {"PATH": os.environ["PATH"], "HOME": "/"} | (env or {})
         self.calls = Calls(lambda: CallScene("node-7", folder, env, "/"), self._hear)
 
     def _hear(self, body):
+        if not self.has_room:
+            return False
         word = decode(body)
         self.said.append(word)
         if isinstance(word, Output) and self.takes:
@@ -148,6 +150,20 @@ def test_a_long_output_comes_whole_within_its_window(node):
     one.takes = True
     one.tell(OutputTaken(call="c1", node="node-7", total_bytes=8192))
     assert (one.ended().cut_bytes, len(one.output())) == (0, 300_000)
+
+
+def test_a_link_without_room_loses_nothing(node):
+    one = node()
+    one.begin(Program(command=("sh", "-c", "seq 1 20000")))
+    one.until("some of it", one.output)
+    one.has_room = False
+    for _ in range(20):
+        one.calls.turn()
+    one.has_room = True
+    assert (one.ended().outcome, one.output()) == (
+        "exited",
+        b"".join(b"%d\n" % number for number in range(1, 20001)),
+    )
 
 
 def test_what_a_command_leaves_behind_is_ended(node, tmp_path):

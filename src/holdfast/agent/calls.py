@@ -86,7 +86,7 @@ class _Carried(Protocol):
 
 
 class Calls:
-    """All calls of a node. `scene`: asked at the beginning of each. `say`: to the controller; False: it is not there.
+    """All calls of a node. `scene`: asked at the beginning of each. `say`: to the controller; False: not now.
 
     `hear`, `lost` and `close` say nothing; `turn` does, and is to be called after `hear`, when one of `channels` is
     readable, and ten times a second.
@@ -103,7 +103,7 @@ class Calls:
         self._clock = clock
         self._carried: dict[str, _Carried] = {}
         self._closed: list[_Carried] = []  # over for whoever asked, but not gone yet
-        self._last_words: deque[AnyCallWord] = deque()
+        self._unsaid: deque[bytes] = deque()  # the link has no room now; no more than all windows together
 
     def hear(self, body: bytes) -> bool:
         """Whether it was a word about calls: then nobody else need look at it."""
@@ -120,13 +120,13 @@ class Calls:
         return True
 
     def turn(self) -> None:
-        while self._last_words:
-            self._tell(self._last_words.popleft())
         for call, carried in list(self._carried.items()):
             for word in carried.turn():
-                self._tell(word)
+                self._unsaid.append(encode(word))
                 if isinstance(word, CallEnded):
                     self._let_go(call)
+        while self._unsaid and self._say(self._unsaid[0]):
+            self._unsaid.popleft()
         self._closed = [carried for carried in self._closed if not carried.is_gone()]
 
     @property
@@ -141,7 +141,7 @@ class Calls:
         """The connection to the controller is: nobody hears the answers any more."""
         for call in list(self._carried):
             self._let_go(call)
-        self._last_words.clear()
+        self._unsaid.clear()
 
     def close(self) -> None:
         self.lost()
@@ -158,7 +158,7 @@ class Calls:
             ended = CallEnded(
                 call=word.call, node=scene.node, worker=word.worker, outcome="not-started", why=str(error)
             )
-            self._last_words.append(ended)
+            self._unsaid.append(encode(ended))
 
     def _carry_out(self, word: BeginCall, scene: CallScene) -> _Carried:
         """raises: OSError, ValueError"""
@@ -169,10 +169,6 @@ class Calls:
                 return _TerminalCall(word, word.what, scene, self._clock)
             case StackLook():
                 return _StackCall(word, word.what, scene, self._clock)
-
-    def _tell(self, word: AnyCallWord) -> None:
-        """Where nobody listens, the agent hears of it another way, and says so by `lost`."""
-        self._say(encode(word))
 
     def _let_go(self, call: str) -> None:
         carried = self._carried.pop(call)
