@@ -3,14 +3,16 @@
 Loaded by its name, for a run on one machine alone needs none of it.
 """
 
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from holdfast.cli.console import Console
 from holdfast.cli.run_nodes import attach_nodes, run_nodes
+from holdfast.cli.run_slurm import engine_here, follow_submitted, run_slurm
 from holdfast.cli.run_start import kept_environment, recorded
 from holdfast.controller.loop import replay
 from holdfast.engines.local_hosts import clear
@@ -25,8 +27,13 @@ USAGE = 2
 _NO_RECORD = (NewerJournal, JournalUnusable, OSError, msgspec.MsgspecError, KeyError)
 
 
-def run_elsewhere(settings: RunSettings, env: Mapping[str, str]) -> int:
-    """Runs the job to its end, wherever its settings say. Returns the training's own exit code."""
+def run_elsewhere(settings: RunSettings, env: Mapping[str, str], sbatch: Sequence[str] = ()) -> int:
+    """Runs the job to its end, wherever its settings say. Returns the training's own exit code.
+
+    `sbatch`: flags for it, where the job is handed to Slurm.
+    """
+    if settings.engine == "slurm":
+        return run_slurm(settings, env, sbatch)
     console = Console(quiet=settings.quiet)
     for folder in clear_leftovers(_is_over):
         console.tell(f"cleared away the nodes of {folder.name}, which has ended")
@@ -60,17 +67,24 @@ def attach_elsewhere(job: JobDir, *, quiet: bool = False) -> int:
         settings = msgspec.structs.replace(settings, quiet=quiet)
         env = kept_environment(job, console)
         try:
-            engine = _engine(settings, env)
+            engine = _engine(settings, os.environ if settings.engine == "slurm" else env)
         except EngineRefused as error:
             console.tell(str(error))
             return USAGE
         return attach_nodes(job, settings, cwd, env, rows, engine)
 
 
+def attach_slurm(
+    state_dir: str, name: str | None, env: Mapping[str, str], *, quiet: bool = False
+) -> int | None:
+    """Follows a job that was handed to Slurm; None: there is none of that name, or this is its allocation."""
+    return follow_submitted(state_dir, name, env, quiet=quiet)
+
+
 def _engine(settings: RunSettings, env: Mapping[str, str]) -> NodeEngine:
     """raises: EngineRefused"""
-    if settings.engine != "local":
-        raise EngineRefused(f"--engine {settings.engine} is not there yet")
+    if settings.engine == "slurm":
+        return engine_here(env)
     return LocalNodes(settings.nnodes + settings.spares, settings.hosts, env, time.monotonic)
 
 

@@ -4,7 +4,8 @@ import importlib
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +20,7 @@ from holdfast.cli.settings import SettingsRefused, settle, state_root
 from holdfast.journal.jobdir import JobDir, StateDir
 from holdfast.journal.store import JournalUnusable, NewerJournal
 from holdfast.model.settings import RunSettings
+from holdfast.parsers.slurm_names import BadNodeList, allocation
 
 REFUSED = 2
 _COUNT = re.compile(r"[1-9]\d*|auto|gpu|cpu")
@@ -42,6 +44,17 @@ def _flag(key: str) -> Any:
     }.get(setting.kind, "TEXT")
     names = filter(None, (setting.flag_name, setting.also))
     return typer.Option(*names, help=help_, metavar=metavar, show_default=False)
+
+
+def _sbatch(name: str, what: str) -> Any:
+    """A flag that is handed to sbatch as it is."""
+    return typer.Option(name, help=f"For sbatch: {what}", metavar="TEXT", show_default=False)
+
+
+def _sbatch_flags(context: typer.Context) -> tuple[str, ...]:
+    given = [(key, context.params.get(key)) for key in ("gres", "partition", "account", "time", "qos")]
+    named = [f"--{key}={value}" for key, value in given if value]
+    return (*named, *(context.params.get("sbatch_arg") or ()))
 
 
 def _range(setting: Setting) -> str:
@@ -93,6 +106,15 @@ def run(
             help="Short form: run the script that follows with torchrun, N ranks.",
         ),
     ] = None,
+    gres: Annotated[str | None, _sbatch("--gres", "of each node, such as gpu:8.")] = None,
+    partition: Annotated[str | None, _sbatch("--partition", "where the job waits.")] = None,
+    account: Annotated[str | None, _sbatch("--account", "who pays.")] = None,
+    time: Annotated[str | None, _sbatch("--time", "the time limit.")] = None,
+    qos: Annotated[str | None, _sbatch("--qos", "quality of service.")] = None,
+    sbatch_arg: Annotated[
+        list[str] | None,
+        typer.Option("--sbatch-arg", metavar="FLAG", help="Any other flag of sbatch; may be given again."),
+    ] = None,
 ) -> None:
     """Runs a training command and keeps it going. Exits with the training's own exit code."""
     # Each flag above is read by typer, and taken here by the name of its setting.
@@ -104,11 +126,16 @@ def run(
         raise typer.Exit(REFUSED) from error
     for note in settled.notes:
         say(note)
-    words = full_command(command or (), nproc_per_node, alone=settled.run.nnodes == 1)
-    settings = replace(settled.run, command=words)
+    start = settled.run
+    if settled.sources["engine"] == "default" and in_slurm_allocation(os.environ):
+        start = replace(
+            start, engine="slurm"
+        )  # a user's own batch script, with the run of its command replaced
+    words = full_command(command or (), nproc_per_node, alone=start.nnodes == 1 and start.engine == "local")
+    settings = replace(start, command=words)
     if settings.is_one_machine:
         raise typer.Exit(run_job(settings))
-    raise typer.Exit(_elsewhere().run_elsewhere(settings, os.environ))
+    raise typer.Exit(_elsewhere().run_elsewhere(settings, os.environ, _sbatch_flags(context)))
 
 
 @attach_app.command()
@@ -123,10 +150,29 @@ def attach(
     except SettingsRefused as error:
         say(str(error))
         raise typer.Exit(REFUSED) from error
+    if (code := _followed(root, job, quiet=quiet)) is not None:
+        raise typer.Exit(code)
     of_many = job_of_many(StateDir(root), job)
     if of_many is None:
         raise typer.Exit(attach_job(str(root), job, quiet=quiet))
     raise typer.Exit(_elsewhere().attach_elsewhere(of_many, quiet=quiet))
+
+
+def _followed(root: Path, job: str | None, *, quiet: bool) -> int | None:
+    """A job that was handed to Slurm from here runs elsewhere: it is followed, not taken up. None: it is none."""
+    if not (root / "slurm" / (job or "")).is_dir():
+        return None
+    code: int | None = _elsewhere().attach_slurm(str(root), job, os.environ, quiet=quiet)
+    return code
+
+
+def in_slurm_allocation(env: Mapping[str, str]) -> bool:
+    """Whether this is the batch script of a Slurm job on several nodes, and not one of its steps."""
+    try:
+        found = allocation(env)
+    except BadNodeList:
+        return False
+    return found is not None and len(found.nodes) > 1 and not found.in_step
 
 
 def job_of_many(jobs: StateDir, name: str | None) -> JobDir | None:

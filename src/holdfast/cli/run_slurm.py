@@ -1,0 +1,169 @@
+"""`holdfast run --engine slurm`: from a login node the job is submitted and followed; inside an allocation, taken over.
+
+One Holdfast job belongs to one Slurm job: when Slurm starts that anew, the same record is gone on with.
+"""
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from holdfast.cli.console import Console
+from holdfast.cli.run_nodes import attach_nodes, run_nodes
+from holdfast.cli.run_start import recorded
+from holdfast.cli.slurm_follow import Follower, ended_code
+from holdfast.cli.slurm_submission import NotSubmitted, submission, submit, submitted_jobs
+from holdfast.controller.loop import replay
+from holdfast.engines.nodes import EngineRefused, JobPlace
+from holdfast.engines.slurm.engine import SlurmEngine
+from holdfast.journal.jobdir import JobDir, JobInUse, NoSuchJob, StateDir, StateUnwritable
+from holdfast.journal.store import JournalUnusable, NewerJournal
+from holdfast.model.settings import RunSettings
+from holdfast.model.state import Ended
+from holdfast.parsers.slurm_names import Allocation, BadNodeList, allocation
+
+USAGE = 2
+SLURM_JOB = "slurm-job"  # in the job's folder: the Slurm job that it belongs to
+_NO_RECORD = (NewerJournal, JournalUnusable, OSError, msgspec.MsgspecError, KeyError)
+
+
+class _Engine(SlurmEngine):
+    """Writes down to which Slurm job the Holdfast job belongs, before anything is started."""
+
+    def begin(self, place: JobPlace) -> None:
+        (place.folder / SLURM_JOB).write_text(f"{self.allocation.job}\n")
+        super().begin(place)
+
+
+def own_allocation(env: Mapping[str, str]) -> Allocation | None:
+    """The allocation that a `holdfast run` here is to take over: not from inside of a step, and not without Slurm."""
+    try:
+        found = allocation(env)
+    except BadNodeList:
+        return None
+    return None if found is None or found.in_step else found
+
+
+def run_slurm(settings: RunSettings, env: Mapping[str, str], flags: Sequence[str] = ()) -> int:
+    """Runs the job at Slurm to its end. `flags`: of sbatch. Returns the training's own exit code."""
+    console = Console(quiet=settings.quiet)
+    found = own_allocation(env)
+    if found is not None:
+        return _take_over(settings, env, found, console)
+    if settings.job is not None:
+        known = submission(settings.state_dir, settings.job)
+        if known.slurm_job and ended_code(StateDir(Path(settings.state_dir)), settings.job) is None:
+            console.tell(f"job {known.name} is Slurm job {known.slurm_job} already: following it")
+            return Follower(known, settings.state_dir, console, env).follow()
+    try:
+        one = submit(settings, flags, _own_words(), env, time.time())
+    except NotSubmitted as error:
+        console.tell(str(error))
+        return USAGE
+    console.tell(
+        f"job {one.name} is Slurm job {one.slurm_job}, on {settings.nnodes} nodes and {settings.spares} spare; "
+        f"its output: {one.out}"
+    )
+    if settings.detach:
+        console.tell(f"it goes on by itself; holdfast attach {one.name} follows it")
+        return 0
+    return Follower(one, settings.state_dir, console, env).follow()
+
+
+def engine_here(env: Mapping[str, str]) -> SlurmEngine:
+    """For a controller that takes a job up in its own allocation. raises: EngineRefused"""
+    found = own_allocation(env)
+    if found is None:
+        raise EngineRefused("a job of --engine slurm is taken up inside its allocation, and this is none")
+    return _Engine(found, env)
+
+
+def follow_submitted(
+    state_dir: str, name: str | None, env: Mapping[str, str], *, quiet: bool = False
+) -> int | None:
+    """Follows a job that was submitted from here; None: there is no such job at Slurm."""
+    if own_allocation(env) is not None:
+        return None
+    found = submitted_jobs(state_dir)
+    one = next((one for one in found if name in (None, one.name)), None)
+    if one is None:
+        return None
+    console = Console(quiet=quiet)
+    code = ended_code(StateDir(Path(state_dir)), one.name)
+    if code is not None:
+        console.tell(f"{one.name} has ended with {code}")
+        return code
+    console.tell(f"following job {one.name}, Slurm job {one.slurm_job}")
+    return Follower(one, state_dir, console, env, from_end=True).follow()
+
+
+def _own_words() -> list[str]:
+    """The words of this `holdfast`, from `run` on."""
+    return sys.argv[sys.argv.index("run") :]
+
+
+# Inside the allocation ----------------------------------------------------------------------------------------------
+
+
+def _take_over(settings: RunSettings, env: Mapping[str, str], found: Allocation, console: Console) -> int:
+    settings = _sized(settings, found)
+    if settings.nnodes < 1:
+        console.tell(
+            f"{settings.spares} spares leave none of the {len(found.nodes)} nodes of job {found.job} to train"
+        )
+        return USAGE
+    if settings.nnodes + settings.spares > len(found.nodes):
+        console.tell(
+            f"Slurm job {found.job} has {len(found.nodes)} nodes, which are too few for {settings.nnodes} workers and "
+            f"{settings.spares} spares: ask Slurm for more, or give --nnodes and --spares"
+        )
+        return USAGE
+    name = settings.job or f"slurm-{found.job}"
+    settings = msgspec.structs.replace(settings, job=name, engine="slurm")
+    ours = submission(settings.state_dir, name).slurm_job == found.job
+    engine = _Engine(found, env, no_kill=ours)
+    job = _of_this_slurm_job(settings, name, found)
+    if job is None:
+        return run_nodes(settings, engine)
+    return _go_on(job, engine, env, console)
+
+
+def _sized(settings: RunSettings, found: Allocation) -> RunSettings:
+    """Without --nnodes, all nodes but the spares train."""
+    if settings.nnodes > 1:
+        return settings
+    return msgspec.structs.replace(settings, nnodes=len(found.nodes) - settings.spares)
+
+
+def _of_this_slurm_job(settings: RunSettings, name: str, found: Allocation) -> JobDir | None:
+    """The record of this very Slurm job, from before it was started again."""
+    try:
+        job = StateDir(Path(settings.state_dir)).job(name)
+        return job if (job.path / SLURM_JOB).read_text().strip() == found.job else None
+    except (NoSuchJob, OSError, ValueError):
+        return None
+
+
+def _go_on(job: JobDir, engine: SlurmEngine, env: Mapping[str, str], console: Console) -> int:
+    try:
+        lock = job.lock()
+    except (JobInUse, StateUnwritable) as error:
+        console.tell(str(error))
+        return USAGE
+    with lock:
+        try:
+            settings, cwd, rows = recorded(job)
+        except _NO_RECORD as error:
+            console.tell(f"the journal of {job.name} cannot be read: {error}")
+            return USAGE
+        phase = replay(rows, settings.policy).phase
+        if isinstance(phase, Ended):
+            console.tell(f"{job.name} has ended: {phase.outcome}: {phase.reason}")
+            return phase.code
+        try:
+            return attach_nodes(job, settings, cwd, env, rows, engine)
+        except EngineRefused as error:
+            console.tell(str(error))
+            return USAGE

@@ -1,0 +1,162 @@
+"""A job handed to Slurm: its batch script, and what is kept of it beside the state folder's jobs.
+
+    slurm/<job>/batch.sh, out, err      what Slurm runs, and what it said
+    slurm/<job>/id                      the id of the Slurm job
+
+The script runs `holdfast run` with the same words again: inside the allocation that is the controller.
+"""
+
+import os
+import secrets
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from msgspec import Struct
+
+from holdfast.engines.slurm.commands import asked, plain_environment
+from holdfast.journal.jobdir import check_name
+from holdfast.model.settings import RunSettings
+
+FOLDER = "slurm"
+SUBMIT_WITHIN_S = 60.0
+_LETTERS = "bcdfghjkmnpqrstvwxz23456789"
+_NAME_TRIES_MAX = 100
+# Flags of sbatch that say how much of a node is asked for; without any, all of it is.
+_SHARES = ("--exclusive", "--cpus-per", "-c", "--mem", "--ntasks", "-n", "--oversubscribe", "-s")
+# Slurm's signals reach the script alone (--signal=B:…), or it and Holdfast (an end): only the former are passed on. A
+# controller that something kills is started again; one that ends by itself says with what the job ends.
+SCRIPT = """#!/bin/sh
+# Written by holdfast run: the controller of job {name}.
+stop=; kept=0
+trap 'kill -USR1 "$child"' USR1
+trap 'kill -USR2 "$child"' USR2
+trap 'stop=1' TERM INT HUP
+while :; do
+  {command} &
+  child=$!
+  while :; do
+    wait "$child"; code=$?
+    kill -0 "$child" 2>/dev/null || break
+  done
+  if [ -n "$stop" ] || [ "$code" -ne 137 -a "$code" -ne 139 -a "$code" -ne 134 ] || [ "$kept" -ge 20 ]; then
+    exit "$code"
+  fi
+  kept=$((kept + 1)); sleep 1
+done
+"""
+
+
+class NotSubmitted(Exception):
+    """Slurm did not take the job, or it cannot be written down; the text says why."""
+
+
+class Submission(Struct, frozen=True):
+    """One job at Slurm. `folder`: where its script and its output are."""
+
+    name: str
+    folder: Path
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "out"
+
+    @property
+    def errors(self) -> Path:
+        return self.folder / "err"
+
+    @property
+    def slurm_job(self) -> str:
+        """The id that Slurm gave it; empty: it was not submitted."""
+        with suppress(OSError):
+            return (self.folder / "id").read_text().strip()
+        return ""
+
+
+def submission(state_dir: str, name: str) -> Submission:
+    return Submission(name, Path(state_dir) / FOLDER / name)
+
+
+def submitted_jobs(state_dir: str) -> list[Submission]:
+    """All that were submitted from this state folder, the newest first."""
+    found = []
+    with suppress(OSError):
+        found = [
+            Submission(path.name, path) for path in (Path(state_dir) / FOLDER).iterdir() if path.is_dir()
+        ]
+    return sorted(
+        (one for one in found if one.slurm_job), key=lambda one: _written_s(one.folder), reverse=True
+    )
+
+
+def _written_s(folder: Path) -> float:
+    with suppress(OSError):
+        return (folder / "id").stat().st_mtime
+    return 0.0
+
+
+def submit(
+    settings: RunSettings, flags: Sequence[str], argv: Sequence[str], env: Mapping[str, str], now_s: float
+) -> Submission:
+    """Hands the job to Slurm. `flags`: of sbatch. `argv`: of this `holdfast`, from `run` on. raises: NotSubmitted"""
+    try:
+        one = _folder(settings, now_s)
+        words = [sys.executable, "-P", "-m", "holdfast", *_again(argv, one.name, settings.state_dir)]
+        script = one.folder / "batch.sh"
+        script.write_text(SCRIPT.format(name=one.name, command=shlex.join(words)))
+    except (OSError, ValueError) as error:
+        raise NotSubmitted(f"the job cannot be written down in {settings.state_dir}: {error}") from error
+    answer = asked(_sbatch(one, settings, flags, script), plain_environment(env), SUBMIT_WITHIN_S)
+    if not answer.is_good:
+        with suppress(OSError):
+            script.unlink()
+            one.folder.rmdir()
+        raise NotSubmitted(f"Slurm did not take the job: {answer.why}")
+    (one.folder / "id").write_text(answer.text.strip().partition(";")[0] + "\n")
+    return one
+
+
+def _sbatch(one: Submission, settings: RunSettings, flags: Sequence[str], script: Path) -> list[str]:
+    whole = [] if any(flag.startswith(_SHARES) for flag in flags) else ["--exclusive", "--mem=0"]
+    return [
+        "sbatch",
+        "--parsable",
+        f"--job-name={one.name}",
+        f"--nodes={settings.nnodes + settings.spares}",
+        "--ntasks-per-node=1",
+        "--no-kill",
+        "--requeue",
+        "--open-mode=append",
+        f"--output={one.out}",
+        f"--error={one.errors}",
+        f"--chdir={os.getcwd()}",
+        *whole,
+        *flags,
+        str(script),
+    ]
+
+
+def _again(argv: Sequence[str], name: str, state_dir: str) -> list[str]:
+    """The same words, under the job's name, for the controller on the first node."""
+    assert argv and argv[0] == "run"
+    place = str(Path(state_dir).absolute())
+    return ["run", "--engine", "slurm", "--state-dir", place, "--job", name, *argv[1:]]
+
+
+def _folder(settings: RunSettings, now_s: float) -> Submission:
+    if settings.job is not None:
+        check_name(settings.job)
+        one = submission(settings.state_dir, settings.job)
+        one.folder.mkdir(parents=True, exist_ok=True)
+        return one
+    day = datetime.fromtimestamp(now_s).astimezone()
+    for _ in range(_NAME_TRIES_MAX):
+        suffix = "".join(secrets.choice(_LETTERS) for _ in range(3))
+        one = submission(settings.state_dir, f"{day:%m%d-%H%M}-{suffix}")
+        with suppress(FileExistsError):
+            one.folder.mkdir(parents=True)
+            return one
+    raise FileExistsError("no free job name was found")

@@ -1,0 +1,194 @@
+"""Asks Slurm by its own commands, each in a child with a deadline; nobody ever waits for one.
+
+Only tells what a command answered, or that it did not: what that means for the job is judged elsewhere.
+"""
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from msgspec import Struct
+
+AT_ONCE = 8
+WITHIN_S = 15.0
+OUTPUT_BYTES_MAX = 64 << 20
+SAID_MAX = 300
+# Read by sbatch and srun as if they were flags: of another job, or of the user's own steps, not of ours.
+_FLAGS_OF_OTHERS = ("SBATCH_", "SRUN_", "SALLOC_")
+_SHAPES = (
+    "SLURM_NTASKS",
+    "SLURM_NPROCS",
+    "SLURM_TASKS_PER_NODE",
+    "SLURM_CPUS_PER_",
+    "SLURM_MEM_PER_",
+    "SLURM_GPUS",
+    "SLURM_TRES_",
+    "SLURM_DISTRIBUTION",
+    "SLURM_THREADS_PER_CORE",
+    "SLURM_EXACT",
+    "SLURM_EXCLUSIVE",
+    "SLURM_OVERLAP",
+    "SLURM_NNODES",
+    "SLURM_JOB_NUM_NODES",
+    "SLURM_CPU_BIND",
+    "SLURM_MEM_BIND",
+    "SLURM_HINT",
+    "SLURM_KILL_BAD_EXIT",
+    "SLURM_WAIT",
+    "SLURM_STEP_",
+    "SLURM_SRUN_",
+    "SLURM_HET_SIZE",
+)
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """`code` None: it did not answer in time, or could not be started; `why` then says so, as for any other failure."""
+
+    words: tuple[str, ...]
+    code: int | None
+    out: bytes = b""
+    why: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        return self.code == 0
+
+    @property
+    def text(self) -> str:
+        return self.out.decode(errors="replace")
+
+    @property
+    def is_sick(self) -> bool:
+        """It is Slurm that did not answer, not that it said no."""
+        sick = (
+            "unable to contact",
+            "timed out",
+            "connection refused",
+            "socket",
+            "communication",
+            "try again",
+        )
+        return self.code is None or (not self.is_good and any(word in self.why.lower() for word in sick))
+
+    @property
+    def is_refused(self) -> bool:
+        """Slurm was asked, and we have no right to that."""
+        no = ("invalid user id", "access/permission denied", "operation not permitted", "permission denied")
+        return not self.is_good and any(word in self.why.lower() for word in no)
+
+
+Heard = Callable[[Answer], None]
+
+
+class _Call:
+    def __init__(self, words: Sequence[str], env: Mapping[str, str], until_s: float, heard: Heard) -> None:
+        self.words, self.until_s, self.heard = tuple(words), until_s, heard
+        self._out = os.memfd_create("out", os.MFD_CLOEXEC)
+        self._errors = os.memfd_create("errors", os.MFD_CLOEXEC)
+        self._why = ""
+        self.process: subprocess.Popen[bytes] | None = None
+        try:
+            self.process = subprocess.Popen(
+                self.words,
+                stdin=subprocess.DEVNULL,
+                stdout=self._out,
+                stderr=self._errors,
+                env=dict(env),
+                cwd=tempfile.gettempdir(),  # scontrol leaves files where it resizes a job
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._why = f"{self.words[0]} cannot be started: {error.strerror}"
+
+    def is_over(self, now_s: float) -> bool:
+        if self.process is None:
+            return True
+        if self.process.poll() is None and now_s >= self.until_s:
+            self._why = f"{self.words[0]} did not answer in time"
+            with suppress(OSError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            return True
+        return self.process.returncode is not None
+
+    def answer(self) -> Answer:
+        out = os.pread(self._out, OUTPUT_BYTES_MAX, 0)
+        said = " ".join(os.pread(self._errors, OUTPUT_BYTES_MAX, 0).decode(errors="replace").split())
+        os.close(self._out)
+        os.close(self._errors)
+        code = None if self._why or self.process is None else self.process.returncode
+        why = "" if code == 0 else self._why or said[-SAID_MAX:] or f"it ended with {code}"
+        return Answer(words=self.words, code=code, out=out, why=why)
+
+
+class Commands:
+    """Calls under way and those that wait for their turn. `env`: of all of them."""
+
+    def __init__(self, env: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._env = env
+        self._clock = clock
+        self._waiting: deque[tuple[tuple[str, ...], float, Heard]] = deque()
+        self._running: list[_Call] = []
+        self._dying: list[subprocess.Popen[bytes]] = []
+
+    def ask(self, words: Sequence[str], heard: Heard, within_s: float = WITHIN_S) -> None:
+        """Starts the command when it is its turn; `heard` is called by a later `turn`."""
+        self._waiting.append((tuple(words), within_s, heard))
+        self._start()
+
+    def turn(self) -> None:
+        now_s = self._clock()
+        for call in [one for one in self._running if one.is_over(now_s)]:
+            self._running.remove(call)
+            if call.process is not None and call.process.returncode is None:
+                self._dying.append(call.process)
+            call.heard(call.answer())
+        self._dying = [one for one in self._dying if one.poll() is None]
+        self._start()
+
+    def is_busy(self) -> bool:
+        return bool(self._running or self._waiting)
+
+    def drop(self) -> None:
+        """Ends what runs; nobody is told."""
+        self._waiting.clear()
+        for call in self._running:
+            call.is_over(float("inf"))
+            call.answer()
+            if call.process is not None:
+                call.process.wait()
+        self._running.clear()
+
+    def _start(self) -> None:
+        while self._waiting and len(self._running) < AT_ONCE:
+            words, within_s, heard = self._waiting.popleft()
+            self._running.append(_Call(words, self._env, self._clock() + within_s, heard))
+
+
+def asked(words: Sequence[str], env: Mapping[str, str], within_s: float = WITHIN_S) -> Answer:
+    """For a moment where waiting is right: before a job begins, or after it."""
+    found: list[Answer] = []
+    commands = Commands(env)
+    commands.ask(words, found.append, within_s)
+    while not found:
+        time.sleep(0.01)
+        commands.turn()
+    return found[0]
+
+
+def plain_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """`env` without what sbatch and srun would take for their flags, and without what shaped the user's own steps."""
+    return {
+        key: value
+        for key, value in env.items()
+        if not key.startswith(_FLAGS_OF_OTHERS) and not key.startswith(_SHAPES)
+    }
+
+
+def with_plain_times(env: Mapping[str, str]) -> dict[str, str]:
+    """Slurm's commands then print seconds since 1970, not a local time without its zone."""
+    return {**env, "SLURM_TIME_FORMAT": "%s"}

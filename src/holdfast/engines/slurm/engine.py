@@ -1,0 +1,410 @@
+"""The engine `slurm`: a job's nodes are those of the Slurm allocation that this process runs in.
+
+One step on each node carries its agent. What Slurm says of nodes and of the job is asked for now and then, and when
+the controller wants to know; what Slurm does not tell, or cannot do, is a note and is asked again, never a verdict.
+"""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from holdfast.engines.nodes import EngineRefused, JobPlace
+from holdfast.engines.slurm.commands import Answer, Commands, asked, plain_environment, with_plain_times
+from holdfast.engines.slurm.job_watch import JobWatch
+from holdfast.engines.slurm.move import Move
+from holdfast.engines.slurm.probe import Probe
+from holdfast.engines.slurm.queries import node_words, nodes_in
+from holdfast.engines.slurm.rights import Rights
+from holdfast.engines.slurm.steps import AGENT, STEP_NAME, AgentStep, environment, step_words
+from holdfast.model.nodes import (
+    AgentEnded,
+    AnyNews,
+    EngineNote,
+    NodeAlive,
+    NodeDown,
+    NodeReady,
+    NoMoreNodes,
+)
+from holdfast.parsers.slurm import (
+    SlurmNode,
+    seconds_of,
+    settings_of,
+    steps_of_columns,
+    version_of,
+)
+from holdfast.parsers.slurm_names import Allocation
+
+POLL_S = 10.0
+ASK_AGAIN_S = 2.0
+PROBE_S = 2.0
+SOON_S, WAIT_S_MAX = 10.0, 30.0  # an agent that ends sooner waits longer each time before it is started again
+END_S = 5.0
+DEFAULT_PORT = 6818
+SILENT_S = 5.0
+GIVE_UP_PART = 0.6  # of SlurmdTimeout, before Slurm ends a job that was not submitted with --no-kill
+
+
+class _Look(Struct):
+    """A question about a node under way. `wanted`: by the controller. `code`: of its step, which has ended."""
+
+    wanted: bool = False
+    code: int | None = None
+    cut: bool = False
+    node: SlurmNode | None = None
+    heard: bool = False
+    probe: Probe | None = None
+
+
+class _Agent(Struct):
+    """`step`: None for one that another controller began. `lives`: as far as is known."""
+
+    step: AgentStep | None = None
+    lives: bool = False
+    begun_s: float = 0.0
+    wait_s: float = 0.0
+    due_s: float | None = None
+
+
+class SlurmEngine:
+    """A NodeEngine. `env`: of this process; `agent`: the words that start an agent.
+
+    `no_kill`: the job was submitted with --no-kill, so it outlives its nodes; False where that is not known.
+    """
+
+    def __init__(
+        self,
+        allocation: Allocation,
+        env: Mapping[str, str],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        agent: Sequence[str] = AGENT,
+        no_kill: bool = False,
+    ) -> None:
+        self.allocation = allocation
+        self._clock, self._agent_words, self._no_kill = clock, tuple(agent), no_kill
+        self._env = plain_environment(env)
+        self._commands = Commands(with_plain_times(self._env))
+        self._agents = {name: _Agent() for name in allocation.nodes}
+        self._looks: dict[str, _Look] = {}
+        self._seen: dict[str, SlurmNode] = {}
+        self._silent_since: dict[str, float] = {}
+        self._gone: set[str] = set()
+        self._news: list[AnyNews] = []
+        self._told: set[str] = set()
+        self._settings: dict[str, str] = {}
+        self._version = (0, 0)
+        self._polled_s = 0.0
+        self._poll_open = False
+        self._place: JobPlace | None = None
+        self._rights = Rights(allocation, self._commands, self._note, clock)
+        self._watch = JobWatch(allocation, self._commands, self._note, clock)
+        self._move: Move | None = None
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return self.allocation.nodes
+
+    def listen(self, folder: Path) -> Sequence[str]:
+        """The address by which Slurm reaches this node. Waits for scontrol, a few seconds at most."""
+        node = self.allocation.node or socket.gethostname()
+        answer = asked(node_words([node]), self._env, 5.0)
+        address = next((one.address for one in nodes_in(answer) if one.address), node)
+        for name in (address, socket.gethostname()):
+            try:
+                found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+            except OSError:
+                continue
+            return (str(found[0][4][0]),)
+        raise EngineRefused(f"neither {address} nor {socket.gethostname()} is an address of this node")
+
+    def begin(self, place: JobPlace) -> None:
+        self._place = place
+        (place.folder / "nodes").mkdir(exist_ok=True)
+        self._commands.ask(["scontrol", "show", "config"], self._configured)
+        self._ask_nodes()
+        self._ask_steps(first=True)
+
+    def turn(self) -> Sequence[AnyNews]:
+        now_s = self._clock()
+        self._commands.turn()
+        for name, agent in self._agents.items():
+            self._turn_agent(name, agent, now_s)
+        for name in list(self._looks):
+            self._turn_look(name, now_s)
+        if now_s - self._polled_s >= POLL_S and self._place is not None:
+            self._polled_s = now_s
+            self._poll(now_s)
+        self._rights.turn(now_s)
+        self._watch.turn(now_s)
+        news = [
+            *self._news,
+            *self._rights.news(),
+            *self._watch.news(),
+            *(self._move.news() if self._move else ()),
+        ]
+        self._news.clear()
+        return news
+
+    def channels(self) -> list[int]:
+        return []
+
+    def agent_again(self, node: str) -> None:
+        agent = self._agents.get(node)
+        if agent is not None and node not in self._gone and not agent.lives and agent.due_s is None:
+            agent.due_s = self._clock() + agent.wait_s
+
+    def ask(self, node: str) -> None:
+        if node not in self._agents:
+            self._news.append(NodeDown(node=node, reason=f"job {self.allocation.job} has no such node"))
+            return
+        self._look(node).wanted = True
+
+    def isolate(self, node: str, reason: str) -> None:
+        self._rights.isolate(node, reason)
+
+    def more_nodes(self, workers: int, without: Sequence[str]) -> None:
+        if self._place is None or not self.allocation.is_batch:
+            why = "this allocation has no batch script that Slurm could start anew elsewhere"
+            self._news.append(NoMoreNodes(reason=why))
+            return
+        if self._move is None or self._move.is_over:
+            bad = tuple(dict.fromkeys((*without, *self._rights.excluded, *sorted(self._gone))))
+            kill_wait_s = seconds_of(self._settings.get("KillWait", ""), 30.0)
+            self._move = Move(self.allocation, self._commands, self._place.folder, workers, bad, kill_wait_s)
+
+    def signalled(self, number: int) -> bool:
+        """Whether Slurm can say why the controller was told to end: then EndAsked follows within 3 s."""
+        if self._move is not None and self._move.is_over:
+            return True
+        self._watch.told_to_end(number, seconds_of(self._settings.get("KillWait", ""), 30.0))
+        return True
+
+    def end(self, code: int) -> None:
+        """Steps whose agents have not left are ended. Waits a few seconds at most."""
+        self._commands.drop()
+        left = [agent.step for agent in self._agents.values() if agent.step is not None]
+        until_s = time.monotonic() + END_S
+        sent = False
+        while (left := [step for step in left if step.code() is None]) and time.monotonic() < until_s:
+            if not sent and time.monotonic() > until_s - END_S / 2:
+                sent = True
+                for step in left:
+                    step.end()
+            time.sleep(0.02)
+        for step in left:
+            os.kill(step.process.pid, signal.SIGKILL)
+            step.process.wait()
+
+    # Agents -----------------------------------------------------------------------------------------------------
+
+    def _start(self, name: str) -> None:
+        agent, place = self._agents[name], self._place
+        agent.due_s = None
+        assert place is not None
+        home = place.folder / "nodes" / name
+        given = environment(self._env, name, place.folder, place.addresses, place.secret_file)
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            agent.step = AgentStep(name, step_words(name, agent=self._agent_words), given, home / "agent.log")
+        except OSError as error:
+            agent.wait_s = _longer(agent.wait_s)
+            agent.due_s = self._clock() + agent.wait_s
+            self._note(f"the agent on {name} cannot be started, it is tried again: {error}")
+            return
+        agent.lives, agent.begun_s = True, self._clock()
+
+    def _turn_agent(self, name: str, agent: _Agent, now_s: float) -> None:
+        if agent.due_s is not None and now_s >= agent.due_s and name not in self._gone:
+            self._start(name)
+        if agent.step is None or (code := agent.step.code()) is None:
+            return
+        agent.step, agent.lives = None, False
+        if code < 0:  # srun itself was killed; the step does not mind
+            agent.lives = True
+            self._ask_steps()
+            return
+        agent.wait_s = _longer(agent.wait_s) if now_s - agent.begun_s < SOON_S else 0.0
+        if name not in self._gone:
+            self._look(name).code = code
+
+    def _ask_steps(self, first: bool = False) -> None:
+        words = ["squeue", "-h", "-s", "-j", self.allocation.job, "-o", "%i|%j|%N"]
+        self._commands.ask(words, lambda answer: self._steps_heard(answer, first))
+
+    def _steps_heard(self, answer: Answer, first: bool) -> None:
+        if not answer.is_good:
+            self._note(
+                f"Slurm does not tell the steps of job {self.allocation.job}, it is asked again: {answer.why}"
+            )
+            if first:
+                self._later(lambda: self._ask_steps(first=True))
+            return
+        here = {
+            node for step in steps_of_columns(answer.text) if step.name == STEP_NAME for node in step.nodes
+        }
+        for name, agent in self._agents.items():
+            if agent.step is not None:
+                continue
+            if first:
+                self._news.append(NodeReady(node=name))
+                agent.lives = name in here
+                if name not in here:
+                    self._start(name)
+            elif agent.lives and name not in here:
+                agent.lives = False
+                self._look(name).code = 255
+
+    def _later(self, again: Callable[[], None]) -> None:
+        self._commands.ask(["sleep", str(ASK_AGAIN_S)], lambda _: again())
+
+    # Nodes ------------------------------------------------------------------------------------------------------
+
+    def _look(self, name: str) -> _Look:
+        """Asks Slurm and the node's slurmd at once."""
+        if name not in self._looks:
+            look = self._looks[name] = _Look()
+            step = self._agents[name].step
+            look.cut = step is not None and step.is_cut()
+            self._commands.ask(
+                node_words([name], self._version),
+                lambda answer: self._look_heard(name, answer),
+                5.0,
+            )
+            if (seen := self._seen.get(name)) is not None:
+                self._probe(look, seen)
+        return self._looks[name]
+
+    def _look_heard(self, name: str, answer: Answer) -> None:
+        look = self._looks.get(name)
+        self._nodes_heard(answer)
+        if look is None:
+            return
+        look.heard = True
+        found = [node for node in nodes_in(answer) if node.name == name]
+        look.node = found[0] if found else None
+        if look.probe is None and look.node is not None:
+            self._probe(look, look.node)
+
+    def _probe(self, look: _Look, node: SlurmNode) -> None:
+        default = self._settings.get("SlurmdPort", "")
+        port = node.port or (int(default) if default.isdigit() else DEFAULT_PORT)
+        if node.address:
+            look.probe = Probe(node.address, port, self._clock() + PROBE_S)
+
+    def _turn_look(self, name: str, now_s: float) -> None:
+        look = self._looks[name]
+        reached = look.probe.look(now_s) if look.probe is not None else None
+        if not look.heard or (look.probe is not None and reached is None):
+            return
+        del self._looks[name]
+        agent = self._agents[name]
+        if not look.cut and agent.step is not None:
+            look.cut = agent.step.is_cut()  # as it is after the seconds of the probe
+        ended = look.code is not None or look.cut
+        if look.node is not None and look.node.is_down and not reached:
+            self._lose(name, f"Slurm says it is {look.node.state.lower()}{_because(look.node.reason)}")
+        elif reached is False and ended:
+            self._lose(
+                name, "it closed the connections of its step, and its slurmd cannot be reached any more"
+            )
+        elif look.code is not None:
+            self._news.append(AgentEnded(node=name, code=look.code))
+        elif look.wanted and reached:
+            self._news.append(NodeAlive(node=name))
+        elif look.wanted and reached is False:
+            self._tell(
+                f"cut-{name}", f"{name} cannot be reached, and Slurm has not given it up: that is no proof"
+            )
+
+    def _lose(self, name: str, reason: str) -> None:
+        agent = self._agents[name]
+        if agent.step is not None:
+            agent.step.end()
+            self._rights.leave_to_end(agent.step)
+        self._agents[name] = _Agent()
+        self._gone.add(name)
+        self._news.append(NodeDown(node=name, reason=reason))
+        self._rights.crashed(name, reason, self._remaining(), no_kill=self._no_kill)
+
+    def _remaining(self) -> tuple[str, ...]:
+        return tuple(name for name in self.nodes if name not in self._gone)
+
+    # What Slurm says now and then -------------------------------------------------------------------------------
+
+    def _poll(self, now_s: float) -> None:
+        if self._poll_open:
+            return
+        self._poll_open = True
+        self._ask_nodes()
+        if any(agent.lives and agent.step is None for agent in self._agents.values()):
+            self._ask_steps()
+        self._watch.look()
+
+    def _ask_nodes(self) -> None:
+        self._commands.ask(node_words(self.nodes, self._version), self._polled)
+
+    def _polled(self, answer: Answer) -> None:
+        self._poll_open = False
+        self._nodes_heard(answer)
+        if answer.is_good:
+            return
+        self._tell("sick", f"Slurm does not answer; the training goes on without it: {answer.why}")
+
+    def _nodes_heard(self, answer: Answer) -> None:
+        if answer.is_good:
+            self._told.discard("sick")
+        for node in nodes_in(answer):
+            if node.name in self._agents:
+                self._seen[node.name] = node
+                self._judge_slurmd(node)
+
+    def _judge_slurmd(self, node: SlurmNode) -> None:
+        """slurmd may be gone while the training is well: Slurm then acts on the node, later, as on a dead one."""
+        name = node.name
+        if node.answers or node.is_down or name in self._gone:
+            self._silent_since.pop(name, None)
+            if node.answers:
+                self._told.discard(f"slurmd-{name}")
+            return
+        since_s = self._silent_since.setdefault(name, self._clock())
+        if self._clock() - since_s < SILENT_S:  # slurmctld has just begun, and waits for all of them
+            return
+        limit_s = seconds_of(self._settings.get("SlurmdTimeout", ""), 300.0)
+        then = "takes the node from the job" if self._no_kill else "ends the whole job"
+        self._tell(
+            f"slurmd-{name}",
+            f"slurmd on {name} does not answer Slurm, which {then} after {limit_s:g} s (SlurmdTimeout), "
+            f"whatever runs there; start slurmd on {name} again",
+        )
+        if not self._no_kill and limit_s and self._clock() - since_s > GIVE_UP_PART * limit_s:
+            self._rights.give_back(name, tuple(one for one in self._remaining() if one != name))
+
+    def _configured(self, answer: Answer) -> None:
+        if answer.is_good:
+            self._settings = settings_of(answer.text)
+            self._rights.settings = self._settings
+            self._version = self._watch.version = version_of(self._settings.get("SLURM_VERSION", ""))
+        else:
+            self._later(lambda: self._commands.ask(["scontrol", "show", "config"], self._configured))
+
+    def _note(self, text: str) -> None:
+        self._news.append(EngineNote(text=text))
+
+    def _tell(self, what: str, text: str) -> None:
+        """Once, until it is over."""
+        if what not in self._told:
+            self._told.add(what)
+            self._note(text)
+
+
+def _because(reason: str) -> str:
+    return f" ({reason})" if reason else ""
+
+
+def _longer(wait_s: float) -> float:
+    return min(WAIT_S_MAX, max(1.0, 2.0 * wait_s))

@@ -1,0 +1,89 @@
+"""Why Slurm ends the job, and when it will: asked for when the controller is told to end, and now and then."""
+
+import signal
+import time
+from collections.abc import Callable
+
+from holdfast.engines.slurm.commands import Answer, Commands
+from holdfast.engines.slurm.queries import job_in, job_words
+from holdfast.model.nodes import AnyNews, EndAsked
+from holdfast.parsers.slurm import SlurmJob
+from holdfast.parsers.slurm_names import Allocation
+
+ANSWER_WITHIN_S = 2.5
+MARGIN_S = 2.0  # of KillWait, for what Holdfast itself still has to write
+WARN_S = 600.0
+
+
+class JobWatch:
+    def __init__(
+        self,
+        allocation: Allocation,
+        commands: Commands,
+        note: Callable[[str], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._allocation, self._commands, self._note, self._clock = allocation, commands, note, clock
+        self.version = (0, 0)
+        self._number = 0
+        self._asked_s = 0.0
+        self._kill_wait_s = 30.0
+        self._told = False
+        self._warned = False
+        self._news: list[AnyNews] = []
+
+    def news(self) -> list[AnyNews]:
+        news, self._news = self._news, []
+        return news
+
+    def look(self) -> None:
+        """Slurm may have put the job back, or be ending it, without any signal having come through."""
+        self._commands.ask(job_words(self._allocation.job, self.version), self._heard, ANSWER_WITHIN_S)
+
+    def told_to_end(self, number: int, kill_wait_s: float) -> None:
+        self._number, self._asked_s, self._kill_wait_s = number, self._clock(), kill_wait_s
+        self._told = False
+        self.look()
+
+    def turn(self, now_s: float) -> None:
+        if self._number and not self._told and now_s - self._asked_s > ANSWER_WITHIN_S + 0.3:
+            self._end(f"{_name(self._number)}, and Slurm does not say why", comes_back=False)
+
+    def _heard(self, answer: Answer) -> None:
+        job = job_in(answer, self._allocation.job)
+        if job is None:
+            return  # `turn` answers when it is time
+        restarted = job.restarts is not None and job.restarts > self._allocation.restarts
+        if restarted:
+            self._end("Slurm puts the job back into its queue", comes_back=True)
+        elif job.preempted:
+            self._end("Slurm gives the nodes to a job of higher priority", comes_back=bool(job.requeue))
+        elif job.reason == "TimeLimit" or job.state == "TIMEOUT":
+            self._end("the time limit of the Slurm job is reached", comes_back=False)
+        elif job.completing or job.is_over:
+            self._end(f"the Slurm job was cancelled ({job.state.lower()})", comes_back=False)
+        elif self._number:
+            self._end(f"{_name(self._number)} was sent to Holdfast", comes_back=False)
+        else:
+            self._warn(job)
+
+    def _warn(self, job: SlurmJob) -> None:
+        left_s = None if job.end_s is None else job.end_s - time.time()
+        if left_s is not None and left_s < WARN_S and not self._warned:
+            self._warned = True
+            self._note(f"the time limit of Slurm job {job.job} is reached in {max(left_s, 0.0) / 60:.0f} min")
+
+    def _end(self, reason: str, *, comes_back: bool) -> None:
+        if self._told:
+            return
+        self._told = True
+        code = 128 + (self._number or signal.SIGTERM)
+        finish_s = max(1.0, self._kill_wait_s - MARGIN_S)
+        self._news.append(EndAsked(reason=reason, code=code, finish_s=finish_s, comes_back=comes_back))
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,120 @@
+"""The whole job anew on other nodes: back into Slurm's queue, without the two minutes that Slurm then waits.
+
+Slurm sets the time of the new start when the last process of the old one has ended, so nothing inside the job can ask
+for an earlier one. A tiny job of its own does: it waits until the job is pending, tells Slurm which nodes to avoid and
+to start it now, and ends. The same is done by the `holdfast run` that submitted the job, while it lives.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from holdfast.engines.slurm.commands import Answer, Commands
+from holdfast.engines.slurm.queries import job_in, job_words
+from holdfast.model.nodes import AnyNews, EndAsked, EngineNote, NoMoreNodes
+from holdfast.parsers.slurm_names import Allocation, folded
+
+CODE = 143  # of a batch script that Slurm ends
+NUDGE_NAME = "holdfast-nudge"
+NUDGE_FILE = "slurm-nudge.sh"
+NUDGE = """#!/bin/sh
+# Starts Slurm job $1 as soon as it is pending again: not on the nodes $2, on $3 nodes. By Holdfast; ends by itself.
+tries=0; left=
+while [ "$tries" -lt 600 ]; do
+  state=$(squeue -h -j "$1" -o %T 2>/dev/null)
+  case "$state" in
+    PENDING)
+      [ -z "$2" ] || scontrol update JobId="$1" ExcNodeList="$2"
+      [ -z "$3" ] || scontrol update JobId="$1" NumNodes="$3"
+      scontrol update JobId="$1" StartTime=now && exit 0 ;;
+    RUNNING) [ -z "$left" ] || exit 0 ;;
+    COMPLETING) left=1 ;;
+  esac
+  tries=$((tries + 1)); sleep 0.2
+done
+exit 1
+"""
+MARGIN_S = 2.0
+
+
+class Move:
+    """One move. `workers`: so many nodes at least; `without`: never on these. `is_over`: it was answered."""
+
+    def __init__(
+        self,
+        allocation: Allocation,
+        commands: Commands,
+        folder: Path,
+        workers: int,
+        without: Sequence[str],
+        kill_wait_s: float,
+    ) -> None:
+        self._allocation, self._commands, self._folder = allocation, commands, folder
+        self._workers, self._without, self._kill_wait_s = workers, tuple(without), kill_wait_s
+        self.is_over = False
+        self._nudge = ""
+        self._news: list[AnyNews] = []
+        commands.ask(job_words(allocation.job), self._job_heard)
+
+    def news(self) -> list[AnyNews]:
+        news, self._news = self._news, []
+        return news
+
+    def _job_heard(self, answer: Answer) -> None:
+        job = job_in(answer, self._allocation.job)
+        avoided = (*(job.excluded if job is not None else ()), *self._without)
+        try:
+            script = self._folder / NUDGE_FILE
+            script.write_text(NUDGE)
+        except OSError as error:
+            self._nudged(Answer(words=(), code=None, why=f"{self._folder} cannot be written: {error}"))
+            return
+        bad = folded(avoided)
+        most = len(self._allocation.nodes)
+        count = f"{self._workers}-{most}" if self._workers < most else str(self._workers)
+        words = ["sbatch", "--parsable", f"--job-name={NUDGE_NAME}", "--nodes=1", "--ntasks=1", "--mem=16"]
+        words += ["--time=5", "--output=/dev/null", "--no-requeue", *self._same_place()]
+        words += [f"--exclude={bad}"] if bad else []
+        self._commands.ask([*words, str(script), self._allocation.job, bad, count], self._nudged)
+
+    def _same_place(self) -> list[str]:
+        named = {
+            "partition": self._allocation.partition,
+            "account": self._allocation.account,
+            "qos": self._allocation.qos,
+        }
+        return [f"--{flag}={value}" for flag, value in named.items() if value]
+
+    def _nudged(self, answer: Answer) -> None:
+        if answer.is_good:
+            self._nudge = answer.text.strip().partition(";")[0]
+        else:
+            said = "Slurm starts the job again only after two minutes, unless `holdfast run` still follows it"
+            self._news.append(EngineNote(text=f"{said}: {answer.why}"))
+        self._requeue(self._requeued)
+
+    def _requeue(self, heard: Callable[[Answer], None]) -> None:
+        self._commands.ask(["scontrol", "requeue", self._allocation.job], heard)
+
+    def _requeued(self, answer: Answer) -> None:
+        if answer.is_good:
+            self._moved()
+        else:  # the job may have been submitted with --no-requeue, which its owner can change
+            allow = ["scontrol", "update", f"JobId={self._allocation.job}", "Requeue=1"]
+            self._commands.ask(allow, lambda _: self._requeue(self._requeued_at_last))
+
+    def _requeued_at_last(self, answer: Answer) -> None:
+        if answer.is_good:
+            self._moved()
+            return
+        if self._nudge:
+            self._commands.ask(["scancel", self._nudge], lambda _: None)
+        self.is_over = True
+        reason = f"Slurm does not put job {self._allocation.job} back into its queue: {answer.why}"
+        self._news.append(NoMoreNodes(reason=reason))
+
+    def _moved(self) -> None:
+        self.is_over = True
+        without = f", without {folded(self._without)}" if self._without else ""
+        reason = f"Slurm starts the job anew on other nodes{without}"
+        finish_s = max(1.0, self._kill_wait_s - MARGIN_S)
+        self._news.append(EndAsked(reason=reason, code=CODE, finish_s=finish_s, comes_back=True))

@@ -1,0 +1,57 @@
+"""How nodes and jobs are asked for: by JSON where scontrol speaks it, else one line each. Both name only what is asked.
+
+`sinfo --json` and `squeue --json` of 22.05 tell of the whole cluster, whatever was asked for: they are not used.
+"""
+
+from collections.abc import Sequence
+
+from holdfast.engines.slurm.commands import Answer
+from holdfast.parsers.slurm import (
+    NotSlurm,
+    SlurmJob,
+    SlurmNode,
+    jobs_of_json,
+    jobs_of_lines,
+    nodes_of_json,
+    nodes_of_lines,
+)
+from holdfast.parsers.slurm_names import folded
+
+SPEAKS_JSON = (23, 11)  # before, scontrol has no --json, or leaves out what was asked for
+
+
+def node_words(names: Sequence[str], version: tuple[int, int] = (0, 0)) -> list[str]:
+    return ["scontrol", *_form(version), "show", "node", folded(names)]
+
+
+def job_words(job: str, version: tuple[int, int] = (0, 0)) -> list[str]:
+    return ["scontrol", *_form(version), "show", "job", job]
+
+
+def nodes_in(answer: Answer) -> tuple[SlurmNode, ...]:
+    """None where Slurm did not answer, or not as Slurm does."""
+    if not answer.is_good:
+        return ()
+    try:
+        return nodes_of_json(answer.out) if _is_json(answer) else nodes_of_lines(answer.text)
+    except NotSlurm:
+        return ()
+
+
+def job_in(answer: Answer, job: str) -> SlurmJob | None:
+    """None where Slurm did not answer, or does not know the job any more."""
+    if not answer.is_good:
+        return None
+    try:
+        found = jobs_of_json(answer.out) if _is_json(answer) else jobs_of_lines(answer.text)
+    except NotSlurm:
+        return None
+    return next((one for one in found if one.job == job), None)
+
+
+def _form(version: tuple[int, int]) -> list[str]:
+    return ["--json"] if version >= SPEAKS_JSON else ["--oneliner"]
+
+
+def _is_json(answer: Answer) -> bool:
+    return answer.out.lstrip()[:1] == b"{"

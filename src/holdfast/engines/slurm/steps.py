@@ -1,0 +1,104 @@
+"""The step that carries a node's agent: one node each, so that a node that crashes takes no other along.
+
+A step over all nodes ends whole when the connection to one of them breaks, even under --no-kill. What runs in the
+step is a shell that starts the agent again when something kills it: the step lives on, and with it the training.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+STEP_NAME = "holdfast-agent"
+# -P: a module of the user's folder is not taken for one of ours.
+AGENT = (sys.executable, "-P", "-m", "holdfast", "agent")
+# Signals of Slurm go to every process of the step: the shell stays for its agent, which acts on them.
+KEEPER = """
+stop=; kept=0
+trap 'stop=1' TERM INT HUP
+trap : USR1 USR2 CONT
+while :; do
+  "$@"; code=$?
+  if [ -n "$stop" ] || [ "$code" -lt 128 ] || [ "$kept" -ge 20 ]; then exit "$code"; fi
+  kept=$((kept + 1)); sleep 0.2
+done
+"""
+OWN_ADDRESSES = ("127.", "::1")
+
+
+def step_words(node: str, srun: str = "srun", agent: Sequence[str] = AGENT) -> list[str]:
+    """The command that starts the agent's step. All memory, cores and devices that the job has on the node are its."""
+    flags = [
+        "--overlap",
+        "--mem=0",
+        "--nodes=1",
+        "--ntasks=1",
+        "--ntasks-per-node=1",
+        f"--nodelist={node}",
+        "--no-kill",
+        "--kill-on-bad-exit=0",
+        "--wait=0",
+        "--cpu-bind=none",
+        "--mpi=none",
+        "--input=none",
+        "--quiet",
+        f"--job-name={STEP_NAME}",
+    ]
+    return [srun, *flags, "sh", "-c", KEEPER, "holdfast-keeper", *agent]
+
+
+class AgentStep:
+    """One srun. It outlives this process, and the step outlives it: srun is needed to start one, and to hear its end."""
+
+    def __init__(self, node: str, words: Sequence[str], env: Mapping[str, str], log: Path) -> None:
+        self.node = node
+        with log.open("ab") as said:
+            self.process = subprocess.Popen(
+                list(words),
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                env=dict(env),
+                start_new_session=True,
+            )
+
+    def code(self) -> int | None:
+        """None while it runs; -N: srun itself was killed by signal N, which says nothing of the step."""
+        return self.process.poll()
+
+    def is_cut(self) -> bool:
+        """Whether the node has closed the connection that srun keeps to the step while it runs.
+
+        A node that loses its power, or its link, closes nothing.
+        """
+        connections = []
+        with suppress(psutil.Error, OSError):
+            for process in (psutil.Process(self.process.pid), *psutil.Process(self.process.pid).children()):
+                connections += process.net_connections(kind="tcp")
+        ends = [one.status for one in connections if one.raddr]
+        return (
+            self.process.poll() is None and bool(ends or connections) and psutil.CONN_ESTABLISHED not in ends
+        )
+
+    def end(self) -> None:
+        """Slurm passes it on to all that runs in the step."""
+        with suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGTERM)
+
+
+def environment(
+    env: Mapping[str, str], node: str, folder: Path, addresses: Sequence[str], secret: Path
+) -> dict[str, str]:
+    """What the agent finds; `env` is already plain."""
+    return {
+        **env,
+        "HOLDFAST_JOB_FOLDER": str(folder),
+        "HOLDFAST_CONTROLLER": ",".join(addresses),
+        "HOLDFAST_SECRET_FILE": str(secret),
+        "HOLDFAST_NODE": node,
+    }

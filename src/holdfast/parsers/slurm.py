@@ -1,0 +1,384 @@
+"""What Slurm's commands say of nodes, jobs and steps. Pure.
+
+Three forms, by version: 22.05 has JSON with plain strings (and shows every job and node of the cluster, whatever was
+asked for); from 23.11 on values are lists (`"job_state": ["RUNNING"]`) and structs (`{"set": true, "infinite": false,
+"number": 1}`), and scontrol speaks JSON too. Every version has `scontrol --oneliner`:
+
+    NodeName=n1 Arch=x86_64 … State=ALLOCATED+DRAIN+NOT_RESPONDING … Reason=bad gpu [root@2026-11-22T07:31:41]
+    JobId=7 JobName=train … JobState=RUNNING Reason=None … Restarts=1 … NodeList=n[1-2] BatchHost=n1 …
+
+and `-h -o`, whose node states end in letters: `idle*` does not answer.
+
+source: sinfo(1) NODE STATE CODES, squeue(1) JOB STATE CODES, scontrol(1); data_parser v0.0.42 of Slurm 24.11
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.parsers.slurm_names import BadNodeList, expanded
+
+REASON_MAX = 300
+# Letters after a node's state in `sinfo -o %T`; * and $ may stand together with others.
+_LETTERS = {
+    "*": "NOT_RESPONDING",
+    "~": "POWERED_DOWN",
+    "#": "POWERING_UP",
+    "!": "POWER_DOWN",
+    "%": "POWERING_DOWN",
+    "$": "MAINTENANCE",
+    "@": "REBOOT_REQUESTED",
+    "^": "REBOOT_ISSUED",
+    "-": "PLANNED",
+}
+# Words of `sinfo -o %T` that are a state and flags in one.
+_COMPOUND = {
+    "draining": ("ALLOCATED", "DRAIN"),
+    "drained": ("IDLE", "DRAIN"),
+    "drng": ("ALLOCATED", "DRAIN"),
+    "drain": ("IDLE", "DRAIN"),
+    "failing": ("ALLOCATED", "FAIL"),
+    "failg": ("ALLOCATED", "FAIL"),
+    "fail": ("IDLE", "FAIL"),
+    "completing": ("IDLE", "COMPLETING"),
+    "comp": ("IDLE", "COMPLETING"),
+    "maint": ("IDLE", "MAINTENANCE"),
+    "reserved": ("IDLE", "RESERVED"),
+    "resv": ("IDLE", "RESERVED"),
+    "planned": ("IDLE", "PLANNED"),
+    "plnd": ("IDLE", "PLANNED"),
+    "reboot": ("IDLE", "REBOOT_REQUESTED"),
+    "power_down": ("IDLE", "POWER_DOWN"),
+    "powering_down": ("IDLE", "POWERING_DOWN"),
+    "pow_dn": ("IDLE", "POWERING_DOWN"),
+    "powered_down": ("IDLE", "POWERED_DOWN"),
+    "powering_up": ("IDLE", "POWERING_UP"),
+    "pow_up": ("IDLE", "POWERING_UP"),
+}
+_SHORT = {"alloc": "ALLOCATED", "mix": "MIXED", "err": "ERROR", "unk": "UNKNOWN", "futr": "FUTURE"}
+_FIELD = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:()]*)=")
+_OVER = frozenset(
+    ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT")
+)
+
+
+class NotSlurm(ValueError):
+    """What came back is not what Slurm answers; the text says how it begins."""
+
+
+class SlurmNode(Struct, frozen=True, kw_only=True):
+    """`state`: IDLE, ALLOCATED, MIXED, DOWN, ERROR, UNKNOWN, FUTURE; `flags`: DRAIN, NOT_RESPONDING, …
+
+    `address`, `port`: where its slurmd listens; empty and 0 where the answer does not tell.
+    """
+
+    name: str
+    state: str
+    flags: frozenset[str] = frozenset()
+    reason: str = ""
+    address: str = ""
+    port: int = 0
+
+    @property
+    def is_down(self) -> bool:
+        """Slurm runs nothing there: it has given the node up, or somebody has said so."""
+        return self.state in ("DOWN", "ERROR") or bool({"POWERED_DOWN", "POWERING_DOWN"} & self.flags)
+
+    @property
+    def is_set_aside(self) -> bool:
+        return self.is_down or bool({"DRAIN", "FAIL"} & self.flags)
+
+    @property
+    def answers(self) -> bool:
+        """slurmctld hears its slurmd. False says nothing of what runs there."""
+        return "NOT_RESPONDING" not in self.flags and self.state != "UNKNOWN"
+
+
+class SlurmJob(Struct, frozen=True, kw_only=True):
+    """`state`: PENDING, RUNNING, … ; `completing`: its processes are being ended. Times are seconds since 1970.
+
+    `nodes`: those it holds; `restarts`: how often it was put back into the queue, counted from the moment when it is;
+    `requeue`: whether it may be. `preempted`: it makes room for another job.
+    """
+
+    job: str
+    state: str
+    completing: bool = False
+    reason: str = ""
+    nodes: tuple[str, ...] = ()
+    batch_host: str = ""
+    restarts: int | None = None
+    requeue: bool | None = None
+    excluded: tuple[str, ...] = ()
+    end_s: float | None = None
+    exit_code: int | None = None
+    preempted: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """It will not run again by itself."""
+        return self.state in _OVER
+
+
+class SlurmStep(Struct, frozen=True, kw_only=True):
+    step: str
+    name: str
+    nodes: tuple[str, ...]
+
+
+# Nodes --------------------------------------------------------------------------------------------------------
+
+
+def nodes_of_json(text: bytes) -> tuple[SlurmNode, ...]:
+    """`sinfo --json` of 22.05, `scontrol show nodes --json` and `sinfo --json` of 24.11. raises: NotSlurm"""
+    document = _document(text)
+    if isinstance(document.get("nodes"), list):
+        return tuple(
+            _json_node(one) for one in document["nodes"] if isinstance(one, dict) and one.get("name")
+        )
+    if isinstance(document.get("sinfo"), list):
+        return tuple(node for one in document["sinfo"] if isinstance(one, dict) for node in _json_rows(one))
+    raise NotSlurm(f"no nodes in {text[:80]!r}")
+
+
+def _json_node(one: Mapping[str, Any]) -> SlurmNode:
+    words = _words(one.get("state")) + _words(one.get("state_flags"))
+    return SlurmNode(
+        name=str(one["name"]),
+        state=words[0].upper() if words else "UNKNOWN",
+        flags=frozenset(word.upper() for word in words[1:]),
+        reason=_reason(one.get("reason")),
+        address=str(one.get("address") or ""),
+        port=_number(one.get("port")) or 0,
+    )
+
+
+def _json_rows(one: Mapping[str, Any]) -> Iterator[SlurmNode]:
+    """`sinfo --json` of 24.11 puts nodes of one kind into one row."""
+    node, listed = one.get("node") or {}, one.get("nodes") or {}
+    words = [word.upper() for word in _words(node.get("state"))] or ["UNKNOWN"]
+    said = one.get("reason")
+    reason = said.get("description") if isinstance(said, dict) else said
+    for name in _words(listed.get("nodes")):
+        yield SlurmNode(
+            name=name,
+            state=words[0],
+            flags=frozenset(words[1:]),
+            reason=_reason(reason),
+            port=_number(one.get("port")) or 0,
+        )
+
+
+def nodes_of_lines(text: str) -> tuple[SlurmNode, ...]:
+    """`scontrol --oneliner show node …`; lines of another form are left out."""
+    return tuple(_line_node(fields) for fields in _rows(text, "NodeName"))
+
+
+def _line_node(fields: Mapping[str, str]) -> SlurmNode:
+    state, *flags = re.sub(
+        r"[^A-Z_+]", "", fields.get("State", "UNKNOWN").upper().replace("*", "+NOT_RESPONDING")
+    ).split("+")
+    reason = re.sub(r" \[[^\[\]]*@[^\[\]]*\]$", "", fields.get("Reason", ""))
+    port = fields.get("Port", "")
+    return SlurmNode(
+        name=fields["NodeName"],
+        state=state,
+        flags=frozenset(flag for flag in flags if flag),
+        reason=_reason(reason),
+        address=fields.get("NodeAddr", ""),
+        port=int(port) if port.isdigit() else 0,
+    )
+
+
+def nodes_of_columns(text: str) -> tuple[SlurmNode, ...]:
+    """`sinfo -h -N -o '%N|%T|%E'`, one node a line; a node of two partitions comes twice and is given once."""
+    found: dict[str, SlurmNode] = {}
+    for line in text.splitlines():
+        name, state, *reason = line.strip().split("|", 2) if line.count("|") else ("", "")
+        if name:
+            base, flags = _state_of_word(state)
+            said = _reason(reason[0] if reason else "")
+            found[name] = SlurmNode(name=name, state=base, flags=flags, reason=said)
+    return tuple(found.values())
+
+
+def _state_of_word(word: str) -> tuple[str, frozenset[str]]:
+    flags = frozenset(_LETTERS[letter] for letter in word if letter in _LETTERS)
+    plain = "".join(letter for letter in word if letter not in _LETTERS).lower()
+    base, *more = plain.split("+")
+    state, *implied = _COMPOUND.get(base, (_SHORT.get(base, base.upper() or "UNKNOWN"),))
+    return state, flags | frozenset(implied) | frozenset(one.upper() for one in more)
+
+
+# Jobs ---------------------------------------------------------------------------------------------------------
+
+
+def jobs_of_json(text: bytes) -> tuple[SlurmJob, ...]:
+    """`squeue --json` of 22.05 and 24.11, `scontrol show job ID --json` of 24.11. raises: NotSlurm"""
+    document = _document(text)
+    if not isinstance(document.get("jobs"), list):
+        raise NotSlurm(f"no jobs in {text[:80]!r}")
+    return tuple(_json_job(one) for one in document["jobs"] if isinstance(one, dict) and "job_id" in one)
+
+
+def _json_job(one: Mapping[str, Any]) -> SlurmJob:
+    words = [word.upper() for word in _words(one.get("job_state"))] or ["UNKNOWN"]
+    bases = [word for word in words if word != "COMPLETING"]
+    requeue = one.get("requeue")
+    end = _number(one.get("end_time"))
+    return SlurmJob(
+        job=str(_number(one["job_id"])),
+        state=bases[0] if bases else "COMPLETING",
+        completing="COMPLETING" in words,
+        reason=str(one.get("state_reason") or ""),
+        nodes=_nodes(str(one.get("nodes") or "")),
+        batch_host=str(one.get("batch_host") or ""),
+        restarts=_number(one.get("restart_cnt")),
+        requeue=requeue if isinstance(requeue, bool) else None,
+        excluded=_nodes(str(one.get("excluded_nodes") or "")),
+        end_s=float(end) if end else None,
+        exit_code=_exit_code(one.get("exit_code")),
+        preempted="PREEMPTED" in words or bool(_number(one.get("preempt_time"))),
+    )
+
+
+def _exit_code(value: Any) -> int | None:
+    """A wait status in 22.05; `{"return_code": {…}, "signal": {"id": {…}}}` in 24.11. -N: killed by signal N."""
+    if isinstance(value, dict) and "return_code" in value:
+        killed = _number((value.get("signal") or {}).get("id"))
+        return -killed if killed else _number(value["return_code"])
+    status = _number(value)
+    if status is None:
+        return None
+    return -(status & 0x7F) if status & 0x7F else status >> 8
+
+
+def jobs_of_lines(text: str) -> tuple[SlurmJob, ...]:
+    """`scontrol --oneliner show job …`. Times are read under SLURM_TIME_FORMAT=%s only: else they have no zone."""
+    return tuple(_line_job(fields) for fields in _rows(text, "JobId"))
+
+
+def _line_job(fields: Mapping[str, str]) -> SlurmJob:
+    state = fields.get("JobState", "UNKNOWN")
+    restarts, requeue = fields.get("Restarts", ""), fields.get("Requeue", "")
+    code, _, killed = fields.get("ExitCode", "").partition(":")
+    known = code.isdigit() and killed.isdigit()
+    end = fields.get("EndTime", "")
+    return SlurmJob(
+        job=fields["JobId"],
+        state=state,
+        completing=state == "COMPLETING",
+        reason=fields.get("Reason", ""),
+        nodes=_nodes(fields.get("NodeList", "")),
+        batch_host=fields.get("BatchHost", ""),
+        restarts=int(restarts) if restarts.isdigit() else None,
+        requeue=requeue == "1" if requeue in ("0", "1") else None,
+        excluded=_nodes(fields.get("ExcNodeList", "")),
+        end_s=float(end) if end.isdigit() else None,
+        exit_code=(-int(killed) or int(code)) if known else None,
+        preempted=state == "PREEMPTED" or fields.get("PreemptTime", "None") not in ("None", "Unknown", "N/A"),
+    )
+
+
+def jobs_of_columns(text: str) -> tuple[SlurmJob, ...]:
+    """`squeue -h -o '%A|%T|%r|%N|%B'`, one job a line; lines of another form are left out."""
+    found = []
+    for line in text.splitlines():
+        words = line.strip().split("|")
+        if len(words) == 5 and words[0].isdigit():
+            job, state, reason, nodes, host = words
+            found.append(
+                SlurmJob(
+                    job=job,
+                    state=state,
+                    completing=state == "COMPLETING",
+                    reason=reason,
+                    nodes=_nodes(nodes),
+                    batch_host="" if host in ("n/a", "N/A") else host,
+                )
+            )
+    return tuple(found)
+
+
+def steps_of_columns(text: str) -> tuple[SlurmStep, ...]:
+    """`squeue -h -s -j ID -o '%i|%j|%N'`: `7.0|holdfast-agent|n3`."""
+    rows = (line.strip().split("|") for line in text.splitlines())
+    return tuple(SlurmStep(step=row[0], name=row[1], nodes=_nodes(row[2])) for row in rows if len(row) == 3)
+
+
+# Settings -----------------------------------------------------------------------------------------------------
+
+
+def settings_of(text: str) -> dict[str, str]:
+    """`scontrol show config`: {"KillWait": "30 sec", "SLURM_VERSION": "22.05.8", …}"""
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def seconds_of(value: str, default: float) -> float:
+    """`30 sec`, `5 min` or a bare number -> seconds; `default` for anything else."""
+    found = re.fullmatch(r"(\d{1,9})(?:\s*(sec|min)\w*)?", value.strip())
+    return default if found is None else float(found[1]) * (60.0 if found[2] == "min" else 1.0)
+
+
+def version_of(text: str) -> tuple[int, int]:
+    """`slurm-wlm 22.05.8`, `slurm 24.11.5` -> (22, 5), (24, 11); (0, 0): not known."""
+    found = re.search(r"(\d{1,3})\.(\d{1,3})(?:\.|\b)", text)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+# Inside -------------------------------------------------------------------------------------------------------
+
+
+def _document(text: bytes) -> dict[str, Any]:
+    """The JSON object in `text`; some versions print warnings before it."""
+    start = text.find(b"{")
+    try:
+        document = msgspec.json.decode(text[max(start, 0) :])
+    except msgspec.DecodeError as error:
+        raise NotSlurm(f"not JSON: {text[:80]!r}") from error
+    if not isinstance(document, dict):
+        raise NotSlurm(f"not a JSON object: {text[:80]!r}")
+    return document
+
+
+def _rows(text: str, key: str) -> Iterator[dict[str, str]]:
+    """The fields of each line that begins with `key`. Values may have blanks; names of fields do not."""
+    for line in text.splitlines():
+        if not line.startswith(f"{key}="):
+            continue
+        marks = list(_FIELD.finditer(line))
+        ends = [mark.start() for mark in marks[1:]] + [len(line)]
+        fields: dict[str, str] = {}
+        for mark, end in zip(marks, ends, strict=True):
+            fields.setdefault(mark[1], line[mark.end() : end].strip())
+        yield fields
+
+
+def _words(value: Any) -> list[str]:
+    """A string or a list of strings, as a list."""
+    if isinstance(value, str):
+        return [word for word in value.split("+") if word]
+    return [str(one) for one in value] if isinstance(value, Sequence) else []
+
+
+def _number(value: Any) -> int | None:
+    """An integer, or 24.11's `{"set": true, "infinite": false, "number": 7}`; None: not set."""
+    if isinstance(value, dict):
+        value = value.get("number") if value.get("set") and not value.get("infinite") else None
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _nodes(text: str) -> tuple[str, ...]:
+    try:
+        return expanded(text)
+    except BadNodeList:
+        return ()
+
+
+def _reason(value: object) -> str:
+    said = str(value or "")
+    return "" if said in ("none", "None", "(null)") else said[:REASON_MAX]
