@@ -11,7 +11,7 @@ READY := .venv/ready
 # Asked for first and exactly: what comes along with it is then settled before anything else asks for it.
 TORCH := torch==2.13.0
 
-.PHONY: setup check test browser demo bench golden
+.PHONY: setup check test browser slurm demo bench golden
 
 setup: $(READY)
 
@@ -21,7 +21,7 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check browser
+test: check browser slurm
 	$(BIN)/pytest -n $(JOBS) --dist loadfile
 
 # The pages are tried in a real browser. Where none can be had, those tests say so and are skipped.
@@ -30,6 +30,16 @@ browser:
 		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 			apt-get update --quiet=2 && apt-get install --quiet=2 --yes --no-install-recommends chromium; } || \
 		echo 'No browser can be installed here: the tests of pages are skipped' >&2
+
+# A real Slurm for the tests of that engine: they start a small cluster of their own, and no service.
+SLURM := slurm-wlm munge tini iproute2
+slurm:
+	@PATH="$$PATH:/usr/sbin:/sbin"; for tool in slurmctld slurmd munged srun tini ip; do \
+		command -v $$tool >/dev/null || exit 1; done || \
+		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+			apt-get update --quiet=2 && \
+			DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends $(SLURM); } || \
+		echo 'Slurm cannot be installed here: its tests are skipped' >&2
 
 demo: $(READY)
 	$(BIN)/holdfast demo
