@@ -34,8 +34,8 @@ browser:
 # A real Slurm for the tests of that engine: they start a small cluster of their own, and no service.
 SLURM := slurm-wlm munge tini iproute2
 slurm:
-	@PATH="$$PATH:/usr/sbin:/sbin"; for tool in slurmctld slurmd munged srun tini ip; do \
-		command -v $$tool >/dev/null || exit 1; done || \
+	@(PATH="$$PATH:/usr/sbin:/sbin"; for tool in slurmctld slurmd munged srun tini ip; do \
+		command -v $$tool >/dev/null || exit 1; done) || \
 		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 			apt-get update --quiet=2 && \
 			DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends $(SLURM); } || \
