@@ -4,14 +4,19 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agent.running import is_over, wait_for
+from cli.journals import COMMAND, START_S, started, submitted, write_job
+from holdfast.journal.store import Store
+from holdfast.model.settings import RunSettings
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 
@@ -146,6 +151,34 @@ def test_a_controller_that_is_gone(holdfast, nodes):
     (job.job.path / "secret").unlink()
     code, _, err = holdfast("exec", "llama", "--", "true")
     assert code == 1 and "its controller does not listen" in err
+
+
+@pytest.fixture
+def alone(state):
+    """alone(host=...): a job of one machine that goes on, and that nobody supervises."""
+
+    def make(host):
+        job = write_job(state, "llama", [submitted(), *started(START_S + 1, 1)[:2]])
+        store = Store.open(job.journal_path)
+        settings = RunSettings(command=COMMAND, state_dir=str(state.root))
+        store.set_meta("job", msgspec.json.encode({"command": COMMAND, "host": host, "settings": settings}))
+        store.close()
+        return job
+
+    return make
+
+
+def test_a_job_of_one_machine_that_nobody_supervises(holdfast, alone):
+    job = alone(socket.gethostname())
+    code, _, err = holdfast("exec", "llama", "--", "true")
+    assert (code, err) == (1, "holdfast: nobody supervises job llama now: holdfast attach llama\n")
+    assert not (job.path / "line-wanted").exists()
+
+
+def test_a_job_of_another_machine(holdfast, alone):
+    alone("gpu-03")
+    code, _, err = holdfast("exec", "llama", "--", "true")
+    assert (code, err) == (1, "holdfast: job llama runs on gpu-03, and can be asked there only\n")
 
 
 def test_a_job_that_has_ended_meanwhile(holdfast, nodes):
