@@ -16,8 +16,8 @@ from holdfast.core.lemons import Score, judge
 from holdfast.core.node_notes import NodeNotes
 from holdfast.journal.fleet_book import FleetBook
 from holdfast.journal.node_book import NodeBook, NodeBookUnusable
-from holdfast.model.events import AnyEvent, NodeReleased
-from holdfast.model.node_book import Isolation, ReleaseLine
+from holdfast.model.events import AnyEvent
+from holdfast.model.node_book import Isolation
 from holdfast.model.orders import IsolateNode
 from holdfast.model.settings import RunSettings
 
@@ -48,8 +48,6 @@ class FleetNotes:
         noted = self._notes.hear(event, decision)
         if noted.lines or noted.ran:
             self._book.note(noted.lines, noted.ran)
-        if isinstance(event, NodeReleased):
-            self._released(event)
 
     def remember(self, event: AnyEvent, decision: Decision) -> None:
         """Of a run that is taken up: what was decided before, and is in the book already."""
@@ -67,7 +65,8 @@ class FleetNotes:
         """Writes the isolation, for all jobs; or why it must not be: too many were within the hour."""
         if self._shadow:
             return "in shadow nothing is isolated"
-        wanted = Isolation(node=node, since_s=self._clock(), reason=reason, by=BY, run=self._notes.run)
+        why = self._notes.why(node) or reason
+        wanted = Isolation(node=node, since_s=self._clock(), reason=why, by=BY, run=self._notes.run)
         answer = self._book.isolate(wanted, nodes=self._nodes())
         if answer.isolated:
             self._shunned |= {node}
@@ -92,13 +91,6 @@ class FleetNotes:
 
     def close(self) -> None:
         self._book.close()
-
-    def _released(self, event: NodeReleased) -> None:
-        """A check has found it well. A person's word is written by `holdfast nodes release` itself."""
-        if event.node in self._shunned:
-            line = ReleaseLine(at_s=event.at_s, node=event.node, reason="it has passed its check", by=BY)
-            self._book.release(line)
-            self._shunned -= {event.node}
 
     # In a thread of its own ---------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.cli.console import Console
+from holdfast.cli.fleet_notes import FleetNotes
 from holdfast.cli.live_signatures import live_signatures
 from holdfast.cli.plain_log import PlainLog
 from holdfast.cli.run_start import forget_environment, job_folder, keep_environment, with_launcher
@@ -82,6 +83,7 @@ class NodesSupervisor:
         self._place = self._publish()
         self.record = Recorder(job.journal_path, self.clock, console.tell)
         self.plain_log = PlainLog(job.path, settings.policy)
+        self._fleet = FleetNotes(settings, lambda: len(engine.nodes), self.clock, console.tell)
         self._signatures = live_signatures(env)
         self.crew = Crew(
             job.name, engine.nodes, self._crew_settings(), __version__, secrets.token_hex(3), self._memory
@@ -193,6 +195,7 @@ class NodesSupervisor:
         self.clock.not_before(rows[-1][0] if rows else 0.0)
         for event, decision in decisions(rows, self._settings.policy):
             self.plain_log.remember(event, decision)
+            self._fleet.remember(event, decision)
         self.controller.state = state
         self._echoes_from_end = state.job.attempt
         self._console.tell(f"took up {self._job.name} in attempt {state.job.attempt}")
@@ -225,6 +228,7 @@ class NodesSupervisor:
             self._ticked_s = at_s
             fenced(lambda: self.controller.handle(Tick(at_s=at_s)))
             fenced(self._heed_engine)
+            fenced(self._fleet.turn)
             fenced(lambda: self._note_clocks(at_s))
             collect_orphans()
 
@@ -261,6 +265,7 @@ class NodesSupervisor:
             forget_environment(self._job)
             with suppress(OSError):
                 (self._job.path / WHERE).unlink()
+        fenced(self._fleet.close)
         self.record.close()
         self._console.close()
         return code
@@ -327,6 +332,7 @@ class NodesSupervisor:
     def _on_decision(self, event: AnyEvent, decision: Decision) -> None:
         self._console.decided(event, decision)
         self.plain_log.decided(event, decision)
+        self._wheel.fenced(lambda: self._fleet.heard(event, decision))
 
 
 def run_nodes(settings: RunSettings, engine: NodeEngine) -> int:

@@ -27,7 +27,7 @@ from holdfast.core.crew_acts import (
 )
 from holdfast.engines.nodes import NodeEngine
 from holdfast.link.arrived import Arrived, Entry, Joined, Left, Refused, Said, Silent
-from holdfast.model.events import AnyEvent, ControllerResumed, FindingNoted
+from holdfast.model.events import AnyEvent, ControllerResumed, FindingNoted, NodeIsolated, NodeReleased
 from holdfast.model.nodes import (
     AgentHello,
     AnyNews,
@@ -134,6 +134,8 @@ class Parts(Struct):
     calls: Calls
     files: Files
     shunned: Callable[[], frozenset[str]] = frozenset  # nodes that others keep from being used
+    # Has the node isolated for all jobs; or says why that must not be (node, reason -> why not).
+    why_not_isolate: Callable[[str, str], str] = lambda node, reason: ""
 
 
 class CrewEngine:
@@ -174,7 +176,7 @@ class CrewEngine:
         at_s = self._clock()
         match order:
             case PlaceWorkers():
-                self.crew.shunned = self.parts.shunned()
+                self._heed_others(at_s)
                 self._do(self.crew.order(order, at_s))
             case CheckNodes() | StartAttempt() | StopAttempt() | IsolateNode() | HealDevice():
                 self._do(self.crew.order(order, at_s))
@@ -328,9 +330,33 @@ class CrewEngine:
                 case StartAgent(node=node):
                     self._engine.agent_again(node)
                 case SetNodeAside(node=node, reason=reason):
-                    self._engine.isolate(node, reason)
+                    self._set_aside(node, reason)
                 case MoreNodes(workers=workers, without=without):
                     self._engine.more_nodes(workers, without)
+
+    # Isolation --------------------------------------------------------------------------------------------
+
+    def _heed_others(self, at_s: float) -> None:
+        """Which nodes must not be used, by the word of people and of other jobs; and which they have given back."""
+        shunned = self.parts.shunned()
+        for name in sorted(self.crew.shunned - shunned):
+            node = self.crew.roster.nodes.get(name)
+            if node is not None and node.isolated:
+                node.isolated = False
+                self.emit(NodeReleased(at_s=at_s, node=name))
+        self.crew.shunned = shunned
+
+    def _set_aside(self, node: str, reason: str) -> None:
+        """Where too many were isolated of late the job goes on without: elsewhere if it can, else there once more."""
+        why_not = self.parts.why_not_isolate(node, reason)
+        if not why_not:
+            self._engine.isolate(node, reason)
+            return
+        at_s = self._clock()
+        self.crew.roster[node].isolated = False
+        self.emit(NodeIsolated(at_s=at_s, node=node))
+        self.note("isolation-limit", f"{node} is not isolated: {why_not}", key=node)
+        self.emit(NodeReleased(at_s=at_s, node=node))
 
     def note(self, finding: str, text: str, key: str = "") -> None:
         """A line for the log; of the same `key` at most one a minute."""

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from holdfast.core.categories import KINDS, USER_CODE
 from holdfast.core.decision import Decision
+from holdfast.core.faults import words
 from holdfast.model.checks import ON_FAILURE
 from holdfast.model.events import (
     AnyEvent,
@@ -36,7 +37,7 @@ from holdfast.model.node_book import (
     WarningLine,
     Weighs,
 )
-from holdfast.model.state import CheckFault, DeviceFault, Ended, HangFault, Incident, Job, NodeFault, State
+from holdfast.model.state import CheckFault, DeviceFault, Ended, Incident, Job, NodeFault, State
 from holdfast.model.verdicts import Verdict
 
 HOURS_EVERY_S = 60.0  # the exposure of an attempt that runs on is said again this often
@@ -82,6 +83,11 @@ class NodeNotes:
         self._attempt = 0
         self._nodes: tuple[str, ...] = ()
         self._said_s = 0.0
+        self._accused: dict[str, str] = {}
+
+    def why(self, node: str) -> str:
+        """What the last incident that is attributed to the node was; empty: there is none."""
+        return self._accused.get(node, "")
 
     def hear(self, event: AnyEvent, decision: Decision) -> Noted:
         before, self._job = self._job, decision.state.job
@@ -194,6 +200,9 @@ class NodeNotes:
         if not (incident.verdict or incident.rung or accused):
             return
         line = incident_line(incident, self._homes, self.run)
+        if line.node:
+            job = self.run.partition("@")[0]
+            self._accused[line.node] = f"{line.category}: {line.title} (incident {incident.number} of {job})"
         yield f"incident/{self.run}/{incident.number}", line
         if line.weighs == "program":
             why = f"the training itself: {line.title}"
@@ -220,7 +229,7 @@ def incident_line(incident: Incident, homes: Mapping[int, str], run: str) -> Inc
         run=run,
         attempt=incident.attempt,
         incident=incident.number,
-        category=verdict.category if verdict else "unknown",
+        category=verdict.category if verdict else _fault_category(incident),
         title=(verdict.title if verdict else _fault_words(incident))[:TEXT_MAX],
         weighs=weighs,
         confidence=verdict.confidence if verdict and weighs != "node" else _confidence(incident),
@@ -280,9 +289,21 @@ def _confidence(incident: Incident) -> float:
     return max(0.95, incident.verdict.confidence if incident.verdict else 0.0)
 
 
+def _fault_category(incident: Incident) -> str:
+    """Where no verdict was asked for: a node that is lost, a check that failed, a device that said so."""
+    match incident.faults[0] if incident.faults else None:
+        case NodeFault():
+            return "node_down"
+        case DeviceFault(device=device):
+            return f"device {device.code}"
+        case CheckFault():
+            return "check"
+        case _:
+            return "unknown"
+
+
 def _fault_words(incident: Incident) -> str:
-    hang = next((fault for fault in incident.faults if isinstance(fault, HangFault)), None)
-    return f"hang ({hang.hang}): {hang.reason}" if hang else "nothing explains it"
+    return words(incident.faults[0]) if incident.faults else "nothing explains it"
 
 
 def _check_line(event: NodesChecked, told: CheckTold, run: str) -> CheckLine:
