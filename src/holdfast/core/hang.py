@@ -15,7 +15,7 @@ from typing import assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.culprits import does, minority, plural, ranks_named
+from holdfast.core.culprits import RANKS_NAMED_MAX, does, minority, plural, ranks_named
 from holdfast.core.hang_limits import (
     Learned,
     Settings,
@@ -358,7 +358,8 @@ def _hang(state: Watch, view: View, stretch: Stretch, for_s: float, limit_s: flo
         sure = max(sure, 0.9)
         why = f"{_awaits(view, _living_but(state, view.awaited))} {quiet}"
     if culprits and kind == "quiet":
-        why = "; ".join([*(does(sample) for sample in seen if sample.rank in culprits), why])
+        named = set(culprits[:RANKS_NAMED_MAX])
+        why = "; ".join([*(does(sample) for sample in seen if sample.rank in named), why])
     return Hang(
         kind=kind,
         culprits=culprits,
@@ -378,10 +379,11 @@ def _awaits(view: View, waiting: tuple[int, ...]) -> str:
 
 
 def _living_but(state: Watch, ranks: tuple[int, ...]) -> tuple[int, ...]:
+    left_out = set(ranks)
     return tuple(
         rank
         for rank in sorted(state.tracks)
-        if rank not in ranks and state.tracks[rank].last.state not in GONE_STATES
+        if rank not in left_out and state.tracks[rank].last.state not in GONE_STATES
     )
 
 
