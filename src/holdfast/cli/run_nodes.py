@@ -108,7 +108,10 @@ class NodesSupervisor:
         self._ticked_s = 0.0
         self._looked_s = 0.0
         self._stop_signals = 0
+        self._engine_asked = False
         self._moves: EndAsked | None = None
+        self._bundles = BundleWriter(job.incidents, self._bundle_failed)
+        self._told_by_threads: deque[str] = deque()
 
     def _crew_settings(self) -> CrewSettings:
         policy = self._settings.policy
@@ -283,6 +286,9 @@ class NodesSupervisor:
         if number == signal.SIGHUP and self._settings.detach:
             return
         name = signal.Signals(number).name
+        if not self._engine_asked and self._engine.signalled(number):
+            self._engine_asked = True  # it may be the scheduler, which starts the job again by itself
+            return
         self._stop_signals += 1
         force = self._stop_signals > 1
         word = "at once" if force else "cleanly; once more ends it at once"
@@ -327,7 +333,13 @@ class NodesSupervisor:
     # What is seen -----------------------------------------------------------------------------------------
 
     def _save(self, case: Case) -> None:
-        """The evidence of an incident."""
+        """The evidence of an incident, in a thread: the restart does not wait for it."""
+        self._bundles.write_job(
+            job_scene(case, self._job, self._settings, self._env, tuple(self.hangs.samples()))
+        )
+
+    def _bundle_failed(self, text: str) -> None:
+        self._told_by_threads.append(text)
 
     def _on_decision(self, event: AnyEvent, decision: Decision) -> None:
         self._console.decided(event, decision)

@@ -142,6 +142,9 @@ class LocalNodes:
         said = f"this machine plays {len(self._names)} nodes for the job, and no more"
         self._news.append(NoMoreNodes(reason=f"{said}; --spares N gives it more from the start"))
 
+    def signalled(self, number: int) -> bool:
+        return False
+
     def end(self, code: int) -> None:
         """Waits a few seconds at most."""
         for name, agent in self._agents.items():

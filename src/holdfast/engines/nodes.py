@@ -69,5 +69,8 @@ class NodeEngine(Protocol):
         Answers: NodeReady for each that comes, EndAsked where the whole job is moved, or NoMoreNodes.
         """
 
+    def signalled(self, number: int) -> bool:
+        """The controller's process was told to end. Whether the engine can say why: EndAsked then follows within 3 s."""
+
     def end(self, code: int) -> None:
         """The job is over: no agent is left, and what the engine holds for the job is given back."""
