@@ -6,7 +6,15 @@ import tarfile
 
 import zstandard
 
-from holdfast.agent.bundle import BundleWriter, Scene, members, sample_lines
+from holdfast.agent.bundle import (
+    WORKERS_WHOLE,
+    BundleWriter,
+    JobScene,
+    Scene,
+    WorkerScene,
+    members,
+    sample_lines,
+)
 from holdfast.agent.sample_ring import SampleRing
 from holdfast.core.verdict import first_verdict
 from holdfast.model.failures import Failure, RankExit
@@ -146,3 +154,34 @@ def test_the_ring_itself_is_not_in_it(tmp_path):
     for name in ("samples.new", "samples.old"):
         (worker / name).write_bytes(b"x" * 100)
     assert not [one.name for one in members(scene(worker)) if "samples." in one.name and "worker" in one.name]
+
+
+def test_of_many_workers_the_first_are_whole_and_of_the_others_what_is_small(tmp_path):
+    workers = []
+    for worker in range(WORKERS_WHOLE + 2):
+        folder = tmp_path / "attempt-002" / f"worker-{worker}"
+        folder.mkdir(parents=True)
+        (folder / "stdout").write_text(f"of {worker}, token=hf_abcdefghijklmnopqrstuvwx\n")
+        (folder / f"rank-{worker}.error.json").write_text("{}")
+        workers.append(WorkerScene(worker=worker, folder=folder))
+    one = scene(tmp_path)
+    job = JobScene(
+        incident=4,
+        attempt=2,
+        failure=one.failure,
+        verdict=one.verdict,
+        settings=b"{}",
+        env={},
+        at_s=5.0,
+        workers=(workers[-1], *workers[:-1], WorkerScene(worker=99, folder=tmp_path / "not" / "seen")),
+    )
+    said = []
+    writer = BundleWriter(tmp_path / "incidents", said.append)
+    path = writer.write_job(job)
+    writer.wait(30)
+    found = names(path)
+    assert not said and found[:2] == ["verdict.json", FAILURE]
+    last = WORKERS_WHOLE + 1
+    assert f"attempt-002/worker-{last}/stdout" in found and "attempt-002/worker-6/stdout" in found
+    assert f"attempt-002/worker-{last - 1}/stdout" not in found
+    assert f"attempt-002/worker-{last - 1}/rank-{last - 1}.error.json" in found

@@ -17,6 +17,7 @@ from msgspec import Struct
 from holdfast import __version__
 from holdfast.agent.sample_ring import NEW, OLD, read_samples
 from holdfast.model.checks import NodeChecks
+from holdfast.model.events import NodesChecked
 from holdfast.model.failures import Failure
 from holdfast.model.node_samples import Moment
 from holdfast.model.samples import RankSample
@@ -31,6 +32,8 @@ FLIGHT_BYTES_MAX = 8 << 20
 SAMPLES_S = 1800.0
 SAMPLES_FULL_S = 120.0
 THINNED = 10
+WORKERS_WHOLE = 8  # of many: with the whole of their logs
+WORKERS_MAX = 256
 MOMENTS_MAX = 400  # with 8 ranks about 3 MiB
 TOLD = (
     "HOLDFAST_",
@@ -68,8 +71,69 @@ class Scene(Struct, frozen=True):
     findings: tuple[StepFinding, ...] = ()  # of steps and stragglers, of the whole attempt
 
 
+class WorkerScene(Struct, frozen=True, kw_only=True):
+    """One of many workers. `folder`: its own, where the job's folder is seen. `offsets`, `samples`: as in Scene."""
+
+    worker: int
+    folder: Path
+    offsets: Mapping[str, tuple[int, ...]] = {}
+    samples: tuple[RankSample, ...] = ()
+
+
+class JobScene(Struct, frozen=True, kw_only=True):
+    """As Scene, of an attempt of many workers. `workers`: the most telling first, those that are at fault."""
+
+    incident: int
+    attempt: int
+    failure: Failure
+    verdict: Verdict
+    settings: bytes
+    env: Mapping[str, str]
+    at_s: float
+    workers: tuple[WorkerScene, ...]
+    checks: tuple[NodesChecked, ...] = ()
+
+
 def members(scene: Scene) -> Iterator[Member]:
     """The most telling first, since a bundle has a limit."""
+    yield from _heads(scene)
+    kernel = scene.kernel or ((scene.kernel_why_not.encode(),) if scene.kernel_why_not else ())
+    yield Member("kernel.log" if scene.kernel else "kernel-not-read.txt", b"\n".join(kernel) + b"\n")
+    yield Member("samples.jsonl", b"\n".join(sample_lines(scene)) + b"\n")
+    yield from _logs(scene.attempt, scene.folder, scene.offsets)
+
+
+def job_members(scene: JobScene) -> Iterator[Member]:
+    """Likewise. Whole logs only of the first workers: of the others what is small and says how they ended."""
+    yield from _heads(scene)
+    first = scene.workers[:WORKERS_WHOLE]
+    for one in first:
+        place = Scene(
+            incident=scene.incident,
+            attempt=scene.attempt,
+            folder=one.folder,
+            failure=scene.failure,
+            verdict=scene.verdict,
+            offsets=one.offsets,
+            kernel=(),
+            kernel_why_not="",
+            samples=one.samples,
+            settings=scene.settings,
+            env=scene.env,
+            at_s=scene.at_s,
+        )
+        lines = sample_lines(place)
+        yield Member(
+            f"attempt-{scene.attempt:03d}/{one.folder.name}/samples.jsonl", b"\n".join(lines) + b"\n"
+        )
+        yield from _logs(scene.attempt, one.folder, one.offsets)
+    for one in scene.workers[WORKERS_WHOLE:WORKERS_MAX]:
+        for path in _files(one.folder):
+            if path.suffix in (".json", ".stacks", ".pickle"):
+                yield Member(_name(scene.attempt, path), _content(path, ()), _time(path))
+
+
+def _heads(scene: Scene | JobScene) -> Iterator[Member]:
     yield Member(VERDICT, _json(scene.verdict))
     yield Member(FAILURE, _json(scene.failure))
     if scene.checks:
@@ -79,12 +143,16 @@ def members(scene: Scene) -> Iterator[Member]:
     yield Member(
         "environment.json", _json({k: v for k, v in sorted(scene.env.items()) if k.startswith(TOLD)})
     )
-    kernel = scene.kernel or ((scene.kernel_why_not.encode(),) if scene.kernel_why_not else ())
-    yield Member("kernel.log" if scene.kernel else "kernel-not-read.txt", b"\n".join(kernel) + b"\n")
-    yield Member("samples.jsonl", b"\n".join(sample_lines(scene)) + b"\n")
-    base = f"attempt-{scene.attempt:03d}/{scene.folder.name}"
-    for path in _files(scene.folder):
-        yield Member(f"{base}/{path.name}", _content(path, scene.offsets.get(path.name, ())), _time(path))
+
+
+def _logs(attempt: int, folder: Path, offsets: Mapping[str, tuple[int, ...]]) -> Iterator[Member]:
+    for path in _files(folder):
+        yield Member(_name(attempt, path), _content(path, offsets.get(path.name, ())), _time(path))
+
+
+def _name(attempt: int, path: Path) -> str:
+    """In the bundle, as it is in the job's folder."""
+    return f"attempt-{attempt:03d}/{path.parent.name}/{path.name}"
 
 
 def sample_lines(scene: Scene) -> list[bytes]:
@@ -131,8 +199,16 @@ class BundleWriter:
 
     def write(self, scene: Scene) -> Path:
         """Where it will be; returns at once."""
-        path = self._folder / f"incident-{scene.incident:03d}.tar.zst"
-        thread = threading.Thread(target=self._write, args=(path, scene), name="holdfast-bundle", daemon=True)
+        return self._begin(scene.incident, members(scene), scene.at_s)
+
+    def write_job(self, scene: JobScene) -> Path:
+        """Likewise."""
+        return self._begin(scene.incident, job_members(scene), scene.at_s)
+
+    def _begin(self, incident: int, content: Iterator[Member], at_s: float) -> Path:
+        path = self._folder / f"incident-{incident:03d}.tar.zst"
+        given = (path, incident, content, at_s)
+        thread = threading.Thread(target=self._write, args=given, name="holdfast-bundle", daemon=True)
         self._threads = [one for one in self._threads if one.is_alive()]
         self._threads.append(thread)
         thread.start()
@@ -143,11 +219,11 @@ class BundleWriter:
         for thread in self._threads:
             thread.join(timeout_s)
 
-    def _write(self, path: Path, scene: Scene) -> None:
+    def _write(self, path: Path, incident: int, content: Iterator[Member], at_s: float) -> None:
         try:
-            left_out = write_bundle(path, members(scene), scene.at_s)
+            left_out = write_bundle(path, content, at_s)
         except (OSError, ValueError) as error:
-            self._tell(f"the evidence of incident {scene.incident} could not be saved as {path}: {error}")
+            self._tell(f"the evidence of incident {incident} could not be saved as {path}: {error}")
             return
         if left_out:
             self._tell(f"{path} would have become too large: without {', '.join(left_out[:5])}")

@@ -21,7 +21,7 @@ FILES_MAX = 512
 NAMES_S = 1.0  # how often new files are looked for
 # Output, the ends of ranks, stacks, flight records, facts: all are appended to, or written once.
 WANTED = re.compile(
-    r"stdout|stderr|reaper\.jsonl|hang-stacks\.json|nccl\.[\w.-]+\.log|flight_\w+"
+    r"stdout|stderr|kernel\.log|reaper\.jsonl|hang-stacks\.json|nccl\.[\w.-]+\.log|flight_\w+"
     r"|rank-\d+\.(?:log|stacks|py-spy\.txt|error\.json|status\.json|groups\.json|flight(?:-\w+)?\.pickle)"
 )
 

@@ -4,6 +4,7 @@ By the same rules by which a worker that is the whole job waits with its verdict
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -11,7 +12,7 @@ from holdfast.agent.attempt import Attempt
 from holdfast.agent.evidence import diagnosis, needs_look
 from holdfast.agent.fitness import Fitness
 from holdfast.agent.hang_scene import Seen
-from holdfast.agent.log_watch import Signatures
+from holdfast.agent.log_watch import KERNEL, Signatures
 from holdfast.agent.node_log import NodeLog
 from holdfast.model.failures import Failure
 from holdfast.model.nodes import Looked, TellEvidence, WorkerEvidence
@@ -96,6 +97,7 @@ class Telling:
         attempt.scan(self._node_log.poll(self._clock(), now=True), now=True)
         if is_all:
             self._fitness.tell_found(self._order)
+            _keep_kernel(attempt)
         evidence = replace(
             self._evidence(told.failure, certain=told.certain, is_all=is_all),
             search=attempt.logs.search(),
@@ -129,3 +131,11 @@ class Telling:
             return None
         self._last = evidence
         return evidence
+
+
+def _keep_kernel(attempt: Attempt) -> None:
+    """What the node's kernel said while the attempt ran, beside the worker's output: evidence is gathered from there."""
+    lines = attempt.logs.kernel_lines
+    if lines:
+        with suppress(OSError):
+            (attempt.folder / KERNEL).write_bytes(b"\n".join(lines) + b"\n")

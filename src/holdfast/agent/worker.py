@@ -182,7 +182,7 @@ class WorkerAgent:
             )
             self._emit(failed)
             return
-        if number == 1:
+        if number == 1 and part.worker == 0:  # the others differ in their place alone
             self._note_environment(given)
         self._take_up(number, part, running)
         if (
@@ -205,7 +205,8 @@ class WorkerAgent:
         """What runs there is the attempt from now on. `from_end`: its output so far was followed before."""
         folder = running.folder
         rule = self._settings.slowdown_rule
-        steps = StepWatching(folder, number, self._step_forms, rule, self._pace, is_new=not from_end)
+        is_new = not from_end and part.worker == 0  # what is said once in an attempt
+        steps = StepWatching(folder, number, self._step_forms, rule, self._pace, is_new=is_new)
         self.part = part
         self.attempt = Attempt(
             number,

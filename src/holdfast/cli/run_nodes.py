@@ -18,6 +18,7 @@ from holdfast import __version__
 from holdfast.cli.console import Console
 from holdfast.cli.fleet_notes import FleetNotes
 from holdfast.cli.live_signatures import live_signatures
+from holdfast.cli.nodes_evidence import NodesEvidence
 from holdfast.cli.plain_log import PlainLog
 from holdfast.cli.run_start import forget_environment, job_folder, keep_environment, with_launcher
 from holdfast.cli.wheel import LOOK_S, PASSED_ON, Wheel, collect_orphans
@@ -110,8 +111,7 @@ class NodesSupervisor:
         self._stop_signals = 0
         self._engine_asked = False
         self._moves: EndAsked | None = None
-        self._bundles = BundleWriter(job.incidents, self._bundle_failed)
-        self._told_by_threads: deque[str] = deque()
+        self._evidence = NodesEvidence(job, settings, env)
 
     def _crew_settings(self) -> CrewSettings:
         policy = self._settings.policy
@@ -233,6 +233,7 @@ class NodesSupervisor:
             fenced(self._heed_engine)
             fenced(self._fleet.turn)
             fenced(lambda: self._note_clocks(at_s))
+            fenced(self._tell_of_evidence)
             collect_orphans()
 
     def _show(self) -> None:
@@ -268,6 +269,7 @@ class NodesSupervisor:
             forget_environment(self._job)
             with suppress(OSError):
                 (self._job.path / WHERE).unlink()
+        fenced(self._evidence.close)
         fenced(self._fleet.close)
         self.record.close()
         self._console.close()
@@ -334,12 +336,11 @@ class NodesSupervisor:
 
     def _save(self, case: Case) -> None:
         """The evidence of an incident, in a thread: the restart does not wait for it."""
-        self._bundles.write_job(
-            job_scene(case, self._job, self._settings, self._env, tuple(self.hangs.samples()))
-        )
+        self._evidence.save(case, self.hangs.samples)
 
-    def _bundle_failed(self, text: str) -> None:
-        self._told_by_threads.append(text)
+    def _tell_of_evidence(self) -> None:
+        for text in self._evidence.news():
+            self.machine.note("evidence", text)
 
     def _on_decision(self, event: AnyEvent, decision: Decision) -> None:
         self._console.decided(event, decision)
