@@ -15,6 +15,7 @@ from msgspec import Struct
 from holdfast.cli.settings import state_root
 
 CONTROLLER, SECRET, TOKEN = "controller.json", "secret", "shared-token"
+WANTED = "line-wanted"  # somebody wants a job of one machine to listen (cli/line_on_demand.py)
 FOLDER_ENV, CONTROLLER_ENV, SECRET_ENV = "HOLDFAST_JOB_FOLDER", "HOLDFAST_CONTROLLER", "HOLDFAST_SECRET_FILE"
 NODE_ENV, ADDRESS_ENV = "HOLDFAST_NODE", "HOLDFAST_ADDRESS"
 TOKEN_BYTES_MAX = 256

@@ -15,8 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from holdfast.cli.agent_place import CONTROLLER, SECRET, AgentPlace
-from holdfast.cli.line_on_demand import WANTED
+from holdfast.cli.agent_place import CONTROLLER, SECRET, WANTED, AgentPlace
 from holdfast.cli.record import RecordUnreadable, open_record, supervisor
 from holdfast.journal.jobdir import JobDir
 from holdfast.link.agent_link import AgentLink

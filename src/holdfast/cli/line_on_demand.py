@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.agent.worker import WorkerAgent
+from holdfast.cli.agent_place import CONTROLLER, WANTED
 from holdfast.controller.loop import Controller
 from holdfast.journal.jobdir import JobDir
 from holdfast.observe.clock import JobClock
 
 LOOK_S = 1.0
-WANTED, STALE = "line-wanted", "controller.json"
 
 
 class _Line(Protocol):
@@ -44,7 +44,7 @@ class LineOnDemand:
         self._env, self._cwd = env, cwd
         self._line: _Line | None = None
         self._looked_s = clock()
-        _is_removed(job.path / STALE)  # of a Holdfast that was killed
+        _is_removed(job.path / CONTROLLER)  # of a Holdfast that was killed
 
     def channels(self) -> list[int]:
         return self._line.channels() if self._line is not None else []
