@@ -136,18 +136,13 @@ class NodesSupervisor:
             self._settings.node_silence_s,
         )
         self._relay = CallRelay(self.hub.say, self._now, self._note_call, self.clock)
-        return Parts(hangs=self.hangs, conclusion=conclusion, calls=self._relay, files=self._files)
-
-    def _publish(self) -> JobPlace:
-        """Where this controller is to be found: written down before any agent is started."""
-        addresses = tuple(f"{_bracketed(host)}:{port}" for host, port in self.hub.addresses)
-        where = {"addresses": addresses, "instance": secrets.token_hex(8), "protocol": PROTOCOL}
-        _write_whole(self._job.path / WHERE, msgspec.json.encode(where))
-        return JobPlace(
-            job=self._job.name,
-            folder=self._job.path,
-            addresses=addresses,
-            secret_file=self._job.path / SECRET,
+        return Parts(
+            hangs=self.hangs,
+            conclusion=conclusion,
+            calls=self._relay,
+            files=ShippedFiles(self._job.path),
+            shunned=self._fleet.shunned,
+            why_not_isolate=self._fleet.why_not_isolate,
         )
 
     def _now(self) -> JobNow:
