@@ -49,7 +49,9 @@ WINDOW_BYTES = 4 << 20  # sent, and not yet taken in by the controller
 OUT_BYTES_MAX = 1 << 20  # given to the socket, and not yet sent by it
 SAY_BYTES_MAX = 4 << 20  # likewise: no more is said then
 CHUNK_BYTES = 1 << 18
-FIRST_PAUSE_S, PAUSE_S_MAX, REFUSED_PAUSE_S = 0.2, 2.0, 3.0
+FIRST_PAUSE_S, PAUSE_S_MAX = 0.2, 2.0  # between two tries; doubled each time
+REFUSED_PAUSE_S = 3.0
+CROWDED_PAUSE_S_MAX = 8.0  # where somebody listens, but does not come to us: others are many
 
 
 class AgentLink:
@@ -345,7 +347,7 @@ class AgentLink:
     # Ends -------------------------------------------------------------------------------------------------
 
     def _end(self, why: str, now_s: float, *, refused: bool) -> None:
-        was_connected = self.connected
+        was_connected, was_answered = self.connected, self._channel is not None
         self._let_go()
         self.trouble = why
         if was_connected:
@@ -357,7 +359,8 @@ class AgentLink:
         if self._targets and not was_connected:
             return  # the next address at once
         self._targets.clear()
-        pause_s = min(PAUSE_S_MAX, FIRST_PAUSE_S * 2 ** min(self._failures, 10))
+        most_s = CROWDED_PAUSE_S_MAX if was_answered else PAUSE_S_MAX
+        pause_s = min(most_s, FIRST_PAUSE_S * 2 ** min(self._failures, 10))
         self._failures += 1
         if refused:
             pause_s = max(pause_s, REFUSED_PAUSE_S)

@@ -42,6 +42,7 @@ ACCEPTED_A_TURN = 128
 BACKLOG = 4096
 TIMES_LOOKED_AT_S = 0.1
 EVENTS_A_POLL = 512
+EVENT_BYTES = 1000  # what an event costs besides its bytes, as if it were bytes
 AGENT = "agent"  # the role of those that are waited for when they leave without a goodbye
 
 
@@ -55,10 +56,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     silent_s: float = 3.0
     lost_s: float = 30.0
     handshake_s: float = 5.0
-    strangers: int = 1024
+    strangers: int = 4096
     patience_s: float = 2.5
     peers: int = 8192
-    turn_bytes: int = 8 << 20
+    turn_bytes: int = 4 << 20
     read_bytes: int = 1 << 18
     serve_bytes: int = 1 << 20
     ack_bytes: int = 1 << 20
@@ -235,9 +236,13 @@ class Hub:
             peer.orders_wait = False
             self._send_orders(peer)
         is_all_read = self._read_all(now_s)
-        if is_all_read and now_s - self._times_s >= TIMES_LOOKED_AT_S:
+        if now_s - self._times_s >= TIMES_LOOKED_AT_S:
             self._times_s = now_s
-            self._look_at_times(now_s)
+            self._listen(True)
+            self._send_beats(now_s)
+            if is_all_read:  # else it is us who are slow, not those that nothing was heard of
+                self._judge_strangers(now_s)
+                self._judge_silence(now_s)
         acks, self._acks = self._acks, []
         for connection in acks:
             connection.ack_due = False
@@ -251,15 +256,16 @@ class Hub:
         unfinished, self._unfinished = self._unfinished, {}
         for connection in unfinished.values():
             left_bytes -= self._serve(connection, now_s)
-        while left_bytes > 0:
+        is_all_read = False
+        while left_bytes > 0 and not is_all_read:
             events = self._epoll.poll(0, EVENTS_A_POLL)
+            is_all_read = len(events) < EVENTS_A_POLL
             for descriptor, _ in events:
+                left_bytes -= EVENT_BYTES
                 if descriptor in self._listeners:
                     self._accept(self._listeners[descriptor], now_s)
                 elif descriptor in self._connections and left_bytes > 0:
                     left_bytes -= self._serve(self._connections[descriptor], now_s)
-            if len(events) < EVENTS_A_POLL:
-                break
         if self._unfinished:
             os.eventfd_write(self._kick, 1)
         return left_bytes > 0
@@ -407,7 +413,7 @@ class Hub:
     def _why_not(self, peer: _Peer, join: messages.Join, address: str, now_s: float) -> str:
         """Why it cannot join; empty: it can."""
         if peer.connection is None:
-            joined = sum(1 for one in self._peers.values() if one.connection is not None)
+            joined = len(self._connections) - len(self._strangers)
             return "" if joined < self._limits.peers else f"{joined} peers are connected, as many as may be"
         is_same = join.stream == peer.stream or join.instance == peer.instance
         if is_same or now_s - peer.beats.heard_s > self._limits.silent_s:
@@ -469,28 +475,31 @@ class Hub:
 
     # Time -------------------------------------------------------------------------------------------------
 
-    def _look_at_times(self, now_s: float) -> None:
-        limits = self._limits
-        self._listen(True)
+    def _send_beats(self, now_s: float) -> None:
+        for connection in list(self._connections.values()):
+            peer = connection.peer
+            if peer is not None and now_s - peer.beats.sent_s >= self._limits.beat_s:
+                connection.unacknowledged_bytes = 0
+                self._send(connection, BEAT, messages.beat(peer.beats.next(now_s)) + self._ack(connection))
+
+    def _judge_strangers(self, now_s: float) -> None:
+        limit_s = self._limits.handshake_s
         for stranger in list(self._strangers.values()):
-            if now_s - stranger.channel.since_s <= limits.handshake_s:
+            if now_s - stranger.channel.since_s <= limit_s:
                 break  # the others are younger
-            self._refuse(stranger, f"it did not finish its handshake in {limits.handshake_s:g} s")
+            self._refuse(stranger, f"it did not finish its handshake in {limit_s:g} s")
+
+    def _judge_silence(self, now_s: float) -> None:
+        limits = self._limits
         for peer in list(self._peers.values()):
-            if not peer.has_joined or peer.said_goodbye:
-                continue
             silent_s = now_s - peer.beats.heard_s
-            if silent_s > limits.silent_s and not peer.silence_told and peer.role == AGENT:
+            if silent_s <= limits.silent_s or not peer.has_joined or peer.said_goodbye:
+                continue
+            if not peer.silence_told and peer.role == AGENT:
                 peer.silence_told = True
                 self._arrived.append(Silent(peer.name, silent_s))
-            if peer.connection is None:
-                continue
-            if silent_s > limits.lost_s:
+            if peer.connection is not None and silent_s > limits.lost_s:
                 self._end(peer.connection, f"nothing was heard of it for {limits.lost_s:g} s")
-            elif now_s - peer.beats.sent_s >= limits.beat_s:
-                beat = messages.beat(peer.beats.next(now_s)) + self._ack(peer.connection)
-                peer.connection.unacknowledged_bytes = 0
-                self._send(peer.connection, BEAT, beat)
 
     def _listen(self, accepts: bool) -> None:
         if accepts != self._accepts:
