@@ -24,6 +24,8 @@ from holdfast.parsers.lines import LINE_BYTES_MAX, LineCutter
 
 RECORD = struct.Struct("<QQ")
 BLOCK_BYTES = 64 << 10  # read at once of a log or an index; one of each is held for every file being merged
+BLOCK_BYTES_MIN = 4 << 10
+BLOCKS_BYTES_MAX = 64 << 20  # of all of them: a large job has more than ten thousand logs
 SOURCE = re.compile(r"stdout|stderr|rank-(?P<rank>\d{1,9})\.log")
 RANK_PREFIX = re.compile(rb"\s*\[(?:rank|default)(\d{1,9})\]:")  # PyTorch's; torchrun's is the local rank
 LINE_ENDS = (b"\n", b"\r")
@@ -131,8 +133,9 @@ class IndexWriter:
 class Index:
     """One log's index, read. A last record cut short does not count; a missing index has no records."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, block_bytes: int = BLOCK_BYTES) -> None:
         self._path = index_path(log)
+        self._block_bytes = block_bytes
         try:
             self.count = self._path.stat().st_size // RECORD.size
         except OSError:
@@ -159,7 +162,7 @@ class Index:
         """From that record on, a block at a time; those that step back in time or offset are left out."""
         last_ms = last_offset = 0
         at_bytes, end_bytes = first * RECORD.size, self.count * RECORD.size
-        while block := _read_at(self._path, at_bytes, min(BLOCK_BYTES, end_bytes - at_bytes)):
+        while block := _read_at(self._path, at_bytes, min(self._block_bytes, end_bytes - at_bytes)):
             whole_bytes = len(block) // RECORD.size * RECORD.size
             for at_ms, offset in RECORD.iter_unpack(block[:whole_bytes]):
                 if offset > last_offset and at_ms >= last_ms:
@@ -205,12 +208,16 @@ def read_lines(
     """
     since_s = float("-inf") if since_s is None else since_s
     until_s = float("inf") if until_s is None else until_s
+    named = [
+        (attempt, worker, folder, source)
+        for attempt, worker, folder in sorted(worker_dirs)
+        for source in _sources_in(folder, sources, rank)
+    ]
+    block_bytes = max(BLOCK_BYTES_MIN, min(BLOCK_BYTES, BLOCKS_BYTES_MAX // max(1, len(named))))
     files = []
-    for attempt, worker, folder in sorted(worker_dirs):
-        ahead_s = _ahead_s(folder)
-        for source in _sources_in(folder, sources, rank):
-            log = _Log(folder / source, attempt, worker, source)
-            files.append(log.lines(since_s, until_s, grep, rank, ahead_s))
+    for attempt, worker, folder, source in named:
+        log = _Log(folder / source, attempt, worker, source, block_bytes)
+        files.append(log.lines(since_s, until_s, grep, rank, _ahead_s(folder)))
     return heapq.merge(*files, key=attrgetter("at_s"))
 
 
@@ -235,8 +242,9 @@ def _sources_in(folder: Path, wanted: Container[str] | None, rank: int | None) -
 class _Log:
     """One file being read back. Keeps no file open between blocks: a large job has more logs than a process may."""
 
-    def __init__(self, path: Path, attempt: int, worker: int, source: str) -> None:
+    def __init__(self, path: Path, attempt: int, worker: int, source: str, block_bytes: int) -> None:
         self._path = path
+        self._block_bytes = block_bytes
         self._origin = (attempt, worker, source)
         self._rank = rank_of_source(source)
         self._block = b""
@@ -266,7 +274,7 @@ class _Log:
             stat = self._path.stat()
         except OSError:
             return
-        index = Index(self._path)
+        index = Index(self._path, self._block_bytes)
         first = index.first_at(since_s)
         before_s, start = index.record(first - 1) if first else (float("-inf"), 0)
         cutter = LineCutter()
@@ -303,7 +311,7 @@ class _Log:
         """Some bytes from `start`, none at or beyond `end`."""
         at = start - self._block_at
         if not 0 <= at < len(self._block):
-            self._block, self._block_at, at = _read_at(self._path, start, BLOCK_BYTES), start, 0
+            self._block, self._block_at, at = _read_at(self._path, start, self._block_bytes), start, 0
         return self._block[at : at + end - start]
 
 
