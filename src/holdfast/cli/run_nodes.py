@@ -140,7 +140,7 @@ class NodesSupervisor:
             hangs=self.hangs,
             conclusion=conclusion,
             calls=self._relay,
-            files=ShippedFiles(self._job.path),
+            files=self._files,
             shunned=self._fleet.shunned,
             why_not_isolate=self._fleet.why_not_isolate,
         )
@@ -338,6 +338,7 @@ class NodesSupervisor:
             self.machine.note("evidence", text)
 
     def _on_decision(self, event: AnyEvent, decision: Decision) -> None:
+        self.machine.decided(event)
         self._console.decided(event, decision)
         self.plain_log.decided(event, decision)
         self._wheel.fenced(lambda: self._fleet.heard(event, decision))

@@ -30,19 +30,20 @@ from holdfast.observe.code_store import tables_for
 SURE = 0.8
 SURE_S = 1.5  # a sure verdict on what a restart can mend waits no longer for what others may add
 LOOK_S = 3.5  # for flight records and stacks, which each agent gives at most 3 s
+AGAIN_S = 0.1  # between two looks at what there is
 SPARE_S = 5.0  # of the core's own patience, which the verdict must not use up
 LOST_S = 1.0  # beyond the silence after which a node is lost
 
 
 class Asked(Struct):
-    """A diagnosis under way. `evidence`: by worker, the last revision. `asked`: the orders that were given for it."""
+    """A diagnosis under way. `nodes`, `evidence`: by worker, of that the last revision."""
 
     order: Diagnose
     since_s: float
     nodes: dict[int, str]
     evidence: dict[int, WorkerEvidence] = {}
     checks: list[NodesChecked] = []
-    told_s: float = float("-inf")
+    looked_s: float = float("-inf")
 
 
 class Case(Struct, frozen=True, kw_only=True):
@@ -123,8 +124,9 @@ class Concluding:
 
     def turn(self, at_s: float) -> list[Act]:
         asked = self._asked
-        if asked is None:
+        if asked is None or at_s - asked.looked_s < AGAIN_S:
             return []
+        asked.looked_s = at_s
         failure = self._failure(asked)
         first, is_certain = first_of(failure)
         if self._waits(asked, failure, first, is_certain=is_certain, for_s=at_s - asked.since_s):

@@ -4,6 +4,7 @@ Orders of the core go in by `carry_out`; what agents, link and engine say comes 
 report is acknowledged only once what was made of it is in the journal: until then its agent keeps it.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -166,6 +167,8 @@ class CrewEngine:
         self._heard: dict[
             str, int
         ] = {}  # by stream: up to where it was taken in and is yet to be acknowledged
+        self._arrived: deque[Arrived] = deque()
+        self._engine_news: deque[AnyNews] = deque()
         self._said_s: dict[str, float] = {}
         self._ticked_s = float("-inf")
         self.parts = parts(self)
@@ -206,10 +209,12 @@ class CrewEngine:
 
     def turn(self) -> None:
         """All that has come; never blocks."""
-        for arrived in self.link.turn():
-            self._one(arrived)
-        for news in self._engine.turn():
-            self._news(news)
+        self._arrived.extend(self.link.turn())
+        while self._arrived:  # what a fault of ours cuts short goes on with the next turn
+            self._one(self._arrived.popleft())
+        self._engine_news.extend(self._engine.turn())
+        while self._engine_news:
+            self._news(self._engine_news.popleft())
         at_s = self._clock()
         self._do(self.parts.conclusion.turn(at_s))
         if at_s - self._ticked_s >= TICK_S:
@@ -228,7 +233,7 @@ class CrewEngine:
         for name in self.connected:
             node = self.crew.roster.nodes.get(name)
             if node is not None and node.contact.silent_since_s is not None and self._is_heard(name):
-                self.crew.roster.heard(name)
+                self._do(self.crew.heard(name, at_s))
         self._do(self.crew.tick(at_s))
         self._do(self.parts.hangs.tick(at_s))
         self.parts.calls.turn()
@@ -357,6 +362,10 @@ class CrewEngine:
         self.emit(NodeIsolated(at_s=at_s, node=node))
         self.note("isolation-limit", f"{node} is not isolated: {why_not}", key=node)
         self.emit(NodeReleased(at_s=at_s, node=node))
+
+    def decided(self, event: AnyEvent) -> None:
+        """The core has taken this event in: none that is told later lies before it."""
+        self._times.not_before(event.at_s)
 
     def note(self, finding: str, text: str, key: str = "") -> None:
         """A line for the log; of the same `key` at most one a minute."""

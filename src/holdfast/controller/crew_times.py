@@ -25,12 +25,16 @@ class NodeTimes:
 
     def of_event(self, node: str, event: AnyEvent) -> AnyEvent:
         """With the job's time; no earlier than any before."""
-        at_s = min(self._clock(), event.at_s - self._of(node))
+        at_s = min(self._clock(), event.at_s - self._of(node, event.at_s))
         self._last_s = max(self._last_s, at_s)
         return replace(event, at_s=self._last_s)
 
+    def not_before(self, at_s: float) -> None:
+        """Something else has happened then."""
+        self._last_s = max(self._last_s, at_s)
+
     def of_samples(self, node: str, report: Sampled) -> Sampled:
-        ahead_s, now_s = self._of(node), self._clock()
+        ahead_s, now_s = self._of(node, report.at_s), self._clock()
         if not ahead_s and report.at_s <= now_s:
             return report
         busy_s = report.node_busy_s
@@ -45,12 +49,16 @@ class NodeTimes:
         )
 
     def of_evidence(self, node: str, report: WorkerEvidence) -> WorkerEvidence:
-        ahead_s = self._of(node)
+        latest_s = max((one.at_s for one in report.failure.exits), default=self._clock())
+        ahead_s = self._of(node, latest_s)
         return replace(report, failure=_failure(report.failure, ahead_s)) if ahead_s else report
 
-    def _of(self, node: str) -> float:
+    def _of(self, node: str, told_s: float) -> float:
+        """By how much its clock is ahead. Not measured yet: as if what it tells were of now."""
         offset_s = self._offset_s(node)
-        return 0.0 if offset_s is None or abs(offset_s) < SAME_S else offset_s
+        if offset_s is None:
+            return told_s - self._clock()
+        return 0.0 if abs(offset_s) < SAME_S else offset_s
 
 
 def _failure(failure: Failure, ahead_s: float) -> Failure:

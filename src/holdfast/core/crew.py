@@ -231,7 +231,7 @@ class Crew:
 
     def told(self, node: str, event: AnyEvent, at_s: float) -> list[Act]:
         """What an agent says of its node's part. `event`: its `at_s` is the job's, `via` names the report."""
-        self.roster.heard(node)
+        back = self.heard(node, at_s)
         match event:
             case AttemptStarted():
                 acts = self._worker_started(node, event.attempt, at_s)
@@ -253,7 +253,11 @@ class Crew:
                 acts = self._passed_on(node, event)
             case _:  # an agent says nothing else of its worker
                 acts = []
-        return acts + self._go_on(at_s)
+        return back + acts + self._go_on(at_s)
+
+    def heard(self, node: str, at_s: float) -> list[Act]:
+        """The agent lives, whatever it says."""
+        return self.roster.heard(node, at_s)
 
     def tick(self, at_s: float) -> list[Act]:
         """Once a second."""

@@ -147,7 +147,7 @@ class Roster:
         node.contact = node_watch.silent(node.contact, at_s, closed=True)
         self.changed = True
         self._forget_held(node)
-        return []
+        return self._watch(node, at_s)
 
     def silent(self, name: str, for_s: float, at_s: float) -> list[Act]:
         node = self[name]
@@ -160,16 +160,16 @@ class Roster:
     def _forget_held(self, node: Node) -> None:
         """A lost node was asked to end its worker while it could be heard: now nobody waits for it any more."""
         if node.lost and node.returning == "hold":
-            node.returning = ""
             self.lost_now.append(node.name)
 
-    def heard(self, name: str) -> None:
-        """A word came over a connection that had been quiet."""
+    def heard(self, name: str, at_s: float) -> list[Act]:
+        """A word came over a connection that had been quiet; of a lost node it is the first since."""
         node = self.nodes.get(name)
         if node is None or not node.joined or node.contact.silent_since_s is None:
-            return
+            return []
         node.contact = node_watch.heard(node.contact)
         self.changed = True
+        return self._may_return(node, at_s) if node.lost else []
 
     def _sent_away(self, hello: AgentHello, at_s: float) -> list[Act]:
         why = f"its Holdfast is {hello.version}, the controller's {self._version}: install the same on all nodes"
