@@ -145,6 +145,18 @@ class NodesSupervisor:
             why_not_isolate=self._fleet.why_not_isolate,
         )
 
+    def _publish(self) -> JobPlace:
+        """Where this controller is to be found: written down before any agent is started."""
+        addresses = tuple(f"{_bracketed(host)}:{port}" for host, port in self.hub.addresses)
+        where = {"addresses": addresses, "instance": secrets.token_hex(8), "protocol": PROTOCOL}
+        _write_whole(self._job.path / WHERE, msgspec.json.encode(where))
+        return JobPlace(
+            job=self._job.name,
+            folder=self._job.path,
+            addresses=addresses,
+            secret_file=self._job.path / SECRET,
+        )
+
     def _now(self) -> JobNow:
         """What calls need to know of the job."""
         state = self.controller.state
