@@ -1,5 +1,6 @@
 """A clock that tests turn by hand, and turns of both ends of a link over real sockets of the loopback."""
 
+import os
 import select
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -8,6 +9,7 @@ from typing import Any
 
 from holdfast.link.agent_link import AgentLink
 from holdfast.link.hub import Hub
+from holdfast.link.spool import Spool
 
 SECRET = bytes(range(32))
 TURNS_MAX = 4000
@@ -113,6 +115,19 @@ class Ends:
         relay = Relay(lambda: hub.addresses[0])
         self.relays.append(relay)
         return relay
+
+    def kill(self, link: AgentLink, spool: Spool) -> None:
+        """As SIGKILL would: nothing is sent or written any more, the kernel closes what was open."""
+        self.links.remove(link)
+        link._let_go()
+        link._is_closed = True
+        link._epoll.close()
+        os.close(link._kick)
+        for log in (spool._kept, spool._loose):
+            if log is not None:
+                log.close()
+        if spool._lock is not None:
+            os.close(spool._lock)
 
     def turn(self, step_s: float = 0.0) -> None:
         self.clock.now_s += step_s
