@@ -5,6 +5,7 @@ and the training do not need this process to live: another takes the job up from
 """
 
 import os
+import resource
 import secrets
 import signal
 import socket
@@ -40,7 +41,7 @@ from holdfast.journal.jobdir import JobDir, JobExists, JobInUse
 from holdfast.journal.recorder import Recorder
 from holdfast.journal.rows import RawEntry
 from holdfast.link.hub import Hub, ListenFailed
-from holdfast.model.events import AnyEvent, FindingNoted, JobSubmitted, StopRequested, Tick
+from holdfast.model.events import AnyEvent, FindingNoted, JobSubmitted, StopRequested, Tick, WorkerExited
 from holdfast.model.nodes import PROTOCOL, EndAsked, SetUp
 from holdfast.model.orders import StopAttempt
 from holdfast.model.settings import RunSettings
@@ -52,6 +53,7 @@ TICK_S = 1.0
 GOODBYE_S = 10.0  # for agents to end once the job is over, beyond the grace of what may still run there
 SECRET, TOKEN, WHERE = "secret", "shared-token", "controller.json"
 SECRET_BYTES = 32
+CONNECTIONS = 65_536
 
 
 class NodesSupervisor:
@@ -75,6 +77,7 @@ class NodesSupervisor:
         self._job = job
         self._engine = engine
         self._memory = memory or Memory()
+        _allow_many_connections()
         secret = bytes.fromhex(_kept_text(job.path / SECRET, lambda: secrets.token_hex(SECRET_BYTES)))
         token = _kept_text(job.path / TOKEN, lambda: secrets.token_hex(8))
         listen = [(address, 0) for address in engine.listen(job.path)]
@@ -351,6 +354,8 @@ class NodesSupervisor:
 
     def _on_decision(self, event: AnyEvent, decision: Decision) -> None:
         self.machine.decided(event)
+        if isinstance(event, WorkerExited):
+            self._wheel.fenced(lambda: self._echo.look_at(event.worker, self.clock()))
         self._console.decided(event, decision)
         self.plain_log.decided(event, decision)
         self._wheel.fenced(lambda: self._fleet.heard(event, decision))
@@ -420,6 +425,15 @@ def _write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
     os.replace(new, path)
+
+
+def _allow_many_connections() -> None:
+    """One descriptor for each agent: of a few thousand the usual soft limit allows a quarter."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        if hard == resource.RLIM_INFINITY or soft < hard:
+            wanted = CONNECTIONS if hard == resource.RLIM_INFINITY else min(hard, CONNECTIONS)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 def _bracketed(host: str) -> str:

@@ -47,6 +47,11 @@ class WorkerEcho:
             self._show(worker, follower.poll(at_s))
             self._say(worker, follower)
 
+    def look_at(self, worker: int, at_s: float) -> None:
+        """Now: what is about to be said of it comes after what it wrote."""
+        if (follower := self._followers.get(worker)) is not None:
+            self._show(worker, follower.poll(at_s))
+
     def finish(self, at_s: float) -> None:
         """What is still unread, then nothing more of this attempt."""
         for worker, follower in self._followers.items():
