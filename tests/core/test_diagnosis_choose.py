@@ -17,6 +17,9 @@ STORE = signature("store", "rendezvous_timeout", role="symptom", severity="warni
 IGNORED = signature("exception-ignored", "none", role="context")
 TRACEBACK = signature("python-traceback-start", "python_exception", role="context")
 HINT = signature("hint", "cuda_error", role="context", severity="info")
+SPOKEN = signature(
+    "program-error-complaint", "python_exception", severity="warning", weight=0.45, explained_by=("*",)
+)
 DONE = signature("done", "none", role="end-ok")
 
 
@@ -190,6 +193,19 @@ def test_an_end_that_says_how_it_came_says_more_than_a_complaint():
     told = signature("told", "terminated", role="symptom", severity="fatal", weight=0.75)
     assert root_of(clue(complaint, offset=1), clue(told, offset=9)) == "told"
     assert root_of(clue(complaint, offset=1), clue(CHILD_FAILED, offset=9)) == "slurm-step-complaint"
+
+
+def test_a_program_that_speaks_of_its_error_shortly_before_an_end_that_says_nothing():
+    said, ended = clue(SPOKEN, offset=50), clue(CHILD_FAILED, offset=90)
+    assert root_of(said, ended) == "program-error-complaint"
+    assert root_of(said, clue(CHILD_FAILED, offset=90_000)) == "child-failed"  # long before it
+    assert root_of(said, clue(OOM, offset=70), ended) == "oom"
+    assert root_of(said, clue(CLOSED, offset=50), ended) == "closed"  # something is known of its line
+    assert root_of(said) is None  # nothing ended
+
+
+def test_of_one_line_what_is_known_and_not_that_something_ended():
+    assert root_of(clue(ENDED, offset=9), clue(CLOSED, offset=9)) == "closed"
 
 
 def test_that_somebody_ended_the_job_does_not_say_why():

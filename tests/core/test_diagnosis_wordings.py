@@ -3,7 +3,7 @@
 import pytest
 
 from core.clue_kit import sighting, signature
-from holdfast.core.diagnosis.wordings import of_code, of_words
+from holdfast.core.diagnosis.wordings import SPOKEN, of_code, of_words
 
 VAGUE = signature("python-exception", "python_exception", weight=0.6)
 
@@ -31,10 +31,42 @@ def ruled(text):
         ("RuntimeError: no room left on /mnt/b", "disk_full"),
         ("ValueError: could not resume from /mnt/b", "checkpoint_load_error"),
         ("RuntimeError: Unsupported torch version 2.9.0", "version_mismatch"),
+        ("RuntimeError: helper 1.4 has a version that does not match ours", "version_mismatch"),
+        ("RuntimeError: lost device 3: uncorrectable ECC error", "ecc_uncorrectable"),
+        ("RuntimeError: stream 7: illegal memory access", "cuda_illegal_access"),
+        ("RuntimeError: no GPUs available here", "cuda_init_error"),
+        ("OSError: port 4400 is occupied", "port_in_use"),
+        ("RuntimeError: loader worker 3: bus error", "shm_oom"),
+        ("RuntimeError: worker 3 ended by a segmentation fault", "segfault"),
+        ("RuntimeError: worker 3, signal: Killed", "host_oom"),
+        ("RuntimeError: prefetcher timed out after 60 s", "dataloader_stuck"),
+        ("RuntimeError: rendezvous timed out", "rendezvous_timeout"),
+        ("RuntimeError: all_reduce of group 4 timed out", "collective_timeout"),
+        ("RuntimeError: connection reset by 10.0.0.3", "nccl_network_error"),
+        ("ConnectionRefusedError: [Errno 111]", "nccl_network_error"),
+        ("ValueError: 403 Forbidden: bucket-7", "permission_error"),
+        ("OSError: read of block 7: Input/output error", "filesystem_error"),
+        ("FileNotFoundError: part-7", "data_error"),
+        ("ModuleNotFoundError: fastkernels", "import_error"),
     ],
 )
 def test_a_thing_and_what_is_wrong_with_it(text, category):
     assert ruled(text).category == category
+
+
+@pytest.mark.parametrize(
+    ("message", "category", "action"),
+    [
+        ("manifest lists 412 shards but 3 are missing", "data_error", ""),
+        ("path /mnt/plan does not exist", "data_error", ""),
+        ("unknown model preset tiny-x", "python_exception", "fix_config"),
+    ],
+)
+def test_what_a_program_says_of_its_own_error_is_weak(message, category, action):
+    spoken = signature(SPOKEN, "python_exception", severity="warning")
+    ruling = of_words(sighting(spoken, captures={"message": message}))
+    assert (ruling.category, ruling.action, ruling.severity) == (category, action, "warning")
+    assert of_words(sighting(spoken, captures={"message": "that went wrong"})) is None
 
 
 def test_a_setting_that_is_asked_for_is_no_fault_of_the_code():

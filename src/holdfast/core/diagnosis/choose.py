@@ -13,9 +13,11 @@ from msgspec import Struct
 
 from holdfast.core.diagnosis.clues import Clue, is_before
 from holdfast.core.diagnosis.edges import ends_from_outside, explainers, explains, yields_to_any
+from holdfast.core.diagnosis.wordings import SPOKEN
 from holdfast.model.signatures import EXCEPTION, TRACEBACK_START
 
 NEAR_BYTES = 256 << 10  # of an end: what stands so close can be its reason, though steps came between
+SAID_BYTES = 16 << 10  # so near the end a program speaks of the error that ends it
 SURE = 0.75  # a signature of at least this weight is not doubted for a vague one before it
 VAGUE = 0.6
 LIKELY = 0.5
@@ -338,7 +340,28 @@ def one_for_each_line(
                 kept.append(clue)
         elif clue.role != "cause" or best[place] is clue:
             kept.append(clue)
-    return kept
+    return without_doubles(kept, clues)
+
+
+def without_doubles(kept: Sequence[Clue], clues: Sequence[Clue]) -> list[Clue]:
+    """Of one line, not what is said of lines of all kinds where something is known of this one."""
+    known, ends = set(), set()
+    for clue in clues:
+        place = (clue.sighting.source, clue.sighting.offset)
+        if clue.signature.id not in (SPOKEN, EXCEPTION):
+            known.add(place)
+        if clue.role == "symptom" and clue.category != "unknown":
+            ends.add(place)
+    return [
+        clue
+        for clue in kept
+        if not (clue.signature.id == SPOKEN and (clue.sighting.source, clue.sighting.offset) in known)
+        and not (
+            clue.role == "symptom"
+            and clue.category == "unknown"
+            and (clue.sighting.source, clue.sighting.offset) in ends
+        )
+    ]
 
 
 def _is_uncaught(clue: Clue, *, keep_bare: bool) -> bool:
@@ -417,6 +440,12 @@ def _near_a_death(clue: Clue, deaths: Sequence[Clue]) -> bool:
     )
 
 
+def _is_said_at(clue: Clue, deaths: Sequence[Clue]) -> bool:
+    """Shortly before an end in the same log; or in another log, which tells of none."""
+    offsets = [death.sighting.offset for death in deaths if death.sighting.source == clue.sighting.source]
+    return not offsets or any(0 < offset - clue.sighting.last_offset < SAID_BYTES for offset in offsets)
+
+
 def _last_words(clues: Sequence[Clue]) -> Choice | None:
     """Of a job that neither made a step nor finished: a complaint that alone ends none, where it is all there is."""
     complaints = [
@@ -424,6 +453,7 @@ def _last_words(clues: Sequence[Clue]) -> Choice | None:
         for clue in clues
         if clue.severity == "warning"
         and clue.category != "none"
+        and clue.signature.id != SPOKEN
         and (clue.role == "symptom" or yields_to_any(clue))
     ]
     if not complaints or any(clue.role == "end-ok" for clue in clues):
@@ -435,7 +465,7 @@ def _warnings(clues: Sequence[Clue], done: Sequence[Clue], deaths: Sequence[Clue
     """Lesser causes, of a job that died; those of a node's own logs also where no job is known to have gone on."""
     lesser = [clue for clue in clues if clue.role == "cause" and not clue.survived]
     if deaths:
-        return lesser
+        return [clue for clue in lesser if clue.signature.id != SPOKEN or _is_said_at(clue, deaths)]
     if done:
         return []
     return [clue for clue in lesser if clue.signature.area != "worker"]

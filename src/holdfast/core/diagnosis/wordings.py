@@ -1,4 +1,4 @@
-"""What an exception that no signature knows is about, by the words of its message: a thing and what is wrong with it.
+"""What an error that no signature knows is about, by the words of its message: a thing and what is wrong with it.
 
 Every project words its own errors, so no list of messages is ever complete. But a message about a shard that cannot
 be opened names a shard and says that it cannot be opened. Both must be there; a mere mention decides nothing. Pure.
@@ -31,6 +31,29 @@ DATA = (
     r"|tar\b|npy|npz|hdf5|lmdb|memmap|index file|data files?|corpus|vocab\w*|tokenizer|label file|mmap|\w+\.(?:tsv|csv|txt|jsonl|npy|npz|tar|bin|idx|arrow|parquet)"
 )
 CHECKPOINT = r"check ?points?|ckpt|snapshot|state[_ ]?dict|optimizer state|pretrained weights|weights? file|safetensors"
+TIMED_OUT = r"tim(?:ed|es|e) ?-?out|timeouts?|did not (?:answer|respond|arrive)|not respond\w*"
+# What a kernel, a device, a transport or another process did: their words are the same in every program.
+PLAIN = (
+    (re.compile(r"(?i)\buncorrectable (?:memory |ecc )?(?:ecc )?error|\bdouble[- ]bit ecc\b|\becc error\b"), "ecc_uncorrectable"),
+    (re.compile(r"(?i)\billegal (?:memory access|address)|\bmisaligned address|\bunspecified launch failure"), "cuda_illegal_access"),
+    (re.compile(r"(?i)\bdevice-side assert"), "device_side_assert"),
+    (re.compile(r"(?i)\bno (?:cuda|gpu|npu|hip|accelerator)[\w -]{0,30}\b(?:found|available|visible|detected)|\bno cuda-capable device|\bcould not find (?:any )?(?:gpu|cuda)"), "cuda_init_error"),
+    (re.compile(r"(?i)\b(?:gpu|npu|device)\b.{0,40}\b(?:is lost|was lost|fell off|fallen off|disappeared)\b"), "gpu_missing"),
+    (re.compile(r"CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)|CUDNN_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)"), "gpu_oom_hidden"),
+    (re.compile(r"(?i)\b(?:address|port)\b.{0,40}\b(?:already in use|is in use|occupied|taken)\b|\bEADDRINUSE\b"), "port_in_use"),
+    (re.compile(r"(?i)\bbus error\b|\bSIGBUS\b|/dev/shm\b.*\b(?:full|space|small)"), "shm_oom"),
+    (re.compile(r"(?i)\bsegmentation fault|\bSIGSEGV\b|\bsegfault"), "segfault"),
+    (re.compile(r"(?i)\bOOM[- ]?kill|\bkilled by (?:the )?OOM|\bsignal: ?killed\b|\bSIGKILL\b"), "host_oom"),
+    (re.compile(rf"(?i)\b(?:data ?loader|prefetch\w*|next batch|batch queue)\b.*\b(?:{TIMED_OUT})"), "dataloader_stuck"),
+    (re.compile(rf"(?i)\b(?:rendezvous|(?:tcp ?)?store|master|coordinator|join\w*|all workers)\b.*\b(?:{TIMED_OUT})|\b(?:{TIMED_OUT})\b.*\b(?:rendezvous|to join|connect(?:ing)? to (?:the )?(?:master|store|coordinator))\b"), "rendezvous_timeout"),
+    (re.compile(rf"(?i)\b(?:all_?-?reduce|all_?-?gather|reduce_?-?scatter|barrier|broadcast|collective|nccl|rccl|hccl|gloo)\w*\b.*\b(?:{TIMED_OUT})"), "collective_timeout"),
+    (re.compile(r"(?i)\bconnection (?:was )?(?:refused|reset|aborted|lost|closed by (?:the )?(?:peer|remote))|\bbroken pipe\b|\bno route to host\b|\bnetwork is unreachable\b"), "nccl_network_error"),
+    (re.compile(r"(?i)\b(?:nccl|rccl)\b.{0,20}\berror\b.*\b(?:system error|remote process|network)"), "nccl_network_error"),
+    (re.compile(r"(?i)\b(?:executable|command|binary|program)\b.{0,40}\bnot found\b|\bnot found in \$?PATH\b|\bcommand not found\b"), "import_error"),
+    (re.compile(r"(?i)\bunauthori[sz]ed\b|\bforbidden\b|\b40[13] (?:client error|forbidden|unauthori[sz]ed)"), "permission_error"),
+    (re.compile(r"(?i)\binput/output error|\bstale (?:nfs )?file handle|\bread-only file ?system|\btransport endpoint is not connected"), "filesystem_error"),
+    (re.compile(r"\bOOM\b"), "gpu_oom"),
+)  # fmt: skip
 RULES = (
     (
         re.compile(
@@ -53,7 +76,7 @@ RULES = (
     (re.compile(r"(?i)\bout of memory|memory exhausted|not enough memory|insufficient memory"), "host_oom"),
     (
         re.compile(
-            r"(?i)\bversions?\b.*\b(?:unsupported|not supported|incompatible|mismatch\w*|too old|too new|older|newer|at least|required?s?)\b"
+            r"(?i)\bversions?\b.*\b(?:unsupported|not supported|incompatible|mismatch\w*|(?:does|do) not match|too old|too new|older|newer|at least|required?s?)\b"
             r"|\b(?:unsupported|incompatible|requires?|upgrade|downgrade|needs)\b.*\bversions?\b"
         ),
         "version_mismatch",
@@ -75,6 +98,23 @@ SETTING = re.compile(
 )
 
 
+# Where nothing else is known of a program than a line in which it speaks of its error.
+SPOKEN = "program-error-complaint"
+SPOKEN_WEIGHT = 0.5
+FILE = re.compile(
+    r"(?i)\bno such file or directory|\b(?:file|directory|path)\b.{0,60}\b(?:not found|does not exist|missing)"
+)
+FILE_KINDS = frozenset({"FileNotFoundError", "NotADirectoryError", "IsADirectoryError"})
+BY_KIND = {
+    "ModuleNotFoundError": "import_error",
+    "ImportError": "import_error",
+    "PermissionError": "permission_error",
+    "MemoryError": "host_oom",
+    "ConnectionRefusedError": "nccl_network_error",
+    "ConnectionResetError": "nccl_network_error",
+    "BrokenPipeError": "nccl_network_error",
+}
+
 ENDED = "ended-with-a-code"
 # What kills a process shows in its code: -N of Python's launchers, 128+N of shells and containers.
 BY_CODE = {
@@ -94,14 +134,35 @@ def of_code(sighting: Sighting) -> Ruling | None:
 
 def of_words(sighting: Sighting) -> Ruling | None:
     """None where its words do not tell, or the exception is a mistake of the code by its kind."""
+    if sighting.signature == SPOKEN:
+        return _of_spoken(sighting)
     kind = sighting.error_type.rpartition(".")[2]
     if sighting.signature not in VAGUE or not sighting.error_type or kind in CODE_ERRORS:
         return None
     found = MESSAGE.search(sighting.text)
     message = found["message"][:500] if found else ""
-    for pattern, category in RULES:
-        if pattern.search(message):
-            return Ruling(category=category, weight=WEIGHT)
+    category = meant(message) or BY_KIND.get(kind)
+    if category is None and (kind in FILE_KINDS or FILE.search(message)):
+        category = "data_error"
+    if category:
+        return Ruling(category=category, weight=WEIGHT)
     if SETTING.search(message):
         return Ruling(category=sighting.category, weight=WEIGHT, action="fix_config")
+    return None
+
+
+def meant(message: str) -> str | None:
+    """The category that a message's words tell; None where they do not."""
+    return next((category for pattern, category in (*PLAIN, *RULES) if pattern.search(message)), None)
+
+
+def _of_spoken(sighting: Sighting) -> Ruling | None:
+    message = (sighting.captures.get("message") or sighting.captures.get("reason", ""))[:500]
+    category = meant(message) or ("data_error" if FILE.search(message) else None)
+    if category:
+        return Ruling(category=category, severity="warning", weight=SPOKEN_WEIGHT)
+    if SETTING.search(message):
+        return Ruling(
+            category=sighting.category, severity="warning", weight=SPOKEN_WEIGHT, action="fix_config"
+        )
     return None
