@@ -96,6 +96,7 @@ class AgentLink:
         self._targets: deque[SocketAddress] = deque()
         self._connecting: socket.socket | None = None
         self._connecting_place: tuple[object, ...] = ()
+        self._last_place: tuple[object, ...] = ()  # where the controller was found: tried first
         self._since_s = clock()  # of what is being tried now
         self._channel: Channel | None = None
         self._mask = 0
@@ -119,6 +120,8 @@ class AgentLink:
 
         What may be dropped is sent with the next turn, together with what else there is; the rest at once.
         """
+        if self._is_closed:
+            return
         self._spool.append(body, drop=drop)
         if self.connected and not drop:
             self._guarded(self._push)
@@ -208,7 +211,7 @@ class AgentLink:
             self._lookup = None
             if not found:
                 raise ChannelEnded(f"it is not known where the controller is{why and ': ' + why}")
-            self._targets.extend(found)
+            self._targets.extend(sorted(found, key=lambda target: target[1] != self._last_place))
         family, self._connecting_place = self._targets.popleft()
         self._since_s = now_s
         self._connecting = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -289,6 +292,7 @@ class AgentLink:
         self._told_refusal = self.trouble = ""
         self._targets.clear()
         self.connected = True
+        self._last_place = self._connecting_place
         self.local_address = channel.wire.local_address
         self._heard.append(Connected(channel.address))
 

@@ -160,9 +160,9 @@ class Hub:
 
     def recorded(self, stream: str, seq: int) -> None:
         """All of the stream up to here is written down: the agent may forget it."""
-        known = self._streams.setdefault(stream, _Stream())
-        if seq <= known.recorded:
-            return
+        known = self._streams.get(stream)
+        if known is None or seq <= known.recorded:
+            return  # a client that has left; or known
         news = known.recorded < known.kept  # of what may be dropped the next beat tells soon enough
         known.recorded = seq
         peer = self._peers.get(stream.rpartition("/")[0])
