@@ -250,6 +250,20 @@ def test_a_person_is_asked_before_several_workers(nodes, answer, code, ran):
     assert b"run it? [y/N] " in err
 
 
+def test_who_is_waited_for_is_shown_to_who_watches(nodes):
+    nodes(2)
+    master, slave = pty.openpty()
+    script = 'if [ "$NODE" = node-1 ]; then sleep inf; fi'
+    words = [str(HOLDFAST), "exec", "llama", "--yes", "--timeout", "2s", "--", "sh", "-c", script]
+    client = subprocess.Popen(words, stdin=slave, stdout=subprocess.PIPE, stderr=slave)
+    os.close(slave)
+    out, _ = client.communicate(timeout=15)
+    shown = os.read(master, 1 << 16)
+    os.close(master)
+    assert shown.startswith(b"\r\x1b[K1 of 2 have answered; waiting for 1") and shown.endswith(b"\r\x1b[K")
+    assert b"worker 1 on node-1: took too long, was ended after " in out
+
+
 def test_many_at_once(holdfast, nodes):
     """Several people ask at the same time, and none hears what another was answered."""
     nodes(2)

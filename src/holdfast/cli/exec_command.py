@@ -1,27 +1,30 @@
 """`holdfast exec`: runs a command beside the training, on some or all of its workers, and puts equal answers together."""
 
+import os
 import signal
 import sys
 import time
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 from holdfast.cli.exec_report import Asked, document, ending, plan, plan_document, report
 from holdfast.cli.job_call import CANCEL_S, CallNotMade, Gathering, output_bytes_max, places
 from holdfast.cli.job_line import JobLine, NoLine, open_line, who
-from holdfast.cli.languages import put_plain
+from holdfast.cli.languages import Lang, Language, chosen_language, put_plain
 from holdfast.cli.number_lists import numbers
 from holdfast.cli.output import put_json, say
 from holdfast.cli.record import RecordUnreadable, named_job
 from holdfast.cli.record_commands import FAILED, REFUSED, Json, StateFolder
 from holdfast.cli.times import NotATime, length, seconds
-from holdfast.cli.wrapping import shown
+from holdfast.cli.wrapping import cut, shown
 from holdfast.core.answer_groups import Answer, answer_groups, exit_code
+from holdfast.core.stack_groups import ranges
 from holdfast.model.calls import LIMIT_S_DEFAULT, LIMIT_S_MAX, CallPlaces, Program
 
 INTERRUPTED = 130
+PROGRESS_S = 1.0
 ANSWER_S = 25.0  # beyond the time limit; the controller answers for silent nodes before that
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -50,6 +53,7 @@ def exec_(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would run where.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before several workers.")] = False,
+    lang: Lang = None,
     json: Json = False,
     state_dir: StateFolder = None,
 ) -> None:
@@ -57,6 +61,7 @@ def exec_(
     chosen = numbers(workers, "--workers", "workers")
     named = _names(nodes)
     limit_s = _limit(timeout)
+    language = chosen_language(lang, os.environ, json=json)
     if not command:
         raise typer.BadParameter(f"there is no command: holdfast exec {job} -- COMMAND", param_hint="COMMAND")
     try:
@@ -67,10 +72,12 @@ def exec_(
     try:
         asked = Asked(places(line, chosen, named), tuple(command), limit_s, loose)
         if dry_run:
-            _say_plan(asked, json=json)
+            _say_plan(asked, language, json=json)
             return
-        _confirm(asked, yes=yes)
-        raise typer.Exit(_run(line, asked, json=json))
+        _confirm(asked, language, yes=yes)
+        gathered = _gathered(line, asked)
+        code = _show(asked, gathered.answers, language, json=json)
+        raise typer.Exit(INTERRUPTED if gathered.is_interrupted else code)
     except (CallNotMade, NoLine) as error:
         say(str(error))
         raise typer.Exit(FAILED) from error
@@ -78,8 +85,13 @@ def exec_(
         line.close()
 
 
-def _run(line: JobLine, asked: Asked, *, json: bool) -> int:
-    """Carries it out and shows the answers. raises: CallNotMade, NoLine"""
+class Gathered(NamedTuple):
+    answers: list[Answer]
+    is_interrupted: bool
+
+
+def _gathered(line: JobLine, asked: Asked) -> Gathered:
+    """Carries it out; what has come until somebody loses patience counts. raises: CallNotMade, NoLine"""
     chosen = asked.places.places
     what = Program(
         command=asked.command, limit_s=asked.limit_s, output_bytes_max=output_bytes_max(len(chosen))
@@ -87,32 +99,68 @@ def _run(line: JobLine, asked: Asked, *, json: bool) -> int:
     gathering = Gathering(line, chosen, what, who())
     interrupts: list[int] = []
     why_not = "it did not answer"
+    progress = _Progress(gathering, len(chosen))
     before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
     try:
-        gathering.gather(time.monotonic() + asked.limit_s + ANSWER_S, go_on=lambda: not interrupts)
+        until_s = time.monotonic() + asked.limit_s + ANSWER_S
+        gathering.gather(until_s, go_on=lambda: progress.shown() and not interrupts)
         if interrupts:
             why_not = "it had not answered yet"
             gathering.cancel()
-            gathering.gather(time.monotonic() + CANCEL_S, go_on=lambda: len(interrupts) == 1)
+            until_s = time.monotonic() + CANCEL_S
+            gathering.gather(until_s, go_on=lambda: progress.shown() and len(interrupts) == 1)
     except NoLine as error:
+        progress.clear()
         say(str(error))
         why_not = "the connection to the controller was lost"
     finally:
         signal.signal(signal.SIGINT, before)
-    code = _show(asked, gathering.answers(why_not), json=json)
-    return INTERRUPTED if interrupts else code
+        progress.clear()
+    return Gathered(gathering.answers(why_not), bool(interrupts))
 
 
-def _show(asked: Asked, answers: Sequence[Answer], *, json: bool) -> int:
+class _Progress:
+    """Who is still waited for, where somebody watches and it takes longer than a moment."""
+
+    def __init__(self, gathering: Gathering, count: int) -> None:
+        self._gathering, self._count = gathering, count
+        self._since_s = time.monotonic()
+        self._line = ""
+        self._is_watched = sys.stderr.isatty()
+
+    def shown(self) -> bool:
+        """Always true."""
+        waiting = self._gathering.waiting
+        if self._is_watched and waiting and time.monotonic() - self._since_s >= PROGRESS_S:
+            names = ranges(place.worker for place in waiting if place.worker is not None)
+            names = names or ", ".join(place.node for place in waiting)
+            line = cut(
+                shown(f"{self._count - len(waiting)} of {self._count} have answered; waiting for {names}"), 79
+            )
+            if line != self._line:
+                sys.stderr.write(f"\r\x1b[K{line}")
+                sys.stderr.flush()
+                self._line = line
+        return True
+
+    def clear(self) -> None:
+        if self._line:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._line = ""
+
+
+def _show(asked: Asked, answers: Sequence[Answer], language: Language, *, json: bool) -> int:
+    """What to exit with."""
     groups = answer_groups(answers, loose=asked.loose)
     if json:
         put_json(document(asked, groups))
     elif len(answers) == 1:
         _show_alone(answers[0])
         if not (groups[0].is_whole and not answers[0].why and not answers[0].cut_bytes):
-            say(ending(groups[0]))
+            say(ending(groups[0], language))
     else:
-        for text in report(asked, groups):
+        for text in report(asked, groups, language):
             put_plain(text)
     return exit_code(groups)
 
@@ -124,15 +172,15 @@ def _show_alone(answer: Answer) -> None:
     sys.stdout.buffer.flush()
 
 
-def _say_plan(asked: Asked, *, json: bool) -> None:
+def _say_plan(asked: Asked, language: Language, *, json: bool) -> None:
     if json:
         put_json(plan_document(asked))
         return
-    for text in plan(asked):
+    for text in plan(asked, language):
         put_plain(text)
 
 
-def _confirm(asked: Asked, *, yes: bool) -> None:
+def _confirm(asked: Asked, language: Language, *, yes: bool) -> None:
     """Before several nodes are touched, somebody has to mean it. raises: typer.Exit, typer.Abort"""
     if yes or len(asked.places.places) == 1:
         return
@@ -142,7 +190,7 @@ def _confirm(asked: Asked, *, yes: bool) -> None:
             "or look first with --dry-run"
         )
         raise typer.Exit(REFUSED)
-    for text in plan(asked):
+    for text in plan(asked, language):
         sys.stderr.write(f"{text}\n")
     sys.stderr.write("run it? [y/N] ")
     sys.stderr.flush()

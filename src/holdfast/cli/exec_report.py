@@ -7,14 +7,51 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from holdfast.cli.languages import Language, said
 from holdfast.cli.times import duration, length
 from holdfast.cli.wrapping import shown
 from holdfast.core.answer_groups import Answer, AnswerGroup
 from holdfast.core.stack_groups import ranges
-from holdfast.model.calls import CallPlace, CallPlaces
+from holdfast.model.calls import CallPlace, CallPlaces, Outcome
+from holdfast.model.signatures import Words
 
 NODES_SHOWN_MAX = 8
 LINES_SHOWN_MAX = 400  # of one answer; --json has all of it
+
+
+_PLAN = Words(
+    en="would run on {count} of job {job}, for at most {limit}: {command}",
+    zh="将在作业 {job} 的 {count} 上运行,最长 {limit}:{command}",
+)
+_HEAD = Words(en="job {job}{attempt}: {answers} of {count}", zh="作业 {job}{attempt}:{count},{answers}")
+_ATTEMPT = Words(en=", attempt {n}", zh=",第 {n} 次尝试")
+_ONE_ANSWER = Words(en="one answer", zh="结果全部相同")
+_ANSWERS = Words(en="{n} answers", zh="{n} 种结果")
+_MORE_LINES = Words(en="... and {n} more lines; --json has them", zh="…… 另有 {n} 行,见 --json")
+_WORKER = Words(en="worker {n}", zh="worker {n}")
+_WORKERS = Words(en="{n} workers ({ranges})", zh="{n} 个 worker({ranges})")
+_NODE = Words(en="node {node}", zh="节点 {node}")
+_OTHER_NODES = Words(en="{n} other nodes", zh="另外 {n} 个节点")
+_AND = Words(en=" and ", zh="和")
+_ON = Words(en="{worker} on {node}", zh="{worker}(节点 {node})")
+_NO_WORKER = Words(en="no worker", zh="无 worker")
+_SOME_WORKERS = Words(en="workers {ranges}", zh="worker {ranges}")
+_NODES = Words(en="nodes {nodes}", zh="节点 {nodes}")
+_MORE_NODES = Words(en=" and {n} more", zh=" 等,另有 {n} 个")
+_CUT = Words(
+    en=" (of its output the first {n} bytes are kept, the rest is not)", zh="(输出仅保留前 {n} 字节,其余丢弃)"
+)
+_ENDED = Words(en="ended with {code} after {took}", zh="{took} 后结束,退出码 {code}")
+_KILLED = Words(en="killed by signal {signal} after {took}", zh="{took} 后被信号 {signal} 终止")
+_ENDINGS: dict[Outcome, Words] = {
+    "exited": Words(en="ended, nobody knows how", zh="已结束,结果未知"),
+    "not-started": Words(en="could not be started", zh="无法启动"),
+    "timed-out": Words(en="took too long, was ended after {took}", zh="超时,{took} 后被终止"),
+    "ran-away": Words(en="printed without end, was ended after {took}", zh="输出无休止,{took} 后被终止"),
+    "cancelled": Words(en="was cancelled", zh="已取消"),
+    "not-reached": Words(en="could not be reached", zh="无法连接"),
+    "no-answer": Words(en="did not answer", zh="没有应答"),
+}
 
 
 class Asked(NamedTuple):
@@ -26,16 +63,18 @@ class Asked(NamedTuple):
     loose: bool
 
 
-def plan(asked: Asked) -> Iterator[str]:
+def plan(asked: Asked, language: Language) -> Iterator[str]:
     """What a dry run says."""
     places = asked.places.places
-    yield (
-        f"would run on {_count(places)} of job {asked.places.job}, "
-        f"for at most {length(asked.limit_s)}: {shown(shlex.join(asked.command))}"
+    yield said(_PLAN, language).format(
+        count=_count(places, language),
+        job=asked.places.job,
+        limit=length(asked.limit_s),
+        command=shown(shlex.join(asked.command)),
     )
     for place in places:
         why_not = f": {shown(place.why_not)}" if place.why_not else ""
-        yield f"  {_place(place)}{why_not}"
+        yield f"  {_on(place.worker, place.node, language)}{why_not}"
 
 
 def plan_document(asked: Asked) -> dict[str, Any]:
@@ -49,19 +88,24 @@ def plan_document(asked: Asked) -> dict[str, Any]:
     }
 
 
-def report(asked: Asked, groups: Sequence[AnswerGroup]) -> Iterator[str]:
+def report(asked: Asked, groups: Sequence[AnswerGroup], language: Language) -> Iterator[str]:
     """One answer, its workers; the rarest first."""
-    answers = "one answer" if len(groups) == 1 else f"{len(groups)} answers"
-    attempt = f", attempt {asked.places.attempt}" if asked.places.attempt else ""
-    yield f"job {asked.places.job}{attempt}: {answers} of {_count(asked.places.places)}"
+    attempt = asked.places.attempt
+    answers = _ONE_ANSWER if len(groups) == 1 else _ANSWERS
+    yield said(_HEAD, language).format(
+        job=asked.places.job,
+        attempt=said(_ATTEMPT, language).format(n=attempt) if attempt else "",
+        answers=said(answers, language).format(n=len(groups)),
+        count=_count(asked.places.places, language),
+    )
     for group in groups:
         yield ""
-        yield f"{_named(group)}: {ending(group)}"
+        yield f"{_named(group, language)}: {ending(group, language)}"
         lines = group.first.output.decode("utf-8", "replace").splitlines()
         for line in lines[:LINES_SHOWN_MAX]:
             yield f"    {shown(line)}".rstrip()
         if len(lines) > LINES_SHOWN_MAX:
-            yield f"    ... and {len(lines) - LINES_SHOWN_MAX} more lines; --json has them"
+            yield "    " + said(_MORE_LINES, language).format(n=len(lines) - LINES_SHOWN_MAX)
 
 
 def document(asked: Asked, groups: Sequence[AnswerGroup]) -> dict[str, Any]:
@@ -75,30 +119,21 @@ def document(asked: Asked, groups: Sequence[AnswerGroup]) -> dict[str, Any]:
     }
 
 
-def ending(group: AnswerGroup) -> str:
+def ending(group: AnswerGroup, language: Language) -> str:
     """How it ended, in words: `ended with 1 after 431 ms`."""
     first = group.first
-    longest_s = max(answer.took_s for answer in group.answers)
-    match first.outcome:
-        case "exited" if first.code is not None:
-            text = f"killed by signal {-first.code}" if first.code < 0 else f"ended with {first.code}"
-            text += f" after {duration(longest_s)}"
-        case "exited" | "not-started":
-            text = "could not be started"
-        case "timed-out":
-            text = f"took too long, was ended after {duration(longest_s)}"
-        case "ran-away":
-            text = f"printed without end, was ended after {duration(longest_s)}"
-        case "cancelled":
-            text = "was cancelled"
-        case "not-reached":
-            text = "could not be reached"
-        case "no-answer":
-            text = "did not answer"
+    words = _ENDINGS[first.outcome]
+    if first.outcome == "exited" and first.code is not None:
+        words = _KILLED if first.code < 0 else _ENDED
+    text = said(words, language).format(
+        code=first.code,
+        signal=-(first.code or 0),
+        took=duration(max(answer.took_s for answer in group.answers)),
+    )
     if first.why:
         text += f": {shown(first.why)}"
     if first.cut_bytes:
-        text += f" (of its output the first {len(first.output)} bytes are kept, the rest is not)"
+        text += said(_CUT, language).format(n=len(first.output))
     return text
 
 
@@ -111,37 +146,43 @@ def _head(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _count(places: Sequence[CallPlace]) -> str:
-    """`3 workers and 1 node`"""
+def _count(places: Sequence[CallPlace], language: Language) -> str:
+    """`3 workers (0-2) and node gpu-9`"""
     workers = [place.worker for place in places if place.worker is not None]
+    others = [place.node for place in places if place.worker is None]
     parts = []
     if workers:
-        named = f"worker {workers[0]}" if len(workers) == 1 else f"{len(workers)} workers ({ranges(workers)})"
-        parts.append(named)
-    others = [place.node for place in places if place.worker is None]
+        words = _WORKER if len(workers) == 1 else _WORKERS
+        n = workers[0] if len(workers) == 1 else len(workers)
+        parts.append(said(words, language).format(n=n, ranges=ranges(workers)))
     if others:
-        parts.append(f"node {others[0]}" if len(others) == 1 else f"{len(others)} other nodes")
-    return shown(" and ".join(parts))
+        words = _NODE if len(others) == 1 else _OTHER_NODES
+        parts.append(said(words, language).format(node=others[0], n=len(others)))
+    return shown(said(_AND, language).join(parts))
 
 
-def _place(place: CallPlace) -> str:
-    worker = "no worker" if place.worker is None else f"worker {place.worker}"
-    return shown(f"{worker} on {place.node}")
+def _on(worker: int | None, node: str, language: Language) -> str:
+    words = _NO_WORKER if worker is None else _WORKER
+    named = said(words, language).format(n=worker)
+    return shown(said(_ON, language).format(worker=named, node=node))
 
 
-def _named(group: AnswerGroup) -> str:
+def _named(group: AnswerGroup, language: Language) -> str:
+    first = group.first
     if len(group.answers) == 1:
-        worker = group.first.worker
-        return shown(
-            f"node {group.first.node}" if worker is None else f"worker {worker} on {group.first.node}"
-        )
-    parts = [f"workers {ranges(group.workers)}"] if group.workers else []
+        if first.worker is None:
+            return shown(said(_NODE, language).format(node=first.node))
+        return _on(first.worker, first.node, language)
+    parts = []
+    if group.workers:
+        parts.append(said(_SOME_WORKERS, language).format(ranges=ranges(group.workers)))
     if group.nodes:
         more = len(group.nodes) - NODES_SHOWN_MAX
-        parts.append(
-            f"nodes {', '.join(group.nodes[:NODES_SHOWN_MAX])}{f' and {more} more' if more > 0 else ''}"
-        )
-    return shown(f"{' and '.join(parts)} ({len(group.answers)})")
+        words = _NODE if len(group.nodes) == 1 else _NODES
+        names = ", ".join(group.nodes[:NODES_SHOWN_MAX])
+        text = said(words, language).format(node=names, nodes=names)
+        parts.append(text + (said(_MORE_NODES, language).format(n=more) if more > 0 else ""))
+    return shown(f"{said(_AND, language).join(parts)} ({len(group.answers)})")
 
 
 def _group_document(group: AnswerGroup) -> dict[str, Any]:
