@@ -505,7 +505,7 @@ class Crew:
             Send(nodes[worker], self.roster.order_id(f"attempt-{report.attempt}/standby/{worker}"), prepare)
             for worker, prepare in standbys(self._rendezvous, nodes, len(team.nodes))
         ]
-        return [Tell(self._rendezvous.noted(at_s)), *sends]
+        return [Tell(self._rendezvous.noted(at_s, is_standby=True)), *sends]
 
     def _master(self, starting: Starting) -> str:
         return min(starting.order.workers, key=lambda start: start.worker).node
