@@ -161,3 +161,37 @@ def test_a_job_of_one_machine_listens_only_once_it_is_asked(job):
     assert run.code(LONG_S) == 0
     assert not (job.job() / "controller.json").exists()
     assert not (job.job() / "secret").exists()
+
+
+def test_the_next_holdfast_of_a_job_of_one_machine_is_asked_like_the_first(job):
+    """What the first one left behind (a port that nobody has any more) misleads nobody."""
+    training = Path(__file__).with_name("training.py")
+    run = job.run("--detach", "--", sys.executable, "-S", training, 1, NNODES=1, NODE_RANK=0)
+    job.trains()
+    assert ask(job, "exec", "t", "--", "true")[0] == 0
+    run.kill()
+    code, _, err = ask(job, "exec", "t", "--", "true")
+    assert (code, err) == (1, "holdfast: nobody supervises job t now: holdfast attach t\n")
+    assert (job.job() / "controller.json").exists()
+    taken_up = job.attach()
+    taken_up.says("took up t")
+    code, out, err = ask(job, "exec", "t", "--", "echo", "here")
+    assert (code, out, err) == (0, "here\n", "")
+    job.go()
+    assert taken_up.code(LONG_S) == 0
+
+
+def test_logs_are_followed_over_workers_and_attempts(job):
+    job.train(*RESTARTS, workers=2, spares=0)
+    job.trains()
+    words = [HOLDFAST, "logs", "t", "--follow", "--json", "--grep", "^step|Traceback"]
+    with subprocess.Popen(words, env=job.env, stdout=subprocess.PIPE, text=True) as follower:
+        job.kill(job.rank(1))
+        job.trains(attempt=2)
+        job.go()
+        lines = [json.loads(line) for line in follower.stdout]
+    assert job.runs[-1].code(LONG_S) == 0
+    steps = {number: [one for one in lines if one["attempt"] == number] for number in (1, 2)}
+    assert all(steps.values())
+    for found in steps.values():
+        assert [one["text"] for one in found] == list(dict.fromkeys(one["text"] for one in found))
