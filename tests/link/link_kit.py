@@ -129,6 +129,17 @@ class Ends:
         if spool._lock is not None:
             os.close(spool._lock)
 
+    def kill_hub(self, hub: Hub) -> None:
+        """Likewise."""
+        self.hubs.remove(hub)
+        hub._is_closed = True
+        for connection in hub._connections.values():
+            connection.channel.wire.close()
+        for listener in hub._listeners.values():
+            listener.close()
+        hub._epoll.close()
+        os.close(hub._kick)
+
     def turn(self, step_s: float = 0.0) -> None:
         self.clock.now_s += step_s
         for relay in self.relays:

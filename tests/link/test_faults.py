@@ -1,6 +1,7 @@
 """Many faults in a row, by dice: whatever happens to agent, controller and network, each finding is recorded once."""
 
 import random
+from pathlib import Path
 
 import pytest
 from link_kit import Ends, Relay, ends
@@ -10,6 +11,7 @@ from holdfast.link.arrived import Entry, Joined, Left, Silent
 from holdfast.link.heard import Ordered
 from holdfast.link.hub import Limits
 from holdfast.link.spool import Spool, SpoolLimits
+from holdfast.link.tls import ClientTls, ServerTls, make_certificate
 
 SMALL = SpoolLimits(memory_bytes=20_000, disk_bytes=30_000, segment_bytes=4_000)
 
@@ -17,8 +19,8 @@ SMALL = SpoolLimits(memory_bytes=20_000, disk_bytes=30_000, segment_bytes=4_000)
 class Story:
     """One agent, one relay, one controller that keeps a journal: what is not in it when it is killed is not recorded."""
 
-    def __init__(self, both: Ends, folder, seed: int) -> None:
-        self.both, self.folder = both, folder
+    def __init__(self, both: Ends, folder: Path, seed: int, tls: ServerTls | None = None) -> None:
+        self.both, self.folder, self.tls = both, folder, tls
         self.dice = random.Random(seed)
         self.sent: list[bytes] = []
         self.journal: list[bytes] = []
@@ -27,14 +29,19 @@ class Story:
         self.ordered: list[str] = []
         self.carried_out: list[str] = []
         both.records = False
-        self.hub = both.hub()
+        self.hub = both.hub(tls=tls)
         self.relay = Relay(lambda: self.hub.addresses[0])
         both.relays.append(self.relay)
         self.link, self.spool = self._agent()
 
     def _agent(self) -> tuple[AgentLink, Spool]:
         spool = Spool(self.folder, self.both.clock, SMALL)
-        link = self.both.link(where=lambda: [self.relay.address], spool=spool, dice=self.dice.random)
+        link = self.both.link(
+            where=lambda: [self.relay.address],
+            spool=spool,
+            dice=self.dice.random,
+            tls=ClientTls(self.tls.fingerprint) if self.tls else None,
+        )
         return link, spool
 
     def step(self) -> None:
@@ -44,8 +51,11 @@ class Story:
             self.link, self.spool = self._agent()
         elif what < 0.02:
             self.unwritten.clear()  # killed before it had written them
-            self.both.end([self.hub])
-            self.hub = self.both.hub(seen=dict(self.seen))
+            if self.dice.random() < 0.5:
+                self.both.end([self.hub])
+            else:
+                self.both.kill_hub(self.hub)
+            self.hub = self.both.hub(seen=dict(self.seen), tls=self.tls)
             for order_id in self.ordered[-3:]:
                 self.hub.order("node1", order_id, b"again")
         elif what < 0.04:
@@ -93,10 +103,11 @@ class Story:
         assert self.journal == self.sent
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(10))
 def test_each_finding_is_recorded_once_and_in_order(seed, tmp_path):
     with ends() as both:
-        story = Story(both, tmp_path, seed)
+        tls = make_certificate(tmp_path) if seed >= 8 else None
+        story = Story(both, tmp_path / "spool", seed, tls)
         for _ in range(400):
             story.step()
         story.end()

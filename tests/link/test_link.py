@@ -1,5 +1,6 @@
 """Both ends together, over real sockets: what is sent arrives, once, in order, whatever happens between."""
 
+import select
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -38,6 +39,20 @@ def test_what_is_sent_arrives_in_order_and_once(both):
     assert joined.hello == b"hello of node1"
     assert joined.address == "127.0.0.1"
     assert link.local_address == "127.0.0.1"
+
+
+def test_a_link_says_by_its_descriptor_that_it_has_something_to_do(both):
+    hub = both.hub()
+    unused = hub.addresses[0][0], 1  # nobody listens there
+    link = both.link(where=lambda: [unused, *hub.addresses])
+    for _ in range(20):  # no turn of either without a readable descriptor
+        readable, _, _ = select.select([hub, link], [], [], 5.0)
+        assert readable
+        for end in readable:
+            end.turn()
+        if link.connected:
+            break
+    assert link.connected
 
 
 def test_what_was_not_recorded_comes_again_to_the_next_controller_and_the_rest_does_not(both, tmp_path):

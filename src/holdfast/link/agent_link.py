@@ -92,6 +92,7 @@ class AgentLink:
         self._epoll = select.epoll()
         self._kick = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._kick, select.EPOLLIN)
+        os.eventfd_write(self._kick, 1)  # the first turn has something to do
         self._lookup: Lookup | None = None
         self._targets: deque[SocketAddress] = deque()
         self._connecting: socket.socket | None = None
@@ -361,7 +362,8 @@ class AgentLink:
             self._told_refusal = why
             self._heard.append(Refused(why))
         if self._targets and not was_connected:
-            return  # the next address at once
+            os.eventfd_write(self._kick, 1)  # the next address at once
+            return
         self._targets.clear()
         most_s = CROWDED_PAUSE_S_MAX if was_answered else PAUSE_S_MAX
         pause_s = min(most_s, FIRST_PAUSE_S * 2 ** min(self._failures, 10))
