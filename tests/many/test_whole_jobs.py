@@ -182,7 +182,7 @@ def test_a_node_that_is_cut_off_for_long_is_replaced_and_never_used_again(apart)
 
 
 def test_a_stranger_with_a_wrong_secret_is_refused(job):
-    run = job.train()
+    job.train()
     job.trains()
     wrong = job.path / "wrong"
     wrong.write_text("ab" * 32)
@@ -194,7 +194,7 @@ def test_a_stranger_with_a_wrong_secret_is_refused(job):
         | {
             "HOLDFAST_JOB_FOLDER": str(job.job()),
             "HOLDFAST_SECRET_FILE": str(wrong),
-            "HOLDFAST_NODE": "node-2",
+            "HOLDFAST_NODE": "node-9",
             "HOLDFAST_ADDRESS": "127.0.0.9",
             "XDG_STATE_HOME": str(job.path / "elsewhere"),
         },
@@ -202,7 +202,7 @@ def test_a_stranger_with_a_wrong_secret_is_refused(job):
         stderr=subprocess.PIPE,
     )
     try:
-        run.says("refused", LONG_S)
+        job.waits_for("finding-noted", lambda event: event["finding"] == "link-refused")
         job.trains()
     finally:
         stranger.kill()
