@@ -35,8 +35,13 @@ class Control:
         self.connected = {"node-0", "node-1", "node-2", "node-3", CLIENT, "client-2"}
         self.ended = ""
         self.said, self.notes, self.now_s = [], [], 1000.0
+        self.silent = {}
         self.relay = CallRelay(
-            self._say, self._now, lambda *note: self.notes.append(note), lambda: self.now_s
+            self._say,
+            self._now,
+            lambda *note: self.notes.append(note),
+            lambda: self.now_s,
+            lambda peer: self.silent.get(peer, 0.0),
         )
 
     def _say(self, peer, body):
@@ -46,7 +51,7 @@ class Control:
 
     def _now(self):
         nodes = {one for one in self.connected if one.startswith("node")}
-        return JobNow("llama", 2, self.ended, self.workers, nodes)
+        return JobNow("llama", 2, self.ended, self.workers, nodes, ("node-3", "node-4"))
 
     def hear(self, peer, word):
         """What was said because of it."""
@@ -110,7 +115,7 @@ def test_places_are_said_and_nothing_is_run(control):
         ({"workers": (1, 4, 5)}, "job llama has no worker 4-5: it has 0-2"),
         (
             {"nodes": ("gpu-9",)},
-            "job llama has no node gpu-9: its nodes are node-0, node-1, node-2, node-3",
+            "job llama has no node gpu-9: its nodes are node-0, node-1, node-2, node-3, node-4",
         ),
         ({"what": Terminal()}, "a terminal is of one node, and these are 3"),
         (
@@ -180,6 +185,11 @@ def test_nodes_that_are_not_there_answer_at_once(control):
     assert set(begun(said)) == {"node-0", "node-2"}
 
 
+def test_a_spare_that_is_not_there_is_named_all_the_same(control):
+    (lost,) = [word for _, word in control.ask(nodes=("node-4",)) if isinstance(word, CallEnded)]
+    assert (lost.node, lost.worker, lost.outcome) == ("node-4", None, "not-reached")
+
+
 def test_an_agent_that_is_lost_meanwhile(control):
     control.ask()
     ((peer, word),) = control.leave("node-2")
@@ -196,6 +206,20 @@ def test_an_agent_that_does_not_answer(control):
     control.relay.turn()
     peer, word = control.said[-1]
     assert (peer, word.outcome, word.why) == (CLIENT, "no-answer", "its agent did not answer")
+
+
+def test_a_node_that_is_silent_is_not_waited_for_to_the_end(control):
+    control.ask(workers=(0, 1))
+    control.ask(Terminal(), call="c2", workers=(1,))
+    control.said.clear()
+    control.silent["node-1"] = 7.0
+    control.relay.turn()
+    assert control.said == []
+    control.silent["node-1"] = 8.5
+    control.relay.turn()
+    ((peer, word),) = control.said
+    assert (peer, word.call, word.node, word.outcome) == (CLIENT, "c1", "node-1", "no-answer")
+    assert word.why == "nothing was heard of its agent for 8 s"
 
 
 def test_a_client_that_is_gone_ends_its_calls(control):

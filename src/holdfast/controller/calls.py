@@ -43,6 +43,7 @@ from holdfast.parsers.secrets import masked
 CALLS_MAX = 64  # at the same time, of all clients
 ANSWER_S = 15.0  # beyond its time limit, a node that has not answered by then does not
 NATIVE_ANSWER_S = 120.0
+SILENT_S = 8.0  # an agent says something every second: its node is dead, or cut off
 CANCEL_S = 10.0
 BY_CHARACTERS_MAX = 100
 COMMAND_CHARACTERS_MAX = 2_000  # in the record
@@ -52,7 +53,7 @@ NODES_NAMED_MAX = 8
 class JobNow(NamedTuple):
     """What the controller knows of the job. `ended`: how, in words; empty while it goes on.
 
-    `workers`: the node of each. `nodes`: those whose agents are connected.
+    `workers`: the node of each. `nodes`: those whose agents are connected. `others`: that are the job's, too.
     """
 
     job: str
@@ -60,6 +61,7 @@ class JobNow(NamedTuple):
     ended: str
     workers: Mapping[int, str]
     nodes: Collection[str]
+    others: Collection[str] = ()
 
 
 class _Call:
@@ -73,7 +75,8 @@ class _Call:
 
 
 class CallRelay:
-    """`now`: asked at every call. `note`: a line for the record, with its kind: exec or shell."""
+    """`now`: asked at every call. `note`: a line for the record, with its kind: exec or shell. `silent_s`: for how long
+    nothing was heard of an agent, which says something every second whatever it does."""
 
     def __init__(
         self,
@@ -81,7 +84,9 @@ class CallRelay:
         now: Callable[[], JobNow],
         note: Callable[[str, str], None],
         clock: Callable[[], float],
+        silent_s: Callable[[str], float] = lambda peer: 0.0,
     ) -> None:
+        self._silent_s = silent_s
         self._say = say
         self._now = now
         self._note = note
@@ -111,9 +116,14 @@ class CallRelay:
         """To be called about once a second."""
         now_s = self._clock()
         for name, call in list(self._calls.items()):
-            if call.until_s is not None and now_s >= call.until_s:
-                for node in list(call.open):
+            if call.until_s is None:  # a terminal: whoever sits there decides for how long to wait
+                continue
+            for node in list(call.open):
+                if now_s >= call.until_s:
                     self._answer_for(name, call, node, "no-answer", "its agent did not answer")
+                elif self._silent_s(node) > SILENT_S:
+                    why = f"nothing was heard of its agent for {SILENT_S:g} s"
+                    self._answer_for(name, call, node, "no-answer", why)
 
     def close(self, why: str) -> None:
         """The job is over: so are all calls."""
@@ -230,9 +240,9 @@ def _places(
     if missing:
         has = f"it has {ranges(now.workers)}" if now.workers else "none is placed now"
         raise ValueError(f"job {now.job} has no worker {ranges(missing)}: {has}")
-    unknown = [node for node in nodes or () if node not in worker_on and node not in now.nodes]
+    known = sorted({*worker_on, *now.nodes, *now.others})
+    unknown = [node for node in nodes or () if node not in known]
     if unknown:
-        known = sorted({*worker_on, *now.nodes})
         more = "" if len(known) <= NODES_NAMED_MAX else f" and {len(known) - NODES_NAMED_MAX} more"
         raise ValueError(
             f"job {now.job} has no node {', '.join(unknown)}: its nodes are "
