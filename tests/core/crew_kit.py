@@ -46,6 +46,7 @@ from holdfast.model.nodes import (
     PortFound,
     PrepareStandby,
     SetAside,
+    StandbyState,
     StartWorker,
     StopWorker,
 )
@@ -71,8 +72,9 @@ class Place(Struct):
     worker: int | None = None
     orders: dict[str, AnyCommand] = {}
     done: set[str] = set()
-    reports: deque[AnyEvent | PortFound] = deque()
+    reports: deque[AnyEvent | PortFound | StandbyState] = deque()
     fit: bool = True
+    standby: StandbyState | None = None
 
 
 class World:
@@ -215,6 +217,8 @@ class World:
         if not (place.is_up and place.has_agent and place.has_link) or place.joined:
             return
         place.joined = True
+        if place.standby is not None:
+            place.reports.append(place.standby)
         self.do(self.crew.joined(self.hello(name), "10.0.0.1", self.at_s))
 
     def hello(self, name: str) -> AgentHello:
@@ -247,13 +251,14 @@ class World:
         """What it started lives on."""
         place = self.places[name]
         if place.has_agent:
-            place.has_agent = False
+            place.has_agent, place.standby = False, None
             self.leave(name)
             self.do(self.crew.news(AgentEnded(node=name, code=-9), self.at_s))
 
     def crash(self, name: str) -> None:
         place = self.places[name]
         place.is_up = place.has_agent = False
+        place.standby = None
         place.attempt, place.worker = 0, None
         place.reports.clear()
         place.done.clear()
@@ -276,7 +281,9 @@ class World:
         place.done.add(order_id)
         match command:
             case FindPort():
-                place.reports.append(PortFound(attempt=command.attempt, port=20000 + command.attempt))
+                port = 20000 + command.attempt
+                port += 1000 if port == command.besides else 0
+                place.reports.append(PortFound(attempt=command.attempt, port=port))
             case StartWorker():
                 if place.attempt < command.attempt:
                     place.attempt, place.worker = command.attempt, command.worker
@@ -293,6 +300,8 @@ class World:
                 )
             case PrepareStandby():
                 self.standbys.append((name, command))
+                place.standby = StandbyState(attempt=command.attempt, worker=command.worker, is_ready=True)
+                place.reports.append(place.standby)
             case Leave():
                 place.has_agent = False
                 self.leave(name)
@@ -305,7 +314,9 @@ class World:
         if not (place.joined and place.reports):
             return
         report = place.reports.popleft()
-        if isinstance(report, PortFound):
+        if isinstance(report, StandbyState):
+            self.crew.stands_by(name, report)
+        elif isinstance(report, PortFound):
             self.do(self.crew.port_found(name, report, self.at_s))
         else:
             self.do(self.crew.told(name, replace(report, at_s=self.at_s), self.at_s))

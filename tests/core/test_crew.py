@@ -247,6 +247,25 @@ def test_where_the_first_worker_moves_all_meet_elsewhere():
     assert made.running == {"n1": (2, 1), "n2": (2, 0)}
 
 
+def test_where_the_first_workers_standby_is_gone_with_its_agent_all_meet_elsewhere():
+    """The others' launchers have met one that is no longer there."""
+    for comes_back in (False, True):
+        made = world(standby=True)
+        trains(made)
+        made.kill_agent("n0")
+        made.tick()
+        made.settle()
+        if comes_back:
+            made.resume()
+            made.settle()
+        exit_of(made, 0)
+        made.settle()
+        stood_by = {one.master_port for _, one in made.standbys if one.attempt == 2}
+        again = {one.master_port for _, one in made.starts if one.attempt == 2}
+        assert len(again) == 1 and stood_by and not again & stood_by
+        assert made.running == {"n0": (2, 0), "n1": (2, 1)}
+
+
 def test_a_controller_that_comes_back_lets_go_what_stands_by():
     made = world(standby=True)
     trains(made)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.agent.environment import free_port
 from holdfast.model.events import AttemptStarted, RankExited, StepReached
-from holdfast.model.nodes import PrepareStandby
+from holdfast.model.nodes import PrepareStandby, StandbyState
 from holdfast.model.policy import Policy
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
@@ -72,6 +72,8 @@ def test_two_workers_meet_and_a_standby_meets_as_the_next_attempt(torch_bench):
         )
         bench.order(node, f"attempt-2/standby/{worker}", standby)
     ready = [bench.folder / "attempt-002" / f"worker-{worker}" / f"rank-{worker}.ready" for worker in (0, 1)]
+    for node in ("n0", "n1"):
+        bench.report(node, StandbyState, lambda one: one.is_ready and one.attempt == 2)
     bench.until("the standby at its gate", lambda: all(one.exists() for one in ready))
 
     os.kill(first[1]["pid"], signal.SIGKILL)
@@ -87,6 +89,7 @@ def test_two_workers_meet_and_a_standby_meets_as_the_next_attempt(torch_bench):
     second = [bench.given(rank, times=2) for rank in (0, 1)]
     assert [one["HOLDFAST_ATTEMPT"] for one in second] == ["2", "2"]
     assert [one["MA_PROC_START_CNT"] for one in second] == ["2", "2"]
+    bench.report("n0", StandbyState, lambda one: not one.is_ready)
     for node in ("n0", "n1"):
         bench.stop(node, 2)
         bench.stopped(node, 2)

@@ -38,6 +38,7 @@ from holdfast.model.nodes import (
     Sampled,
     SampleStacks,
     SetUp,
+    StandbyState,
     StartWorker,
     StopWorker,
     TellEvidence,
@@ -103,6 +104,7 @@ class RemoteAgent:
         self._checks: list[str] = []  # orders whose answer is still to come
         self._telling: tuple[str, Telling] | None = None
         self._looking: tuple[str, LookCloser, HangScene, float] | None = None
+        self._standby_told: StandbyState | None = None
         self._ships = ships
         self._shipping: list[Shipping] = []  # the last is of the present attempt
         self._ends = 0  # how often the agent itself was asked to end
@@ -360,6 +362,7 @@ class RemoteAgent:
         """Ten times a second."""
         self.worker.look()
         self._stop_without_reaper()
+        self._tell_standby()
         self._ship()
         if self._telling is not None:
             self._tell_evidence(*self._telling)
@@ -368,6 +371,22 @@ class RemoteAgent:
         if self._home.why_not:
             text, self._home.why_not = self._home.why_not, ""
             self._tell(FindingNoted(at_s=self._clock(), finding="not-kept", text=text))
+
+    def connected(self) -> None:
+        """The controller may be another one, which knows nothing of what stands by here."""
+        self._standby_told = None
+
+    def _tell_standby(self) -> None:
+        keeper, told = self.worker.keeper, self._standby_told
+        now = None
+        if keeper.standby is not None and keeper.part is not None and keeper.standby.is_usable:
+            attempt, worker = keeper.standby.number, keeper.part.worker
+            now = StandbyState(attempt=attempt, worker=worker, is_ready=True)
+        elif told is not None and told.is_ready:
+            now = replace(told, is_ready=False)
+        if now is not None and now != told:
+            self._standby_told = now
+            self._send(now)
 
     def _tell_evidence(self, order: str, telling: Telling) -> None:
         no_start = self.worker.no_start.get(telling.asked.attempt, "")

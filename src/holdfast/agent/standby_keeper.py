@@ -41,7 +41,7 @@ class StandbyKeeper:
         self._spec = spec
         self._clock = clock
         self._is_wanted = is_wanted
-        self._part: Part | None = None  # of the standby
+        self.part: Part | None = None  # which part of its attempt the standby is
         self._wish: tuple[int, Part] | None = None
         self._failed = False
         self._seen_training = 0  # the attempt, by who sees all workers: not every worker's log names steps
@@ -51,7 +51,7 @@ class StandbyKeeper:
         """Have this one ready; one for anything else is thrown away first. Who wishes it has seen the job train."""
         self._seen_training = number - 1
         if self.standby is not None:
-            if (self.standby.number, self._part) == (number, part):
+            if (self.standby.number, self.part) == (number, part):
                 return
             self.drop()
         self._wish = number, part
@@ -108,7 +108,7 @@ class StandbyKeeper:
         try:
             spec.folder.mkdir(parents=True, exist_ok=True)
             self.standby = Standby(number, spec)
-            self._part = part
+            self.part = part
         except OSError:
             self._failed = True
 
@@ -119,7 +119,7 @@ class StandbyKeeper:
         if standby is None:
             return None
         standby.read()
-        fits = standby.number == number and (part is None or part == self._part)
+        fits = standby.number == number and (part is None or part == self.part)
         if standby.is_usable and fits:
             return standby
         standby.throw_away()

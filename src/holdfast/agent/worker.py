@@ -463,8 +463,13 @@ class WorkerAgent:
     # The standby ------------------------------------------------------------------------------------------
 
     def prepare_standby(self, number: int, part: Part) -> None:
-        """Where another place decides about attempts: it knows the address that the next one would have."""
-        self.keeper.wish(number, part)
+        """Where another place decides about attempts: it knows the address that the next one would have.
+
+        Only for a static rendezvous: elsewhere launchers that have met take one that comes anew for one more, and
+        start their ranks again.
+        """
+        if self._launcher.rendezvous == "static":
+            self.keeper.wish(number, part)
 
     def _tend_standby(self, attempt: Attempt) -> None:
         if self.keeper.tend(attempt) and self._alone:

@@ -202,6 +202,8 @@ class AgentWheel:
                     self._fenced(lambda one=heard: self._hear_said(one.body))  # type: ignore[misc]
                 case Connected():
                     self._refused_s = None
+                    if self._agent is not None:
+                        self._agent.connected()
                     tell(f"connected to the controller at {heard.address}")
                 case Lost():
                     self._fenced(self._calls.lost)

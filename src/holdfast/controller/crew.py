@@ -40,6 +40,7 @@ from holdfast.model.nodes import (
     Sampled,
     SetUp,
     Shipped,
+    StandbyState,
     Told,
     WorkerEvidence,
 )
@@ -291,6 +292,8 @@ class CrewEngine:
                 self._do(self.crew.told(entry.peer, told, told.at_s))
             case PortFound():
                 self._do(self.crew.port_found(entry.peer, report, at_s))
+            case StandbyState():
+                self.crew.stands_by(entry.peer, report)
             case Sampled():
                 self.parts.hangs.sampled(entry.peer, self._times.of_samples(entry.peer, report))
             case Looked():

@@ -17,7 +17,8 @@ from collections.abc import Iterable
 from msgspec import UNSET
 
 from holdfast.core.crew_acts import Act, Forget, MoreNodes, Send, SetNodeAside, Tell
-from holdfast.core.crew_memory import Memory, Rendezvous
+from holdfast.core.crew_meeting import MeetingPlace
+from holdfast.core.crew_memory import Memory
 from holdfast.core.crew_nodes import names, placed
 from holdfast.core.crew_notes import SameNotes
 from holdfast.core.crew_orders import (
@@ -64,6 +65,7 @@ from holdfast.model.nodes import (
     PassSignal,
     PortFound,
     SetAside,
+    StandbyState,
     StopWorker,
 )
 from holdfast.model.orders import (
@@ -107,7 +109,7 @@ class Crew:
         self._checking: Checking | None = None
         self._starting: Starting | None = None
         self._stopping: Stopping | None = None
-        self._rendezvous = memory.rendezvous
+        self._meeting = MeetingPlace(memory)
         self._stood_by = 0  # the attempt during which the next one's processes were made ready
         self._step: int | None = None
         self._step_told: int | None = None
@@ -222,12 +224,15 @@ class Crew:
             return self._prepare(node, report, at_s)
         if starting is None or starting.order.attempt != report.attempt or starting.begun:
             return []
-        if self._meets(report.attempt) is not None or node != self._master(starting):
+        if self._meeting.of(report.attempt, self.roster) is not None or node != self._master(starting):
             return []
         if not 0 < report.port < 65536:
             return self._not_started(starting, 0, "no free port was found on its node", at_s)
-        self._rendezvous = meeting(self._name, self.roster[node].address, report)
-        return [Tell(self._rendezvous.noted(at_s)), *self._go_on(at_s)]
+        meets = self._meeting.take(meeting(self._name, self.roster[node].address, report))
+        return [Tell(meets.noted(at_s)), *self._go_on(at_s)]
+
+    def stands_by(self, node: str, report: StandbyState) -> None:
+        self._meeting.stands_by(node, report, self.roster)
 
     def told(self, node: str, event: AnyEvent, at_s: float) -> list[Act]:
         """What an agent says of its node's part. `event`: its `at_s` is the job's, `via` names the report."""
@@ -457,7 +462,7 @@ class Crew:
             return self._not_started(starting, late, reason, at_s)
         if starting.old or starting.begun or not self.roster[self._master(starting)].address:
             return []
-        meets = self._meets(attempt)
+        meets = self._meeting.of(attempt, self.roster)
         if meets is None:
             return self._ask_for_port(starting)
         starting.begun = True
@@ -472,17 +477,8 @@ class Crew:
             return []
         starting.port_asked = True
         attempt = starting.order.attempt
-        besides = self._rendezvous.port if self._rendezvous is not None else 0
         order_id = self.roster.order_id(f"attempt-{attempt}/port/0")
-        return [Send(self._master(starting), order_id, FindPort(attempt=attempt, besides=besides))]
-
-    def _meets(self, attempt: int) -> Rendezvous | None:
-        """Where it was said to meet, by this controller or one before, unless the first worker has moved since."""
-        meets = self._rendezvous
-        if meets is None or meets.attempt != attempt:
-            return None
-        address = self.roster[self.roster.team.nodes[0]].address
-        return meets if meets.address == address else None
+        return [Send(self._master(starting), order_id, FindPort(attempt=attempt, besides=self._meeting.port))]
 
     def _stand_by(self) -> list[Act]:
         """The job trains: from now on the next attempt's processes are made ready, where the same nodes run it."""
@@ -491,21 +487,21 @@ class Crew:
         if not (self._settings.standby and trains) or team.over or team.stop_asked or team.exited:
             return []
         self._stood_by = team.attempt
-        besides = self._rendezvous.port if self._rendezvous is not None else 0
-        ask = FindPort(attempt=team.attempt + 1, besides=besides)
+        ask = FindPort(attempt=team.attempt + 1, besides=self._meeting.port)
         return [Send(team.nodes[0], self.roster.order_id(f"attempt-{ask.attempt}/standby-port/0"), ask)]
 
     def _prepare(self, node: str, report: PortFound, at_s: float) -> list[Act]:
         team = self.roster.team
         if node != team.nodes[0] or not 0 < report.port < 65536 or self._stood_by != team.attempt:
             return []
-        self._rendezvous = meeting(self._name, self.roster[node].address, report)
+        found = meeting(self._name, self.roster[node].address, report)
+        meets = self._meeting.take(found, for_standby=True)
         nodes = {worker: where for worker, where in team.nodes.items() if not self.roster[where].lost}
         sends = [
             Send(nodes[worker], self.roster.order_id(f"attempt-{report.attempt}/standby/{worker}"), prepare)
-            for worker, prepare in standbys(self._rendezvous, nodes, len(team.nodes))
+            for worker, prepare in standbys(meets, nodes, len(team.nodes))
         ]
-        return [Tell(self._rendezvous.noted(at_s, is_standby=True)), *sends]
+        return [Tell(meets.noted(at_s, is_standby=True)), *sends]
 
     def _master(self, starting: Starting) -> str:
         return min(starting.order.workers, key=lambda start: start.worker).node

@@ -116,6 +116,14 @@ class WorkerEvidence(Report, frozen=True, tag="evidence"):
     kernel_why_not: str = ""
 
 
+class StandbyState(Report, frozen=True, tag="standby"):
+    """Whether the processes asked for by PrepareStandby are ready. Told when that changes, and at each connection."""
+
+    attempt: int
+    worker: int
+    is_ready: bool
+
+
 class Shipped(Report, frozen=True, tag="shipped"):
     """A piece of a file of the worker's folder, where controller and node do not share the job's folder.
 
@@ -129,7 +137,7 @@ class Shipped(Report, frozen=True, tag="shipped"):
     data: bytes
 
 
-AnyReport = Told | PortFound | Sampled | Looked | WorkerEvidence | Shipped
+AnyReport = Told | PortFound | Sampled | Looked | WorkerEvidence | StandbyState | Shipped
 
 
 # Commands -----------------------------------------------------------------------------------------------------
