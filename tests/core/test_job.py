@@ -105,6 +105,7 @@ def _checked(attempt: int, *nodes: str, bad: tuple[str, ...] = (), **more: str) 
 EVENTS: list[ev.AnyEvent] = [
     ev.JobSubmitted(at_s=0.0, job="j", workers=2, command=("train",)),
     ev.ControllerResumed(at_s=0.0),
+    ev.JobMoved(at_s=0.0, reason="requeued"),
     ev.Tick(at_s=0.0),
     *(_placed(attempt, *nodes) for attempt in (1, 2) for nodes in (("n0", "n1"), ("n3", "n2"), ("n0",), ())),
     *(ev.PlacementFailed(at_s=0.0, attempt=attempt, reason="no node") for attempt in (1, 2, 3)),
@@ -284,12 +285,15 @@ class Story:
         assert after.job.replacements <= (self.policy.replace_workers or 0)
         assert after.job.hangs_in_a_row <= self.policy.hangs_in_a_row_max
         self.check_orders(event, decision)
-        self.check_judgement(before, decision)
+        if not isinstance(event, ev.JobMoved):  # its incident was the scheduler's doing
+            self.check_judgement(before, decision)
         if decision.orders:
             self.latest = decision.orders
 
     def check_orders(self, event: ev.AnyEvent, decision: Decision) -> None:
         resumed = isinstance(event, ev.ControllerResumed)
+        if isinstance(event, ev.JobMoved):
+            self.stopped = self.started  # the scheduler has ended all there was
         for order in decision.orders:
             assert not self.over or (resumed and isinstance(order, od.EndJob)), "an order after the end"
             if resumed:
@@ -454,3 +458,23 @@ def test_while_waiting_the_engine_is_asked_again_each_minute_and_at_last_the_job
     late = decide(state, ev.Tick(at_s=91.0 + policy.node_wait_s), policy)
     assert isinstance(late.state.phase, ms.Ended)
     assert late.state.phase.outcome == "failed"
+
+
+def test_a_job_that_the_scheduler_starts_again_has_not_failed():
+    """Nothing is counted, no restart need be allowed, and an incident that its end has opened is none."""
+    policy = Policy()
+    state = ms.State()
+    for event in (
+        EVENTS[0],
+        _placed(1, "n0", "n1"),
+        ev.RankExited(at_s=1.0, attempt=1, worker=0, rank=0, code=-15),
+    ):
+        state = decide(state, event, policy).state
+    decision = decide(state, ev.JobMoved(at_s=2.0, reason="requeued"), policy)
+    job = decision.state.job
+    assert isinstance(decision.state.phase, ms.Placing)
+    assert (job.alive, job.incident, job.restarts, job.lost) == (False, None, 0, ())
+    assert [type(order) for order in decision.orders] == [od.PlaceWorkers]
+    again = decide(decision.state, _placed(2, "n2", "n3"), policy).state
+    assert again.job.attempt == 2
+    assert [(worker.schedule_cnt, worker.proc_start_cnt) for worker in again.job.workers] == [(2, 1), (2, 1)]

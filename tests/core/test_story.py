@@ -16,6 +16,7 @@ from holdfast.model.events import (
     DeviceHealed,
     FindingNoted,
     HangFound,
+    JobMoved,
     JobSubmitted,
     NodeIsolated,
     NodeLost,
@@ -187,6 +188,7 @@ def _many():
         yield NodeIsolated(at_s=0.0, node=node)
         yield NodeReleased(at_s=0.0, node=node)
     yield ControllerResumed(at_s=0.0)
+    yield JobMoved(at_s=0.0, reason="requeued")
     yield FindingNoted(at_s=0.0, finding="slowdown", text="slow")
     yield StopRequested(at_s=0.0, reason="asked")
     yield from (Tick(at_s=0.0) for _ in range(8))

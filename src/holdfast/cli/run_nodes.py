@@ -41,7 +41,15 @@ from holdfast.journal.jobdir import JobDir, JobExists, JobInUse
 from holdfast.journal.recorder import Recorder
 from holdfast.journal.rows import RawEntry
 from holdfast.link.hub import Hub, ListenFailed
-from holdfast.model.events import AnyEvent, FindingNoted, JobSubmitted, StopRequested, Tick, WorkerExited
+from holdfast.model.events import (
+    AnyEvent,
+    FindingNoted,
+    JobMoved,
+    JobSubmitted,
+    StopRequested,
+    Tick,
+    WorkerExited,
+)
 from holdfast.model.nodes import PROTOCOL, EndAsked, SetUp
 from holdfast.model.orders import StopAttempt
 from holdfast.model.settings import RunSettings
@@ -102,7 +110,7 @@ class NodesSupervisor:
             SetUp(job=job.name, folder=str(job.path), cwd=cwd, settings=settings, token=token),
             self._parts,
             self.clock,
-            lambda event: self.controller.handle(event),
+            self._hear,
             lambda: self.record.flush(),
         )
         self.controller = Controller(settings.policy, self.record, self.machine, self._on_decision)
@@ -113,6 +121,7 @@ class NodesSupervisor:
         self._looked_s = 0.0
         self._stop_signals = 0
         self._engine_asked = False
+        self._held: list[AnyEvent] | None = None  # until it is known whether the scheduler ends the job
         self._moves: EndAsked | None = None
         self._evidence = NodesEvidence(job, settings, env)
 
@@ -138,7 +147,7 @@ class NodesSupervisor:
             self._save,
             self._settings.node_silence_s,
         )
-        self._relay = CallRelay(self.hub.say, self._now, self._note_call, self.clock)
+        self._relay = CallRelay(self.hub.say, self._now, self._note_call, self.clock, self.hub.silent_s)
         return Parts(
             hangs=self.hangs,
             conclusion=conclusion,
@@ -166,7 +175,8 @@ class NodesSupervisor:
         ended = state.phase.outcome if isinstance(state.phase, Ended) else ""
         team = self.crew.roster.team
         workers = {} if team.over else team.nodes
-        return JobNow(self._job.name, state.job.attempt, ended, workers, self.machine.connected)
+        connected, all_ = self.machine.connected, self._engine.nodes
+        return JobNow(self._job.name, state.job.attempt, ended, workers, connected, all_)
 
     def _note_call(self, finding: str, text: str) -> None:
         """Each one, however many there are."""
@@ -215,7 +225,10 @@ class NodesSupervisor:
 
         def begin() -> None:
             self._engine.begin(self._place)
-            self.machine.resume(state.job)
+            if self._memory.moved:
+                reason = "the scheduler has started the job again"
+                self.controller.handle(JobMoved(at_s=self.clock(), reason=reason))
+            self.machine.resume(self.controller.state.job)
 
         return self._turn(begin)
 
@@ -237,10 +250,10 @@ class NodesSupervisor:
             self._looked_s = at_s
             fenced(self._show)
             fenced(self._flush)
+        fenced(self._heed_engine)
         if at_s - self._ticked_s >= TICK_S:
             self._ticked_s = at_s
-            fenced(lambda: self.controller.handle(Tick(at_s=at_s)))
-            fenced(self._heed_engine)
+            fenced(lambda: self._hear(Tick(at_s=at_s)))
             fenced(self._fleet.turn)
             fenced(lambda: self._note_clocks(at_s))
             fenced(self._tell_of_evidence)
@@ -300,6 +313,7 @@ class NodesSupervisor:
         name = signal.Signals(number).name
         if not self._engine_asked and self._engine.signalled(number):
             self._engine_asked = True  # it may be the scheduler, which starts the job again by itself
+            self._held = []
             return
         self._stop_signals += 1
         force = self._stop_signals > 1
@@ -314,12 +328,24 @@ class NodesSupervisor:
             StopRequested(at_s=self.clock(), reason=reason, force=force, code=128 + number, finish_s=finish_s)
         )
 
+    def _hear(self, event: AnyEvent) -> None:
+        """What is told while the scheduler ends the job's processes says nothing of the job, if that is to be moved."""
+        if self._moves is not None:
+            return
+        if self._held is not None:
+            self._held.append(event)
+        else:
+            self.controller.handle(event)
+
     def _heed_engine(self) -> None:
         """The scheduler wants the job to end. Where it starts it again by itself the record is left open."""
         asked, self.machine.end_asked = self.machine.end_asked, None
         if asked is None or self._moves is not None:
             return
+        held, self._held = self._held or [], None
         if not asked.comes_back:
+            for event in held:
+                self.controller.handle(event)
             self._console.tell(f"ending the job: {asked.reason}")
             self.machine.signal(signal.SIGTERM)
             self.controller.handle(
@@ -328,13 +354,13 @@ class NodesSupervisor:
                 )
             )
             return
-        self._moves = asked
         text = f"{asked.reason}: the processes end, and the scheduler starts the job again"
         self.controller.handle(
             FindingNoted(
                 at_s=self.clock(), finding=MOVED, text=text, attempt=self.controller.state.job.attempt
             )
         )
+        self._moves = asked
         self.record.flush()
         stop = StopAttempt(
             attempt=self.crew.roster.team.attempt, reason=asked.reason, finish_s=asked.finish_s
@@ -393,13 +419,19 @@ def attach_nodes(
     env: Mapping[str, str],
     rows: list[RawEntry],
     engine: NodeEngine,
+    *,
+    moved: bool = False,
 ) -> int:
-    """Takes up a job on many nodes whose controller is gone, by its journal; `job` is locked. Returns what `run` would."""
+    """Takes up a job on many nodes whose controller is gone, by its journal; `job` is locked. Returns what `run` would.
+
+    `moved`: the scheduler has started the job again since: nothing of it runs, and that is no failure.
+    """
     console = Console(quiet=settings.quiet)
     memory, state = Memory(), State()
     for event, decision in decisions(rows, settings.policy):
         memory.hear(event)
         state = decision.state
+    memory.moved = memory.moved or moved
     try:
         supervisor = NodesSupervisor(settings, job, console, env, cwd, engine, memory)
         return supervisor.resume(state, rows)

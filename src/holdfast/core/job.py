@@ -20,6 +20,7 @@ from holdfast.model.events import (
     DeviceHealed,
     FindingNoted,
     HangFound,
+    JobMoved,
     JobSubmitted,
     NodeIsolated,
     NodeLost,
@@ -112,6 +113,8 @@ def decide(state: State, event: AnyEvent, policy: Policy) -> Decision:  # noqa: 
             return _on_submitted(state, event)
         case ControllerResumed():
             return _on_resumed(state, event)
+        case JobMoved():
+            return _on_moved(state, event, policy)
         case FindingNoted():
             return Decision(state, why=event.text)
         case never:
@@ -130,6 +133,29 @@ def _on_resumed(state: State, event: ControllerResumed) -> Decision:
     if isinstance(state.phase, Checking):  # whoever looked is gone with the controller: the wait begins anew
         state = State(state.job, Checking(since_s=event.at_s))
     return Decision(state, recovery.orders_again(state), "the controller goes on from its journal")
+
+
+def _on_moved(state: State, event: JobMoved, policy: Policy) -> Decision:
+    """No failure, and not counted: what was found wrong only because the processes were ended is no incident."""
+    job, phase = state.job, state.phase
+    if isinstance(phase, New | Ended | Holding):
+        return Decision(state)
+    if isinstance(phase, Finishing):
+        job = replace(job, alive=False)
+        return Decision(
+            recovery.end(job, Ended(phase.outcome, phase.code, phase.reason)).state, why=phase.reason
+        )
+    recovering = job.incident is not None and bool(job.incident.rung) and not policy.shadow
+    job = replace(
+        job,
+        alive=False,
+        lost=(),
+        to_heal=(),
+        workers=tuple(Worker(schedule_cnt=worker.schedule_cnt) for worker in job.workers),
+        incident=job.incident if recovering else None,
+    )
+    moved = recovery.advance(job, event.at_s)
+    return Decision(moved.state, moved.orders, event.reason)
 
 
 # Progress ------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from holdfast.model.events import (
     AttemptStopped,
     DeviceHealed,
     FindingNoted,
+    JobMoved,
     JobSubmitted,
     NodeIsolated,
     NodeReleased,
@@ -318,6 +319,8 @@ def _of_the_event(before: State, event: AnyEvent, decision: Decision) -> tuple[s
             return ("job", decision.why + command) if decision.why else None
         case FindingNoted():
             return "news", event.text
+        case JobMoved() if decision.state != before:
+            return "request", event.reason
         case NodesChecked():
             return "check", check_words(event)
         case AttemptStarted():

@@ -32,6 +32,12 @@ class ControllerResumed(Event, frozen=True, tag="controller-resumed"):
     """A controller replayed the journal and goes on. Orders without a result are given again."""
 
 
+class JobMoved(Event, frozen=True, tag="job-moved"):
+    """The scheduler has ended every process of the job, and has started it again, on nodes that may be others."""
+
+    reason: str
+
+
 class Tick(Event, frozen=True, tag="tick"):
     """Time passed and nothing else did."""
 
@@ -224,6 +230,7 @@ class FindingNoted(Event, frozen=True, tag="finding-noted"):
 AnyEvent = (
     JobSubmitted
     | ControllerResumed
+    | JobMoved
     | Tick
     | WorkersPlaced
     | PlacementFailed
