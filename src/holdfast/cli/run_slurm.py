@@ -18,13 +18,14 @@ from holdfast.cli.slurm_submission import NotSubmitted, submission, submit, subm
 from holdfast.controller.loop import replay
 from holdfast.engines.nodes import EngineRefused, JobPlace
 from holdfast.engines.slurm.engine import SlurmEngine
-from holdfast.journal.jobdir import JobDir, JobInUse, NoSuchJob, StateDir, StateUnwritable
+from holdfast.journal.jobdir import JobDir, JobInUse, JobLock, NoSuchJob, StateDir, StateUnwritable
 from holdfast.journal.store import JournalUnusable, NewerJournal
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import Ended
 from holdfast.parsers.slurm_names import Allocation, BadNodeList, allocation
 
 USAGE = 2
+IN_USE_S = 40.0  # beyond Slurm's usual KillWait
 SLURM_JOB = "slurm-job"  # in the job's folder: the Slurm job that it belongs to
 _NO_RECORD = (NewerJournal, JournalUnusable, OSError, msgspec.MsgspecError, KeyError)
 
@@ -33,7 +34,7 @@ class _Engine(SlurmEngine):
     """Writes down to which Slurm job the Holdfast job belongs, before anything is started."""
 
     def begin(self, place: JobPlace) -> None:
-        (place.folder / SLURM_JOB).write_text(f"{self.allocation.job}\n")
+        (place.folder / SLURM_JOB).write_text(f"{self.allocation.job} {self.allocation.restarts}\n")
         super().begin(place)
 
 
@@ -141,14 +142,20 @@ def _of_this_slurm_job(settings: RunSettings, name: str, found: Allocation) -> J
     """The record of this very Slurm job, from before it was started again."""
     try:
         job = StateDir(Path(settings.state_dir)).job(name)
-        return job if (job.path / SLURM_JOB).read_text().strip() == found.job else None
+        return job if _belongs(job)[0] == found.job else None
     except (NoSuchJob, OSError, ValueError):
         return None
 
 
+def _belongs(job: JobDir) -> tuple[str, int]:
+    """To which Slurm job, and its how manieth start a controller has seen. raises: OSError, ValueError"""
+    slurm_job, restarts = (job.path / SLURM_JOB).read_text().split()
+    return slurm_job, int(restarts)
+
+
 def _go_on(job: JobDir, engine: SlurmEngine, env: Mapping[str, str], console: Console) -> int:
     try:
-        lock = job.lock()
+        lock = _lock(job, console)
     except (JobInUse, StateUnwritable) as error:
         console.tell(str(error))
         return USAGE
@@ -163,7 +170,24 @@ def _go_on(job: JobDir, engine: SlurmEngine, env: Mapping[str, str], console: Co
             console.tell(f"{job.name} has ended: {phase.outcome}: {phase.reason}")
             return phase.code
         try:
-            return attach_nodes(job, settings, cwd, env, rows, engine)
+            moved = _belongs(job)[1] != engine.allocation.restarts
+            return attach_nodes(job, settings, cwd, env, rows, engine, moved=moved)
         except EngineRefused as error:
             console.tell(str(error))
             return USAGE
+
+
+def _lock(job: JobDir, console: Console) -> JobLock:
+    """The controller from before may still be ending, on this node or another. raises: JobInUse, StateUnwritable"""
+    until_s = time.monotonic() + IN_USE_S
+    told = False
+    while True:
+        try:
+            return job.lock()
+        except JobInUse as error:
+            if time.monotonic() >= until_s:
+                raise
+            if not told:
+                console.tell(f"waits for the controller from before to end: {error}")
+            told = True
+            time.sleep(0.1)

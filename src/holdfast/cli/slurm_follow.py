@@ -121,7 +121,9 @@ class Follower:
         if job.is_over and not job.completing:
             self._over = job
             return
-        self._say(f"waits for nodes: {job.reason}" if job.state == "PENDING" else "")
+        self._say(
+            f"waits for nodes ({job.reason})" if job.state == "PENDING" and job.reason != "None" else ""
+        )
         self._care(job)
 
     def _care(self, job: SlurmJob) -> None:

@@ -125,9 +125,8 @@ class SlurmEngine:
     def begin(self, place: JobPlace) -> None:
         self._place = place
         (place.folder / "nodes").mkdir(exist_ok=True)
-        self._commands.ask(["scontrol", "show", "config"], self._configured)
+        self._ask_config(lambda: self._ask_steps(first=True))
         self._ask_nodes()
-        self._ask_steps(first=True)
 
     def turn(self) -> Sequence[AnyNews]:
         now_s = self._clock()
@@ -155,6 +154,8 @@ class SlurmEngine:
 
     def agent_again(self, node: str) -> None:
         agent = self._agents.get(node)
+        if self._is_ending:
+            return
         if agent is not None and node not in self._gone and not agent.lives and agent.due_s is None:
             agent.due_s = self._clock() + agent.wait_s
 
@@ -179,7 +180,7 @@ class SlurmEngine:
 
     def signalled(self, number: int) -> bool:
         """Whether Slurm can say why the controller was told to end: then EndAsked follows within 3 s."""
-        if self._move is not None and self._move.is_over:
+        if self._move is not None and self._move.is_moved:
             return True
         self._watch.told_to_end(number, seconds_of(self._settings.get("KillWait", ""), 30.0))
         return True
@@ -210,13 +211,17 @@ class SlurmEngine:
         given = environment(self._env, name, place.folder, place.addresses, place.secret_file)
         try:
             home.mkdir(parents=True, exist_ok=True)
-            agent.step = AgentStep(name, step_words(name, agent=self._agent_words), given, home / "agent.log")
+            agent.step = AgentStep(name, self._step_words(name), given, home / "agent.log")
         except OSError as error:
             agent.wait_s = _longer(agent.wait_s)
             agent.due_s = self._clock() + agent.wait_s
             self._note(f"the agent on {name} cannot be started, it is tried again: {error}")
             return
         agent.lives, agent.begun_s = True, self._clock()
+
+    def _step_words(self, name: str) -> list[str]:
+        binds = self._settings.get("TaskPlugin", "") not in ("", "task/none", "(null)")
+        return step_words(name, agent=self._agent_words, binds=binds)
 
     def _turn_agent(self, name: str, agent: _Agent, now_s: float) -> None:
         if agent.due_s is not None and now_s >= agent.due_s and name not in self._gone:
@@ -312,6 +317,11 @@ class SlurmEngine:
             self._lose(
                 name, "it closed the connections of its step, and its slurmd cannot be reached any more"
             )
+        elif look.code is not None and self._is_ending:
+            self._gone.add(name)
+            self._news.append(
+                NodeDown(node=name, reason="Slurm has ended the job's step there, as all of the job")
+            )
         elif look.code is not None:
             self._news.append(AgentEnded(node=name, code=look.code))
         elif look.wanted and reached:
@@ -320,6 +330,11 @@ class SlurmEngine:
             self._tell(
                 f"cut-{name}", f"{name} cannot be reached, and Slurm has not given it up: that is no proof"
             )
+
+    @property
+    def _is_ending(self) -> bool:
+        """Slurm takes the job's nodes away: no step can be started on them any more."""
+        return self._watch.is_told or (self._move is not None and self._move.is_moved)
 
     def _lose(self, name: str, reason: str) -> None:
         agent = self._agents[name]
@@ -384,13 +399,19 @@ class SlurmEngine:
         if not self._no_kill and limit_s and self._clock() - since_s > GIVE_UP_PART * limit_s:
             self._rights.give_back(name, tuple(one for one in self._remaining() if one != name))
 
-    def _configured(self, answer: Answer) -> None:
-        if answer.is_good:
-            self._settings = settings_of(answer.text)
-            self._rights.settings = self._settings
-            self._version = self._watch.version = version_of(self._settings.get("SLURM_VERSION", ""))
-        else:
-            self._later(lambda: self._commands.ask(["scontrol", "show", "config"], self._configured))
+    def _ask_config(self, then: Callable[[], None]) -> None:
+        """`then` is done in any case: what is not known has its usual value."""
+
+        def heard(answer: Answer) -> None:
+            if answer.is_good:
+                self._settings = settings_of(answer.text)
+                self._rights.settings = self._settings
+                self._version = self._watch.version = version_of(self._settings.get("SLURM_VERSION", ""))
+            else:
+                self._later(lambda: self._ask_config(lambda: None))
+            then()
+
+        self._commands.ask(["scontrol", "show", "config"], heard)
 
     def _note(self, text: str) -> None:
         self._news.append(EngineNote(text=text))

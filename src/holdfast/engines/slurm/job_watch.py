@@ -28,7 +28,7 @@ class JobWatch:
         self._number = 0
         self._asked_s = 0.0
         self._kill_wait_s = 30.0
-        self._told = False
+        self.is_told = False  # EndAsked was
         self._warned = False
         self._news: list[AnyNews] = []
 
@@ -42,11 +42,11 @@ class JobWatch:
 
     def told_to_end(self, number: int, kill_wait_s: float) -> None:
         self._number, self._asked_s, self._kill_wait_s = number, self._clock(), kill_wait_s
-        self._told = False
+        self.is_told = False
         self.look()
 
     def turn(self, now_s: float) -> None:
-        if self._number and not self._told and now_s - self._asked_s > ANSWER_WITHIN_S + 0.3:
+        if self._number and not self.is_told and now_s - self._asked_s > ANSWER_WITHIN_S + 0.3:
             self._end(f"{_name(self._number)}, and Slurm does not say why", comes_back=False)
 
     def _heard(self, answer: Answer) -> None:
@@ -74,9 +74,9 @@ class JobWatch:
             self._note(f"the time limit of Slurm job {job.job} is reached in {max(left_s, 0.0) / 60:.0f} min")
 
     def _end(self, reason: str, *, comes_back: bool) -> None:
-        if self._told:
+        if self.is_told:
             return
-        self._told = True
+        self.is_told = True
         code = 128 + (self._number or signal.SIGTERM)
         finish_s = max(1.0, self._kill_wait_s - MARGIN_S)
         self._news.append(EndAsked(reason=reason, code=code, finish_s=finish_s, comes_back=comes_back))

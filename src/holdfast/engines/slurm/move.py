@@ -37,7 +37,7 @@ MARGIN_S = 2.0
 
 
 class Move:
-    """One move. `workers`: so many nodes at least; `without`: never on these. `is_over`: it was answered."""
+    """One move. `workers`: so many nodes at least; `without`: never on these. `is_over`: it was answered; `is_moved`: well."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Move:
     ) -> None:
         self._allocation, self._commands, self._folder = allocation, commands, folder
         self._workers, self._without, self._kill_wait_s = workers, tuple(without), kill_wait_s
-        self.is_over = False
+        self.is_over = self.is_moved = False
         self._nudge = ""
         self._news: list[AnyNews] = []
         commands.ask(job_words(allocation.job), self._job_heard)
@@ -113,7 +113,7 @@ class Move:
         self._news.append(NoMoreNodes(reason=reason))
 
     def _moved(self) -> None:
-        self.is_over = True
+        self.is_over = self.is_moved = True
         without = f", without {folded(self._without)}" if self._without else ""
         reason = f"Slurm starts the job anew on other nodes{without}"
         finish_s = max(1.0, self._kill_wait_s - MARGIN_S)

@@ -31,8 +31,11 @@ done
 OWN_ADDRESSES = ("127.", "::1")
 
 
-def step_words(node: str, srun: str = "srun", agent: Sequence[str] = AGENT) -> list[str]:
-    """The command that starts the agent's step. All memory, cores and devices that the job has on the node are its."""
+def step_words(node: str, agent: Sequence[str] = AGENT, *, binds: bool = True) -> list[str]:
+    """The command that starts the agent's step. All memory, cores and devices that the job has on the node are its.
+
+    `binds`: the cluster binds tasks to cores, which one task for the whole node must not be.
+    """
     flags = [
         "--overlap",
         "--mem=0",
@@ -43,13 +46,13 @@ def step_words(node: str, srun: str = "srun", agent: Sequence[str] = AGENT) -> l
         "--no-kill",
         "--kill-on-bad-exit=0",
         "--wait=0",
-        "--cpu-bind=none",
+        *(["--cpu-bind=none"] if binds else []),
         "--mpi=none",
         "--input=none",
         "--quiet",
         f"--job-name={STEP_NAME}",
     ]
-    return [srun, *flags, "sh", "-c", KEEPER, "holdfast-keeper", *agent]
+    return ["srun", *flags, "sh", "-c", KEEPER, "holdfast-keeper", *agent]
 
 
 class AgentStep:

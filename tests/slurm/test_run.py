@@ -1,0 +1,130 @@
+"""holdfast run at a real Slurm: submitted, taken over, and kept going through crashes, kills and requeues."""
+
+import os
+import signal
+import sys
+
+import pytest
+
+from many.whole_job import LONG_S, TRAINING
+from run.place import wait_for
+from slurm.whole_job import SlurmJob, cache_of
+
+pytestmark = pytest.mark.timeout(150)
+RESTARTS = ("--max-restarts", 9, "--unconditional-restart")
+
+
+@pytest.fixture
+def job(hosts, tmp_path, tmp_path_factory):
+    one = SlurmJob(hosts, tmp_path, cache_of(tmp_path_factory, os.environ))
+    yield one
+    one.end()
+
+
+def test_a_job_is_submitted_followed_and_ends_with_the_code_of_its_training(job):
+    run = job.submit()
+    given = job.given_to()
+    assert {one["NNODES"] for one in given} == {"4"}
+    assert len({one["HOLDFAST_NODE"] for one in given}) == 4
+    job.trains().go()
+    assert run.code(LONG_S) == 0, job.said()
+    assert "step 3 " in run.out
+    assert len(job.events("attempt-started")) == 1
+
+
+def test_a_crashed_node_is_replaced_by_the_spare(job):
+    job.submit(*RESTARTS)
+    job.given_to()
+    job.trains()
+    crashed = job.number(2)
+    job.cluster.crash(crashed)
+    job.trains(attempt=2)
+    assert f"n{crashed}" not in job.placed(2)
+    assert job.field("JobState") == "RUNNING"
+    job.go()
+    assert job.runs[0].code(LONG_S) == 0, job.said()
+
+
+def test_a_rank_that_is_killed_is_begun_again_where_it_was(job):
+    job.submit(*RESTARTS)
+    job.given_to()
+    job.trains().kill(job.rank(1))
+    job.trains(attempt=2)
+    job.go()
+    assert job.runs[0].code(LONG_S) == 0, job.said()
+    (verdict,) = job.events("verdict-reached")
+    assert [culprit["rank"] for culprit in verdict["verdict"]["culprits"]] == [1]
+
+
+def test_a_users_own_script_is_taken_over_and_gone_on_with_when_slurm_starts_it_again(job):
+    """One line of it is Holdfast: no engine is named, nor how many nodes there are."""
+    name = f"slurm-{job.script(3, 'run', '--', sys.executable, '-S', TRAINING, 1)}"
+    assert len({one["HOLDFAST_NODE"] for one in job.given_to(count=3)}) == 3
+    job.trains()
+    job.cluster.ctl("scontrol", "requeue", job.slurm)
+    wait_for(lambda: job.said(), lambda: "BeginTime" in job.cluster.ctl("squeue", "-h", "-o", "%r"), LONG_S)
+    job.cluster.ctl("scontrol", "update", f"JobId={job.slurm}", "StartTime=now")
+    job.trains(attempt=2)
+    job.go()
+    wait_for(lambda: job.said(), lambda: job.events("job-ended", name) or job.ended(name), LONG_S)
+    assert len(job.events("attempt-started", name)) == 2
+
+
+def test_the_controller_is_started_again_and_the_training_does_not_notice(job):
+    job.submit()
+    ranks = job.trains().ranks()
+    job.kill(job.controller())
+    job.runs[0].says("took up t in attempt 1", LONG_S)
+    job.trains()
+    assert job.ranks() == ranks
+    job.go()
+    assert job.runs[0].code(LONG_S) == 0, job.said()
+    assert len(job.events("attempt-started")) == 1
+
+
+def test_a_job_goes_on_without_who_follows_it_and_is_followed_again(job):
+    first = job.submit()
+    job.trains()
+    os.kill(job.inner(first), signal.SIGKILL)
+    first.process.wait()
+    job.trains()
+    again = job.start("attach", "t", prefix=job.login)
+    again.says("following job t")
+    job.trains().go()
+    assert again.code(LONG_S) == 0, job.said()
+
+
+def test_a_job_is_moved_whole_where_no_spare_is_left(job):
+    job.submit(*RESTARTS, spares=0)
+    job.given_to()
+    job.trains()
+    crashed = job.number(3)
+    job.cluster.crash(crashed)
+    job.trains(attempt=2)
+    assert f"n{crashed}" not in job.placed(2)
+    assert job.field("Restarts") == "1"
+    job.go()
+    assert job.runs[0].code(LONG_S) == 0, job.said()
+
+
+def test_a_cancelled_job_ends_and_says_so(job):
+    run = job.submit()
+    job.trains()
+    job.cluster.ctl("scancel", job.slurm_id())
+    assert run.code(LONG_S) == 143, job.said()
+    run.says("the Slurm job was cancelled")
+
+
+def test_slurm_that_dies_and_comes_back_costs_the_training_nothing(job):
+    run = job.submit()
+    ranks = job.trains().ranks()
+    saved = job.cluster.folder / "state" / "job_state"
+    wait_for("slurmctld to save the steps", lambda: saved.read_bytes().count(b"holdfast-agent") >= 5, LONG_S)
+    job.cluster.kill_slurmctld()
+    job.trains(more=20)
+    job.cluster.start_slurmctld()
+    job.trains(more=20)
+    assert job.ranks() == ranks
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+    assert len(job.events("attempt-started")) == 1
