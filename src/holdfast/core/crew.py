@@ -279,7 +279,7 @@ class Crew:
     def _is_mine(self, node: str, attempt: int) -> bool:
         """The node runs a worker of the present attempt."""
         team = self.roster.team
-        return attempt == team.attempt and node in team.nodes.values()
+        return attempt == team.attempt and team.worker_on(node) is not None
 
     def _passed_on(
         self, node: str, event: AttemptStartFailed | RankStarted | RankExited | WorkerExited

@@ -64,8 +64,15 @@ class Team(Struct):
     stop_asked: bool = False
     over: bool = True
 
+    places: dict[str, int] = {}  # the same the other way round, of `placed`
+    placed: dict[int, str] = {}
+
     def worker_on(self, node: str) -> int | None:
-        return next((worker for worker, where in self.nodes.items() if where == node), None)
+        """Asked with every report of thousands of nodes. `nodes` is replaced by another, never changed."""
+        if self.placed is not self.nodes:
+            self.places = {where: worker for worker, where in self.nodes.items()}
+            self.placed = self.nodes
+        return self.places.get(node)
 
 
 class Roster:
