@@ -48,9 +48,10 @@ while True:
 # A new /sys shows the node's own network, but hides the control groups: they are brought along where that can be.
 _SET_UP = """
 set -e
-node=$1 folder=$2 hosts=$3 groups=$4 python=$5 hold=$6
+node=$1 folder=$2 hosts=$3 names=$4 groups=$5 python=$6 hold=$7
 hostname "$node"
 mount --bind "$hosts" /etc/hosts
+mount --bind "$names" /etc/resolv.conf 2>/dev/null || true
 mount -t tmpfs tmpfs /dev/shm
 if mount --rbind /sys/fs/cgroup "$groups" 2>/dev/null; then
     mount -t sysfs sysfs /sys
@@ -232,7 +233,8 @@ class NamespaceHosts(Hosts):
             "--fork",
             "--kill-child=SIGKILL",
         ]
-        given = [node, str(self.folder), str(self._hosts_file), str(groups), sys.executable, _HOLD]
+        files = (self._hosts_file, self._hosts_file.with_name("resolv.conf"), groups)
+        given = [node, str(self.folder), *map(str, files), sys.executable, _HOLD]
         return self._start([*around, "--", "sh", "-c", _SET_UP, HOLDER, *given], self.marks(node))
 
     def _plug(self, node: str, pid: int) -> None:
@@ -273,10 +275,18 @@ class NamespaceHosts(Hosts):
         raise EngineRefused("no network 10.213.N.0/24 is free for the nodes of --hosts netns")
 
     def _write_hosts(self) -> None:
-        """Names that nodes look up: their own, and one another's."""
+        """Names that nodes look up, their own and one another's, and nobody to ask for others.
+
+        A server that cannot be reached from there would cost a wait at each name: torch's store looks up who connects,
+        by addresses of the second form.
+        """
         lines = ["127.0.0.1 localhost", "::1 localhost"]
-        self._hosts_file.write_text(
-            "\n".join([*lines, *(f"{self.address(one)} {one}" for one in self.names), ""])
+        for name in (*self.names, None):
+            address = self.address(name) if name else self._at(OF_THIS_MACHINE)
+            lines += [f"{form}{address} {name or 'controller'}" for form in ("", "::ffff:")]
+        self._hosts_file.write_text("\n".join([*lines, ""]))
+        self._hosts_file.with_name("resolv.conf").write_text(
+            "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"
         )
 
     @property
