@@ -20,7 +20,9 @@ import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
+LOOKS_EVERY = 10  # steps
 FEATURES, HIDDEN, CLASSES, BATCH = 128, 256, 10, 16
+COUNTERS = ("HOLDFAST_ATTEMPT", "MA_SCHEDULE_CNT", "MA_PROC_START_CNT")
 LAUNCHERS = (b"torchrun", b"torch.distributed.run", b"ft_launcher")
 
 
@@ -39,7 +41,8 @@ class Events:
 def main() -> None:
     options = read_options()
     events = Events(options.folder, int(os.environ["RANK"]))
-    events.tell("begun", BEGUN_S, master_port=int(os.environ["MASTER_PORT"]))
+    counted = {key.lower(): int(os.environ.get(key, "0")) for key in COUNTERS}
+    events.tell("begun", BEGUN_S, master_port=int(os.environ["MASTER_PORT"]), **counted)
     events.tell("imported")
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
@@ -60,7 +63,7 @@ def train(options: argparse.Namespace, network: nn.Module, events: Events) -> tu
     checkpoint = options.folder / "checkpoint.pt"
     step, loss = resume(checkpoint, network, optimizer)
     events.tell("resumed", step=step)
-    while step < options.steps:
+    while step < last_step(options, step):
         begun_s = time.perf_counter()
         suffer(options, step, events)
         loss = one_step(model, optimizer, step)
@@ -73,6 +76,13 @@ def train(options: argparse.Namespace, network: nn.Module, events: Events) -> tu
         if step % options.log_every == 0 and dist.get_rank() == 0:
             print(f"step {step}/{options.steps} loss {loss:.6f}", flush=True)
     return step, loss
+
+
+def last_step(options: argparse.Namespace, step: int) -> int:
+    """`last-step` in the folder, written well before that step is reached, ends the training there."""
+    if step % LOOKS_EVERY == 0 and (options.folder / "last-step").exists():
+        options.steps = int((options.folder / "last-step").read_text())
+    return int(options.steps)
 
 
 def one_step(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> float:

@@ -1,0 +1,165 @@
+"""How soon a training on four nodes goes on after a fault, with one spare node beside them.
+
+Nodes are network namespaces on this machine; four ranks train over gloo between them, 20 ms a step. The wall clock
+says when the fault struck, when it was noticed, and when all four ranks had made a step again, process start included.
+
+    python bench/many_nodes.py --runs 5 --wait-quiet 60
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from many_job import RANKS, ManyJob, many_job, refuse_without_root
+from trial import end_on_sigterm, wait_quiet
+
+START_S, AGAIN_S = 120.0, 90.0
+STEPS_BEFORE, STEPS_AFTER = 250, 20
+FOR_EVER = 10**6
+REPLACE = ("--max-restarts", "128", "--unconditional-restart", "--replace-workers", "128")
+RESCHEDULE = ("--max-restarts", "128", "--unconditional-restart")
+TARGETS_S = {"rank killed": 8, "worker killed": 8, "node crashed": 12, "link cut": 25, "job rescheduled": 20}
+
+Row = dict[str, object]
+
+
+def kill_rank(job: ManyJob) -> None:
+    os.kill(job.rank(_victim())[0], signal.SIGKILL)
+
+
+def kill_worker(job: ManyJob) -> None:
+    for pid in job.of_worker(job.rank(_victim())[1]):
+        os.kill(pid, signal.SIGKILL)
+
+
+def crash_node(job: ManyJob) -> None:
+    job.hosts.crash(job.rank(_victim())[1])
+
+
+def cut_link(job: ManyJob) -> None:
+    job.hosts.cut(job.rank(_victim())[1])
+
+
+FAULTS: dict[str, tuple[Callable[[ManyJob], None], tuple[str, ...]]] = {
+    "rank killed": (kill_rank, REPLACE),
+    "worker killed": (kill_worker, REPLACE),
+    "node crashed": (crash_node, REPLACE),
+    "link cut": (cut_link, REPLACE),
+    "job rescheduled": (crash_node, RESCHEDULE),
+}
+
+
+def _victim() -> int:
+    """Rank 0 too, whose node is where all meet."""
+    return random.randrange(RANKS)
+
+
+def main() -> int:
+    options = read_options()
+    refuse_without_root()
+    end_on_sigterm()
+    random.seed(options.seed)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for run in range(options.runs):
+        for fault in options.faults:
+            row = measured(fault, run, options)
+            rows.append(row)
+            with options.out.open("a") as out:
+                out.write(json.dumps(row) + "\n")
+            print(json.dumps(row), file=sys.stderr, flush=True)
+    print(table(rows))
+    return 0 if all(row["wrong"] == [] for row in rows) else 1
+
+
+def read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--faults", type=lambda text: text.split(","), default=list(FAULTS))
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=1, help="of the choice of ranks")
+    parser.add_argument("--out", type=Path, default=Path("out/many_nodes.jsonl"))
+    parser.add_argument("--wait-quiet", type=float, default=0.0, metavar="S", help="for an idle machine")
+    parser.add_argument("--flag", action="append", default=[], help="one more for holdfast run")
+    parser.add_argument("--keep", action="store_true", help="leave the folders of the runs")
+    return parser.parse_args()
+
+
+def measured(fault: str, run: int, options: argparse.Namespace) -> Row:
+    quiet = wait_quiet(options.wait_quiet) if options.wait_quiet else None
+    folder = Path(tempfile.mkdtemp(prefix="many-nodes-")) / "run"
+    strike, flags = FAULTS[fault]
+    row: Row = {"fault": fault, "run": run, "quiet": quiet, "found_s": None, "stepping_s": None, "wrong": []}
+    wrong: list[str] = []
+    with many_job(folder, *flags, *options.flag, spares=1, steps=FOR_EVER) as job:
+        try:
+            row |= one_fault(job, strike)
+            code = job.end()
+            if code not in (1, 128 + signal.SIGTERM):  # torchrun ends with 1 when it is told to end
+                wrong.append(f"exit code {code} after SIGTERM")
+            wrong += job.left()
+        except (TimeoutError, ChildProcessError, LookupError) as error:
+            wrong.append(str(error))
+    row["wrong"] = wrong
+    if options.keep or wrong:
+        row["folder"] = str(folder)
+    else:
+        shutil.rmtree(folder.parent, ignore_errors=True)
+    return row
+
+
+def one_fault(job: ManyJob, strike: Callable[[ManyJob], None]) -> Row:
+    """Seconds from the fault to its incident, and to the first step of the last rank after it."""
+    job.wait_for("the first steps", lambda: steps(job, 0.0) >= STEPS_BEFORE, START_S)
+    struck_s = time.time()
+    strike(job)
+    job.wait_for("steps after the fault", lambda: len(job.first_steps(struck_s)) == RANKS, AGAIN_S)
+    again_s = max(job.first_steps(struck_s).values())
+    job.wait_for("more steps", lambda: steps(job, again_s) >= STEPS_AFTER, AGAIN_S)
+    found_s = job.found_s(struck_s)
+    return {
+        "found_s": None if found_s is None else round(found_s - struck_s, 3),
+        "stepping_s": round(again_s - struck_s, 3),
+    }
+
+
+def steps(job: ManyJob, after_s: float) -> int:
+    """Of rank 0."""
+    return sum(one.kind == "step" and one.rank == 0 and one.at_s > after_s for one in job.moments())
+
+
+def table(rows: list[Row]) -> str:
+    lines = ["| fault | runs | found | training again | at most | as it should be |", "|---" * 6 + "|"]
+    for fault in dict.fromkeys(str(row["fault"]) for row in rows):
+        of = [row for row in rows if row["fault"] == fault]
+        good = sum(row["wrong"] == [] for row in of)
+        cells = (
+            fault,
+            str(len(of)),
+            _spread(of, "found_s"),
+            _spread(of, "stepping_s"),
+            f"{TARGETS_S[fault]} s",
+        )
+        lines.append(f"| {' | '.join(cells)} | {good} of {len(of)} |")
+    return "\n".join(lines)
+
+
+def _spread(rows: list[Row], key: str) -> str:
+    values = [float(row[key]) for row in rows if row.get(key) is not None]  # type: ignore[arg-type]
+    if not values:
+        return "never"
+    return f"{statistics.median(values):.2f} s [{min(values):.2f}–{max(values):.2f}]"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
