@@ -40,7 +40,7 @@ from holdfast.engines.nodes import EngineRefused, JobPlace, NodeEngine
 from holdfast.journal.jobdir import JobDir, JobExists, JobInUse
 from holdfast.journal.recorder import Recorder
 from holdfast.journal.rows import RawEntry
-from holdfast.link.hub import Hub, ListenFailed
+from holdfast.link.hub import Hub, Limits, ListenFailed
 from holdfast.model.events import (
     AnyEvent,
     FindingNoted,
@@ -62,6 +62,7 @@ GOODBYE_S = 10.0  # for agents to end once the job is over, beyond the grace of 
 SECRET, TOKEN, WHERE = "secret", "shared-token", "controller.json"
 SECRET_BYTES = 32
 CONNECTIONS = 65_536
+HUB_LIMITS = Limits(turn_bytes=2 << 20)  # half a second's work at most, however much is held back
 
 
 class NodesSupervisor:
@@ -90,7 +91,9 @@ class NodesSupervisor:
         token = _kept_text(job.path / TOKEN, lambda: secrets.token_hex(8))
         listen = [(address, 0) for address in engine.listen(job.path)]
         self._files = ShippedFiles(job.path, self.clock)
-        self.hub = Hub(secret=secret, listen=listen, clock=self.clock, seen=self._memory.seen)
+        self.hub = Hub(
+            secret=secret, listen=listen, clock=self.clock, seen=self._memory.seen, limits=HUB_LIMITS
+        )
         self._clocks = ClockNotes(job.worker, self.hub.offset_s)
         self._place = self._publish()
         self.record = Recorder(job.journal_path, self.clock, console.tell)
