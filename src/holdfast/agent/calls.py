@@ -121,9 +121,13 @@ class Calls:
 
     def turn(self) -> None:
         for call, carried in list(self._carried.items()):
-            for word in carried.turn():
-                self._unsaid.append(encode(word))
-                if isinstance(word, CallEnded):
+            is_over = True  # one with a fault is: it must not take the agent's time again and again
+            try:
+                words = carried.turn()
+                self._unsaid.extend(encode(word) for word in words)
+                is_over = any(isinstance(word, CallEnded) for word in words)
+            finally:
+                if is_over:
                     self._let_go(call)
         while self._unsaid and self._say(self._unsaid[0]):
             self._unsaid.popleft()

@@ -51,13 +51,24 @@ class LineOnDemand:
 
     def turn(self) -> None:
         if self._line is not None:
-            self._line.turn()
+            self._turn(self._line)
         at_s = self._clock()
         if at_s - self._looked_s < LOOK_S:
             return
         self._looked_s = at_s
         if _is_removed(self._job.path / WANTED) and self._line is None:
             self._open()
+
+    def _turn(self, line: _Line) -> None:
+        """A line with a fault is closed: it must not take the wheel's time again and again."""
+        is_well = False
+        try:
+            line.turn()
+            is_well = True
+        finally:
+            if not is_well:
+                self._line = None
+                line.close(f"a fault in the Holdfast of job {self._job.name}")
 
     def close(self) -> None:
         if self._line is not None:
