@@ -6,7 +6,9 @@ import time
 
 import pytest
 
+from holdfast.cli.check_notes import note_checks
 from holdfast.journal.node_book import FILE, NodeBook
+from holdfast.model.checks import Finding, NodeChecks, Outcome
 from holdfast.model.node_book import (
     AttemptRan,
     CheckLine,
@@ -104,7 +106,7 @@ def test_show_tells_the_score_its_terms_and_the_history(fleet, holdfast):
     code, out, _ = holdfast("nodes", "show", "gpu-07")
     assert code == 0
     assert re.search(r"lemon +>99% \(20 days at work, 6 failures its own", out)
-    assert re.search(r"odds [\d,]+:1 = 1:\d+ any node × \S+ days at work × \S+ own failures", out)
+    assert re.search(r"odds >?[\d,]+:1 = 1:\d+ any node × \S+ days at work × \S+ own failures", out)
     assert out.count("xid_79: GPU 0000:5d:00.0 has fallen off the bus (llama)") == 6
     document = json.loads(holdfast("nodes", "show", "gpu-07", "--json")[1])
     assert document["lemon"]["named"]
@@ -250,3 +252,34 @@ def test_a_damaged_book_is_set_aside_when_it_is_written(fleet, holdfast):
     assert code == 0
     assert "set aside" in err
     assert set(NodeBook(fleet.folder).isolated()) == {"gpu-20", "gpu-21"}
+
+
+def _checked(node, status):
+    finding = Finding(status=status, why="the fan stands still" if status == "fail" else "")
+    outcome = Outcome(check="host-fans", area="host", status=status, findings=(finding,))
+    return (NodeChecks(node=node, outcomes=(outcome,)),)
+
+
+def test_a_passed_check_gives_a_node_back_and_a_picked_one_does_not(book, holdfast):
+    book.isolate(Isolation(node="gpu-05", since_s=time.time() - 10, reason="odd", by="kim"))
+    note_checks(book.folder, _checked("gpu-05", "pass"), time.time(), whole=False)
+    note_checks(book.folder, _checked("gpu-05", "skip"), time.time(), whole=True)
+    assert holdfast("nodes", "release", "gpu-05")[0] == 2
+    note_checks(book.folder, _checked("gpu-05", "fail"), time.time() - 5, whole=False)
+    assert holdfast("nodes", "release", "gpu-05")[0] == 2
+    note_checks(book.folder, _checked("gpu-05", "pass"), time.time(), whole=True)
+    assert holdfast("nodes", "release", "gpu-05")[0] == 0
+    history = holdfast("nodes", "show", "gpu-05")[1]
+    assert "host-fans fail: the fan stands still" in history
+    assert "released: it has passed its check: 1 checks passed" in history
+
+
+def test_the_check_command_finds_the_book(book, holdfast):
+    book.isolate(Isolation(node="z", since_s=1.0, reason="odd", by="kim"))
+    assert holdfast("check", "--only", "host-clock")[0] == 0
+    assert book.lines(kinds=("check",)) == []
+
+
+def test_a_check_begins_no_book(state, holdfast):
+    holdfast("check", "--only", "host-clock")
+    assert not (state.root / "fleet").exists()

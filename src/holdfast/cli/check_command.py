@@ -39,11 +39,12 @@ from holdfast.cli.check_flags import (
     Via,
 )
 from holdfast.cli.check_formats import exported
+from holdfast.cli.check_notes import note_checks
 from holdfast.cli.check_report import baseline_lines, document, listed, listing, report
 from holdfast.cli.languages import Lang, Language, chosen_language, put_plain
 from holdfast.cli.output import put_json, say
 from holdfast.cli.report_lines import for_terminal
-from holdfast.cli.settings import SettingsRefused, state_root
+from holdfast.cli.settings import SettingsRefused, fleet_root, state_root
 from holdfast.cli.times import NotATime, seconds
 from holdfast.core.checks.judged import judged
 from holdfast.core.checks.learning import forgotten
@@ -128,6 +129,7 @@ def _asked(
     if plot:
         _draw(Path(plot), answers, known)
     verdict = judged(answers)
+    _note(question, answers)
     took_s = time.monotonic() - began_s
     if format_ != "text":
         code, text = exported(format_, answers)
@@ -139,6 +141,16 @@ def _asked(
         for line in for_terminal(report(answers, verdict, language, took_s)):
             put_plain(line)
     return FAILED if verdict.status == FAIL else 0
+
+
+def _note(question: Question, answers: Sequence[NodeChecks]) -> None:
+    """In the node book. A state folder that was given has its own."""
+    try:
+        fleet = fleet_root(None, str(question.state), os.environ)
+    except SettingsRefused as error:
+        say(str(error))
+        return
+    note_checks(fleet, answers, time.time(), whole=not question.only)
 
 
 def _refuse(suite: str, context: str | None, baseline: str | None, format_: str, nodes: str | None) -> None:

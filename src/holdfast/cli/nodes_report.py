@@ -336,4 +336,6 @@ def _odds(value: float) -> str:
 
 
 def _factor(value: float) -> str:
+    if value >= 1e6:
+        return ">1,000,000"
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"

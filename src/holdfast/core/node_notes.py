@@ -93,7 +93,8 @@ class NodeNotes:
         before, self._job = self._job, decision.state.job
         if isinstance(event, JobSubmitted) and not self.run:
             self.run = f"{event.job}@{event.at_s:.0f}"
-        self._homes |= {worker: one.node for worker, one in enumerate(self._job.workers) if one.node}
+        if self._job.workers is not before.workers:
+            self._homes |= {worker: one.node for worker, one in enumerate(self._job.workers) if one.node}
         if isinstance(event, RankStarted):
             self._ranks[event.rank] = event.worker
         ran = self._ran(event, decision.state)
