@@ -11,7 +11,7 @@ from holdfast.engines.local_nodes import agent_of
 from run.place import Place, is_over, state, wait_for
 
 TRAINING = Path(__file__).with_name("training.py")
-LONG_S = 60.0  # only a test that has gone wrong waits so long
+LONG_S = 120.0  # only a test that has gone wrong waits so long
 
 
 class WholeJob(Place):
