@@ -8,8 +8,9 @@ import tracemalloc
 import pytest
 from link_kit import SECRET, Ends, ends
 
+from holdfast.link import messages
 from holdfast.link.arrived import Entry, Joined, Left, Refused
-from holdfast.link.frames import BODY_BYTES_MAX, HEADER, JOIN, Sealer
+from holdfast.link.frames import BODY_BYTES_MAX, ENTRY, HEADER, JOIN, Sealer
 from holdfast.link.handshake import AgentSide
 from holdfast.link.heard import Connected, Lost
 from holdfast.link.heard import Refused as WasRefused
@@ -87,6 +88,20 @@ def test_an_introduction_that_is_none_is_refused(both, raw, body):
     sock.sendall(proven(both, sock).seal(JOIN, body))
     both.until(lambda: bool(both.of(Refused)))
     assert not both.of(Joined)
+
+
+def test_an_entry_that_an_agent_sends_twice_is_given_out_once(both, raw):
+    hub = both.hub()
+    sock = raw(hub)
+    sealer = proven(both, sock)
+    join = messages.Join("node1", "agent", "node1/1", "", b"")
+    frames = [sealer.seal(JOIN, messages.pack(join))]
+    for seq in (5, 6, 6, 5, 7):
+        frames.append(sealer.seal(ENTRY, messages.entry(seq, b"%d" % seq, False)))
+    sock.sendall(b"".join(frames))
+    both.until(lambda: len(both.of(Entry)) >= 3)
+    both.pass_s(0.5)
+    assert [entry.body for entry in both.of(Entry)] == [b"5", b"6", b"7"]
 
 
 def test_something_else_than_an_introduction_is_refused(both, raw):

@@ -266,7 +266,9 @@ def test_what_stands_before_a_damaged_place_is_read(tmp_path_factory, bodies, da
     assert again.read(0) == list(enumerate(bodies[:good], 1))
     assert bool(again.damaged) == (len(content) > ends[good])
     again.append(100, b"goes on")
-    assert SegmentLog(folder, "kept").read(good) == [(100, b"goes on")]
+    once_more = SegmentLog(folder, "kept")
+    assert once_more.read(good) == [(100, b"goes on")]
+    assert not once_more.damaged
     again.close()
 
 

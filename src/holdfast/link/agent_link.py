@@ -92,7 +92,8 @@ class AgentLink:
         self._epoll = select.epoll()
         self._kick = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._kick, select.EPOLLIN)
-        os.eventfd_write(self._kick, 1)  # the first turn has something to do
+        self._is_kicked = False
+        self._wake()  # the first turn has something to do
         self._lookup: Lookup | None = None
         self._targets: deque[SocketAddress] = deque()
         self._connecting: socket.socket | None = None
@@ -174,7 +175,8 @@ class AgentLink:
     # A turn -----------------------------------------------------------------------------------------------
 
     def _one_turn(self) -> None:
-        with suppress(BlockingIOError):
+        if self._is_kicked:
+            self._is_kicked = False
             os.eventfd_read(self._kick)
         now_s = self._clock()
         try:
@@ -339,7 +341,7 @@ class AgentLink:
             send()
         except ChannelEnded as ended:
             self._broken = str(ended)
-            os.eventfd_write(self._kick, 1)
+            self._wake()
             return False
         self._watch()
         return True
@@ -362,7 +364,7 @@ class AgentLink:
             self._told_refusal = why
             self._heard.append(Refused(why))
         if self._targets and not was_connected:
-            os.eventfd_write(self._kick, 1)  # the next address at once
+            self._wake()  # the next address at once
             return
         self._targets.clear()
         most_s = CROWDED_PAUSE_S_MAX if was_answered else PAUSE_S_MAX
@@ -385,12 +387,18 @@ class AgentLink:
             self._connecting.close()
             self._connecting = None
 
+    def _wake(self) -> None:
+        """Makes the descriptor readable until the next turn."""
+        if not self._is_kicked:
+            self._is_kicked = True
+            os.eventfd_write(self._kick, 1)
+
     def _watch(self) -> None:
         """Has epoll wait for what the next turn could do something about."""
         if self._channel is not None:
             descriptor, mask = self._channel.wire.fileno, self._channel.wire.mask
             if self._channel.has_more:
-                os.eventfd_write(self._kick, 1)
+                self._wake()
         elif self._connecting is not None:
             descriptor, mask = self._connecting.fileno(), select.EPOLLOUT
         else:

@@ -144,6 +144,7 @@ class Hub:
         )
         self._epoll = select.epoll()
         self._kick = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._is_kicked = False
         self._epoll.register(self._kick, select.EPOLLIN)
         for listener in self._listeners.values():
             self._epoll.register(listener, select.EPOLLIN)
@@ -229,7 +230,8 @@ class Hub:
     # A turn -----------------------------------------------------------------------------------------------
 
     def _one_turn(self, now_s: float) -> None:
-        with suppress(BlockingIOError):
+        if self._is_kicked:
+            self._is_kicked = False
             os.eventfd_read(self._kick)
         joined, self._joined = self._joined, []
         for peer in joined:
@@ -267,7 +269,7 @@ class Hub:
                 elif descriptor in self._connections and left_bytes > 0:
                     left_bytes -= self._serve(self._connections[descriptor], now_s)
         if self._unfinished:
-            os.eventfd_write(self._kick, 1)
+            self._wake()
         return left_bytes > 0
 
     def _serve(self, connection: _Connection, now_s: float) -> int:
@@ -408,7 +410,7 @@ class Hub:
         self._send(connection, WELCOME, messages.pack(messages.Welcome(stream.received, stream.recorded)))
         peer.orders_wait = True  # what the controller says to who has joined comes before its orders
         self._joined.append(peer)
-        os.eventfd_write(self._kick, 1)
+        self._wake()
 
     def _why_not(self, peer: _Peer, join: messages.Join, address: str, now_s: float) -> str:
         """Why it cannot join; empty: it can."""
@@ -519,7 +521,7 @@ class Hub:
         if not connection.ack_due:
             connection.ack_due = True
             if not self._acks:
-                os.eventfd_write(self._kick, 1)
+                self._wake()
             self._acks.append(connection)
 
     def _ack(self, connection: _Connection) -> bytes:
@@ -544,10 +546,16 @@ class Hub:
             connection.channel.send(kind, body)
         except ChannelEnded:
             self._unfinished[connection.channel.wire.fileno] = connection
-            os.eventfd_write(self._kick, 1)
+            self._wake()
             return False
         self._watch(connection)
         return True
+
+    def _wake(self) -> None:
+        """Makes the descriptor readable until the next turn."""
+        if not self._is_kicked:
+            self._is_kicked = True
+            os.eventfd_write(self._kick, 1)
 
     def _watch(self, connection: _Connection) -> None:
         mask = connection.channel.wire.mask

@@ -45,10 +45,6 @@ class OrderBook:
                 order.sent = True
                 yield order_id, order.body
 
-    @property
-    def is_empty(self) -> bool:
-        return not self._open and not self._done
-
 
 class OrdersTaken:
     """The agent's: which orders this process has been given."""
