@@ -98,6 +98,27 @@ def test_jobs_together_isolate_no_more_than_the_share(tmp_path):
     assert book.isolate(_isolation("n10", 1000.0 + 3602)).isolated  # a person may always
 
 
+def test_nodes_that_are_long_gone_do_not_widen_the_limit(tmp_path):
+    book, now_s = NodeBook(tmp_path), 1e9
+    old = tuple(f"old{number}" for number in range(100))
+    book.note([], [AttemptRan(run="r", attempt=1, nodes=old, started_s=now_s - 40 * 86_400, hours=24.0)])
+    assert book.isolate(_isolation("a", now_s), limit=ONE, nodes=20).isolated
+    assert "1 of 20" in book.isolate(_isolation("b", now_s), limit=ONE, nodes=20).why_not
+
+
+def test_the_book_forgets_what_is_too_old_but_not_what_people_did(tmp_path):
+    book, now_s = NodeBook(tmp_path), 1e9
+    years_ago_s = now_s - 800 * 86_400
+    lost = LostLine(at_s=years_ago_s, node="a", reason="down")
+    book.note([("l", lost)], [AttemptRan(run="r", attempt=1, nodes=("a",), started_s=years_ago_s, hours=5.0)])
+    book.isolate(_isolation("a", years_ago_s))
+    assert len(book.lines("a")) == 2
+    book.note([], [AttemptRan(run="r", attempt=2, nodes=("a",), started_s=now_s, hours=0.0)])
+    assert [type(line) for line in book.lines("a")] == [IsolationLine]
+    assert [one.attempt for one in book.attempts()] == [2]
+    assert "a" in book.isolated()
+
+
 WRITER = """
 import sys
 from pathlib import Path

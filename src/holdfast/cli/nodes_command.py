@@ -41,7 +41,7 @@ StateFolder = Annotated[
     typer.Option("--state-dir", metavar="DIR", help="Folder of all jobs; the book is in its `fleet`."),
 ]
 Days = Annotated[
-    float, typer.Option("--days", metavar="N", min=1, max=3650, help="How far back failures count.")
+    float, typer.Option("--days", metavar="N", min=1, max=120, help="How far back failures count.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document instead.")]
 All = Annotated[bool, typer.Option("--all", help="Also nodes of which there is nothing to say.")]

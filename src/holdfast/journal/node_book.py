@@ -35,6 +35,10 @@ from holdfast.model.node_book import (
 
 FILE, BACKUP, LOCK = "nodes.db", "isolated.json", "lock"
 VERSION = 1
+DAY_S = 86_400.0
+ATTEMPTS_KEPT_S = 120 * DAY_S  # where attempts ran, after their end
+LINES_KEPT_S = 730 * DAY_S  # but isolations, releases and repairs: for good
+NODE_KNOWN_S = 30 * DAY_S  # a node of which nothing was written for so long is no longer one of the fleet's
 BUSY_S = 5.0  # how long a transaction waits for the others' to end
 # On these SQLite's shared memory index of WAL works: one machine alone sees them.
 LOCAL_DISKS = frozenset("ext2 ext3 ext4 xfs btrfs tmpfs ramfs overlay zfs f2fs bcachefs reiserfs jfs".split())
@@ -363,11 +367,21 @@ def _insert(connection: sqlite3.Connection, key: str, line: AnyLine) -> None:
 
 
 def _insert_ran(connection: sqlite3.Connection, ran: AttemptRan) -> None:
+    if not ran.hours:
+        _forget_old(connection, ran.started_s)  # once for each attempt
     connection.execute(
         "INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?)",
         (writable(ran.run), ran.attempt, ran.started_s, max(0.0, ran.hours), _encode(ran.nodes)),
     )
     _seen(connection, ran.nodes, ran.started_s + ran.hours * 3600)
+
+
+def _forget_old(connection: sqlite3.Connection, now_s: float) -> None:
+    connection.execute("DELETE FROM attempts WHERE started_s + hours * 3600 < ?", (now_s - ATTEMPTS_KEPT_S,))
+    connection.execute(
+        "DELETE FROM lines WHERE at_s < ? AND kind NOT IN ('isolation', 'release', 'repair')",
+        (now_s - LINES_KEPT_S,),
+    )
 
 
 def _seen(connection: sqlite3.Connection, nodes: Iterable[str], at_s: float) -> None:
@@ -385,7 +399,9 @@ def _refusal(connection: sqlite3.Connection, wanted: Isolation, limit: Isolation
             (wanted.since_s - limit.window_s,),
         )
     )
-    (known,) = connection.execute("SELECT count(*) FROM nodes").fetchone()
+    (known,) = connection.execute(
+        "SELECT count(*) FROM nodes WHERE seen_s > ?", (wanted.since_s - NODE_KNOWN_S,)
+    ).fetchone()
     return why_not(wanted.node, wanted.since_s, recent, max(int(known), nodes), limit)
 
 
