@@ -121,7 +121,7 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLife.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
 
 
 def test_files_of_what_was_recorded_are_removed(tmp_path):
