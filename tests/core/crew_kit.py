@@ -28,8 +28,10 @@ from holdfast.model.events import (
     ControllerResumed,
     JobSubmitted,
     NodesChecked,
+    StepReached,
     Tick,
     VerdictReached,
+    WorkerExited,
     WorkersPlaced,
 )
 from holdfast.model.nodes import (
@@ -57,6 +59,8 @@ from holdfast.model.verdicts import UNKNOWN
 
 VERSION = "1.0"
 DEFAULTS = Settings()
+POLICY = Policy(max_restarts=100, unconditional_restart=True, same_problem_in_a_row_max=100)
+NO_CHECKS = Settings(checks=False)
 
 
 class Place(Struct):
@@ -346,3 +350,23 @@ class World:
 
     def told(self, kind: type) -> list[AnyEvent]:
         return [event for event in self.events if isinstance(event, kind)]
+
+
+def world(nodes: int = 3, workers: int = 2, **more: object) -> World:
+    made = World(nodes, workers, POLICY, replace(Settings(), **more))
+    made.begin()
+    return made
+
+
+def exit_of(made: World, worker: int, code: int = 1) -> None:
+    """The command of this worker has ended."""
+    name = made.crew.roster.team.nodes[worker]
+    place = made.places[name]
+    event = WorkerExited(at_s=made.at_s, attempt=place.attempt, worker=worker, code=code)
+    made.do(made.crew.told(name, event, made.at_s))
+
+
+def trains(made: World) -> None:
+    made.do(made.crew.told("n0", StepReached(at_s=made.at_s, attempt=1, step=1), made.at_s))
+    made.tick()
+    made.settle()

@@ -1,12 +1,10 @@
 """Orders of a job over many nodes: who is told what, and what is waited for."""
 
-from crew_kit import World
+from crew_kit import NO_CHECKS, POLICY, World, exit_of, trains, world
 from msgspec.structs import replace
 
-from holdfast.core import node_watch
 from holdfast.core.crew_acts import MoreNodes, Send, Tell
 from holdfast.core.crew_nodes import placed
-from holdfast.core.crew_roster import Settings
 from holdfast.model.events import (
     AttemptStarted,
     AttemptStartFailed,
@@ -24,26 +22,7 @@ from holdfast.model.events import (
 )
 from holdfast.model.nodes import AgentHello, Leave, NodeDown, PortFound
 from holdfast.model.orders import IsolateNode, PlaceWorkers, StopAttempt
-from holdfast.model.policy import Policy
 from holdfast.model.state import Running, Waiting
-
-POLICY = Policy(max_restarts=100, unconditional_restart=True, same_problem_in_a_row_max=100)
-NO_CHECKS = Settings(checks=False)
-
-
-def world(nodes: int = 3, workers: int = 2, **more: object) -> World:
-    made = World(nodes, workers, POLICY, replace(Settings(), **more))
-    made.begin()
-    return made
-
-
-def exit_of(made: World, worker: int, code: int = 1) -> None:
-    """The command of this worker has ended."""
-    name = made.crew.roster.team.nodes[worker]
-    place = made.places[name]
-    event = WorkerExited(at_s=made.at_s, attempt=place.attempt, worker=worker, code=code)
-    made.do(made.crew.told(name, event, made.at_s))
-
 
 # Placing --------------------------------------------------------------------------------------------------
 
@@ -214,12 +193,6 @@ def test_a_stop_of_what_is_over_is_answered_at_once():
 
 
 # The standby ----------------------------------------------------------------------------------------------
-
-
-def trains(made: World) -> None:
-    made.do(made.crew.told("n0", StepReached(at_s=made.at_s, attempt=1, step=1), made.at_s))
-    made.tick()
-    made.settle()
 
 
 def test_the_next_attempt_is_made_ready_once_this_one_trains_and_meets_where_it_said():
@@ -524,79 +497,3 @@ def test_a_worker_that_runs_twice_is_ended_where_it_does_not_belong():
     made.settle()
     assert made.running == {"n0": (1, 0), "n1": (1, 1)}
     assert "n2" in made.crew.roster.usable(())
-
-
-# A controller that comes back -----------------------------------------------------------------------------
-
-
-def test_a_controller_that_comes_back_starts_nothing_anew():
-    made = world()
-    made.resume()
-    made.settle()
-    for _ in range(60):
-        made.tick()
-    assert made.running == {"n0": (1, 0), "n1": (1, 1)}
-    assert len(made.starts) == 2
-    assert not made.told(NodeLost)
-
-
-def test_a_start_that_was_under_way_goes_on_with_the_same_rendezvous():
-    made = World(2, 2, POLICY)
-    made.submit()
-    for name in ("n0", "n1"):
-        made.start_agent(name)
-        made.join(name)
-    for _ in range(2):
-        made.carry_out("n0")
-        made.report("n0")
-    assert made.places["n0"].attempt == 1
-    made.resume()
-    made.settle()
-    assert made.running == {"n0": (1, 0), "n1": (1, 1)}
-    assert {start.master_port for _, start in made.starts} == {20001}
-    assert len(made.told(AttemptStarted)) == 1
-
-
-def test_a_stop_that_was_under_way_is_asked_for_again():
-    made = world()
-    exit_of(made, 0)
-    made.carry_out("n0")
-    made.report("n0")  # this answer was heard by the controller that is gone
-    made.resume()
-    made.settle()
-    assert made.running == {"n0": (2, 0), "n1": (2, 1)}
-
-
-def test_a_worker_whose_agent_does_not_find_the_new_controller_is_lost_later_than_usual():
-    made = world(checks=False)
-    made.resume()
-    made.join("n0")
-    for _ in range(44):
-        made.tick()
-    assert not made.told(NodeLost)
-    made.tick()
-    assert [event.node for event in made.told(NodeLost)] == ["n1"]
-
-
-def test_nodes_that_the_engine_no_longer_has_are_lost_at_once():
-    made = world(4, 2, checks=False)
-    gone = made.places.pop("n1")
-    made.resume()
-    assert [event.node for event in made.told(NodeLost)] == ["n1"]
-    made.places["n1"] = gone
-    gone.is_up = gone.has_agent = False
-    gone.attempt = 0
-    made.settle()
-    assert set(made.running) == {"n0", "n2"}
-
-
-def test_the_watch_has_the_limits_that_it_states():
-    limits = node_watch.Settings()
-    assert (limits.noted_s, limits.node_silence_s) == (3.0, 12.0)
-
-
-def test_what_is_ordered_anew_has_another_name_than_before():
-    made = world()
-    assert made.crew.roster.order_id("attempt-1/stop/n0") == "attempt-1/stop/n0"
-    made.resume()
-    assert made.crew.roster.order_id("attempt-1/stop/n0") == "attempt-1/stop/n0/1.1"

@@ -1,0 +1,79 @@
+"""A controller that comes back: what was under way goes on, and nothing is done twice."""
+
+from crew_kit import POLICY, World, exit_of, world
+
+from holdfast.core import node_watch
+from holdfast.model.events import AttemptStarted, NodeLost
+
+
+def test_a_controller_that_comes_back_starts_nothing_anew():
+    made = world()
+    made.resume()
+    made.settle()
+    for _ in range(60):
+        made.tick()
+    assert made.running == {"n0": (1, 0), "n1": (1, 1)}
+    assert len(made.starts) == 2
+    assert not made.told(NodeLost)
+
+
+def test_a_start_that_was_under_way_goes_on_with_the_same_rendezvous():
+    made = World(2, 2, POLICY)
+    made.submit()
+    for name in ("n0", "n1"):
+        made.start_agent(name)
+        made.join(name)
+    for _ in range(2):
+        made.carry_out("n0")
+        made.report("n0")
+    assert made.places["n0"].attempt == 1
+    made.resume()
+    made.settle()
+    assert made.running == {"n0": (1, 0), "n1": (1, 1)}
+    assert {start.master_port for _, start in made.starts} == {20001}
+    assert len(made.told(AttemptStarted)) == 1
+
+
+def test_a_stop_that_was_under_way_is_asked_for_again():
+    made = world()
+    exit_of(made, 0)
+    made.carry_out("n0")
+    made.report("n0")  # this answer was heard by the controller that is gone
+    made.resume()
+    made.settle()
+    assert made.running == {"n0": (2, 0), "n1": (2, 1)}
+
+
+def test_a_worker_whose_agent_does_not_find_the_new_controller_is_lost_later_than_usual():
+    made = world(checks=False)
+    made.resume()
+    made.join("n0")
+    for _ in range(44):
+        made.tick()
+    assert not made.told(NodeLost)
+    made.tick()
+    assert [event.node for event in made.told(NodeLost)] == ["n1"]
+
+
+def test_nodes_that_the_engine_no_longer_has_are_lost_at_once():
+    made = world(4, 2, checks=False)
+    gone = made.places.pop("n1")
+    made.resume()
+    assert [event.node for event in made.told(NodeLost)] == ["n1"]
+    made.places["n1"] = gone
+    gone.is_up = gone.has_agent = False
+    gone.attempt = 0
+    made.settle()
+    assert set(made.running) == {"n0", "n2"}
+
+
+def test_the_watch_has_the_limits_that_it_states():
+    limits = node_watch.Settings()
+    assert (limits.noted_s, limits.node_silence_s) == (3.0, 12.0)
+
+
+def test_what_is_ordered_anew_has_another_name_than_before():
+    made = world()
+    assert made.crew.roster.order_id("attempt-1/stop/n0") == "attempt-1/stop/n0"
+    made.resume()
+    assert made.crew.roster.order_id("attempt-1/stop/n0") == "attempt-1/stop/n0/1.1"
