@@ -208,6 +208,29 @@ def test_of_one_line_what_is_known_and_not_that_something_ended():
     assert root_of(clue(ENDED, offset=9), clue(CLOSED, offset=9)) == "closed"
 
 
+def test_a_loss_that_is_no_number_to_the_last_step_though_nothing_ended():
+    nan = signature("loss-nan-in-log", "nan_loss", severity="warning", weight=0.75)
+    said = {"text": "step 7 loss nan"}
+    assert root_of(clue(nan, offset=5, count=3, **said)) == "loss-nan-in-log"
+    assert root_of(clue(nan, offset=5, count=1, **said)) is None
+    assert root_of(clue(nan, offset=5, count=3, survived=True, **said)) is None
+    assert root_of(clue(nan, offset=5, count=3, text="step 7 loss 0.31 val_loss nan")) is None
+
+
+def test_the_last_words_of_a_program_that_tells_of_no_end():
+    said = clue(SPOKEN, offset=500)
+    assert choose([said], sizes_bytes=[600]).root.signature.id == "program-error-complaint"
+    assert choose([said], sizes_bytes=[60_000]).root is None
+    assert choose([said, clue(DONE, offset=550)], sizes_bytes=[600]).root is None
+
+
+def test_that_another_was_done_absolves_no_exception_unless_it_came_later():
+    raised, done = {"source": 0, "error_type": "ValueError"}, {"source": 1}
+    assert root_of(clue(OOM, **raised), clue(DONE, **done)) == "oom"
+    assert root_of(clue(OOM, at_s=5.0, **raised), clue(DONE, at_s=500.0, **done)) is None
+    assert root_of(clue(OOM, source=0), clue(DONE, **done)) is None
+
+
 def test_that_somebody_ended_the_job_does_not_say_why():
     told = signature("told", "terminated", role="symptom", severity="fatal", weight=0.75)
     ucx = signature("ucx-complaint", "nccl_network_error", severity="warning", explained_by=("*",))

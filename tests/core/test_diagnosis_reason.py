@@ -75,6 +75,8 @@ def test_what_its_writer_calls_no_error_is_none_unless_the_signature_is_of_such_
     assert diagnose(search(calm), KNOWN).category == "none"
     assert diagnose(search(calm), of_such).category == "gpu_oom"
     assert diagnose(search(sighting(OOM, text="[ERROR] oom: giving up")), KNOWN).category == "gpu_oom"
+    interrupted = {"ctrl-c": signature("ctrl-c", "terminated")}
+    assert diagnose(search(sighting(interrupted["ctrl-c"], text=text)), interrupted).category == "terminated"
     raised = sighting(OOM, text=text, error_type="RuntimeError")
     assert diagnose(search(raised), KNOWN).category == "gpu_oom"
 

@@ -103,6 +103,12 @@ def test_a_bare_code_says_what_ended_the_process(code, category):
     assert (ruling.category, ruling.role) == (category, "symptom")
 
 
+@pytest.mark.parametrize(("name", "category"), [("KILL", "process_killed"), ("11", "segfault")])
+def test_a_signal_says_what_ended_the_process(name, category):
+    ended = signature("ended-with-a-code", "unknown", role="symptom")
+    assert of_code(sighting(ended, captures={"name": name})).category == category
+
+
 def test_a_code_that_only_says_that_it_failed_tells_nothing():
     assert of_code(sighting(signature("ended-with-a-code", "unknown"), captures={"code": "1"})) is None
 

@@ -17,6 +17,9 @@ from holdfast.core.diagnosis.wordings import SPOKEN
 from holdfast.model.signatures import EXCEPTION, TRACEBACK_START
 
 NEAR_BYTES = 256 << 10  # of an end: what stands so close can be its reason, though steps came between
+LAST_BYTES = 1 << 10  # of a log
+LOSS_IS_NAN = "loss-nan-in-log"
+FINITE_LOSS = re.compile(r"(?i)(?<!val_)(?<!eval_)loss\b['\"]?\s{0,4}[:=]?\s{0,8}-?(?!0\.0\b)\d")
 SAID_BYTES = 16 << 10  # so near the end a program speaks of the error that ends it
 SURE = 0.75  # a signature of at least this weight is not doubted for a vague one before it
 VAGUE = 0.6
@@ -110,8 +113,14 @@ def choose(
         kept = one_for_each_line(last_run, keep_exceptions=True, keep_bare=bare)
         doubted = _choose(kept, is_finished=is_finished)
         choice = choice if _says_little(doubted) else doubted
-    if choice.root is None and not choice.died and not made_steps:
-        choice = _last_words(one_for_each_line(last_run)) or choice
+    if choice.root is None and not choice.died:
+        seen = one_for_each_line(last_run)
+        choice = (
+            _goes_on_for_nothing(seen)
+            or (None if made_steps else _last_words(seen))
+            or _last_line(seen, sizes_bytes)
+            or choice
+        )
     return choice
 
 
@@ -429,7 +438,11 @@ def _work_was_done_after(clue: Clue, done: Sequence[Clue]) -> bool:
 
 def _ended_well_after(clue: Clue, done: Sequence[Clue], deaths: Sequence[Clue]) -> bool:
     """The job said that its work was done, later than this, and nothing died."""
-    return not deaths and any(is_before(clue, one) is not False for one in done)
+    return not deaths and any(
+        is_before(clue, one) is not False
+        and (one.sighting.source == clue.sighting.source or not clue.is_traceback or is_before(clue, one))
+        for one in done
+    )
 
 
 def _near_a_death(clue: Clue, deaths: Sequence[Clue]) -> bool:
@@ -459,6 +472,34 @@ def _last_words(clues: Sequence[Clue]) -> Choice | None:
     if not complaints or any(clue.role == "end-ok" for clue in clues):
         return None
     return Choice(root=first_of(complaints), died=False, witnesses=tuple(complaints))
+
+
+def _goes_on_for_nothing(clues: Sequence[Clue]) -> Choice | None:
+    """A training whose loss is no number any more, to its last step: nothing ended, and nothing is learned."""
+    lost = [
+        clue
+        for clue in clues
+        if clue.signature.id == LOSS_IS_NAN
+        and not clue.survived
+        and clue.sighting.count > 1
+        and not FINITE_LOSS.search(clue.sighting.text)
+    ]
+    return Choice(root=first_of(lost), died=False, witnesses=tuple(lost)) if lost else None
+
+
+def _last_line(clues: Sequence[Clue], sizes_bytes: Sequence[int]) -> Choice | None:
+    """A program that speaks of an error with its last words, and of no work that was done."""
+    if any(clue.role == "end-ok" for clue in clues):
+        return None
+    last = [
+        clue
+        for clue in clues
+        if clue.signature.id == SPOKEN
+        and not clue.survived
+        and clue.sighting.source < len(sizes_bytes)
+        and sizes_bytes[clue.sighting.source] - clue.sighting.last_offset < LAST_BYTES
+    ]
+    return Choice(root=first_of(last), died=False, witnesses=tuple(last)) if last else None
 
 
 def _warnings(clues: Sequence[Clue], done: Sequence[Clue], deaths: Sequence[Clue]) -> list[Clue]:

@@ -177,6 +177,7 @@ def _is_said_calmly(sighting: Sighting, signature: Signature) -> bool:
         signature.role == "cause"
         and signature.area == "worker"
         and signature.severity in ("fatal", "error")
+        and class_of(signature.category) != "process"  # that somebody ended it is no error to many
         and not sighting.error_type
         and is_calm(sighting.text)
         and not any(map(is_calm, signature.matches))

@@ -123,12 +123,21 @@ BY_CODE = {
     **dict.fromkeys(("-7", "135"), "shm_oom"),
     **dict.fromkeys(("-15", "143", "-2", "130", "-1", "129"), "terminated"),
 }
+BY_SIGNAL = {
+    **dict.fromkeys(("9", "KILL"), "process_killed"),
+    **dict.fromkeys(("11", "SEGV", "4", "ILL", "8", "FPE", "6", "ABRT"), "segfault"),
+    **dict.fromkeys(("7", "BUS"), "shm_oom"),
+    **dict.fromkeys(("15", "TERM", "INT", "HUP"), "terminated"),
+}
 CODE_WEIGHT = 0.4
 
 
 def of_code(sighting: Sighting) -> Ruling | None:
     """What a bare code of a process says about its end; None for codes that say no more than that it failed."""
-    category = BY_CODE.get(sighting.captures.get("code", "")) if sighting.signature == ENDED else None
+    if sighting.signature != ENDED:
+        return None
+    name = sighting.captures.get("name", "").upper()
+    category = BY_SIGNAL.get(name) if name else BY_CODE.get(sighting.captures.get("code", ""))
     return Ruling(category=category, role="symptom", weight=CODE_WEIGHT) if category else None
 
 
