@@ -1,0 +1,200 @@
+"""How soon a training on four Slurm nodes goes on after a fault: Slurm alone beside Holdfast, in the same run.
+
+A real Slurm cluster of six nodes, each in namespaces of its own on this machine (for root, with Debian's slurm-wlm);
+four ranks train over gloo between them, 20 ms a step, process start included. SlurmdTimeout is 10 s: Slurm's own
+default is 300 s. Slurm alone starts its job again by `--requeue`; the fault is the crash of a node that is not the first.
+
+    python bench/slurm_recovery.py --runs 3 --wait-quiet 60
+"""
+
+import argparse
+import json
+import os
+import random
+import shlex
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from many_job import RANKS, ManyJob
+from many_nodes import FOR_EVER, STEPS_AFTER, STEPS_BEFORE, steps
+from many_nodes import _spread as spread
+from trial import BIN, Trial, end_on_sigterm, holdfast_run, training, wait_quiet
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from slurm.cluster import Cluster, can_have_namespaces, missing
+
+START_S, AGAIN_S = 120.0, 240.0
+RESTARTS = ("--max-restarts", "128", "--unconditional-restart")
+REPLACE = (*RESTARTS, "--replace-workers", "128")
+ALONE = """#!/bin/sh
+#SBATCH --nodes=4 --exclusive --mem=0 --requeue --open-mode=append --output=said-by-slurm
+head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+exec srun --mem=0 sh -c 'exec {torchrun} --nproc-per-node 1 --nnodes 4 --node-rank "$SLURM_PROCID" \\
+  --master-addr '"$head"' --master-port 29500 {training}'
+"""
+
+Row = dict[str, object]
+
+
+class SlurmJob(ManyJob):
+    """The job under Holdfast, or alone; followed until it ends."""
+
+    def __init__(
+        self, cluster: Cluster, folder: Path, flags: tuple[str, ...], *, spares: int, alone: bool
+    ) -> None:
+        self.folder, self.state, self.cluster = folder, folder / "state", cluster
+        self._read, self._moments = {}, []
+        words = training(folder, steps=FOR_EVER, step_s=0.02)
+        torchrun = str(BIN / "torchrun")
+        if alone:
+            (folder / "alone.sh").write_text(ALONE.format(torchrun=torchrun, training=shlex.join(words)))
+            command = ["sbatch", "--wait", "--job-name=bench", "alone.sh"]
+        else:
+            at = ("--job", "bench", "--engine", "slurm", "--nnodes", str(RANKS), "--spares", str(spares))
+            command = [*holdfast_run(self.state, *at, *flags), torchrun, "--nproc-per-node", "1", *words]
+        inside = cluster.words("ctl", "env", f"--chdir={folder}", *command)
+        self.trial = Trial(inside, folder, cluster.env)
+
+    def victim(self) -> tuple[int, int]:
+        """A rank's process, and the number of its node, which is not the first of the job."""
+        first = self.cluster.ctl("squeue", "-h", "-n", "bench", "-o", "%B")
+        ranks = list(range(RANKS))
+        random.shuffle(ranks)
+        for rank in ranks:
+            pid, node = self.rank(rank)
+            if node != first:
+                return pid, int(node.removeprefix("n"))
+        raise LookupError("all ranks run on the first node")
+
+    def victim_alone(self) -> int:
+        return random.randint(2, RANKS)  # Slurm takes the first nodes of an idle cluster
+
+    def end(self) -> int | None:
+        self.cluster.ctl("scancel", "-n", "bench", check=False)
+        return self.trial.process.returncode if self.trial.wait(60.0) else None
+
+    def clear(self) -> None:
+        self.cluster.ctl("scancel", "-n", "bench", check=False)
+        self.trial.clear()
+        self.cluster.restore()
+
+
+def kill_rank(job: SlurmJob) -> None:
+    os.kill(job.victim()[0], signal.SIGKILL)
+
+
+def crash_node(job: SlurmJob) -> None:
+    job.cluster.crash(job.victim()[1])
+
+
+def lose_power(job: SlurmJob) -> None:
+    job.cluster.lose_power(job.victim()[1])
+
+
+def crash_alone(job: SlurmJob) -> None:
+    job.cluster.crash(job.victim_alone())
+
+
+# What strikes, flags, spares, without Holdfast
+FAULTS: dict[str, tuple[Callable[[SlurmJob], None], tuple[str, ...], int, bool]] = {
+    "rank killed": (kill_rank, REPLACE, 1, False),
+    "node crashed": (crash_node, REPLACE, 1, False),
+    "node without power": (lose_power, REPLACE, 1, False),
+    "node crashed, no spare": (crash_node, RESTARTS, 0, False),
+    "node crashed, Slurm alone": (crash_alone, (), 0, True),
+}
+TARGETS_S = {"rank killed": 8, "node crashed": 12, "node without power": 25, "node crashed, no spare": 20}
+
+
+def main() -> int:
+    options = read_options()
+    if lacking := missing():
+        sys.exit(f"this bench needs Slurm (make slurm): {', '.join(lacking)} missing")
+    if not can_have_namespaces():
+        sys.exit("this bench makes namespaces: it needs root")
+    end_on_sigterm()
+    random.seed(options.seed)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    rows = []
+    cluster = Cluster()
+    try:
+        cluster.start()
+        for run in range(options.runs):
+            for fault in options.faults:
+                rows.append(measured(cluster, fault, run, options))
+                with options.out.open("a") as out:
+                    out.write(json.dumps(rows[-1]) + "\n")
+                print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    finally:
+        cluster.stop()
+    print(table(rows))
+    return 0 if all(row["wrong"] == [] for row in rows) else 1
+
+
+def read_options() -> argparse.Namespace:
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser.add_argument("--faults", type=lambda text: text.split(";"), default=list(FAULTS))
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1, help="of the choice of ranks")
+    parser.add_argument("--out", type=Path, default=Path("out/slurm_recovery.jsonl"))
+    parser.add_argument("--wait-quiet", type=float, default=0.0, metavar="S", help="for an idle machine")
+    return parser.parse_args()
+
+
+def measured(cluster: Cluster, fault: str, run: int, options: argparse.Namespace) -> Row:
+    quiet = wait_quiet(options.wait_quiet) if options.wait_quiet else None
+    folder = Path(tempfile.mkdtemp(prefix="slurm-recovery-"))
+    strike, flags, spares, alone = FAULTS[fault]
+    row: Row = {
+        "fault": fault,
+        "run": run,
+        "quiet": quiet,
+        "found_s": None,
+        "stepping_s": None,
+        "folder": str(folder),
+    }
+    wrong: list[str] = []
+    job = SlurmJob(cluster, folder, flags, spares=spares, alone=alone)
+    try:
+        row |= one_fault(job, strike)
+        job.end()
+        wrong += [f"process {pid} was left" for pid in job.trial.left()]
+    except (TimeoutError, ChildProcessError, LookupError) as error:
+        wrong.append(str(error))
+    finally:
+        job.clear()
+    row["wrong"] = wrong
+    return row
+
+
+def one_fault(job: SlurmJob, strike: Callable[[SlurmJob], None]) -> Row:
+    """Seconds from the fault to its incident, and to the first step of the last rank after it."""
+    job.wait_for("the first steps", lambda: steps(job, 0.0) >= STEPS_BEFORE, START_S)
+    struck_s = time.time()
+    strike(job)
+    job.wait_for("steps after the fault", lambda: len(job.first_steps(struck_s)) == RANKS, AGAIN_S)
+    again_s = max(job.first_steps(struck_s).values())
+    job.wait_for("more steps", lambda: steps(job, again_s) >= STEPS_AFTER, AGAIN_S)
+    found_s = job.found_s(struck_s)
+    noted = None if found_s is None else round(found_s - struck_s, 3)
+    return {"found_s": noted, "stepping_s": round(again_s - struck_s, 3)}
+
+
+def table(rows: list[Row]) -> str:
+    lines = ["| fault | runs | found | training again | at most | as it should be |", "|---" * 6 + "|"]
+    for fault in dict.fromkeys(str(row["fault"]) for row in rows):
+        of = [row for row in rows if row["fault"] == fault]
+        good = sum(row["wrong"] == [] for row in of)
+        limit = f"{TARGETS_S[fault]} s" if fault in TARGETS_S else "–"
+        cells = (fault, str(len(of)), spread(of, "found_s"), spread(of, "stepping_s"), limit)
+        lines.append(f"| {' | '.join(cells)} | {good} of {len(of)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
