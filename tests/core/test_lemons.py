@@ -274,3 +274,13 @@ def test_what_was_before_a_repair_or_the_window_is_not_held_against_a_node():
 def test_a_node_that_failed_before_it_was_at_work_is_scored_too():
     found = observed([_incident(1, 1, weighs="node", node="z")], (), since_s=0.0)
     assert found.hours == {"z": 1.0}
+
+
+def test_numbers_of_any_size_have_an_answer():
+    """Ten years at work, a thousand failures, rates that no node has."""
+    failures = tuple(_own("n1", number / 10) for number in range(1000))
+    shared = tuple(_shared(number / 7, "n1", "n2", "n3", run=f"r{number}") for number in range(300))
+    given = Observed(hours=_fleet(4, 90_000.0), job_hours={}, failures=(*failures, *shared))
+    judged = judge(given)
+    assert judged.scores[0].node == "n1"
+    assert all(0 <= score.posterior <= 1 for score in judged.scores)

@@ -17,7 +17,8 @@ Intelligent Systems (1988); naming by mean posterior: Newton et al., Biostatisti
 """
 
 from collections.abc import Mapping, Sequence
-from math import exp, log
+from math import exp, log, log1p
+from operator import sub
 
 from msgspec import Struct
 
@@ -28,7 +29,9 @@ SETTLED = 1e-4  # a sweep that moves no log odds further is the last
 QUANTILES = (0.5, 0.8, 0.93, 0.98, 0.994, 0.998)
 BINS = len(QUANTILES) + 2
 MIXTURE_TURNS = 30
+UNSEEN = 0.5
 CLAMP = 30.0
+ODDS_MAX = 500.0  # nats: beyond it exp() has no answer, and nobody a question
 # So many jobs that fail within so short a time have a cause that no single node is: a switch, storage, a person.
 TOGETHER_JOBS, TOGETHER_S = 3, 60.0
 ROUNDS = 3  # beliefs by failures, then with what warnings say, then once more with what they say now
@@ -79,7 +82,7 @@ class Prior(Struct, frozen=True, kw_only=True):
     # Of those named this share at least is believed to be lemons. What is believed is too much by about 5 to 10 of 100
     # on simulated fleets, for nodes differ more than two kinds do: so more is asked for than is wanted.
     precision: float = 0.95
-    posterior_min: float = 0.6
+    posterior_min: float = 0.5
 
 
 FIELD = Prior()
@@ -145,21 +148,21 @@ class _Rates(Struct, frozen=True):
 class _Shared:
     """One failure without a known cause: the nodes it may be of, and what it says of each of them, in nats."""
 
-    __slots__ = ("job", "nodes", "said", "total")
+    __slots__ = ("beliefs", "job", "nodes", "said", "total")
 
     def __init__(self, nodes: Sequence[int], job: int) -> None:
         self.nodes, self.job = nodes, job
         self.said = [0.0] * len(nodes)
+        self.beliefs = [0.0] * len(nodes)  # that each is a lemon, by all but this failure
         self.total = 1.0
 
 
 class _Expected(Struct):
-    """Failures that are expected to be of sound nodes, of lemons, of jobs themselves; and of each node."""
+    """Failures that are expected to be of sound nodes, of lemons, and of each job itself."""
 
     good: float
     bad: float
     jobs: list[float]
-    nodes: list[float]
 
 
 def judge(observed: Observed, prior: Prior = FIELD) -> Judged:
@@ -201,27 +204,27 @@ class _Fleet:
         self._sweeps = 0
 
     def judged(self) -> Judged:
-        expected = self._settle()
+        self._settle()
         warned: list[dict[str, float]] = [{} for _ in self._names]
         for _ in range(1, ROUNDS if self._warnings else 1):
             by_failures = [odds - warned for odds, warned in zip(self._odds, self._warned, strict=True)]
             warned = self._warning_terms([_probability(odds) for odds in by_failures])
             self._warned = [sum(terms.values()) for terms in warned]
-            expected = self._settle()
+            self._settle()
         whole = self._odds
         posteriors = [_probability(odds) for odds in whole]
         named = _named(posteriors, self._prior)
+        its = self._likely_its()
         order = sorted(range(len(whole)), key=lambda node: (-whole[node], self._names[node]))
         scores = tuple(
-            self._score(node, posteriors[node], node in named, expected, warned[node]) for node in order
+            self._score(node, posteriors[node], node in named, its[node], warned[node]) for node in order
         )
-        return Judged(learned=self._learned(expected), scores=scores)
+        return Judged(learned=self._learned(sum(its)), scores=scores)
 
     # Learning ------------------------------------------------------------------------------------------------
 
-    def _settle(self) -> _Expected:
+    def _settle(self) -> None:
         """Beliefs and rates, by turns, until neither moves."""
-        expected = _Expected(0.0, 0.0, [0.0] * len(self._jobs), [0.0] * len(self._names))
         for _ in range(SWEEPS_MAX):
             before = self._rates
             self._start_over()
@@ -230,12 +233,15 @@ class _Fleet:
             self._sweeps += 1
             if moved < SETTLED * CLAMP and _alike(before, self._rates):
                 break
-        return expected
 
     def _start_over(self) -> None:
         """The log odds of each node by all that is said of it, with the rates as they are now."""
+        prior = self._prior_term()
         self._odds = [
-            self._prior_term() + self._exposure_term(node) + self._attributed_term(node) + self._warned[node]
+            max(
+                -ODDS_MAX,
+                prior + self._exposure_term(node) + self._attributed_term(node) + self._warned[node],
+            )
             for node in range(len(self._names))
         ]
         for one in self._shared:
@@ -243,37 +249,43 @@ class _Fleet:
                 self._odds[node] += one.said[place]
 
     def _sweep(self) -> tuple[float, _Expected]:
-        """Each shared failure says anew what it has to say. Gives the largest change, and what is expected now."""
+        """Each shared failure says anew what it has to say. Gives the largest change, and what is expected now.
+
+        With R the rates of all others, (R + bad) / (R + good) is 1 + more / (R + good), and R + good the sum of all
+        rates less what a belief in this node adds.
+        """
         rates, odds = self._rates, self._odds
         good, bad, more = rates.good, rates.bad, rates.bad - rates.good
         moved, good_ones, bad_ones = 0.0, 0.0, 0.0
-        jobs, nodes = [0.0] * len(self._jobs), [0.0] * len(self._names)
+        jobs = [0.0] * len(self._jobs)
         for one in self._shared:
-            own = self._jobs[one.job]
-            beliefs = [
-                _probability(odds[node] - said) for node, said in zip(one.nodes, one.said, strict=True)
-            ]
-            total = own + good * len(beliefs) + more * sum(beliefs)
-            one.total = total
-            for place, node in enumerate(one.nodes):
-                others = total - good - more * beliefs[place]
-                said = log((others + bad) / (others + good))
-                change = said - one.said[place]
-                odds[node] += change
-                one.said[place] = said
-                moved = max(moved, abs(change))
-                of_bad = beliefs[place] * bad / total
-                of_good = (1.0 - beliefs[place]) * good / total
-                bad_ones += of_bad
-                good_ones += of_good
-                nodes[node] += of_bad + of_good
+            nodes, before, own = one.nodes, one.said, self._jobs[one.job]
+            beliefs = [1.0 / (1.0 + exp(old - odds[node])) for node, old in zip(nodes, before, strict=True)]
+            lemons = sum(beliefs)
+            total = own + good * len(beliefs) + more * lemons
+            said = [log1p(more / (total - more * belief)) for belief in beliefs]
+            for node, old, new in zip(nodes, before, said, strict=True):
+                odds[node] += new - old
+            moved = max(moved, max(map(abs, map(sub, said, before))))
+            one.said, one.beliefs, one.total = said, beliefs, total
+            bad_ones += lemons * bad / total
+            good_ones += (len(beliefs) - lemons) * good / total
             jobs[one.job] += own / total
         for node, confidences in enumerate(self._attributed):
             if confidences:
                 lemon, count = _probability(odds[node]), sum(confidences)
                 bad_ones += lemon * count
                 good_ones += (1.0 - lemon) * count
-        return moved, _Expected(good_ones, bad_ones, jobs, nodes)
+        return moved, _Expected(good_ones, bad_ones, jobs)
+
+    def _likely_its(self) -> list[float]:
+        """How many of the shared failures are expected to be of each node."""
+        good, more = self._rates.good, self._rates.bad - self._rates.good
+        nodes = [0.0] * len(self._names)
+        for one in self._shared:
+            for node, belief in zip(one.nodes, one.beliefs, strict=True):
+                nodes[node] += (good + more * belief) / one.total
+        return nodes
 
     def _learn(self, expected: _Expected) -> None:
         prior, hours = self._prior, self._hours
@@ -324,9 +336,9 @@ class _Fleet:
             return terms
         weight = self._prior.warning_weight
         every = [which for bins in kinds.values() for which in bins]
-        good, bad = _warning_shares(every, [*lemons] * len(kinds), None, weight)
+        good, bad = _warning_shares(every, [*lemons] * len(kinds), None, weight, len(kinds))
         for kind, bins in kinds.items():
-            own_good, own_bad = _warning_shares(bins, lemons, (good, bad), weight)
+            own_good, own_bad = _warning_shares(bins, lemons, (good, bad), weight, 1)
             for node, which in enumerate(bins):
                 terms[node][kind] = log(own_bad[which] / own_good[which])
         return terms
@@ -337,11 +349,11 @@ class _Fleet:
     # Words ---------------------------------------------------------------------------------------------------
 
     def _score(
-        self, node: int, posterior: float, named: bool, expected: _Expected, warned: Mapping[str, float]
+        self, node: int, posterior: float, named: bool, likely_its: float, warned: Mapping[str, float]
     ) -> Score:
         shared = [one.said[one.nodes.index(node)] for one in self._shared_of(node)]
         attributed = self._attributed[node]
-        count = sum(attributed) + expected.nodes[node]
+        count = sum(attributed) + likely_its
         mean = posterior * self._rates.bad + (1.0 - posterior) * self._rates.good
         terms = (
             Term("prior", self._prior_term()),
@@ -357,7 +369,7 @@ class _Fleet:
             days=self._hours[node] / HOURS_PER_DAY,
             attributed=len(attributed),
             shared=len(shared),
-            likely_its=expected.nodes[node],
+            likely_its=likely_its,
             per_day=(count + 1.0) / (self._hours[node] + 1.0 / mean) * HOURS_PER_DAY,
             terms=terms,
         )
@@ -370,9 +382,8 @@ class _Fleet:
                     self._by_node[each].append(one)
         return self._by_node[node]
 
-    def _learned(self, expected: _Expected) -> Learned:
+    def _learned(self, of_nodes: float) -> Learned:
         attributed = sum(len(one) for one in self._attributed)
-        of_nodes = sum(expected.nodes)
         return Learned(
             base_per_day=self._rates.good * HOURS_PER_DAY,
             lemon_per_day=self._rates.bad * HOURS_PER_DAY,
@@ -406,11 +417,13 @@ def _warning_shares(
     lemons: Sequence[float],
     usual: tuple[list[float], list[float]] | None,
     weight: float,
+    kinds: int,
 ) -> tuple[list[float], list[float]]:
     """Each bin's share among sound nodes and among lemons. `lemons`: how likely each node is one, by its failures.
 
     A mixture whose parts are known for each node. To either group `weight` nodes are added that are as `usual`; where
-    nothing is usual, sound ones as all are and lemons as sound ones, so that few lemons teach little.
+    nothing is usual, sound ones as all are and lemons as sound ones, so that few lemons teach little. And of each kind half a
+    sound node more is in every bin (Jeffreys' prior): that none was seen there does not mean that none ever will be.
     """
     whole = [(bins.count(one) + 1.0 / BINS) / (len(bins) + 1.0) for one in range(BINS)]
     good_usual, bad_usual = usual or (whole, whole)
@@ -422,7 +435,7 @@ def _warning_shares(
             part = likely / (likely + (1.0 - lemon) * good[one])
             of_bad[one] += part
             of_good[one] += 1.0 - part
-        good = _smoothed(of_good, good_usual, weight if usual else 1.0)
+        good = _smoothed([count + UNSEEN * kinds for count in of_good], good_usual, weight if usual else 1.0)
         bad = _smoothed(of_bad, bad_usual if usual else good, weight)
     return good, bad
 
