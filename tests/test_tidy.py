@@ -31,6 +31,7 @@ SHIM = SRC / "shim" / "sitecustomize.py"
 STARTED_FROM_OUTSIDE = {
     "holdfast.__main__": "python -m holdfast",
     "holdfast.cli.main": "the holdfast command (pyproject.toml)",
+    "holdfast.cli.agent_main": "python -m holdfast agent, by its name: an agent is small",
     "holdfast.cli.check_pairs": "cli.check_asking, by its name: memory that most checks do not need",
     "holdfast.cli.local_line": "cli.line_on_demand, by its name: most jobs are never asked anything",
     "holdfast.cli.engine_choice": "cli.run_command, by its name: one machine needs none of it",

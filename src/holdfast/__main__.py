@@ -1,6 +1,8 @@
 """`python -m holdfast`: the same as the `holdfast` command."""
 
-from holdfast.cli.main import main
+import importlib
+import sys
 
 if __name__ == "__main__":
-    main()
+    is_agent = sys.argv[1:] == ["agent"]  # on every node, beside the training: it is to be small
+    importlib.import_module("holdfast.cli.agent_main" if is_agent else "holdfast.cli.main").main()

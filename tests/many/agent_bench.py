@@ -245,7 +245,7 @@ class Agent:
         given |= {key: str(value) for key, value in env.items()}
         with self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                [HOLDFAST, "agent"],
+                [sys.executable, "-P", "-m", "holdfast", "agent"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=err,

@@ -11,11 +11,9 @@ import typer
 from msgspec.structs import replace
 
 from holdfast.cli.agent_alone import run_alone
-from holdfast.cli.agent_place import AgentRefused, agent_place, is_given
-from holdfast.cli.agent_wheel import run_agent
+from holdfast.cli.agent_main import REFUSED, agent_of
 from holdfast.cli.settings import SettingsRefused, settle
 
-REFUSED = 2
 DEFAULT = "default"  # as the source of a setting
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -30,21 +28,15 @@ def agent(
     quiet: Annotated[bool | None, typer.Option("--quiet", help="No echo of the training's output.")] = None,
 ) -> None:
     """Watches over one node of a job, as its controller says; or over COMMAND alone, without a controller."""
+    if not command:
+        raise typer.Exit(agent_of(os.environ))
     try:
-        if command:
-            flags = {"job": job, "state-dir": state_dir, "quiet": quiet}
-            settled = settle(flags, os.environ)
-            settings = replace(settled.run, command=tuple(command))
-            if settled.sources["boot-check"] == DEFAULT:  # eight tasks of one node would check it eight times
-                settings = replace(settings, policy=replace(settings.policy, boot_check="off"))
-            raise typer.Exit(run_alone(settings, os.environ, os.getcwd()))
-        if not is_given(os.environ):
-            raise AgentRefused(
-                "neither a command nor a controller: srun holdfast agent -- COMMAND watches over a command; "
-                "without one it is started by holdfast run --nnodes N"
-            )
-        place = agent_place(os.environ)
-    except (AgentRefused, SettingsRefused, OSError) as error:
+        settled = settle({"job": job, "state-dir": state_dir, "quiet": quiet}, os.environ)
+        cwd = os.getcwd()
+    except (SettingsRefused, OSError) as error:
         sys.stderr.write(f"holdfast agent: {error}\n")
         raise typer.Exit(REFUSED) from error
-    raise typer.Exit(run_agent(place, os.environ))
+    settings = replace(settled.run, command=tuple(command))
+    if settled.sources["boot-check"] == DEFAULT:  # eight tasks of one node would check it eight times
+        settings = replace(settings, policy=replace(settings.policy, boot_check="off"))
+    raise typer.Exit(run_alone(settings, os.environ, cwd))

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import typer
 
 from holdfast import __version__
+from holdfast.cli.standard_streams import fill_standard_streams
 
 USAGE = 2
 INTERRUPTED = 130
@@ -64,18 +65,8 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command line and leaves with its exit code."""
-    _fill_standard_streams()
+    fill_standard_streams()
     sys.exit(exit_code(list(sys.argv[1:] if argv is None else argv)))
-
-
-def _fill_standard_streams() -> None:
-    """Where the caller closed one of 0, 1, 2, the next file opened would take its number and be written to."""
-    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
-        continue
-    os.close(number)
-    sys.stdin = sys.stdin or open(0, encoding="utf-8", closefd=False)
-    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)
-    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)
 
 
 def exit_code(words: list[str]) -> int:
