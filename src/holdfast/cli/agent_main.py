@@ -1,0 +1,34 @@
+"""`holdfast agent` without a word after it, as engines start it on every node: without what reads command lines.
+
+That alone is a third of the memory that an agent may take beside the training.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+
+from holdfast.cli.agent_place import AgentRefused, agent_place, is_given
+from holdfast.cli.agent_wheel import run_agent
+from holdfast.cli.standard_streams import fill_standard_streams
+
+REFUSED = 2
+
+
+def main() -> None:
+    fill_standard_streams()
+    sys.exit(agent_of(os.environ))
+
+
+def agent_of(env: Mapping[str, str]) -> int:
+    """The agent that this environment makes; 2, with a word on stderr, where it makes none."""
+    try:
+        if not is_given(env):
+            raise AgentRefused(
+                "neither a command nor a controller: srun holdfast agent -- COMMAND watches over a command; "
+                "without one it is started by holdfast run --nnodes N"
+            )
+        place = agent_place(env)
+    except (AgentRefused, OSError) as error:
+        sys.stderr.write(f"holdfast agent: {error}\n")
+        return REFUSED
+    return run_agent(place, env)
