@@ -265,7 +265,12 @@ class NodesSupervisor:
     def _show(self) -> None:
         team = self.crew.roster.team
         if team.attempt and not self._settings.quiet:
-            self._echo.follow(team.attempt, team.nodes, from_end=team.attempt == self._echoes_from_end)
+            self._echo.follow(
+                team.attempt,
+                team.nodes,
+                self.clock(),
+                from_end=team.attempt == self._echoes_from_end,
+            )
             self._echo.turn(self.clock())
 
     def _note_clocks(self, at_s: float) -> None:

@@ -26,11 +26,11 @@ class WorkerEcho:
         self._next = 0
         self._notes = 0
 
-    def follow(self, attempt: int, workers: Iterable[int], *, from_end: bool = False) -> None:
+    def follow(self, attempt: int, workers: Iterable[int], at_s: float, *, from_end: bool = False) -> None:
         """From now on these. `from_end`: what they have written so far was shown by another process."""
         if attempt == self._attempt:
             return
-        self.finish(float("inf"))
+        self.finish(at_s)
         self._attempt, self._next, self._notes = attempt, 0, 0
         self._followers = {
             worker: Follower(self._folder / f"attempt-{attempt:03d}" / f"worker-{worker}", from_end=from_end)

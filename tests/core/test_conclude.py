@@ -1,0 +1,171 @@
+"""What many workers know of a failure, joined."""
+
+from holdfast.core.conclude import (
+    first_of,
+    joined_failure,
+    joined_scene,
+    joined_search,
+    with_places,
+)
+from holdfast.model.digests import RankLife
+from holdfast.model.failures import ErrorRecord, Failure, RankExit
+from holdfast.model.nodes import Looked, WorkerEvidence
+from holdfast.model.samples import Hang
+from holdfast.model.sightings import Search, Sighting, Source, Writer
+from holdfast.model.thread_stacks import RankStacks
+from holdfast.model.verdicts import Culprit, Verdict
+
+NODES = {0: "n0", 1: "n1"}
+
+
+def told(worker, failure=Failure(), **more):  # noqa: B008 - it is frozen
+    return WorkerEvidence(
+        incident=1,
+        attempt=3,
+        worker=worker,
+        revision=1,
+        failure=failure,
+        certain=False,
+        is_all=True,
+        **more,
+    )
+
+
+def ended(rank, code, at_s, worker=0):
+    return RankExit(rank=rank, worker=worker, code=code, at_s=at_s)
+
+
+def error(rank, message, at_s=None, type="RuntimeError"):
+    return ErrorRecord(rank=rank, worker=rank // 2, type=type, message=message, at_s=at_s)
+
+
+def test_ends_come_together_in_the_order_of_time():
+    failure = joined_failure(
+        [
+            told(1, Failure(exits=(ended(2, 1, 5.0, 1),), errors=(error(2, "late"), error(3, "x", 2.0)))),
+            told(0, Failure(exits=(ended(0, -9, 4.0),), errors=(error(0, "early", 1.0),))),
+        ]
+    )
+    assert [one.rank for one in failure.exits] == [0, 2]
+    assert [one.rank for one in failure.errors] == [0, 3, 2]
+
+
+def test_the_table_whose_first_rank_failed_first_comes_first():
+    tables = [
+        told(0, Failure(elastic=(ended(0, 1, 9.0), ended(1, 1, 9.1)))),
+        told(1, Failure(elastic=(ended(2, 1, 8.0),))),
+    ]
+    assert [one.rank for one in joined_failure(tables).elastic] == [2, 0, 1]
+
+
+def test_the_commands_code_is_the_first_that_is_not_0():
+    def code(*codes):
+        return joined_failure(
+            [told(worker, Failure(command_code=one)) for worker, one in enumerate(codes)]
+        ).command_code
+
+    assert code(0, 0) == 0
+    assert code(0, None) is None
+    assert code(None, 7, 3) == 7
+    assert code() is None
+
+
+def test_a_launcher_that_ended_well_has_seen_its_own_ranks_end_well_and_no_others():
+    failure = joined_failure(
+        [
+            told(0, Failure(exits=(ended(0, None, 1.0),), command_code=0)),
+            told(1, Failure(exits=(ended(2, None, 2.0, 1),), command_code=None)),
+        ]
+    )
+    assert [one.code for one in failure.exits] == [0, None]
+
+
+def test_a_complaint_is_not_certain_and_an_error_of_a_ranks_own_is():
+    complaint = joined_failure([told(0, Failure(errors=(error(0, "Connection closed by peer"),)))])
+    assert not first_of(complaint)[1]
+    own = joined_failure(
+        [
+            told(0, Failure(errors=(error(0, "Connection closed by peer", 1.0),))),
+            told(1, Failure(errors=(error(3, "bad batch", 1.2, "ValueError"),))),
+        ]
+    )
+    verdict, is_certain = first_of(own)
+    assert is_certain
+    assert [one.rank for one in verdict.culprits] == [3]
+
+
+def test_a_lost_node_explains_the_complaints_of_the_others():
+    complaint = told(0, Failure(errors=(error(0, "Connection closed by peer"),)))
+    verdict, is_certain = first_of(joined_failure([complaint], lost=["n1"]))
+    assert is_certain
+    assert verdict.category == "node_down"
+
+
+def test_the_hang_that_was_seen_over_all_ranks_is_the_one():
+    own = Hang(kind="quiet", since_s=1.0, why="mine", confidence=0.5)
+    whole = Hang(kind="stopped", since_s=1.0, why="ours", confidence=0.9)
+    assert joined_failure([told(0, Failure(hang=own))], whole).hang == whole
+    assert joined_failure([told(0, Failure(hang=own))]).hang == own
+
+
+def test_a_source_says_of_which_worker_and_host_it_is():
+    def search(*names):
+        sighting = Sighting(signature="s", category="c", source=len(names) - 1, offset=7, line=1, text="oops")
+        return Search(sources=tuple(Source(name=name) for name in names), sightings=(sighting,))
+
+    found = joined_search(
+        [
+            told(1, search=search("attempt-003/worker-1/rank-2.log")),
+            told(0, search=search("attempt-003/worker-0/stderr", "kernel.log")),
+        ],
+        NODES,
+    )
+    assert [one.name for one in found.sources] == [
+        "attempt-003/worker-0/stderr",
+        "attempt-003/worker-0/kernel.log",
+        "attempt-003/worker-1/rank-2.log",
+    ]
+    assert [(one.writer.worker, one.writer.host) for one in found.sources] == [
+        (0, "n0"),
+        (None, "n0"),
+        (1, "n1"),
+    ]
+    assert [(one.source, one.writer) for one in found.sightings] == [
+        (1, Writer(worker=0, host="n0")),
+        (2, Writer(worker=1, host="n1")),
+    ]
+
+
+def test_looks_are_one_scene():
+    looks = [
+        Looked(
+            attempt=3,
+            worker=worker,
+            look=1,
+            lives={rank: RankLife()},
+            stacks=(RankStacks(rank=rank, pid=1),),
+            usual_bytes=(4, 8 + worker),
+        )
+        for worker, rank in ((1, 2), (0, 0))
+    ]
+    scene, lives = joined_scene(looks, 4)
+    assert [one.stacks.rank for one in scene.stacks] == [0, 2]
+    assert scene.usual_bytes == {4, 8, 9}
+    assert scene.world_size == 4
+    assert set(lives) == {0, 2}
+
+
+def test_culprits_have_their_worker_and_host():
+    verdict = Verdict(
+        category="c",
+        class_="c",
+        title="t",
+        confidence=0.9,
+        culprits=(Culprit(rank=3), Culprit(host="n0", device="0000:01"), Culprit(rank=9)),
+    )
+    placed = with_places(verdict, {3: 1}, NODES).culprits
+    assert placed == (
+        Culprit(rank=3, worker=1, host="n1"),
+        Culprit(worker=0, host="n0", device="0000:01"),
+        Culprit(rank=9),
+    )
