@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -21,29 +22,34 @@ from holdfast.engines.local_nodes import agent_of
 from holdfast.journal.rows import Entry
 from holdfast.journal.store import JournalUnusable, open_reader
 from systems import summary_of
-from trial import BIN, Moment, Trial, holdfast_run, training
+from trial import BIN, TRAINING, Moment, Trial, holdfast_run, training
 
 RANKS = 4
 LOOK_S = 0.05
 END_S = 60.0
-SCRIPT = b"training.py"
+SCRIPTS = (b"training.py", b"lockstep.py")
+COMMANDS = {
+    "torch": (str(BIN / "torchrun"), "--nproc-per-node", "1", str(TRAINING)),
+    "lockstep": (sys.executable, "-S", str(TRAINING.with_name("lockstep.py"))),
+}
 
 
 class ManyJob:
-    """A started job of `RANKS` workers with a rank each. `state`: its state folder."""
+    """A started job of `RANKS` workers with a rank each. `state`: its state folder.
 
-    def __init__(self, folder: Path, *flags: str, spares: int, steps: int, step_s: float = 0.02) -> None:
+    `kind`: of training: "torch" (training.py under torchrun), or "lockstep" (lockstep.py, without either).
+    """
+
+    def __init__(
+        self, folder: Path, *flags: str, spares: int, steps: int, step_s: float = 0.02, kind: str = "torch"
+    ) -> None:
         self.folder, self.state = folder, folder / "state"
         self._read: dict[Path, int] = {}
         self._moments: list[Moment] = []
         nodes = ("--job", "bench", "--nnodes", str(RANKS), "--spares", str(spares), "--hosts", "netns")
-        command = [
-            str(BIN / "torchrun"),
-            "--nproc-per-node",
-            "1",
-            *training(folder, steps=steps, step_s=step_s),
-        ]
-        self.trial = Trial([*holdfast_run(self.state, *nodes, *flags), *command], folder)
+        command = COMMANDS[kind]
+        words = training(folder, steps=steps, step_s=step_s)[1:]
+        self.trial = Trial([*holdfast_run(self.state, *nodes, *flags), *command, *words], folder)
 
     @property
     def path(self) -> Path:
@@ -98,11 +104,9 @@ class ManyJob:
     def rank(self, rank: int) -> tuple[int, str]:
         """The process of a rank that takes part in the present attempt, and its node. raises: LookupError"""
         attempt = self.attempt()
+        wanted = (str(rank), str(attempt))
         for pid, env in self._environments():
-            if (env.get("RANK"), env.get("HOLDFAST_ATTEMPT")) == (
-                str(rank),
-                str(attempt),
-            ) and SCRIPT in _command(pid):
+            if (env.get("RANK"), env.get("HOLDFAST_ATTEMPT")) == wanted and _is_script(pid):
                 return pid, env["HOLDFAST_NODE"]
         raise LookupError(f"rank {rank} of attempt {attempt} does not run")
 
@@ -157,7 +161,7 @@ class ManyJob:
 
 
 @contextmanager
-def many_job(folder: Path, *flags: str, **more: int) -> Iterator[ManyJob]:
+def many_job(folder: Path, *flags: str, **more: Any) -> Iterator[ManyJob]:
     """A job that is gone afterwards, however the block ends."""
     folder.mkdir(parents=True)
     job = ManyJob(folder, *flags, **more)
@@ -170,6 +174,10 @@ def many_job(folder: Path, *flags: str, **more: int) -> Iterator[ManyJob]:
 def refuse_without_root() -> None:
     if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "unshare", "nsenter"))):
         sys.exit("this bench makes network namespaces: it needs root, iproute2 and util-linux")
+
+
+def _is_script(pid: int) -> bool:
+    return any(script in _command(pid) for script in SCRIPTS)
 
 
 def _command(pid: int) -> bytes:

@@ -1,6 +1,7 @@
 """How soon a training on four nodes goes on after a fault, with one spare node beside them.
 
-Nodes are network namespaces on this machine; four ranks train over gloo between them, 20 ms a step. The wall clock
+Nodes are network namespaces on this machine; four ranks train over gloo between them (`--training
+lockstep`: without PyTorch, over TCP), 20 ms a step. The wall clock
 says when the fault struck, when it was noticed, and when all four ranks had made a step again, process start included.
 
     python bench/many_nodes.py --runs 5 --wait-quiet 60
@@ -19,7 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from many_job import RANKS, ManyJob, many_job, refuse_without_root
+from many_job import COMMANDS, RANKS, ManyJob, many_job, refuse_without_root
 from trial import end_on_sigterm, wait_quiet
 
 START_S, AGAIN_S = 120.0, 90.0
@@ -91,6 +92,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("out/many_nodes.jsonl"))
     parser.add_argument("--wait-quiet", type=float, default=0.0, metavar="S", help="for an idle machine")
     parser.add_argument("--flag", action="append", default=[], help="one more for holdfast run")
+    parser.add_argument("--training", choices=list(COMMANDS), default="torch")
     parser.add_argument("--keep", action="store_true", help="leave the folders of the runs")
     return parser.parse_args()
 
@@ -101,7 +103,7 @@ def measured(fault: str, run: int, options: argparse.Namespace) -> Row:
     strike, flags = FAULTS[fault]
     row: Row = {"fault": fault, "run": run, "quiet": quiet, "found_s": None, "stepping_s": None, "wrong": []}
     wrong: list[str] = []
-    with many_job(folder, *flags, *options.flag, spares=1, steps=FOR_EVER) as job:
+    with many_job(folder, *flags, *options.flag, spares=1, steps=FOR_EVER, kind=options.training) as job:
         try:
             row |= one_fault(job, strike)
             code = job.end()

@@ -9,6 +9,7 @@ networks that are left, and that no node was isolated that nothing had befallen.
 """
 
 import argparse
+import functools
 import os
 import random
 import shutil
@@ -29,7 +30,8 @@ from holdfast.journal.store import open_reader
 from holdfast.model.orders import AnyOrder, StartAttempt
 from holdfast.model.policy import Policy
 from holdfast.model.state import Ended
-from many_job import RANKS, ManyJob, many_job, refuse_without_root
+from lockstep import next_total
+from many_job import COMMANDS, RANKS, ManyJob, many_job, refuse_without_root
 from trial import BIN, HOLDFAST, Result, Trial, end_on_sigterm, training
 
 FLAGS = (
@@ -201,12 +203,14 @@ def main() -> int:
     end_on_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="many-soak-"))
     begun_s = time.monotonic()
-    with many_job(folder / "run", *FLAGS, spares=options.spares, steps=FOR_EVER) as job:
+    with many_job(
+        folder / "run", *FLAGS, spares=options.spares, steps=FOR_EVER, kind=options.training
+    ) as job:
         soak = Soak(job, random.Random(options.seed))
         counts: Counter[str] = Counter()
         try:
             struck(soak, options, counts)
-            wrong = ended(soak)
+            wrong = ended(soak, options.training)
         except (TimeoutError, ChildProcessError) as error:
             wrong = [str(error)]
     took_s = time.monotonic() - begun_s
@@ -229,6 +233,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--faults", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--spares", type=int, default=5, help="nodes that faults may cost, and one")
+    parser.add_argument("--training", choices=list(COMMANDS), default="torch")
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(FAULTS))
     return parser.parse_args()
 
@@ -291,7 +296,7 @@ def trains(soak: Soak, after_s: float, limit_s: float) -> None:
 # What it comes to ----------------------------------------------------------------------------------------------
 
 
-def ended(soak: Soak) -> list[str]:
+def ended(soak: Soak, kind: str) -> list[str]:
     """Lets it end, and says all that is wrong. raises: TimeoutError"""
     soak.settle()
     job = soak.job
@@ -303,14 +308,16 @@ def ended(soak: Soak) -> list[str]:
     wrong = [f"left: {one}" for one in job.left()]
     if job.trial.process.returncode != 0:
         wrong.append(f"exit code {job.trial.process.returncode}")
-    result, alone = job.trial.result(), undisturbed(job.folder.parent / "alone", last)
+    result, alone = job.trial.result(), undisturbed(job.folder.parent / "alone", last, kind)
     if result is None or result.step != last or abs(result.loss - alone.loss) > LOSS_TOLERANCE:
         wrong.append(f"its result is {result}, the undisturbed run's {alone}")
     return wrong + journal_wrong(soak) + starts_wrong(job)
 
 
-def undisturbed(folder: Path, steps: int) -> Result:
+def undisturbed(folder: Path, steps: int, kind: str) -> Result:
     """What the same training ends with when nobody touches it and nobody watches."""
+    if kind == "lockstep":
+        return Result(steps, float(functools.reduce(next_total, range(1, steps + 1), 1)))
     folder.mkdir()
     command = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node", str(RANKS)]
     trial = Trial([*command, *training(folder, steps=steps, step_s=0.0)], folder)
