@@ -80,7 +80,15 @@ def test_an_agent_of_another_protocol_is_refused_with_both_numbers(both, raw):
 
 
 @pytest.mark.parametrize(
-    "body", [b"\xff" * 40, b"", struct.pack("!B", 0x95) + b"\xa0\xa0\xa0\xa0\xc4\x00", b"\x91\xa1x"]
+    "body",
+    [
+        b"\xff" * 40,
+        b"",
+        struct.pack("!B", 0x95) + b"\xa0\xa0\xa0\xa0\xc4\x00",
+        b"\x91\xa1x",
+        b"\x95\xa4\x00\x00\x00\x80",  # no UTF-8
+        b"\x96\xa1a\xa1a\xa3a/b\xa1a\xc4\x00" + b"\x91" * 5000,  # nested too deep
+    ],
 )
 def test_an_introduction_that_is_none_is_refused(both, raw, body):
     hub = both.hub()
@@ -231,7 +239,7 @@ def test_a_burst_is_bounded_in_memory_on_both_sides(both, tmp_path):
 
 
 def test_what_expands_a_thousandfold_is_given_out_in_pieces(both):
-    hub = both.hub()
+    hub = both.hub(limits=Limits(turn_bytes=1 << 20))
     link = both.link(hub)
     both.connect(link)
     for _ in range(20):

@@ -128,3 +128,22 @@ def test_a_hub_with_more_to_read_than_a_turn_may_take_goes_on_beating():
         assert not both.of(Left) and not both.of(Silent)
         assert len(both.of(Joined)) == 4
         assert hub.offset_s("node0") is not None
+
+
+def test_who_says_little_is_heard_beside_those_who_never_stop():
+    with ends() as both:
+        hub = both.hub(limits=Limits(turn_bytes=100_000, serve_bytes=50_000))
+        loud = [both.link(hub, name=f"loud{number}") for number in range(6)]
+        quiet = [both.link(hub, name=f"quiet{number}") for number in range(6)]
+        both.connect(*loud, *quiet)
+        for number in range(60):
+            for link in loud:
+                link.send(b"x" * 60_000, drop=True)
+                link.send(b"y" * 60_000, drop=True)
+            if number == 10:
+                for link in quiet:
+                    link.send(b"heard?")
+            both.turn(0.1)
+        told = [entry.peer for entry in both.of(Entry) if entry.body == b"heard?"]
+        assert sorted(told) == [link.name for link in quiet]
+        assert len({entry.peer for entry in both.of(Entry) if entry.body[:1] == b"x"}) == 6

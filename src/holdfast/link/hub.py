@@ -129,7 +129,7 @@ class Hub:
         self._peers: dict[str, _Peer] = {}
         self._connections: dict[int, _Connection] = {}
         self._strangers: dict[int, _Connection] = {}  # the oldest first
-        self._unfinished: dict[int, _Connection] = {}  # more is to be read than their descriptors show
+        self._unfinished: dict[int, _Connection] = {}  # to be read from, who has waited longest first
         self._acks: list[_Connection] = []
         self._joined: list[_Peer] = []  # since the last turn
         self._arrived: list[Arrived] = []
@@ -255,19 +255,19 @@ class Hub:
     def _read_all(self, now_s: float) -> bool:
         """Reads what has come, up to a bound. Whether that was all."""
         left_bytes = self._limits.turn_bytes
-        unfinished, self._unfinished = self._unfinished, {}
-        for connection in unfinished.values():
-            left_bytes -= self._serve(connection, now_s)
-        is_all_read = False
-        while left_bytes > 0 and not is_all_read:
+        is_last = False
+        while left_bytes > 0 and not is_last:
             events = self._epoll.poll(0, EVENTS_A_POLL)
-            is_all_read = len(events) < EVENTS_A_POLL
+            is_last = len(events) < EVENTS_A_POLL
             for descriptor, _ in events:
-                left_bytes -= EVENT_BYTES
                 if descriptor in self._listeners:
                     self._accept(self._listeners[descriptor], now_s)
-                elif descriptor in self._connections and left_bytes > 0:
-                    left_bytes -= self._serve(self._connections[descriptor], now_s)
+                    left_bytes -= EVENT_BYTES
+                elif descriptor in self._connections:
+                    self._unfinished.setdefault(descriptor, self._connections[descriptor])
+            while self._unfinished and left_bytes > 0:
+                connection = self._unfinished.pop(next(iter(self._unfinished)))
+                left_bytes -= EVENT_BYTES + self._serve(connection, now_s)
         if self._unfinished:
             self._wake()
         return left_bytes > 0

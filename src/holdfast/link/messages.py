@@ -52,6 +52,8 @@ _join = msgspec.msgpack.Decoder(Join)
 _welcome = msgspec.msgpack.Decoder(Welcome)
 _order = msgspec.msgpack.Decoder(OrderBody)
 pack = msgspec.msgpack.encode
+# What a decoder of msgspec raises: text that is no UTF-8 and what is nested too deep have errors of Python's own.
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def entry(seq: int, body: bytes, drop: bool) -> bytes:
@@ -93,7 +95,7 @@ def as_join(body: bytes) -> Join:
     """raises: BadFrame"""
     try:
         join = _join.decode(body)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise BadFrame(f"an introduction that cannot be read: {error}") from error
     if not _is_name(join.name) or not _is_name(join.stream) or "/" in join.name:
         raise BadFrame(f"a peer of the name {join.name!r} and the stream {join.stream!r} is not taken")
@@ -106,7 +108,7 @@ def as_welcome(body: bytes) -> Welcome:
     """raises: BadFrame"""
     try:
         return _welcome.decode(body)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise BadFrame(f"a welcome that cannot be read: {error}") from error
 
 
@@ -114,7 +116,7 @@ def as_order(body: bytes) -> OrderBody:
     """raises: BadFrame"""
     try:
         return _order.decode(body)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise BadFrame(f"an order that cannot be read: {error}") from error
 
 

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.link.frames import BODY_BYTES_MAX
-from holdfast.link.messages import ENTRY_OVERHEAD_BYTES
+from holdfast.link.messages import ENTRY_OVERHEAD_BYTES, UNREADABLE
 from holdfast.link.segments import OVERHEAD_BYTES, SEGMENT_BYTES, SegmentLog
 
 # A spool opened again counts on from a number that no earlier opening can have reached: the second of its opening,
@@ -184,7 +184,7 @@ class Spool:
         assert self._kept is not None and self._loose is not None
         highest = max(self._kept.last, self._loose.last) // NUMBERS_PER_OPENING
         opening = int(self._clock())
-        with suppress(OSError, msgspec.MsgspecError):
+        with suppress(OSError, *UNREADABLE):
             stream = msgspec.json.decode(path.read_bytes(), type=_Stream)
             self.stream_id, opening = stream.id, max(opening, stream.opening + 1)
         opening = max(opening, highest + 1)

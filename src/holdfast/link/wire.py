@@ -40,7 +40,7 @@ class Wire:
         """What has come; empty: nothing now. raises: WireClosed"""
         parts: list[bytes] = []
         got = 0
-        self.has_more = False
+        self.has_more = self._wants_write = False
         try:
             if self._handshaking and not self._shaken():
                 return b""
