@@ -49,6 +49,7 @@ WINDOW_BYTES = 4 << 20  # sent, and not yet taken in by the controller
 OUT_BYTES_MAX = 1 << 20  # given to the socket, and not yet sent by it
 SAY_BYTES_MAX = 4 << 20  # likewise: no more is said then
 CHUNK_BYTES = 1 << 18
+CLOSE_POLL_S = 0.02
 FIRST_PAUSE_S, PAUSE_S_MAX = 0.2, 2.0  # between two tries; doubled each time
 REFUSED_PAUSE_S = 3.0
 CROWDED_PAUSE_S_MAX = 8.0  # where somebody listens, but does not come to us: others are many
@@ -155,22 +156,26 @@ class AgentLink:
         if self._is_closed:
             return
         until_s = self._clock() + wait_s
-        steps = int(wait_s / 0.02) + 1  # where the clock stands still
-        while self._clock() < until_s and steps and not self._is_all_sent():
-            self.turn()
-            self._epoll.poll(0.02, 1)
-            steps -= 1
+        idle_s = self._turned(until_s, wait_s, self._is_all_sent)
         channel = self._channel
         if channel is not None and self.connected and self._guarded(lambda: channel.send(GOODBYE, b"")):
-            while self._clock() < until_s and steps and self._channel is not None:
-                self.turn()  # the controller closes once it has read all
-                self._epoll.poll(0.02, 1)
-                steps -= 1
+            self._turned(until_s, idle_s, lambda: self._channel is None)  # it closes once it has read all
         self._is_closed = True
         self._let_go()
         self._spool.close()
         self._epoll.close()
         os.close(self._kick)
+
+    def _turned(self, until_s: float, idle_s: float, done: Callable[[], bool]) -> float:
+        """Turns until it is done, or late, or nothing has happened for `idle_s` in all; what is left of that.
+
+        The clock that is given may stand still: what is spent waiting is counted, too.
+        """
+        while self._clock() < until_s and idle_s > 0 and not done():
+            self.turn()
+            if not self._epoll.poll(CLOSE_POLL_S, 1):
+                idle_s -= CLOSE_POLL_S
+        return idle_s
 
     # A turn -----------------------------------------------------------------------------------------------
 
