@@ -23,7 +23,7 @@ from holdfast.observe.clock import JobClock
 HERE = Path(__file__).parent
 TRAINING = HERE / "agent_training.py"
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
-WAIT_S = 15.0  # only a hung test waits so long
+WAIT_S = 60.0  # only a hung test waits so long
 SECRET = "5a" * 32
 
 
