@@ -77,3 +77,15 @@ def test_what_is_ordered_anew_has_another_name_than_before():
     assert made.crew.roster.order_id("attempt-1/stop/n0") == "attempt-1/stop/n0"
     made.resume()
     assert made.crew.roster.order_id("attempt-1/stop/n0") == "attempt-1/stop/n0/1.1"
+
+
+def test_a_worker_that_has_lost_its_place_and_may_still_run_is_waited_for_all_the_same():
+    made = world(checks=False)
+    made.cut("n1")
+    made.crash("n0")  # all workers are to be placed anew, and the one on n1 has not been ended yet
+    made.resume()
+    made.settle()
+    assert {start.attempt for _, start in made.starts} == {1}
+    made.mend("n1")
+    made.settle()
+    assert made.running == {"n1": (2, 1), "n2": (2, 0)}

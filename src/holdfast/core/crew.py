@@ -123,9 +123,8 @@ class Crew:
         roster, team = self.roster, self.roster.team
         roster.epoch = self._memory.resumes + 1
         team.attempt, team.over = job.attempt, not job.alive
-        team.nodes = {
-            index: worker.node for index, worker in enumerate(job.workers) if worker.node is not None
-        }
+        placed = {index: worker.node for index, worker in enumerate(job.workers) if worker.node is not None}
+        team.nodes = {**self._memory.nodes, **placed}
         team.exited = set(self._memory.exited) if self._memory.attempt == job.attempt else set()
         self._step_told = self._step = job.step
         for name in job.lost:

@@ -14,6 +14,7 @@ from holdfast.model.events import (
     FindingNoted,
     Numbers,
     WorkerExited,
+    WorkersPlaced,
 )
 
 MOVED = "job-moved"  # the kind of the finding that says that the scheduler starts the job anew
@@ -39,6 +40,7 @@ class Rendezvous(Struct, frozen=True, kw_only=True):
 class Memory(Struct):
     """`seen`: the highest sequence number of each stream that is in the journal. `exited`: workers of `attempt`.
 
+    `nodes`: where each worker was placed last, also where the core has given its place up since: it may still run there.
     `moved`: the scheduler has ended all processes of the job, to start it anew, and no controller has gone on since.
     """
 
@@ -49,6 +51,7 @@ class Memory(Struct):
     exited: set[int] = set()
     seen: dict[str, int] = {}
     moved: bool = False
+    nodes: dict[int, str] = {}
 
     def hear(self, event: AnyEvent) -> None:
         if event.via is not UNSET:
@@ -61,6 +64,8 @@ class Memory(Struct):
                 self.moved = False
             case FindingNoted(finding=finding) if finding == MOVED:
                 self.moved = True
+            case WorkersPlaced():
+                self.nodes |= {placed.worker: placed.node for placed in event.placed}
             case AttemptStarted():
                 self.started = max(self.started, event.attempt)
             case WorkerExited():
