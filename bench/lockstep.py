@@ -48,7 +48,7 @@ def main() -> None:
         time.sleep(max(0.0, options.step_s - (time.perf_counter() - begun_s)))
         tell("step", step=step, took_s=time.perf_counter() - begun_s)
         if step % LOG_EVERY == 0 and rank == 0:
-            sys.stdout.write(f"step {step}/{options.steps} loss {total / PRIME:.6f}\n")
+            sys.stdout.write(f"step {step}/{options.steps} loss {1 / (1 + step):.6f}\n")
             sys.stdout.flush()
     together(others, step)
     if rank == 0:

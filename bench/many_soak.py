@@ -53,12 +53,13 @@ LOSS_TOLERANCE = 1e-5
 
 
 class Fault(Struct, frozen=True):
-    """`spoils`: how many nodes it may cost for good."""
+    """`spoils`: how many nodes it may cost for good. `breaks`: all ranks must begin again. `lasts_s`: before all is well."""
 
     strike: Callable[["Soak"], str]
     weight: int
     spoils: int = 0
     breaks: bool = False
+    lasts_s: float = 0.0
 
 
 class Soak:
@@ -192,7 +193,7 @@ FAULTS = {
     "node crash": Fault(Soak.crash_worker_node, 3, spoils=1, breaks=True),
     "spare crash": Fault(Soak.crash_spare_node, 1, spoils=1),
     "link cut": Fault(Soak.cut_short, 4),
-    "link cut for long": Fault(Soak.cut_long, 2, spoils=1, breaks=True),
+    "link cut for long": Fault(Soak.cut_long, 2, spoils=1, lasts_s=LONG_CUT_S),
     "full disk": Fault(Soak.fill_disk, 2),
 }
 
@@ -260,7 +261,7 @@ def struck(soak: Soak, options: argparse.Namespace, counts: Counter[str]) -> Non
         elif FAULTS[kind].breaks:
             again(soak, at_s)
         else:
-            trains(soak, time.time(), AGAIN_S)
+            trains(soak, at_s + FAULTS[kind].lasts_s, AGAIN_S)
     trains(soak, time.time(), AGAIN_S)
 
 
