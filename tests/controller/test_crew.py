@@ -121,10 +121,14 @@ def test_an_agent_of_another_version_is_sent_away_and_said(bench):
     assert not bench.crew.roster["n2"].joined
 
 
-def test_a_report_that_cannot_be_read_keeps_nothing_else_back(bench):
+@pytest.mark.parametrize(
+    "body",
+    [b"\xc1 this is nothing", b"\x91" * 5000, b"\x81\xa4kind\xa4\xff\xff\xff\xff", b"\x81\xa4kind\xa3odd"],
+)
+def test_a_report_that_cannot_be_read_keeps_nothing_else_back(bench, body):
     bench.begin()
     agent = bench.agents["n0"]
-    agent.link.send(b"\xc1 this is nothing")
+    agent.link.send(body)
     agent.tell(StepReached, attempt=1, step=3)
     bench.until(lambda: bench.told(StepReached))
     assert any(one.finding == "report-not-read" for one in bench.told(FindingNoted))

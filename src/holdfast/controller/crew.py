@@ -28,6 +28,7 @@ from holdfast.core.crew_acts import (
 )
 from holdfast.engines.nodes import NodeEngine
 from holdfast.link.arrived import Arrived, Entry, Joined, Left, Refused, Said, Silent
+from holdfast.link.messages import UNREADABLE
 from holdfast.model.events import AnyEvent, ControllerResumed, FindingNoted, NodeIsolated, NodeReleased
 from holdfast.model.nodes import (
     AgentHello,
@@ -268,7 +269,7 @@ class CrewEngine:
     def _joined(self, joined: Joined, at_s: float) -> None:
         try:
             hello = replace(_HELLOS.decode(joined.hello), node=joined.peer)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             self.link.drop(joined.peer, "its greeting cannot be read")
             self.note(
                 "agent-refused", f"the agent of {joined.peer} was not let in: its greeting says {error}"
@@ -282,7 +283,7 @@ class CrewEngine:
         self._heard[entry.stream] = max(entry.seq, self._heard.get(entry.stream, 0))
         try:
             report = _REPORTS.decode(entry.body)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             self.note("report-not-read", f"a report of {entry.peer} cannot be read: {error}", key=entry.peer)
             return
         match report:
