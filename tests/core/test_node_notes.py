@@ -114,6 +114,14 @@ def test_a_fault_of_a_device_or_a_node_is_that_nodes_whatever_the_verdict_says()
     assert any(key.startswith("lost/") for key in other.lines())
 
 
+def test_several_nodes_that_fail_at_once_share_the_cause():
+    told = Told()
+    for number in (0, 1):
+        told.tell(NodeLost(at_s=200.0 + number, node=f"n{number}", reason="down"))
+    line = told.lines()["incident/train@100/1"]
+    assert (line.weighs, line.node, line.suspects) == ("shared", "", ("n0", "n1"))
+
+
 def test_exposure_is_told_each_minute_and_at_the_end():
     told = Told()
     for at_s in range(111, 462):

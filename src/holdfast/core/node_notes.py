@@ -240,16 +240,22 @@ def incident_line(incident: Incident, homes: Mapping[int, str], run: str) -> Inc
 
 
 def _weighed(incident: Incident, homes: Mapping[int, str]) -> tuple[Weighs, str, str, tuple[str, ...]]:
-    """weighs, node, device, suspects"""
+    """weighs, node, device, suspects. Several nodes that fail at once share a cause: a switch, a rack, a wrong check."""
+    accused: dict[str, str] = {}
     for fault in incident.faults:
         match fault:
             case DeviceFault(device=where):
                 if not fault.user_caused:
-                    return "node", where.node, where.device, ()
+                    accused.setdefault(where.node, where.device)
             case NodeFault(node=node) | CheckFault(node=node) if node:
-                return "node", node, "", ()
+                accused.setdefault(node, "")
             case _:
                 continue
+    if len(accused) == 1:
+        ((node, device),) = accused.items()
+        return "node", node, device, ()
+    if accused:
+        return "shared", "", "", tuple(accused)
     verdict = incident.verdict
     if verdict is None or verdict.confidence < SURE:
         return "shared", "", "", ()
