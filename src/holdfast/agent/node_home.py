@@ -16,6 +16,7 @@ from msgspec import Struct
 from holdfast.agent.launch import FACTS
 from holdfast.agent.part import Part
 from holdfast.agent.standby import GATE
+from holdfast.link.messages import UNREADABLE
 from holdfast.model.nodes import SetUp
 
 NODES = "nodes"
@@ -51,7 +52,7 @@ class NodeHome:
         """What the agent before this one was told."""
         try:
             return msgspec.msgpack.decode((self.folder / SET_UP).read_bytes(), type=SetUp)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, *UNREADABLE):
             return None
 
     def keep_set_up(self, given: SetUp) -> None:
@@ -60,7 +61,7 @@ class NodeHome:
     def _read_state(self) -> NodeState:
         try:
             return msgspec.json.decode((self.folder / STATE).read_bytes(), type=NodeState)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, *UNREADABLE):
             return NodeState()
 
     def _write_state(self, state: NodeState) -> None:

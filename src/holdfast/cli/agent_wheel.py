@@ -30,6 +30,7 @@ from holdfast.cli.live_signatures import live_signatures
 from holdfast.cli.settings import step_forms
 from holdfast.link.agent_link import AgentLink
 from holdfast.link.heard import Connected, Lost, Noted, Ordered, Refused, Said
+from holdfast.link.messages import UNREADABLE
 from holdfast.link.spool import Spool, SpoolInUse
 from holdfast.model.events import FindingNoted
 from holdfast.model.nodes import AgentHello, AnyCommand, AnyReport, Leave, SetUp, Told
@@ -227,7 +228,7 @@ class AgentWheel:
     def _obey(self, body: bytes, order: str) -> None:
         try:
             command = _COMMANDS.decode(body)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             tell(f"a command that this version does not know ({error}): passed over")
             if order:
                 self._link.done(order)
