@@ -124,7 +124,8 @@ class Crew:
         roster.epoch = self._memory.resumes + 1
         team.attempt, team.over = job.attempt, not job.alive
         placed = {index: worker.node for index, worker in enumerate(job.workers) if worker.node is not None}
-        team.nodes = {**self._memory.nodes, **placed}
+        # Of a job that the scheduler has started anew nothing runs where it ran, and its nodes are others, or as good as.
+        team.nodes = placed if self._memory.moved else {**self._memory.nodes, **placed}
         team.exited = set(self._memory.exited) if self._memory.attempt == job.attempt else set()
         self._step_told = self._step = job.step
         for name in job.lost:
@@ -136,8 +137,6 @@ class Crew:
                 continue
             if not roster[name].known:
                 acts += roster.lose(name, "it is no longer a node of this job", at_s)
-            elif self._memory.moved:
-                acts += roster.lose(name, "the scheduler has started the job anew", at_s)
             elif job.alive:
                 roster.expect(worker, name, at_s, runs=self._memory.started >= job.attempt)
         return acts

@@ -12,6 +12,7 @@ from holdfast.model.events import (
     AttemptStarted,
     ControllerResumed,
     FindingNoted,
+    JobMoved,
     Numbers,
     WorkerExited,
     WorkersPlaced,
@@ -64,6 +65,8 @@ class Memory(Struct):
                 self.moved = False
             case FindingNoted(finding=finding) if finding == MOVED:
                 self.moved = True
+            case JobMoved():
+                self.nodes = {}
             case WorkersPlaced():
                 self.nodes |= {placed.worker: placed.node for placed in event.placed}
             case AttemptStarted():
