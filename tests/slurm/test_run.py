@@ -128,3 +128,17 @@ def test_slurm_that_dies_and_comes_back_costs_the_training_nothing(job):
     job.go()
     assert run.code(LONG_S) == 0, job.said()
     assert len(job.events("attempt-started")) == 1
+
+
+def test_the_first_node_is_lost_with_the_controller_and_a_deputy_goes_on(job):
+    run = job.submit(*RESTARTS)
+    job.given_to()
+    job.trains()
+    named = ("squeue", "-h", "-s", "-o", "%j")
+    wait_for(lambda: job.said(), lambda: "holdfast-deputy" in job.cluster.ctl(*named), LONG_S)
+    job.cluster.crash(1)
+    job.trains(attempt=2)
+    assert "n1" not in job.placed(2)
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+    assert job.events("job-moved") == []

@@ -95,7 +95,11 @@ class SlurmJob(WholeJob):
         return not self.cluster.ctl("squeue", "-h", "-j", self.slurm, check=False)
 
     def said(self):
-        logs = [*(self.state / "slurm").glob("*/err"), self.path / "own.out"]
+        logs = [
+            *(self.state / "slurm").glob("*/err"),
+            self.path / "own.out",
+            *self.job().glob("nodes/*/deputy.log"),
+        ]
         return "\n".join([super().said(), *(f"--- {log}\n{log.read_text()}" for log in logs if log.exists())])
 
     def end(self):

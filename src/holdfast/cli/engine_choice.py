@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.cli.console import Console
 from holdfast.cli.run_nodes import attach_nodes, run_nodes
-from holdfast.cli.run_slurm import engine_here, follow_submitted, run_slurm
+from holdfast.cli.run_slurm import engine_here, follow_submitted, run_slurm, stand_by
 from holdfast.cli.run_start import kept_environment, recorded
 from holdfast.controller.loop import replay
 from holdfast.engines.local_hosts import clear
@@ -79,6 +79,11 @@ def attach_slurm(
 ) -> int | None:
     """Follows a job that was handed to Slurm; None: there is none of that name, or this is its allocation."""
     return follow_submitted(state_dir, name, env, quiet=quiet)
+
+
+def stand_by_slurm(state_dir: str, name: str, env: Mapping[str, str]) -> int:
+    """Inside a Slurm job: goes on with it when its controller is gone."""
+    return stand_by(state_dir, name, env)
 
 
 def _engine(settings: RunSettings, env: Mapping[str, str]) -> NodeEngine:

@@ -143,6 +143,10 @@ def attach(
     job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="The newest when absent.")] = None,
     state_dir: Annotated[str | None, _flag("state-dir")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help=BY_KEY["quiet"].help)] = False,
+    when_alone: Annotated[
+        bool,
+        typer.Option("--when-alone", help="In a Slurm job: wait until its controller is gone.", hidden=True),
+    ] = False,
 ) -> None:
     """Takes up a job whose Holdfast is gone: the training was never touched."""
     try:
@@ -150,6 +154,8 @@ def attach(
     except SettingsRefused as error:
         say(str(error))
         raise typer.Exit(REFUSED) from error
+    if when_alone and job:
+        raise typer.Exit(_elsewhere().stand_by_slurm(str(root), job, os.environ))
     if (code := _followed(root, job, quiet=quiet)) is not None:
         raise typer.Exit(code)
     of_many = job_of_many(StateDir(root), job)

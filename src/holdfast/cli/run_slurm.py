@@ -17,6 +17,7 @@ from holdfast.cli.slurm_follow import Follower, ended_code
 from holdfast.cli.slurm_submission import NotSubmitted, submission, submit, submitted_jobs
 from holdfast.controller.loop import replay
 from holdfast.engines.nodes import EngineRefused, JobPlace
+from holdfast.engines.slurm.commands import asked, plain_environment
 from holdfast.engines.slurm.engine import SlurmEngine
 from holdfast.journal.jobdir import JobDir, JobInUse, JobLock, NoSuchJob, StateDir, StateUnwritable
 from holdfast.journal.store import JournalUnusable, NewerJournal
@@ -25,7 +26,8 @@ from holdfast.model.state import Ended
 from holdfast.parsers.slurm_names import Allocation, BadNodeList, allocation
 
 USAGE = 2
-IN_USE_S = 40.0  # beyond Slurm's usual KillWait
+ALONE_LOOK_S = 1.0
+ALONE_S = 6.0  # the batch script starts a controller that was killed again within two
 SLURM_JOB = "slurm-job"  # in the job's folder: the Slurm job that it belongs to
 _NO_RECORD = (NewerJournal, JournalUnusable, OSError, msgspec.MsgspecError, KeyError)
 
@@ -124,7 +126,7 @@ def _take_over(settings: RunSettings, env: Mapping[str, str], found: Allocation,
     name = settings.job or f"slurm-{found.job}"
     settings = msgspec.structs.replace(settings, job=name, engine="slurm")
     ours = submission(settings.state_dir, name).slurm_job == found.job
-    engine = _Engine(found, env, no_kill=ours)
+    engine = _Engine(found, env, no_kill=ours, deputy=_deputy_words(settings, name))
     job = _of_this_slurm_job(settings, name, found)
     if job is None:
         return run_nodes(settings, engine)
@@ -156,7 +158,7 @@ def _belongs(job: JobDir) -> tuple[str, int]:
 def _go_on(job: JobDir, engine: SlurmEngine, env: Mapping[str, str], console: Console) -> int:
     try:
         lock = _lock(job, console)
-    except (JobInUse, StateUnwritable) as error:
+    except StateUnwritable as error:
         console.tell(str(error))
         return USAGE
     with lock:
@@ -178,16 +180,65 @@ def _go_on(job: JobDir, engine: SlurmEngine, env: Mapping[str, str], console: Co
 
 
 def _lock(job: JobDir, console: Console) -> JobLock:
-    """The controller from before may still be ending, on this node or another. raises: JobInUse, StateUnwritable"""
-    until_s = time.monotonic() + IN_USE_S
+    """Waits for the controller from before, which may still be ending, or for the deputy. raises: StateUnwritable"""
     told = False
     while True:
         try:
             return job.lock()
         except JobInUse as error:
-            if time.monotonic() >= until_s:
-                raise
             if not told:
-                console.tell(f"waits for the controller from before to end: {error}")
+                console.tell(f"waits for the controller that has the job to end: {error}")
             told = True
             time.sleep(0.1)
+
+
+# The deputy ---------------------------------------------------------------------------------------------------------
+
+
+def _deputy_words(settings: RunSettings, name: str) -> list[str]:
+    place = str(Path(settings.state_dir).absolute())
+    return [sys.executable, "-P", "-m", "holdfast", "attach", name, "--state-dir", place, "--when-alone"]
+
+
+def stand_by(state_dir: str, name: str, env: Mapping[str, str]) -> int:
+    """In a step on another node: goes on with the job when its controller is gone, and nobody starts it again."""
+    console = Console(quiet=True)
+    try:
+        found = allocation(env)
+        job = StateDir(Path(state_dir)).job(name)
+        if found is None or _belongs(job)[0] != found.job:
+            raise LookupError(f"{name} is not the job of this Slurm allocation")
+    except (BadNodeList, LookupError, OSError, ValueError) as error:
+        console.tell(str(error))
+        return USAGE
+    if not _wait_alone(job, console):
+        return 0
+    first = found.nodes[0]
+    console.tell(f"the controller of {name} on {first} is gone: going on from {found.node}")
+    code = _go_on(job, _Engine(found, env, no_kill=True, lost_with=first), env, console)
+    # The batch script is gone with its node, and nothing but its end would end the Slurm job.
+    asked(["scancel", found.job], plain_environment(env))
+    return code
+
+
+def _wait_alone(job: JobDir, console: Console) -> bool:
+    """Whether nobody has had the job for a while; False: it has ended, or its disk knows no locks."""
+    free_s: float | None = None
+    while True:
+        time.sleep(ALONE_LOOK_S)
+        if ended_code(StateDir(job.path.parents[1]), job.name) is not None:
+            return False
+        try:
+            with job.lock() as lock:
+                held = lock.held
+        except (JobInUse, StateUnwritable):
+            free_s = None
+            continue
+        if not held:
+            console.tell(
+                f"{job.path} is on a disk without locks: nobody can go on when the first node is lost"
+            )
+            return False
+        free_s = free_s or time.monotonic()
+        if time.monotonic() - free_s > ALONE_S:
+            return True

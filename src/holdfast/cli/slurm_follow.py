@@ -21,13 +21,14 @@ from holdfast.cli.run_start import recorded
 from holdfast.cli.slurm_submission import Submission
 from holdfast.controller.loop import replay
 from holdfast.engines.slurm.commands import Answer, Commands, plain_environment
-from holdfast.journal.jobdir import JobDir, StateDir
+from holdfast.journal.jobdir import JobDir, JobInUse, StateDir, StateUnwritable
 from holdfast.journal.store import JournalUnusable, NewerJournal
 from holdfast.model.state import Ended
 from holdfast.parsers.slurm import SlurmJob, jobs_of_lines
 
 POLL_S = 2.0
 LOOK_S = 0.1
+LOST_POLLS = 10
 GONE_MAX = 3  # answers in a row that do not know the job any more
 BLOCK_BYTES = 1 << 16
 LEFT = 0  # what --detach exits with
@@ -134,14 +135,22 @@ class Follower:
                 "it was put back into the queue: started now", "update", f"JobId={job.job}", "StartTime=now"
             )
         elif job.state == "RUNNING" and job.batch_host and job.batch_host not in job.nodes:
-            self._lost_batch += 1
-            if self._lost_batch == 2:  # not in the moment in which it ends
+            self._lost_batch = self._lost_batch + 1 if self._is_alone() else 0
+            if self._lost_batch == LOST_POLLS:  # its deputy has not taken it up
                 self._do(f"{job.batch_host}, with the controller, is lost: put back", "requeue", job.job)
         else:
             self._lost_batch = 0
         if restarted:
             self._said = ""
         self._restarts = job.restarts
+
+    def _is_alone(self) -> bool:
+        """Whether nobody has the job's record."""
+        try:
+            with StateDir(Path(self._state_dir)).job(self._one.name).lock():
+                return True
+        except (JobInUse, StateUnwritable, LookupError, ValueError):
+            return False
 
     def _do(self, why: str, *words: str) -> None:
         self._console.tell(f"Slurm job {self._one.slurm_job}: {why}")

@@ -15,12 +15,13 @@ from msgspec import Struct
 
 from holdfast.engines.nodes import EngineRefused, JobPlace
 from holdfast.engines.slurm.commands import Answer, Commands, asked, plain_environment, with_plain_times
+from holdfast.engines.slurm.deputy import DEPUTY_NAME, Deputy, deputy_log
 from holdfast.engines.slurm.job_watch import JobWatch
 from holdfast.engines.slurm.move import Move
 from holdfast.engines.slurm.probe import Probe
 from holdfast.engines.slurm.queries import node_words, nodes_in
 from holdfast.engines.slurm.rights import Rights
-from holdfast.engines.slurm.steps import AGENT, STEP_NAME, AgentStep, environment, step_words
+from holdfast.engines.slurm.steps import AGENT, STEP_NAME, AgentStep, environment, keeper_words
 from holdfast.model.nodes import (
     AgentEnded,
     AnyNews,
@@ -74,6 +75,8 @@ class SlurmEngine:
     """A NodeEngine. `env`: of this process; `agent`: the words that start an agent.
 
     `no_kill`: the job was submitted with --no-kill, so it outlives its nodes; False where that is not known.
+    `deputy`: the words of who goes on when this node is lost. `lost_with`: the node of the controller before this one,
+    which has ended without a word.
     """
 
     def __init__(
@@ -84,6 +87,8 @@ class SlurmEngine:
         *,
         agent: Sequence[str] = AGENT,
         no_kill: bool = False,
+        deputy: Sequence[str] = (),
+        lost_with: str = "",
     ) -> None:
         self.allocation = allocation
         self._clock, self._agent_words, self._no_kill = clock, tuple(agent), no_kill
@@ -104,6 +109,11 @@ class SlurmEngine:
         self._rights = Rights(allocation, self._commands, self._note, clock)
         self._watch = JobWatch(allocation, self._commands, self._note, clock)
         self._move: Move | None = None
+        here = allocation.node or socket.gethostname()
+        self._deputy = (
+            Deputy(deputy, allocation.nodes, here, self._start_deputy) if deputy and no_kill else None
+        )
+        self._lost_with = lost_with
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -140,6 +150,7 @@ class SlurmEngine:
             self._poll(now_s)
         self._rights.turn(now_s)
         self._watch.turn(now_s)
+        self._turn_deputy(now_s)
         news = [
             *self._news,
             *self._rights.news(),
@@ -188,6 +199,8 @@ class SlurmEngine:
     def end(self, code: int) -> None:
         """Steps whose agents have not left are ended. Waits a few seconds at most."""
         self._commands.drop()
+        if self._deputy is not None and self._deputy.step is not None:
+            self._deputy.step.end()
         left = [agent.step for agent in self._agents.values() if agent.step is not None]
         until_s = time.monotonic() + END_S
         sent = False
@@ -211,7 +224,12 @@ class SlurmEngine:
         given = environment(self._env, name, place.folder, place.addresses, place.secret_file)
         try:
             home.mkdir(parents=True, exist_ok=True)
-            agent.step = AgentStep(name, self._step_words(name), given, home / "agent.log")
+            agent.step = AgentStep(
+                name,
+                keeper_words(name, STEP_NAME, self._agent_words, binds=self._binds),
+                given,
+                home / "agent.log",
+            )
         except OSError as error:
             agent.wait_s = _longer(agent.wait_s)
             agent.due_s = self._clock() + agent.wait_s
@@ -219,9 +237,24 @@ class SlurmEngine:
             return
         agent.lives, agent.begun_s = True, self._clock()
 
-    def _step_words(self, name: str) -> list[str]:
-        binds = self._settings.get("TaskPlugin", "") not in ("", "task/none", "(null)")
-        return step_words(name, agent=self._agent_words, binds=binds)
+    def _start_deputy(self, name: str, words: Sequence[str]) -> AgentStep:
+        assert self._place is not None
+        log = deputy_log(self._place.folder, name)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        return AgentStep(name, keeper_words(name, DEPUTY_NAME, words, binds=self._binds), self._env, log)
+
+    def _turn_deputy(self, now_s: float) -> None:
+        if self._deputy is None or self._place is None or self._is_ending:
+            return
+        try:
+            self._deputy.turn(now_s, self._gone)
+        except OSError as error:
+            self._tell("deputy", f"nobody can be started to go on when this node is lost: {error}")
+
+    @property
+    def _binds(self) -> bool:
+        """Whether the cluster binds tasks to cores."""
+        return self._settings.get("TaskPlugin", "") not in ("", "task/none", "(null)")
 
     def _turn_agent(self, name: str, agent: _Agent, now_s: float) -> None:
         if agent.due_s is not None and now_s >= agent.due_s and name not in self._gone:
@@ -249,9 +282,10 @@ class SlurmEngine:
             if first:
                 self._later(lambda: self._ask_steps(first=True))
             return
-        here = {
-            node for step in steps_of_columns(answer.text) if step.name == STEP_NAME for node in step.nodes
-        }
+        steps = steps_of_columns(answer.text)
+        here = {node for step in steps if step.name == STEP_NAME for node in step.nodes}
+        if self._deputy is not None:
+            self._deputy.heard(steps, self._clock())
         for name, agent in self._agents.items():
             if agent.step is not None:
                 continue
@@ -310,7 +344,7 @@ class SlurmEngine:
         agent = self._agents[name]
         if not look.cut and agent.step is not None:
             look.cut = agent.step.is_cut()  # as it is after the seconds of the probe
-        ended = look.code is not None or look.cut
+        ended = look.code is not None or look.cut or name == self._lost_with
         if look.node is not None and look.node.is_down and not reached:
             self._lose(name, f"Slurm says it is {look.node.state.lower()}{_because(look.node.reason)}")
         elif reached is False and ended:

@@ -31,8 +31,8 @@ done
 OWN_ADDRESSES = ("127.", "::1")
 
 
-def step_words(node: str, agent: Sequence[str] = AGENT, *, binds: bool = True) -> list[str]:
-    """The command that starts the agent's step. All memory, cores and devices that the job has on the node are its.
+def keeper_words(node: str, name: str, words: Sequence[str], *, binds: bool = True) -> list[str]:
+    """The command that starts a step of this name, in which `words` are kept running. All memory, cores and devices that the job has on the node are its.
 
     `binds`: the cluster binds tasks to cores, which one task for the whole node must not be.
     """
@@ -50,9 +50,9 @@ def step_words(node: str, agent: Sequence[str] = AGENT, *, binds: bool = True) -
         "--mpi=none",
         "--input=none",
         "--quiet",
-        f"--job-name={STEP_NAME}",
+        f"--job-name={name}",
     ]
-    return ["srun", *flags, "sh", "-c", KEEPER, "holdfast-keeper", *agent]
+    return ["srun", *flags, "sh", "-c", KEEPER, "holdfast-keeper", *words]
 
 
 class AgentStep:
