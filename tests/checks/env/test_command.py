@@ -151,6 +151,15 @@ def test_what_may_not_be_run_is_not_taken_for_sure(text, kinds):
     assert found.script == "t.py"
 
 
+@pytest.mark.parametrize(
+    ("text", "program"),
+    [('exec "$0" -S "$@"', "/opt/python3"), ('"$0" "$1"', "/opt/python3"), ('exec "$TOOL" "$1"', "$TOOL")],
+)
+def test_the_words_behind_a_shells_text_are_its_arguments_from_0_on(text, program):
+    found = launch_of(("sh", "-c", text, "/opt/python3", "/w/train.py"), {})
+    assert found.program == program  # never the script alone, which is no program
+
+
 def test_what_a_branch_sets_is_not_known():
     text = "N=2\nif [ $HOST = a ]; then N=4; M=8; fi\ntorchrun --nproc-per-node $N t.py --num-workers $M"
     assert asked_of(("bash", "-c", text), {}).ranks is None

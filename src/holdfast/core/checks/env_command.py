@@ -283,6 +283,9 @@ def _by_wrapper(
 ) -> Launch:
     """What stands after the options, which are of many kinds: the first word that is known to start something."""
     name = name_of(words[0])
+    if name == "exec" and len(words) > 1 and not words[1].startswith("-"):
+        inner = _of(words[1:], env, texts, depth + 1)
+        return structs.replace(inner, wrappers=(name, *inner.wrappers))
     place = next(
         (place for place, word in enumerate(words) if place and _is_start(word, words[place - 1])), 0
     )
@@ -324,7 +327,8 @@ def _by_shell(words: tuple[str, ...], env: Mapping[str, str], texts: Mapping[str
         interactive = interactive or (is_short and "i" in option)
         if is_short and "c" in option and rest:
             shell = Shell(program=program, login=login, interactive=interactive)
-            return _in_text(rest[0], shell, rest[2:], env, texts, depth)
+            named = {**env, "0": rest[1]} if len(rest) > 1 else env  # $0, and then $1
+            return _in_text(rest[0], shell, rest[2:], named, texts, depth)
         if option == "--":
             break
     if not rest:
