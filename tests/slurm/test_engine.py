@@ -9,6 +9,8 @@ FOUR = ("n1", "n2", "n3", "n4")
 
 
 def test_every_node_of_the_job_gets_an_agent_with_all_that_the_job_has_there(batch, cluster):
+    if not (cluster.folder / "etc" / "gres.conf").read_text():
+        pytest.skip("no device files can be made here, for the GPUs of the cluster")
     job = batch(3, "--gres=gpu:8").up(FOUR[:3])
     env = dict(line.split("=", 1) for line in (job.folder / "env-n2").read_text().splitlines() if "=" in line)
     assert env["HOLDFAST_NODE"] == "n2"
