@@ -66,6 +66,7 @@ def test_what_a_program_says_of_its_own_error_is_weak(message, category, action)
     spoken = signature(SPOKEN, "python_exception", severity="warning")
     ruling = of_words(sighting(spoken, captures={"message": message}))
     assert (ruling.category, ruling.action, ruling.severity) == (category, action, "warning")
+    assert of_words(sighting(spoken, captures={"said": message})) == ruling
     assert of_words(sighting(spoken, captures={"message": "that went wrong"})) is None
 
 

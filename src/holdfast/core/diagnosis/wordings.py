@@ -101,6 +101,7 @@ SETTING = re.compile(
 # Where nothing else is known of a program than a line in which it speaks of its error.
 SPOKEN = "program-error-complaint"
 SPOKEN_WEIGHT = 0.5
+SPOKEN_IN = ("message", "reason", "said")  # captures of the forms in which it does
 FILE = re.compile(
     r"(?i)\bno such file or directory|\b(?:file|directory|path)\b.{0,60}\b(?:not found|does not exist|missing)"
 )
@@ -166,7 +167,7 @@ def meant(message: str) -> str | None:
 
 
 def _of_spoken(sighting: Sighting) -> Ruling | None:
-    message = (sighting.captures.get("message") or sighting.captures.get("reason", ""))[:500]
+    message = next((sighting.captures[name] for name in SPOKEN_IN if name in sighting.captures), "")[:500]
     category = meant(message) or ("data_error" if FILE.search(message) else None)
     if category:
         return Ruling(category=category, severity="warning", weight=SPOKEN_WEIGHT)
