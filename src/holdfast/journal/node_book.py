@@ -64,6 +64,9 @@ _encode = msgspec.json.Encoder().encode
 _Answer = TypeVar("_Answer")
 
 
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # what decoding any bytes can raise
+
+
 class NodeBookUnusable(OSError):
     """The book cannot be opened, read or written now. It may work later."""
 
@@ -233,7 +236,7 @@ class NodeBook:
         try:
             try:
                 return ask(self._opened())
-            except (sqlite3.Error, msgspec.MsgspecError) as error:
+            except (sqlite3.Error, *_UNREADABLE) as error:
                 if self._read_only or not _is_damaged(error):
                     raise
                 self._begin_anew(error)
@@ -241,7 +244,7 @@ class NodeBook:
         except NodeBookUnusable:
             self.close()
             raise
-        except (OSError, sqlite3.Error, msgspec.MsgspecError) as error:
+        except (OSError, sqlite3.Error, *_UNREADABLE) as error:
             self.close()
             raise NodeBookUnusable(f"the node book {self.path} cannot be used: {_words(error)}") from error
 
@@ -446,7 +449,7 @@ def _refuse_newer(path: Path, connection: sqlite3.Connection) -> None:
 
 def _is_damaged(error: Exception) -> bool:
     """Whether the file's content is at fault. A body that is no JSON at all was not written so."""
-    return isinstance(error, msgspec.DecodeError) or is_damage(error)
+    return isinstance(error, (msgspec.DecodeError, UnicodeDecodeError, RecursionError)) or is_damage(error)
 
 
 def _words(error: Exception) -> str:
@@ -471,7 +474,7 @@ def _free_name(path: Path, number: int) -> Path:
 def _kept(folder: Path) -> Sequence[Isolation]:
     try:
         return _ISOLATED.decode((folder / BACKUP).read_bytes())
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, *_UNREADABLE):
         return ()
 
 
