@@ -4,7 +4,7 @@ import pytest
 
 from slurm.kit import wait_for
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(100)
 FOUR = ("n1", "n2", "n3", "n4")
 
 
@@ -131,3 +131,16 @@ def test_the_end_leaves_nothing_on_any_node(batch, hosts):
 def _step_on(cluster, job, node):
     lines = cluster.ctl("squeue", "-h", "-s", "-j", job.id, "-o", "%i|%N|%j").splitlines()
     return next(line.split("|")[0].split(".")[1] for line in lines if f"|{node}|holdfast" in line)
+
+
+def test_a_healthy_job_is_kept_from_ending_with_a_slurmd(batch, hosts):
+    """Slurm gives the node up after SlurmdTimeout, and without --no-kill the whole job with it."""
+    job = batch(3, no_kill=False).up(FOUR[:3])
+    hosts.kill_slurmd(3)
+    _, said = job.heard("EngineNote", wait_s=40, text="slurmd on n3 does not answer")
+    assert "ends the whole job" in said["text"]
+    job.heard("EngineNote", wait_s=40, text="n3 was taken out of Slurm's job")
+    wait_for("n3 to be given up", lambda: hosts.state(3).startswith("down"), 50)
+    assert job.field("JobState") == "RUNNING"
+    assert job.field("NodeList") == "n[1-2]"
+    assert hosts.on(3, "ps", "-p", job.agents("n3")[0], "-o", "pid=").strip() == job.agents("n3")[0]

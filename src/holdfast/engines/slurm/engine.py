@@ -43,6 +43,7 @@ from holdfast.parsers.slurm_names import Allocation
 POLL_S = 10.0
 ASK_AGAIN_S = 2.0
 PROBE_S = 2.0
+ROUND_MAX = 256
 SOON_S, WAIT_S_MAX = 10.0, 30.0  # an agent that ends sooner waits longer each time before it is started again
 END_S = 5.0
 DEFAULT_PORT = 6818
@@ -98,6 +99,8 @@ class SlurmEngine:
         self._looks: dict[str, _Look] = {}
         self._seen: dict[str, SlurmNode] = {}
         self._silent_since: dict[str, float] = {}
+        self._rounds: dict[str, Probe] = {}  # of slurmd on nodes that nobody asks about
+        self._next_round = 0
         self._gone: set[str] = set()
         self._news: list[AnyNews] = []
         self._told: set[str] = set()
@@ -148,6 +151,7 @@ class SlurmEngine:
         if now_s - self._polled_s >= POLL_S and self._place is not None:
             self._polled_s = now_s
             self._poll(now_s)
+        self._turn_rounds(now_s)
         self._rights.turn(now_s)
         self._watch.turn(now_s)
         self._turn_deputy(now_s)
@@ -330,10 +334,12 @@ class SlurmEngine:
             self._probe(look, look.node)
 
     def _probe(self, look: _Look, node: SlurmNode) -> None:
-        default = self._settings.get("SlurmdPort", "")
-        port = node.port or (int(default) if default.isdigit() else DEFAULT_PORT)
         if node.address:
-            look.probe = Probe(node.address, port, self._clock() + PROBE_S)
+            look.probe = Probe(node.address, self._port(node), self._clock() + PROBE_S)
+
+    def _port(self, node: SlurmNode) -> int:
+        default = self._settings.get("SlurmdPort", "")
+        return node.port or (int(default) if default.isdigit() else DEFAULT_PORT)
 
     def _turn_look(self, name: str, now_s: float) -> None:
         look = self._looks[name]
@@ -389,6 +395,7 @@ class SlurmEngine:
         if self._poll_open:
             return
         self._poll_open = True
+        self._begin_rounds(now_s)
         self._ask_nodes()
         if any(agent.lives and agent.step is None for agent in self._agents.values()):
             self._ask_steps()
@@ -415,11 +422,34 @@ class SlurmEngine:
     def _judge_slurmd(self, node: SlurmNode) -> None:
         """slurmd may be gone while the training is well: Slurm then acts on the node, later, as on a dead one."""
         name = node.name
-        if node.answers or node.is_down or name in self._gone:
+        if node.is_down or name in self._gone:
             self._silent_since.pop(name, None)
-            if node.answers:
+        elif not node.answers:
+            self._slurmd_is_silent(name)
+
+    def _begin_rounds(self, now_s: float) -> None:
+        """Slurm itself finds out late that a slurmd is gone: whether they listen is looked at, some at a time."""
+        names = [name for name in self._remaining() if name in self._seen and name not in self._rounds]
+        some = [
+            names[(self._next_round + number) % len(names)] for number in range(min(len(names), ROUND_MAX))
+        ]
+        self._next_round += len(some)
+        for name in some:
+            node = self._seen[name]
+            if node.address:
+                self._rounds[name] = Probe(node.address, self._port(node), now_s + PROBE_S)
+
+    def _turn_rounds(self, now_s: float) -> None:
+        over = {name: probe for name, probe in self._rounds.items() if probe.look(now_s) is not None}
+        for name, probe in over.items():
+            del self._rounds[name]
+            if probe.refused:
+                self._slurmd_is_silent(name)
+            elif probe.answer and self._seen[name].answers:
+                self._silent_since.pop(name, None)
                 self._told.discard(f"slurmd-{name}")
-            return
+
+    def _slurmd_is_silent(self, name: str) -> None:
         since_s = self._silent_since.setdefault(name, self._clock())
         if self._clock() - since_s < SILENT_S:  # slurmctld has just begun, and waits for all of them
             return

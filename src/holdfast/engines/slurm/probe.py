@@ -10,10 +10,11 @@ GONE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT, errno.EHOSTDOWN)
 
 class Probe:
     """One attempt to connect. `answer`: None while it is under way; True: the machine is there, whether or not it
-    takes connections; False: nobody answered."""
+    takes connections; False: nobody answered. `refused`: the machine answered that nobody listens there."""
 
     def __init__(self, address: str, port: int, until_s: float) -> None:
         self.answer: bool | None = None
+        self.refused = False
         self._until_s = until_s
         self._socket: socket.socket | None = None
         try:
@@ -45,3 +46,4 @@ class Probe:
         if error == errno.EINPROGRESS:
             return
         self.answer = error not in GONE
+        self.refused = error == errno.ECONNREFUSED
