@@ -78,10 +78,10 @@ class Prior(Struct, frozen=True, kw_only=True):
     job_per_day: float = 0.01
     job_weight: float = 2.0
     likeness: float = 0.5
-    warning_weight: float = 6.0
-    # Of those named this share at least is believed to be lemons. What is believed is too much by about 5 to 10 of 100
-    # on simulated fleets, for nodes differ more than two kinds do: so more is asked for than is wanted.
-    precision: float = 0.95
+    warning_weight: float = 20.0
+    # Of those named this share at least is believed to be lemons. On simulated fleets that is too much by 0 to 10 of 100,
+    # for nodes differ more than two kinds do.
+    precision: float = 0.9
     posterior_min: float = 0.5
 
 
@@ -166,7 +166,7 @@ class _Expected(Struct):
 
 
 def judge(observed: Observed, prior: Prior = FIELD) -> Judged:
-    """Scores every node with hours at work. Takes about 1 s per 300,000 node-failure pairs."""
+    """Scores every node with hours at work. About 2 s for 2,048 nodes and 550 failures."""
     return _Fleet(observed, prior).judged()
 
 
