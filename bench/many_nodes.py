@@ -24,7 +24,7 @@ from many_job import COMMANDS, RANKS, ManyJob, many_job, refuse_without_root
 from trial import end_on_sigterm, wait_quiet
 
 START_S, AGAIN_S = 120.0, 90.0
-STEPS_BEFORE, STEPS_AFTER = 250, 20
+STEPS_BEFORE, STEPS_AFTER = 600, 20  # 12 s of training
 FOR_EVER = 10**6
 REPLACE = ("--max-restarts", "128", "--unconditional-restart", "--replace-workers", "128")
 RESCHEDULE = ("--max-restarts", "128", "--unconditional-restart")
