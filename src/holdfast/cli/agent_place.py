@@ -1,6 +1,7 @@
 """Where an agent of many is, and how it finds its controller: what its environment says. Starts nothing.
 
-HOLDFAST_JOB_FOLDER, HOLDFAST_CONTROLLER, HOLDFAST_SECRET_FILE, HOLDFAST_NODE, HOLDFAST_ADDRESS: see docs/settings.md.
+HOLDFAST_JOB_FOLDER, HOLDFAST_CONTROLLER, HOLDFAST_SECRET_FILE, HOLDFAST_LINK_FINGERPRINT, HOLDFAST_NODE,
+HOLDFAST_ADDRESS: see docs/settings.md.
 """
 
 import os
@@ -13,11 +14,13 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.cli.settings import state_root
+from holdfast.link.tls import ClientTls
 
 CONTROLLER, SECRET, TOKEN = "controller.json", "secret", "shared-token"
 WANTED = "line-wanted"  # somebody wants a job of one machine to listen (cli/line_on_demand.py)
 FOLDER_ENV, CONTROLLER_ENV, SECRET_ENV = "HOLDFAST_JOB_FOLDER", "HOLDFAST_CONTROLLER", "HOLDFAST_SECRET_FILE"
 NODE_ENV, ADDRESS_ENV = "HOLDFAST_NODE", "HOLDFAST_ADDRESS"
+FINGERPRINT_ENV = "HOLDFAST_LINK_FINGERPRINT"
 TOKEN_BYTES_MAX = 256
 
 
@@ -27,18 +30,25 @@ class AgentRefused(Exception):
 
 class AgentPlace(Struct, frozen=True, kw_only=True):
     """`job_folder`: that of the job where this node sees it, else one of this node's own. `controllers`: where the
-    controller listened when the agent was started. `address`: where other nodes reach this one; empty: not given."""
+    controller listened when the agent was started. `address`: where other nodes reach this one; empty: not given. `fingerprint`: of the
+    controller's certificate, as who started the agent gave it."""
 
     job_folder: Path
     node: str
     secret: bytes
     controllers: tuple[str, ...] = ()
     address: str = ""
+    fingerprint: str = ""
 
     def where(self) -> list[tuple[str, int]]:
         """Where the controller may listen, most likely first: it may have moved since."""
-        found = [*_written(self.job_folder), *self.controllers]
+        found = [*_told(self.job_folder).addresses, *self.controllers]
         return list(dict.fromkeys(one for text in found if (one := _address(text)) is not None))
+
+    def tls(self) -> ClientTls | None:
+        """What the controller must show; None: it speaks without TLS."""
+        fingerprint = self.fingerprint or _told(self.job_folder).fingerprint
+        return ClientTls(fingerprint) if fingerprint else None
 
     def token(self) -> str:
         """What tells the controller whether both see the same folder; empty: there is none here."""
@@ -70,6 +80,7 @@ def agent_place(env: Mapping[str, str]) -> AgentPlace:
         secret=_secret(Path(env.get(SECRET_ENV) or given / SECRET)),
         controllers=controllers,
         address=env.get(ADDRESS_ENV, ""),
+        fingerprint=env.get(FINGERPRINT_ENV, ""),
     )
 
 
@@ -106,17 +117,17 @@ def _own_folder(job: str, env: Mapping[str, str]) -> Path:
     raise AgentRefused(f"no folder can be written on this node: tried {', '.join(map(str, places))}")
 
 
-def _written(folder: Path) -> tuple[str, ...]:
+def _told(folder: Path) -> "_Controller":
     """What the controller wrote down: it writes anew each time it begins to listen."""
     try:
-        told = msgspec.json.decode((folder / CONTROLLER).read_bytes(), type=_Controller)
+        return msgspec.json.decode((folder / CONTROLLER).read_bytes(), type=_Controller)
     except (OSError, msgspec.MsgspecError):
-        return ()
-    return told.addresses
+        return _Controller()
 
 
 class _Controller(Struct, frozen=True):
     addresses: tuple[str, ...] = ()
+    fingerprint: str = ""
 
 
 def _address(text: str) -> tuple[str, int] | None:

@@ -101,6 +101,7 @@ class AgentWheel:
             hello=self._hello,
             spool=spool,
             clock=clock,
+            tls=place.tls(),
         )
         self._calls = Calls(self._scene, self._link.say)
 

@@ -54,6 +54,7 @@ class JobLine:
             hello=lambda: b"",
             spool=None,
             clock=clock,
+            tls=self._place.tls(),
         )
 
     def connect(self, within_s: float) -> None:
@@ -108,8 +109,9 @@ class JobLine:
             return f"the controller of job {name} at {where} refused: {self._refused}"
         if not where:
             return f"job {name} does not say where its controller listens: holdfast status {name} tells whether it runs"
+        why = f" ({self._link.trouble})" if self._link.trouble else ""
         return (
-            f"the controller of job {name} did not answer at {where} within {CONNECT_S:g} s: "
+            f"the controller of job {name} did not answer at {where} within {CONNECT_S:g} s{why}: "
             f"holdfast status {name} tells whether it runs"
         )
 

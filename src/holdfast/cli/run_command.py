@@ -95,6 +95,7 @@ def run(
     spares: Annotated[str | None, _flag("spares")] = None,
     engine: Annotated[str | None, _flag("engine")] = None,
     hosts: Annotated[str | None, _flag("hosts")] = None,
+    link_tls: Annotated[bool | None, _flag("link-tls")] = None,
     node_silence: Annotated[str | None, _flag("node-silence")] = None,
     fleet_dir: Annotated[str | None, _flag("fleet-dir")] = None,
     isolation_share: Annotated[str | None, _flag("isolation-share")] = None,
@@ -112,30 +113,34 @@ def run(
     time: Annotated[str | None, _sbatch("--time", "the time limit.")] = None,
     qos: Annotated[str | None, _sbatch("--qos", "quality of service.")] = None,
     sbatch_arg: Annotated[
-        list[str] | None,
-        typer.Option("--sbatch-arg", metavar="FLAG", help="Any other flag of sbatch; may be given again."),
+        list[str] | None, _sbatch("--sbatch-arg", "any other flag, again and again.")
     ] = None,
 ) -> None:
     """Runs a training command and keeps it going. Exits with the training's own exit code."""
-    # Each flag above is read by typer, and taken here by the name of its setting.
+    raise typer.Exit(_run(context, command or (), config, nproc_per_node))
+
+
+def _run(
+    context: typer.Context, command: Sequence[str], config: str | None, nproc_per_node: str | None
+) -> int:
+    """What `run` exits with. Each flag of its is read by typer, and taken here by the name of its setting."""
     flags = {key: context.params.get(key.replace("-", "_")) for key in BY_KEY}
     try:
         settled = settle(flags, os.environ, config=config)
     except SettingsRefused as error:
         say(str(error))
-        raise typer.Exit(REFUSED) from error
+        return REFUSED
     for note in settled.notes:
         say(note)
     start = settled.run
     if settled.sources["engine"] == "default" and in_slurm_allocation(os.environ):
-        start = replace(
-            start, engine="slurm"
-        )  # a user's own batch script, with the run of its command replaced
-    words = full_command(command or (), nproc_per_node, alone=start.nnodes == 1 and start.engine == "local")
+        start = replace(start, engine="slurm")  # a user's own batch script
+    words = full_command(command, nproc_per_node, alone=start.nnodes == 1 and start.engine == "local")
     settings = replace(start, command=words)
     if settings.is_one_machine:
-        raise typer.Exit(run_job(settings))
-    raise typer.Exit(_elsewhere().run_elsewhere(settings, os.environ, _sbatch_flags(context)))
+        return run_job(settings)
+    code: int = _elsewhere().run_elsewhere(settings, os.environ, _sbatch_flags(context))
+    return code
 
 
 @attach_app.command()

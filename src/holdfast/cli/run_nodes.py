@@ -41,6 +41,7 @@ from holdfast.journal.jobdir import JobDir, JobExists, JobInUse
 from holdfast.journal.recorder import Recorder
 from holdfast.journal.rows import RawEntry
 from holdfast.link.hub import Hub, Limits, ListenFailed
+from holdfast.link.tls import TlsUnavailable, make_certificate
 from holdfast.model.events import (
     AnyEvent,
     FindingNoted,
@@ -78,7 +79,7 @@ class NodesSupervisor:
         engine: NodeEngine,
         memory: Memory | None = None,
     ) -> None:
-        """raises: EngineRefused, ListenFailed, OSError where the job's folder cannot be written"""
+        """raises: EngineRefused, ListenFailed, TlsUnavailable, OSError where the job's folder cannot be written"""
         self.clock = JobClock()
         self._settings = settings
         self._console = console
@@ -91,8 +92,10 @@ class NodesSupervisor:
         token = _kept_text(job.path / TOKEN, lambda: secrets.token_hex(8))
         listen = [(address, 0) for address in engine.listen(job.path)]
         self._files = ShippedFiles(job.path, self.clock)
+        tls = make_certificate(job.path) if settings.link_tls else None
+        self._fingerprint = tls.fingerprint if tls else ""
         self.hub = Hub(
-            secret=secret, listen=listen, clock=self.clock, seen=self._memory.seen, limits=HUB_LIMITS
+            secret=secret, listen=listen, clock=self.clock, seen=self._memory.seen, tls=tls, limits=HUB_LIMITS
         )
         self._clocks = ClockNotes(job.worker, self.hub.offset_s)
         self._place = self._publish()
@@ -163,13 +166,19 @@ class NodesSupervisor:
     def _publish(self) -> JobPlace:
         """Where this controller is to be found: written down before any agent is started."""
         addresses = tuple(f"{_bracketed(host)}:{port}" for host, port in self.hub.addresses)
-        where = {"addresses": addresses, "instance": secrets.token_hex(8), "protocol": PROTOCOL}
+        where: dict[str, object] = {
+            "addresses": addresses,
+            "instance": secrets.token_hex(8),
+            "protocol": PROTOCOL,
+        }
+        where["fingerprint"] = self._fingerprint
         _write_whole(self._job.path / WHERE, msgspec.json.encode(where))
         return JobPlace(
             job=self._job.name,
             folder=self._job.path,
             addresses=addresses,
             secret_file=self._job.path / SECRET,
+            fingerprint=self._fingerprint,
         )
 
     def _now(self) -> JobNow:
@@ -415,7 +424,7 @@ def run_nodes(settings: RunSettings, engine: NodeEngine) -> int:
             supervisor = NodesSupervisor(settings, job, console, os.environ, cwd, engine)
             console.tell(f"job {job.name} on {settings.nnodes} nodes; its record: {job.path}")
             return supervisor.submit()
-        except (EngineRefused, ListenFailed, OSError) as error:
+        except (EngineRefused, ListenFailed, TlsUnavailable, OSError) as error:
             console.tell(f"the job cannot be started: {error}")
             return USAGE
 
@@ -443,7 +452,7 @@ def attach_nodes(
     try:
         supervisor = NodesSupervisor(settings, job, console, env, cwd, engine, memory)
         return supervisor.resume(state, rows)
-    except (EngineRefused, ListenFailed, OSError) as error:
+    except (EngineRefused, ListenFailed, TlsUnavailable, OSError) as error:
         console.tell(f"the job cannot be taken up: {error}")
         return USAGE
 

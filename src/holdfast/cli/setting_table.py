@@ -241,6 +241,13 @@ SETTINGS = (
         help="What a node of engine local is; netns: namespaces with a network of their own (root only).",
     ),
     Setting(
+        key="link-tls",
+        kind="yes",
+        field="link_tls",
+        flag=True,
+        help="Encrypt what the job's nodes and its controller say to each other; both prove themselves in any case.",
+    ),
+    Setting(
         key="node-silence",
         kind="length",
         field="node_silence_s",

@@ -194,6 +194,7 @@ class LocalNodes:
             "HOLDFAST_JOB_FOLDER": str(self._place.folder),
             "HOLDFAST_CONTROLLER": ",".join(self._place.addresses),
             "HOLDFAST_SECRET_FILE": str(self._place.secret_file),
+            "HOLDFAST_LINK_FINGERPRINT": self._place.fingerprint,
             "HOLDFAST_NODE": name,
             "HOLDFAST_ADDRESS": self._hosts.address(name),
         }

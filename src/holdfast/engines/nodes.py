@@ -20,13 +20,15 @@ class JobPlace(Struct, frozen=True, kw_only=True):
     """What an agent needs to find its controller.
 
     `folder`: the job's; `controller.json` (where the controller listens) and `secret` (mode 600) are in it.
-    `addresses`: where the controller listens, "host:port", for nodes that do not see the folder.
+    `addresses`: where the controller listens, "host:port", for nodes that do not see the folder. `fingerprint`: of the
+    certificate that it shows; empty: it speaks without TLS.
     """
 
     job: str
     folder: Path
     addresses: tuple[str, ...]
     secret_file: Path
+    fingerprint: str = ""
 
 
 class NodeEngine(Protocol):

@@ -225,7 +225,7 @@ class SlurmEngine:
         agent.due_s = None
         assert place is not None
         home = place.folder / "nodes" / name
-        given = environment(self._env, name, place.folder, place.addresses, place.secret_file)
+        given = environment(self._env, name, place)
         try:
             home.mkdir(parents=True, exist_ok=True)
             agent.step = AgentStep(

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from holdfast.engines.nodes import JobPlace
+
 STEP_NAME = "holdfast-agent"
 # -P: a module of the user's folder is not taken for one of ours.
 AGENT = (sys.executable, "-P", "-m", "holdfast", "agent")
@@ -94,14 +96,13 @@ class AgentStep:
             os.kill(self.process.pid, signal.SIGTERM)
 
 
-def environment(
-    env: Mapping[str, str], node: str, folder: Path, addresses: Sequence[str], secret: Path
-) -> dict[str, str]:
+def environment(env: Mapping[str, str], node: str, place: JobPlace) -> dict[str, str]:
     """What the agent finds; `env` is already plain."""
     return {
         **env,
-        "HOLDFAST_JOB_FOLDER": str(folder),
-        "HOLDFAST_CONTROLLER": ",".join(addresses),
-        "HOLDFAST_SECRET_FILE": str(secret),
+        "HOLDFAST_JOB_FOLDER": str(place.folder),
+        "HOLDFAST_CONTROLLER": ",".join(place.addresses),
+        "HOLDFAST_SECRET_FILE": str(place.secret_file),
+        "HOLDFAST_LINK_FINGERPRINT": place.fingerprint,
         "HOLDFAST_NODE": node,
     }
