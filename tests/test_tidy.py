@@ -47,6 +47,8 @@ OF_ONE_MACHINE = re.compile(
     r"/work/|/root/|/opt/(?:pypi|wheels)|--(?:extra-)?index-url|--find-links|PIP_[A-Z]+"
 )
 
+pytestmark = pytest.mark.timeout(120)  # each rule reads all of the code
+
 
 def _python(*places: str) -> list[Path]:
     return sorted(path for place in places for path in (ROOT / place).rglob("*.py") if path.stat().st_size)
