@@ -45,6 +45,8 @@ def test_nodes_of_the_allocation_answer_and_a_crashed_one_is_named(job):
     stacks = json.loads(ask(job, "stacks", "t", "--json")[1])
     assert sorted(rank for group in stacks["groups"] for rank in group["ranks"]) == [0, 1, 2]
     spare = ({"n1", "n2", "n3", "n4"} - set(placed)).pop()
+    if spare == "n1":
+        pytest.skip("the first agent was the last to come: the spare is the controller's own node")
     job.cluster.crash(int(spare[1:]))
     code, out, err = ask(
         job,

@@ -175,8 +175,14 @@ class Supervisor:
         submitted = JobSubmitted(
             at_s=self.clock(), job=self._common.name, workers=1, command=self._settings.command
         )
-        self._fleet.warn_of(socket.gethostname())
-        return self._turn(lambda: self.controller.handle(submitted))
+
+        def begin() -> None:  # once signals are heeded: who reads the first line may send one
+            if self._common is self._job:  # else it was said for all workers at once
+                self._console.tell(f"job {self._job.name}; its record: {self._job.path}")
+            self._fleet.warn_of(socket.gethostname())
+            self.controller.handle(submitted)
+
+        return self._turn(begin)
 
     def resume(self, state: State, rows: list[RawEntry]) -> int:
         """Goes on from `state`, which is what `rows` come to."""
@@ -288,7 +294,6 @@ def run_job(settings: RunSettings) -> int:
     settings = with_launcher(settings)
     with lock:
         supervisor = Supervisor(settings, job, console, os.environ, cwd)
-        console.tell(f"job {job.name}; its record: {job.path}")
         return supervisor.submit()
 
 

@@ -219,7 +219,9 @@ class NodesSupervisor:
             command=self._settings.command,
         )
 
-        def begin() -> None:
+        def begin() -> None:  # once signals are heeded: who reads the first line may send one
+            nodes = f"{self._settings.nnodes} nodes"
+            self._console.tell(f"job {self._job.name} on {nodes}; its record: {self._job.path}")
             self._engine.begin(self._place)
             self.controller.handle(submitted)
 
@@ -422,7 +424,6 @@ def run_nodes(settings: RunSettings, engine: NodeEngine) -> int:
     with lock:
         try:
             supervisor = NodesSupervisor(settings, job, console, os.environ, cwd, engine)
-            console.tell(f"job {job.name} on {settings.nnodes} nodes; its record: {job.path}")
             return supervisor.submit()
         except (EngineRefused, ListenFailed, TlsUnavailable, OSError) as error:
             console.tell(f"the job cannot be started: {error}")
