@@ -102,6 +102,9 @@ class SlurmJob(WholeJob):
         ]
         return "\n".join([super().said(), *(f"--- {log}\n{log.read_text()}" for log in logs if log.exists())])
 
+    def deputy_said(self):
+        return "".join(log.read_text() for log in self.job().glob("nodes/*/deputy.log"))
+
     def end(self):
         self.cluster.restore()
         super(WholeJob, self).end()

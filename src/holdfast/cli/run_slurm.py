@@ -211,6 +211,7 @@ def stand_by(state_dir: str, name: str, env: Mapping[str, str]) -> int:
     except (BadNodeList, LookupError, OSError, ValueError) as error:
         console.tell(str(error))
         return USAGE
+    console.tell(f"{found.node} stands by for {name}")
     if not _wait_alone(job, console):
         return 0
     first = found.nodes[0]
