@@ -13,7 +13,6 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from holdfast import __version__
 from holdfast.agent.part import Part
 from holdfast.agent.step_logs import StepForms
 from holdfast.agent.worker import WorkerAgent
@@ -23,19 +22,20 @@ from holdfast.cli.line_on_demand import LineOnDemand
 from holdfast.cli.live_signatures import live_signatures
 from holdfast.cli.plain_log import PlainLog
 from holdfast.cli.run_start import (
+    begun,
     forget_environment,
-    job_folder,
     keep_environment,
     kept_environment,
     recorded,
-    with_launcher,
+    stop_request,
+    write_facts,
 )
 from holdfast.cli.settings import step_forms
 from holdfast.cli.wheel import LOOK_S, PASSED_ON, Wheel, collect_orphans
 from holdfast.controller.loop import Controller, decisions, replay
 from holdfast.core.decision import Decision
 from holdfast.engines.local import LocalEngine
-from holdfast.journal.jobdir import JobDir, JobExists, JobInUse, StateDir
+from holdfast.journal.jobdir import JobDir, JobInUse, StateDir
 from holdfast.journal.recorder import Recorder
 from holdfast.journal.rows import RawEntry
 from holdfast.journal.store import JournalUnusable, NewerJournal
@@ -46,7 +46,6 @@ from holdfast.model.events import (
     JobSubmitted,
     RankExited,
     RankStarted,
-    StopRequested,
     Tick,
     WorkerExited,
 )
@@ -158,18 +157,7 @@ class Supervisor:
         self._stop_signals = 0
 
     def submit(self) -> int:
-        self.record.set_meta("policy", msgspec.json.encode(self._settings.policy))
-        facts = {
-            "name": self._common.name,
-            "command": self._settings.command,
-            "cwd": self._cwd,
-            "host": socket.gethostname(),
-            "version": __version__,
-            "pid": os.getpid(),
-            "detach": self._settings.detach,
-            "settings": self._settings,
-        }
-        self.record.set_meta("job", msgspec.json.encode(facts))
+        write_facts(self.record, self._settings, self._common.name, self._cwd)
         if self._settings.detach:
             keep_environment(self._job, self._env, self._console)
         submitted = JobSubmitted(
@@ -257,14 +245,8 @@ class Supervisor:
             self._machine.agent.signal(signal.SIGTERM if number == signal.SIGHUP else number)
         word = "at once" if force else "cleanly; once more ends it at once"
         self._console.tell(f"{name}: ending the job {word}")
-        request = StopRequested(
-            at_s=self.clock(),
-            reason=f"{name} was sent to Holdfast",
-            force=force,
-            code=128 + number,
-            finish_s=self._settings.grace_s if running and not force else 0.0,
-        )
-        self.controller.handle(request)
+        finish_s = self._settings.grace_s if running else 0.0
+        self.controller.handle(stop_request(number, self.clock(), force=force, finish_s=finish_s))
 
     def _on_decision(self, event: AnyEvent, decision: Decision) -> None:
         self._console.decided(event, decision)
@@ -280,20 +262,11 @@ class Supervisor:
 def run_job(settings: RunSettings) -> int:
     """Runs the command to its end. Returns what `holdfast run` exits with: the training's own code."""
     console = Console(quiet=settings.quiet)
-    clock = JobClock()
-    try:
-        cwd = os.getcwd()
-    except OSError as error:
-        console.tell(f"the working folder is gone ({error.strerror}): go to one that exists")
+    start = begun(settings, console)
+    if start is None:
         return USAGE
-    try:
-        job, lock, settings = job_folder(settings, clock(), console)
-    except (JobExists, JobInUse, ValueError) as error:
-        console.tell(str(error))
-        return USAGE
-    settings = with_launcher(settings)
-    with lock:
-        supervisor = Supervisor(settings, job, console, os.environ, cwd)
+    with start.lock:
+        supervisor = Supervisor(start.settings, start.job, console, os.environ, start.cwd)
         return supervisor.submit()
 
 

@@ -8,7 +8,6 @@ import os
 import resource
 import secrets
 import signal
-import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +20,7 @@ from holdfast.cli.fleet_notes import FleetNotes
 from holdfast.cli.live_signatures import live_signatures
 from holdfast.cli.nodes_evidence import NodesEvidence
 from holdfast.cli.plain_log import PlainLog
-from holdfast.cli.run_start import forget_environment, job_folder, keep_environment, with_launcher
+from holdfast.cli.run_start import begun, forget_environment, keep_environment, stop_request, write_facts
 from holdfast.cli.wheel import LOOK_S, PASSED_ON, Wheel, collect_orphans
 from holdfast.cli.worker_echo import WorkerEcho
 from holdfast.controller.calls import CallRelay, JobNow
@@ -37,7 +36,7 @@ from holdfast.core.crew_memory import MOVED, Memory
 from holdfast.core.crew_roster import Settings as CrewSettings
 from holdfast.core.decision import Decision
 from holdfast.engines.nodes import EngineRefused, JobPlace, NodeEngine
-from holdfast.journal.jobdir import JobDir, JobExists, JobInUse
+from holdfast.journal.jobdir import JobDir
 from holdfast.journal.recorder import Recorder
 from holdfast.journal.rows import RawEntry
 from holdfast.link.hub import Hub, Limits, ListenFailed
@@ -199,18 +198,7 @@ class NodesSupervisor:
     # Begin ------------------------------------------------------------------------------------------------
 
     def submit(self) -> int:
-        self.record.set_meta("policy", msgspec.json.encode(self._settings.policy))
-        facts = {
-            "name": self._job.name,
-            "command": self._settings.command,
-            "cwd": self._cwd,
-            "host": socket.gethostname(),
-            "version": __version__,
-            "pid": os.getpid(),
-            "detach": self._settings.detach,
-            "settings": self._settings,
-        }
-        self.record.set_meta("job", msgspec.json.encode(facts))
+        write_facts(self.record, self._settings, self._job.name, self._cwd)
         keep_environment(self._job, self._env, self._console)
         submitted = JobSubmitted(
             at_s=self.clock(),
@@ -341,11 +329,8 @@ class NodesSupervisor:
         if not force:
             self.machine.signal(signal.SIGTERM if number == signal.SIGHUP else number)
         running = isinstance(self.controller.state.phase, Running)
-        finish_s = self._settings.grace_s if running and not force else 0.0
-        reason = f"{name} was sent to Holdfast"
-        self.controller.handle(
-            StopRequested(at_s=self.clock(), reason=reason, force=force, code=128 + number, finish_s=finish_s)
-        )
+        finish_s = self._settings.grace_s if running else 0.0
+        self.controller.handle(stop_request(number, self.clock(), force=force, finish_s=finish_s))
 
     def _hear(self, event: AnyEvent) -> None:
         """What is told while the scheduler ends the job's processes says nothing of the job, if that is to be moved."""
@@ -409,21 +394,12 @@ class NodesSupervisor:
 def run_nodes(settings: RunSettings, engine: NodeEngine) -> int:
     """Runs the command on all nodes to its end. Returns what `holdfast run` exits with: the training's own code."""
     console = Console(quiet=settings.quiet)
-    clock = JobClock()
-    try:
-        cwd = os.getcwd()
-    except OSError as error:
-        console.tell(f"the working folder is gone ({error.strerror}): go to one that exists")
+    start = begun(settings, console)
+    if start is None:
         return USAGE
-    try:
-        job, lock, settings = job_folder(settings, clock(), console)
-    except (JobExists, JobInUse, ValueError) as error:
-        console.tell(str(error))
-        return USAGE
-    settings = with_launcher(settings)
-    with lock:
+    with start.lock:
         try:
-            supervisor = NodesSupervisor(settings, job, console, os.environ, cwd, engine)
+            supervisor = NodesSupervisor(start.settings, start.job, console, os.environ, start.cwd, engine)
             return supervisor.submit()
         except (EngineRefused, ListenFailed, TlsUnavailable, OSError) as error:
             console.tell(f"the job cannot be started: {error}")

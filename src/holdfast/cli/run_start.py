@@ -1,21 +1,75 @@
 """How a run begins and is taken up again: its folder, what its journal says of it, its environment."""
 
 import os
+import signal
+import socket
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
+from holdfast import __version__
 from holdfast.cli.console import Console
-from holdfast.journal.jobdir import JobDir, JobLock, StateDir, StateUnwritable
+from holdfast.journal.jobdir import JobDir, JobExists, JobInUse, JobLock, StateDir, StateUnwritable
+from holdfast.journal.recorder import Recorder
 from holdfast.journal.rows import RawEntry
 from holdfast.journal.store import open_reader
+from holdfast.model.events import StopRequested
 from holdfast.model.settings import RunSettings
+from holdfast.observe.clock import JobClock
 from holdfast.parsers.commands import recognise
 
 ENVIRONMENT = "environment"  # beside the journal, while a job lives that may be taken up again
+
+
+class Begun(NamedTuple):
+    settings: RunSettings
+    job: JobDir
+    lock: JobLock
+    cwd: str
+
+
+def begun(settings: RunSettings, console: Console) -> Begun | None:
+    """What a run has before it starts: its folder, held for this process, and where it was called. None: it cannot be
+    had, and the console has said why."""
+    try:
+        cwd = os.getcwd()
+    except OSError as error:
+        console.tell(f"the working folder is gone ({error.strerror}): go to one that exists")
+        return None
+    try:
+        job, lock, settings = job_folder(settings, JobClock()(), console)
+    except (JobExists, JobInUse, ValueError) as error:
+        console.tell(str(error))
+        return None
+    return Begun(with_launcher(settings), job, lock, cwd)
+
+
+def write_facts(record: Recorder, settings: RunSettings, name: str, cwd: str) -> None:
+    """How the job was started, for whoever takes it up again or looks at it. `name`: of the whole job."""
+    record.set_meta("policy", msgspec.json.encode(settings.policy))
+    facts = {
+        "name": name,
+        "command": settings.command,
+        "cwd": cwd,
+        "host": socket.gethostname(),
+        "version": __version__,
+        "pid": os.getpid(),
+        "detach": settings.detach,
+        "settings": settings,
+    }
+    record.set_meta("job", msgspec.json.encode(facts))
+
+
+def stop_request(number: int, at_s: float, *, force: bool, finish_s: float) -> StopRequested:
+    """What a signal to Holdfast asks of the job. `finish_s`: it was passed on, and the command may take so long."""
+    reason = f"{signal.Signals(number).name} was sent to Holdfast"
+    return StopRequested(
+        at_s=at_s, reason=reason, force=force, code=128 + number, finish_s=0.0 if force else finish_s
+    )
 
 
 def with_launcher(settings: RunSettings) -> RunSettings:
