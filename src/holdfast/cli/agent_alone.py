@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from holdfast.agent.part import Part
 from holdfast.cli.console import Console
-from holdfast.cli.run import USAGE, Among, Supervisor
-from holdfast.cli.run_start import job_folder, with_launcher
+from holdfast.cli.run import Among, Supervisor
+from holdfast.cli.run_start import USAGE, job_folder, with_launcher
 from holdfast.journal.jobdir import JobDir, JobExists, JobInUse, JobLock, StateDir, StateUnwritable
 from holdfast.model.settings import RunSettings
 from holdfast.observe.clock import JobClock

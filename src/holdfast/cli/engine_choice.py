@@ -8,23 +8,17 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from holdfast.cli.console import Console
 from holdfast.cli.run_nodes import attach_nodes, run_nodes
 from holdfast.cli.run_slurm import engine_here, follow_submitted, run_slurm, stand_by
-from holdfast.cli.run_start import kept_environment, recorded
+from holdfast.cli.run_start import NO_RECORD, USAGE, NotTakenUp, kept_environment, recorded, taken_up
 from holdfast.controller.loop import replay
 from holdfast.engines.local_hosts import clear
 from holdfast.engines.local_nodes import LocalNodes, clear_leftovers
 from holdfast.engines.nodes import EngineRefused, NodeEngine
 from holdfast.journal.jobdir import JobDir, JobInUse, StateUnwritable
-from holdfast.journal.store import JournalUnusable, NewerJournal
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import Ended
-
-USAGE = 2
-_NO_RECORD = (NewerJournal, JournalUnusable, OSError, msgspec.MsgspecError, KeyError)
 
 
 def run_elsewhere(settings: RunSettings, env: Mapping[str, str], sbatch: Sequence[str] = ()) -> int:
@@ -54,24 +48,18 @@ def attach_elsewhere(job: JobDir, *, quiet: bool = False) -> int:
         console.tell(str(error))
         return USAGE
     with lock:
-        try:
-            settings, cwd, rows = recorded(job)
-        except _NO_RECORD as error:
-            console.tell(f"the journal of {job.name} cannot be read: {error}")
-            return USAGE
-        phase = replay(rows, settings.policy).phase
-        if isinstance(phase, Ended):
-            clear(job.path)
-            console.tell(f"{job.name} has ended: {phase.outcome}: {phase.reason}")
-            return phase.code
-        settings = msgspec.structs.replace(settings, quiet=quiet)
-        env = kept_environment(job, console)
+        found = taken_up(job, console, quiet=quiet)
+        if isinstance(found, NotTakenUp):
+            if found.has_ended:
+                clear(job.path)
+            return found.code
+        settings, env = found.settings, kept_environment(job, console)
         try:
             engine = _engine(settings, os.environ if settings.engine == "slurm" else env)
         except EngineRefused as error:
             console.tell(str(error))
             return USAGE
-        return attach_nodes(job, settings, cwd, env, rows, engine)
+        return attach_nodes(job, settings, found.cwd, env, found.rows, engine)
 
 
 def attach_slurm(
@@ -102,5 +90,5 @@ def _is_over(folder: Path) -> bool:
         with job.lock():
             settings, _, rows = recorded(job)
             return isinstance(replay(rows, settings.policy).phase, Ended)
-    except (JobInUse, *_NO_RECORD):
+    except (JobInUse, *NO_RECORD):
         return False

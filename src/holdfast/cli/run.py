@@ -22,23 +22,24 @@ from holdfast.cli.line_on_demand import LineOnDemand
 from holdfast.cli.live_signatures import live_signatures
 from holdfast.cli.plain_log import PlainLog
 from holdfast.cli.run_start import (
+    USAGE,
+    NotTakenUp,
     begun,
     forget_environment,
     keep_environment,
     kept_environment,
-    recorded,
     stop_request,
+    taken_up,
     write_facts,
 )
 from holdfast.cli.settings import step_forms
 from holdfast.cli.wheel import LOOK_S, PASSED_ON, Wheel, collect_orphans
-from holdfast.controller.loop import Controller, decisions, replay
+from holdfast.controller.loop import Controller, decisions
 from holdfast.core.decision import Decision
 from holdfast.engines.local import LocalEngine
 from holdfast.journal.jobdir import JobDir, JobInUse, StateDir
 from holdfast.journal.recorder import Recorder
 from holdfast.journal.rows import RawEntry
-from holdfast.journal.store import JournalUnusable, NewerJournal
 from holdfast.model.events import (
     AnyEvent,
     AttemptStartFailed,
@@ -62,12 +63,11 @@ from holdfast.model.orders import (
     TellPeople,
 )
 from holdfast.model.settings import RunSettings
-from holdfast.model.state import Ended, Running, State
+from holdfast.model.state import Running, State
 from holdfast.observe.clock import JobClock
 
 TICK_S = 1.0
 LEFTOVER_WAIT_S = 15.0  # for the standby to be gone at the end
-USAGE = 2
 
 
 class OneMachine:
@@ -284,15 +284,8 @@ def attach_job(state_dir: str, name: str | None, *, quiet: bool = False) -> int:
         console.tell(str(error))
         return USAGE
     with lock:
-        try:
-            settings, cwd, rows = recorded(job)
-        except (NewerJournal, JournalUnusable, msgspec.MsgspecError, KeyError) as error:
-            console.tell(f"the journal of {job.name} cannot be read: {error}")
-            return USAGE
-        state = replay(rows, settings.policy)
-        if isinstance(state.phase, Ended):
-            console.tell(f"{job.name} has ended: {state.phase.outcome}: {state.phase.reason}")
-            return state.phase.code
-        settings = msgspec.structs.replace(settings, quiet=quiet)
-        supervisor = Supervisor(settings, job, console, kept_environment(job, console), cwd)
-        return supervisor.resume(state, rows)
+        found = taken_up(job, console, quiet=quiet)
+        if isinstance(found, NotTakenUp):
+            return found.code
+        env = kept_environment(job, console)
+        return Supervisor(found.settings, job, console, env, found.cwd).resume(found.state, found.rows)

@@ -20,7 +20,14 @@ from holdfast.cli.fleet_notes import FleetNotes
 from holdfast.cli.live_signatures import live_signatures
 from holdfast.cli.nodes_evidence import NodesEvidence
 from holdfast.cli.plain_log import PlainLog
-from holdfast.cli.run_start import begun, forget_environment, keep_environment, stop_request, write_facts
+from holdfast.cli.run_start import (
+    USAGE,
+    begun,
+    forget_environment,
+    keep_environment,
+    stop_request,
+    write_facts,
+)
 from holdfast.cli.wheel import LOOK_S, PASSED_ON, Wheel, collect_orphans
 from holdfast.cli.worker_echo import WorkerEcho
 from holdfast.controller.calls import CallRelay, JobNow
@@ -56,7 +63,6 @@ from holdfast.model.settings import RunSettings
 from holdfast.model.state import Ended, Running, State
 from holdfast.observe.clock import JobClock
 
-USAGE = 2
 TICK_S = 1.0
 GOODBYE_S = 10.0  # for agents to end once the job is over, beyond the grace of what may still run there
 SECRET, TOKEN, WHERE = "secret", "shared-token", "controller.json"

@@ -12,24 +12,19 @@ import msgspec
 
 from holdfast.cli.console import Console
 from holdfast.cli.run_nodes import attach_nodes, run_nodes
-from holdfast.cli.run_start import recorded
+from holdfast.cli.run_start import USAGE, NotTakenUp, taken_up
 from holdfast.cli.slurm_follow import Follower, ended_code
 from holdfast.cli.slurm_submission import NotSubmitted, submission, submit, submitted_jobs
-from holdfast.controller.loop import replay
 from holdfast.engines.nodes import EngineRefused, JobPlace
 from holdfast.engines.slurm.commands import asked, plain_environment
 from holdfast.engines.slurm.engine import SlurmEngine
 from holdfast.journal.jobdir import JobDir, JobInUse, JobLock, NoSuchJob, StateDir, StateUnwritable
-from holdfast.journal.store import JournalUnusable, NewerJournal
 from holdfast.model.settings import RunSettings
-from holdfast.model.state import Ended
 from holdfast.parsers.slurm_names import Allocation, BadNodeList, allocation
 
-USAGE = 2
 ALONE_LOOK_S = 1.0
 ALONE_S = 6.0  # the batch script starts a controller that was killed again within two
 SLURM_JOB = "slurm-job"  # in the job's folder: the Slurm job that it belongs to
-_NO_RECORD = (NewerJournal, JournalUnusable, OSError, msgspec.MsgspecError, KeyError)
 
 
 class _Engine(SlurmEngine):
@@ -162,18 +157,12 @@ def _go_on(job: JobDir, engine: SlurmEngine, env: Mapping[str, str], console: Co
         console.tell(str(error))
         return USAGE
     with lock:
-        try:
-            settings, cwd, rows = recorded(job)
-        except _NO_RECORD as error:
-            console.tell(f"the journal of {job.name} cannot be read: {error}")
-            return USAGE
-        phase = replay(rows, settings.policy).phase
-        if isinstance(phase, Ended):
-            console.tell(f"{job.name} has ended: {phase.outcome}: {phase.reason}")
-            return phase.code
+        found = taken_up(job, console)
+        if isinstance(found, NotTakenUp):
+            return found.code
         try:
             moved = _belongs(job)[1] != engine.allocation.restarts
-            return attach_nodes(job, settings, cwd, env, rows, engine, moved=moved)
+            return attach_nodes(job, found.settings, found.cwd, env, found.rows, engine, moved=moved)
         except EngineRefused as error:
             console.tell(str(error))
             return USAGE

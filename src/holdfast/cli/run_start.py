@@ -13,15 +13,19 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.cli.console import Console
+from holdfast.controller.loop import replay
 from holdfast.journal.jobdir import JobDir, JobExists, JobInUse, JobLock, StateDir, StateUnwritable
 from holdfast.journal.recorder import Recorder
 from holdfast.journal.rows import RawEntry
-from holdfast.journal.store import open_reader
+from holdfast.journal.store import JournalUnusable, NewerJournal, open_reader
 from holdfast.model.events import StopRequested
 from holdfast.model.settings import RunSettings
+from holdfast.model.state import Ended, State
 from holdfast.observe.clock import JobClock
 from holdfast.parsers.commands import recognise
 
+USAGE = 2
+NO_RECORD = (NewerJournal, JournalUnusable, OSError, msgspec.MsgspecError, KeyError)
 ENVIRONMENT = "environment"  # beside the journal, while a job lives that may be taken up again
 
 
@@ -89,6 +93,38 @@ def recorded(job: JobDir) -> tuple[RunSettings, str, list[RawEntry]]:
         return settings, str(facts["cwd"]), list(reader.read_raw())
     finally:
         reader.close()
+
+
+class TakenUp(NamedTuple):
+    """A job that goes on: how it was started, in which folder, its journal, and what that comes to."""
+
+    settings: RunSettings
+    cwd: str
+    rows: list[RawEntry]
+    state: State
+
+
+class NotTakenUp(NamedTuple):
+    """Why not was said. `code`: what to exit with."""
+
+    code: int
+    has_ended: bool
+
+
+def taken_up(job: JobDir, console: Console, *, quiet: bool | None = None) -> TakenUp | NotTakenUp:
+    """What the journal of a job says that is held for this process. `quiet`: other than at its start."""
+    try:
+        settings, cwd, rows = recorded(job)
+    except NO_RECORD as error:
+        console.tell(f"the journal of {job.name} cannot be read: {error}")
+        return NotTakenUp(USAGE, has_ended=False)
+    state = replay(rows, settings.policy)
+    if isinstance(state.phase, Ended):
+        console.tell(f"{job.name} has ended: {state.phase.outcome}: {state.phase.reason}")
+        return NotTakenUp(state.phase.code, has_ended=True)
+    if quiet is not None:
+        settings = msgspec.structs.replace(settings, quiet=quiet)
+    return TakenUp(settings, cwd, rows, state)
 
 
 def kept_environment(job: JobDir, console: Console) -> Mapping[str, str]:
