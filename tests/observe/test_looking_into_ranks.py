@@ -287,7 +287,8 @@ def test_a_rank_blocked_in_the_kernel_is_read_but_never_paused(python, tmp_path)
     os.mkfifo(tmp_path / "pipe")
     process = python(BLOCKED)
     until_s = time.monotonic() + WITHIN_S
-    while state(process.pid) != "D" and time.monotonic() < until_s:
+    wait_channel = Path(f"/proc/{process.pid}/wchan")  # "0" while it is still on its way to sleep
+    while (state(process.pid) != "D" or wait_channel.read_text() == "0") and time.monotonic() < until_s:
         continue
     found = one(process.pid, native=True)
     open(tmp_path / "pipe", "wb").close()

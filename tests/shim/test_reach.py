@@ -340,6 +340,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.torch
+@pytest.mark.timeout(60)  # each loader that is spawned imports PyTorch
 @pytest.mark.parametrize("way", ["fork", "spawn"])
 def test_data_loaders(ranks, way):
     assert ranks.run(LOADER % way, OMP_NUM_THREADS="1")[::2] == (0, "")
