@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from holdfast.core.verdict import first_verdict, is_complaint, is_environment, is_user_code, problem_key
 from holdfast.model.digests import RankLife
 from holdfast.model.events import VerdictReached
-from holdfast.model.failures import ErrorRecord, Failure, RankExit
+from holdfast.model.failures import ErrorRecord, Failure
 from holdfast.model.flight_scenes import FlightScene, FoundStacks, RecordFile
 from holdfast.model.nodes import Looked, WorkerEvidence
 from holdfast.model.samples import Hang
@@ -20,7 +20,7 @@ from holdfast.model.verdicts import Culprit, Verdict
 
 # Their lines are about others: who is at fault may still be to come.
 NETWORK = ("nccl_network_error", "collective_timeout", "rendezvous_timeout")
-ENDED_WELL, ABORTED = 0, -6
+ENDED_WELL = 0
 KERNEL = "kernel.log"
 
 
@@ -151,10 +151,6 @@ def _code(codes: Sequence[int | None]) -> int | None:
 
 def _by_time(errors: Iterable[ErrorRecord]) -> tuple[ErrorRecord, ...]:
     return tuple(sorted(errors, key=lambda one: (one.at_s is None, one.at_s or 0.0)))
-
-
-def has_aborted(exits: Iterable[RankExit]) -> bool:
-    return any(one.code == ABORTED for one in exits)
 
 
 def _source(source: Source, evidence: WorkerEvidence, host: str | None) -> Source:

@@ -95,13 +95,6 @@ class Wire:
         except OSError as error:
             raise WireClosed(_words(error)) from error
 
-    def end_output(self) -> None:
-        """No more is sent; the other side reads to the end first. raises: nothing"""
-        try:
-            self._sock.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
-
     def close(self) -> None:
         try:
             self._sock.close()
