@@ -4,16 +4,14 @@ HOLDFAST_JOB_FOLDER, HOLDFAST_CONTROLLER, HOLDFAST_SECRET_FILE, HOLDFAST_LINK_FI
 HOLDFAST_ADDRESS: see docs/settings.md.
 """
 
-import os
 import socket
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from holdfast.cli.settings import state_root
+from holdfast.cli.settings import state_places, state_root
 from holdfast.link.tls import ClientTls
 
 CONTROLLER, SECRET, TOKEN = "controller.json", "secret", "shared-token"
@@ -102,11 +100,7 @@ def _own_folder(job: str, env: Mapping[str, str]) -> Path:
 
     raises: AgentRefused, where nothing can be written at all
     """
-    places = [
-        state_root(None, env),
-        Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}",
-        Path("/dev/shm"),
-    ]
+    places = state_places(state_root(None, env))
     for place in places:
         folder = place / "jobs" / job
         try:

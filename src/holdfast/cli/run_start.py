@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.cli.console import Console
+from holdfast.cli.settings import state_places
 from holdfast.controller.loop import replay
 from holdfast.journal.jobdir import JobDir, JobExists, JobInUse, JobLock, StateDir, StateUnwritable
 from holdfast.journal.recorder import Recorder
@@ -139,11 +139,7 @@ def kept_environment(job: JobDir, console: Console) -> Mapping[str, str]:
 
 def job_folder(settings: RunSettings, at_s: float, console: Console) -> tuple[JobDir, JobLock, RunSettings]:
     """The job's folder, held for this process; somewhere else, said loudly, where the state folder cannot be written."""
-    places = [
-        Path(settings.state_dir),
-        Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}",
-        Path("/dev/shm"),
-    ]
+    places = state_places(Path(settings.state_dir))
     for place in places:
         try:
             job = StateDir(place).create(settings.job, at_s)

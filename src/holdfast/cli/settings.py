@@ -6,6 +6,7 @@ stands; it is never passed over.
 
 import difflib
 import os
+import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -107,6 +108,11 @@ def state_root(flag: str | None, environ: Mapping[str, str]) -> Path:
     """
     found = _found(BY_KEY["state-dir"], _layers({"state-dir": flag}, environ, None))
     return Path(str(found.value)) if found else default_state_dir(environ)
+
+
+def state_places(root: Path) -> tuple[Path, ...]:
+    """Where a record goes: the state folder, else places that can be written nearly everywhere."""
+    return root, Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}", Path("/dev/shm")
 
 
 def fleet_folder(settings: RunSettings) -> Path:
