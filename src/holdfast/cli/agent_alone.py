@@ -4,17 +4,14 @@ There is no controller, so nothing is restarted and no worker knows of another: 
 says why. All of them write into one folder of the job; the record of worker 0 is the job's.
 """
 
-import os
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from holdfast.agent.part import Part
 from holdfast.cli.console import Console
 from holdfast.cli.run import Among, Supervisor
-from holdfast.cli.run_start import USAGE, job_folder, with_launcher
+from holdfast.cli.run_start import USAGE, in_state_folder, job_folder, with_launcher
 from holdfast.journal.jobdir import JobDir, JobExists, JobInUse, JobLock, StateDir, StateUnwritable
 from holdfast.model.settings import RunSettings
 from holdfast.observe.clock import JobClock
@@ -73,21 +70,12 @@ def _folders(
             f"worker {me.worker} of {me.workers} does not know the name of its job, which must be the same in all: "
             "give one with --job"
         )
-    for place in (Path(settings.state_dir), Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"):
-        try:
-            job, own, lock = _unused(StateDir(place), name, me.worker, at_s)
-        except StateUnwritable as error:
-            console.tell(f"{error}; trying another place for the record, the training starts all the same")
-            continue
-        part = Part(
-            worker=me.worker,
-            workers=me.workers,
-            master_address=me.address,
-            master_port=me.port,
-            run_id=job.name,
-        )
-        return Among(part=part, job=job), own, lock, replace(settings, state_dir=str(place))
-    raise ValueError("no folder can be written for the job's output")
+    made, settings = in_state_folder(settings, lambda state: _unused(state, name, me.worker, at_s), console)
+    job, own, lock = made
+    part = Part(
+        worker=me.worker, workers=me.workers, master_address=me.address, master_port=me.port, run_id=job.name
+    )
+    return Among(part=part, job=job), own, lock, settings
 
 
 def _unused(state: StateDir, name: str, worker: int, at_s: float) -> tuple[JobDir, JobDir, JobLock]:

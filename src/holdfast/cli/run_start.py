@@ -3,10 +3,10 @@
 import os
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,6 +24,7 @@ from holdfast.model.state import Ended, State
 from holdfast.observe.clock import JobClock
 from holdfast.parsers.commands import recognise
 
+Made = TypeVar("Made")
 USAGE = 2
 NO_RECORD = (NewerJournal, JournalUnusable, OSError, msgspec.MsgspecError, KeyError)
 ENVIRONMENT = "environment"  # beside the journal, while a job lives that may be taken up again
@@ -138,12 +139,24 @@ def kept_environment(job: JobDir, console: Console) -> Mapping[str, str]:
 
 
 def job_folder(settings: RunSettings, at_s: float, console: Console) -> tuple[JobDir, JobLock, RunSettings]:
-    """The job's folder, held for this process; somewhere else, said loudly, where the state folder cannot be written."""
+    """The job's folder, held for this process. raises: ValueError, JobExists, JobInUse"""
+
+    def held(state: StateDir) -> tuple[JobDir, JobLock]:
+        job = state.create(settings.job, at_s)
+        return job, job.lock()
+
+    (job, lock), settings = in_state_folder(settings, held, console)
+    return job, lock, settings
+
+
+def in_state_folder(
+    settings: RunSettings, make: Callable[[StateDir], Made], console: Console
+) -> tuple[Made, RunSettings]:
+    """What is made in the state folder; somewhere else, said loudly, where that cannot be written. raises: ValueError"""
     places = state_places(Path(settings.state_dir))
     for place in places:
         try:
-            job = StateDir(place).create(settings.job, at_s)
-            return job, job.lock(), msgspec.structs.replace(settings, state_dir=str(place))
+            return make(StateDir(place)), msgspec.structs.replace(settings, state_dir=str(place))
         except StateUnwritable as error:
             console.tell(f"{error}; trying another place for the record, the training starts all the same")
     raise ValueError(f"no folder can be written for the job's output: tried {', '.join(map(str, places))}")
