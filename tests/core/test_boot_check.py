@@ -4,13 +4,15 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.controller.loop import replay, row_of
+from holdfast.core.categories import KINDS
 from holdfast.core.job import decide
+from holdfast.core.node_passes import NO_MACHINE, OF_A_LOSS
 from holdfast.core.story import Story
 from holdfast.model import events as ev
 from holdfast.model import orders as od
 from holdfast.model import state as ms
 from holdfast.model.policy import Policy
-from holdfast.model.verdicts import UNKNOWN
+from holdfast.model.verdicts import UNKNOWN, Verdict
 
 QUICK = Policy(boot_check="quick")
 RESTARTS = Policy(boot_check="quick", max_restarts=2, unconditional_restart=True)
@@ -296,3 +298,146 @@ def test_a_stranger_s_event_is_passed_over_and_its_own_is_replayed():
     told.dies()
     told.place("n0", "n1")
     assert replay(told.rows, RESTARTS) == told.state
+
+
+# --- a node that has just passed
+
+
+AGAIN = replace(RESTARTS, boot_check_again_s=600.0, max_restarts=9, same_problem_in_a_row_max=9)
+KILLED = Verdict(category="process_killed", class_="process", title="killed", confidence=0.9)
+PASS = {"status": "pass", "passed": 31}
+
+
+def trained(policy=AGAIN, **answer):
+    told = begun(policy)
+    told.checked("n0", "n1", **{**PASS, **answer})
+    return told
+
+
+def ended_by(told, verdict, after_s=1.0):
+    """The attempt dies of this, and its end is over."""
+    told(ev.RankExited(at_s=0.0, attempt=told.job.attempt, worker=0, rank=0, code=-9), after_s=after_s)
+    told(ev.VerdictReached(at_s=0.0, incident=told.job.incidents, verdict=verdict, environment=True))
+    for order in told.orders:
+        if isinstance(order, od.IsolateNode):
+            told(ev.NodeIsolated(at_s=0.0, node=order.node))
+    told(ev.AttemptStopped(at_s=0.0, attempt=told.job.attempt))
+    return told
+
+
+def test_a_node_that_has_just_passed_is_not_looked_at_again():
+    told = ended_by(trained(), KILLED, after_s=115.0)
+    told.place("n0", "n1")
+    assert isinstance(told.order, od.StartAttempt)
+    assert "boot check: not made again, all nodes passed it 2 min ago" in told.lines
+    assert replay(told.rows, AGAIN) == told.state
+
+
+def test_a_node_that_was_never_looked_at_is_and_it_alone():
+    told = ended_by(trained(), KILLED)
+    told.place("n0", "n2")
+    assert told.order == od.CheckNodes(attempt=2, nodes=("n2",))
+    assert "boot check: only of n2; the other new places passed it 4 s ago" in told.lines
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"status": "skip", "passed": 0, "skipped": 9},
+        {"why_not": "the list of checks could not be read"},
+        {"status": "fail", "failed": 1, "not_passed": ("n0", "n1")},
+    ],
+)
+def test_who_has_not_passed_is_looked_at_again(answer):
+    told = ended_by(trained(**answer), KILLED)
+    told.place("n0", "n1")
+    assert told.order == od.CheckNodes(attempt=2, nodes=("n0", "n1"))
+
+
+def test_a_pass_holds_for_its_time_only():
+    told = ended_by(trained(), KILLED, after_s=597.0)
+    told.place("n0", "n1")
+    assert told.order == od.CheckNodes(attempt=2, nodes=("n0", "n1"))
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        UNKNOWN,
+        replace(KILLED, confidence=0.5),
+        Verdict(category="ecc_uncorrectable", class_="hardware", title="t", confidence=0.9),
+        Verdict(category="nccl_network_error", class_="communication", title="t", confidence=0.9),
+        Verdict(category="storage_io", class_="host", title="t", confidence=0.9),
+    ],
+    ids=lambda verdict: f"{verdict.category}-{verdict.confidence}",
+)
+def test_a_failure_that_may_be_a_machine_s_doing_has_all_looked_at(verdict):
+    told = ended_by(trained(), verdict)
+    told.place("n0", "n1")
+    assert told.order == od.CheckNodes(attempt=2, nodes=("n0", "n1"))
+    told.checked("n0", "n1", **PASS)
+    told(ev.StepReached(at_s=0.0, attempt=2, step=30))
+    ended_by(told, KILLED)
+    told.place("n0", "n1")
+    assert isinstance(told.order, od.StartAttempt)
+
+
+def test_a_lost_node_casts_doubt_on_itself_alone():
+    told = trained()
+    told(ev.NodeLost(at_s=0.0, node="n1", reason="gone"))
+    down = Verdict(category="node_down", class_="scheduler", title="t", confidence=0.95)
+    ended_by(told, down)
+    told.place("n0", "n2")
+    assert told.order == od.CheckNodes(attempt=2, nodes=("n2",))
+    told.checked("n2", **PASS)
+    told(ev.StepReached(at_s=0.0, attempt=2, step=30))
+    told(ev.NodeReleased(at_s=0.0, node="n1"))
+    ended_by(told, KILLED)
+    told.place("n0", "n1")
+    assert told.order == od.CheckNodes(attempt=3, nodes=("n1",))
+
+
+def test_a_faulty_device_is_a_reason_to_look_even_if_it_healed():
+    told = trained(replace(AGAIN, hang_restart=True))
+    told(ev.DeviceFaulted(at_s=0.0, node="n1", device="0", code="80E01801"))
+    told(ev.VerdictReached(at_s=0.0, incident=1, verdict=UNKNOWN))
+    told(ev.AttemptStopped(at_s=0.0, attempt=1))
+    told(ev.DeviceHealed(at_s=0.0, node="n1", device="0", healed=True))
+    told(ev.StepReached(at_s=0.0, attempt=2, step=30))
+    ended_by(told, KILLED)
+    told.place("n0", "n1")
+    assert told.order == od.CheckNodes(attempt=3, nodes=("n0", "n1"))
+
+
+def test_who_was_spared_the_look_is_looked_at_when_another_new_node_turns_out_broken():
+    told = ended_by(trained(), KILLED)
+    told.place("n0", "n2")
+    told.checked("n2", status="fail", failed=1, isolate={"n2": "gpu-lost: fell off the bus"})
+    told(ev.NodeIsolated(at_s=0.0, node="n2"))
+    told.place("n3", first=1)
+    assert told.order == od.CheckNodes(attempt=2, nodes=("n0", "n3"))
+
+
+def test_troubleshooting_that_ends_after_the_start_has_its_node_looked_at_next_time():
+    told = ended_by(trained(), KILLED)
+    told.place("n0", "n1")
+    told(
+        ev.NodesChecked(at_s=0.0, attempt=1, nodes=("n1",), context="on-failure", isolate={"n1": "gpu-lost"})
+    )
+    told(ev.StepReached(at_s=0.0, attempt=2, step=30))
+    ended_by(told, KILLED)
+    told.place("n0", "n1")
+    assert told.order == od.CheckNodes(attempt=3, nodes=("n1",))
+
+
+def test_a_job_that_the_scheduler_starts_anew_has_all_its_nodes_looked_at():
+    told = trained()
+    told(ev.JobMoved(at_s=0.0, reason="requeued"))
+    told.place("n0", "n1")
+    assert told.order == od.CheckNodes(attempt=2, nodes=("n0", "n1"))
+
+
+def test_what_says_nothing_against_a_machine_are_categories():
+    assert NO_MACHINE | OF_A_LOSS <= set(KINDS)
+    assert not NO_MACHINE & OF_A_LOSS
+    assert not any(KINDS[name][0] in ("hardware", "host", "network", "unknown") for name in NO_MACHINE)

@@ -197,7 +197,7 @@ SETTINGS = (
         field="policy.boot_check",
         flag=True,
         choices=("off", "quick", "full"),
-        help="Look at the node before the first start and after every reschedule; quick: within 5 s.",
+        help="Look at nodes before the first start and, see boot-check-again, after a reschedule; quick: within 5 s.",
     ),
     Setting(
         key="checks-act",
@@ -356,6 +356,13 @@ SETTINGS = (
         "progress", "length", "progress_s", "The same for a job whose log names no steps: it lived this long."
     ),
     _limit("settle", "length", "settle_s", "A job whose log names no steps trains again after this long."),
+    _limit(
+        "boot-check-again",
+        "length",
+        "boot_check_again_s",
+        "A node that passed its boot check so recently is not checked again, unless a machine may be at fault; 0s: it is.",
+        high=86_400,
+    ),
     _limit(
         "boot-check-wait",
         "length",

@@ -5,7 +5,7 @@ Fails open: a check that cannot be made, or that does not answer in time, is sai
 
 from msgspec.structs import replace
 
-from holdfast.core import faults, ladder, recovery
+from holdfast.core import faults, ladder, node_passes, recovery
 from holdfast.core.checks.answers import key_of
 from holdfast.core.decision import Decision
 from holdfast.model.checks import BOOT, ON_FAILURE
@@ -47,7 +47,13 @@ def on_checked(state: State, event: NodesChecked, policy: Policy) -> Decision:
             is_late = event.attempt == job.attempt and job.incident is not None
             return _found_late(state, phase, event, policy) if is_late else Decision(state)
         case _:
-            return Decision(state)
+            return Decision(_doubted(state, event))
+
+
+def _doubted(state: State, event: NodesChecked) -> State:
+    """What comes too late to be acted on: the node is looked at before it is used again."""
+    job = node_passes.without(state.job, *event.isolate)
+    return state if job is state.job else State(job, state.phase)
 
 
 def _found_late(
@@ -59,9 +65,9 @@ def _found_late(
     """Troubleshooting that ended after the rung was chosen: a broken node is one more fault of the recovery."""
     job = state.job
     for fault in _broken(job, event, may_act=_may_act(policy)):
-        job = faults.with_fault(job, fault)
+        job = node_passes.after_a_fault(faults.with_fault(job, fault), fault)
     if job is state.job:
-        return Decision(state)
+        return Decision(_doubted(state, event))
     return recovery.act(ladder.choose(job, policy), phase, event.at_s, policy)
 
 
@@ -87,6 +93,9 @@ def _boot_checked(
     job = replace(_checked(job, event.nodes), boot=_remembered(event))
     may_act = _may_act(policy)
     broken = _broken(job, event, may_act=may_act)
+    for fault in broken:
+        job = node_passes.after_a_fault(job, fault)
+    job = node_passes.noted(job, event)
     cannot_work = bool(event.stop) and may_act
     for fault in [*broken, *([CheckFault(node="", reason=event.stop)] if cannot_work else [])]:
         if job.incident is None:

@@ -1,14 +1,14 @@
 """The orders of a job's core that many agents carry out, while they are under way: what is waited for, from whom. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.crew_memory import Rendezvous
-from holdfast.model.checks import SKIP, STATUSES
+from holdfast.model.checks import FAIL, SKIP, STATUSES
 from holdfast.model.events import NodesChecked
-from holdfast.model.nodes import PortFound, PrepareStandby, StartWorker
+from holdfast.model.nodes import PortFound, StartWorker
 from holdfast.model.orders import CheckNodes, PlaceWorkers, StartAttempt, StopAttempt, WorkerStart
 
 TROUBLES_MAX = 256  # said of one check of all nodes
@@ -76,7 +76,13 @@ def joined(order: CheckNodes, answers: Sequence[NodesChecked], at_s: float) -> N
         skipped=sum(one.skipped for one in answers),
         seconds=max((one.seconds for one in answers), default=0.0),
         why_not="; ".join(whys) if not checked else "",
+        not_passed=tuple(dict.fromkeys(node for one in answers if not has_passed(one) for node in one.nodes)),
     )
+
+
+def has_passed(answer: NodesChecked) -> bool:
+    """Of one node: it was looked at, and nothing failed."""
+    return answer.status != FAIL and answer.passed > 0 and not (answer.why_not or answer.stop)
 
 
 def meeting(name: str, address: str, found: PortFound) -> Rendezvous:
@@ -96,22 +102,6 @@ def starts(start: WorkerStart, meets: Rendezvous, order: StartAttempt) -> StartW
         master_port=meets.port,
         run_id=meets.run_id,
     )
-
-
-def standbys(meets: Rendezvous, among: Iterable[int], workers: int) -> Iterator[tuple[int, PrepareStandby]]:
-    """What each of these workers is to keep ready: just what its start would say."""
-    for worker in among:
-        yield (
-            worker,
-            PrepareStandby(
-                attempt=meets.attempt,
-                worker=worker,
-                workers=workers,
-                master_address=meets.address,
-                master_port=meets.port,
-                run_id=meets.run_id,
-            ),
-        )
 
 
 def of_node(answer: NodesChecked, node: str) -> NodesChecked:

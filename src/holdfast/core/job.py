@@ -8,7 +8,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from holdfast.core import boot_check, faults, ladder, progress, recovery
+from holdfast.core import boot_check, faults, ladder, node_passes, progress, recovery
 from holdfast.core.decision import Decision
 from holdfast.model.events import (
     AnyEvent,
@@ -151,6 +151,7 @@ def _on_moved(state: State, event: JobMoved, policy: Policy) -> Decision:
         alive=False,
         lost=(),
         to_heal=(),
+        passed=(),
         workers=tuple(Worker(schedule_cnt=worker.schedule_cnt) for worker in job.workers),
         incident=job.incident if recovering else None,
     )
@@ -250,9 +251,8 @@ def _on_device(state: State, event: DeviceFaulted, policy: Policy) -> Decision:
     if isinstance(phase, New | Ended | Finishing | Holding) or device in job.to_heal:
         return Decision(state)
     if all(worker.node != event.node for worker in job.workers):
-        return Decision(
-            state, why=f"device {event.device} of {event.node} reports {event.code}; no worker runs there"
-        )
+        why = f"device {event.device} of {event.node} reports {event.code}; no worker runs there"
+        return Decision(State(node_passes.without(job, event.node), phase), why=why)
     if isinstance(phase, Diagnosing) and _is_known(job, device):
         return Decision(state)  # one fault, reported more than once
     job, fault = ladder.note_device(job, device, event.at_s, policy)
@@ -282,7 +282,7 @@ def _on_node_lost(state: State, event: NodeLost, policy: Policy) -> Decision:
     job, phase = state.job, state.phase
     if event.node in job.lost:
         return Decision(state)
-    job = replace(job, lost=(*job.lost, event.node))
+    job = replace(node_passes.without(job, event.node), lost=(*job.lost, event.node))
     fault = NodeFault(node=event.node, reason=event.reason)
     if isinstance(phase, New | Ended | Finishing | Holding):
         return Decision(State(job, phase))
@@ -308,7 +308,7 @@ def _worse(job: Job, phase: RECOVERING, fault: AnyFault, at_s: float, policy: Po
             return Decision(moved.state, moved.orders, faults.words(fault))
         return Decision(state, recovery.orders_again(state), faults.words(fault))
     before = job.incident.rung
-    job = faults.with_fault(job, fault)
+    job = node_passes.after_a_fault(faults.with_fault(job, fault), fault)
     chosen = ladder.choose(job, policy)
     decision = recovery.act(chosen, phase, at_s, policy)
     if chosen.choice.rung == before and not chosen.choice.isolate:
@@ -333,7 +333,8 @@ def _on_node_back(state: State, event: NodeReturned | NodeReleased) -> Decision:
     isolated = job.isolated
     if isinstance(event, NodeReleased):
         isolated = tuple(node for node in isolated if node != event.node)
-    state = State(replace(job, lost=lost, isolated=isolated), state.phase)
+    job = replace(node_passes.without(job, event.node), lost=lost, isolated=isolated)
+    state = State(job, state.phase)
     if isinstance(state.phase, Waiting):
         return _ask_again(state, state.phase, event.at_s, f"{event.node} is back")
     return Decision(state)
@@ -344,7 +345,8 @@ def _on_isolated(state: State, node: str, at_s: float) -> Decision:
     if node not in job.to_isolate:
         return Decision(state)
     rest = tuple(name for name in job.to_isolate if name != node)
-    job = replace(job, to_isolate=rest, isolated=tuple(dict.fromkeys((*job.isolated, node))))
+    isolated = tuple(dict.fromkeys((*job.isolated, node)))
+    job = replace(node_passes.without(job, node), to_isolate=rest, isolated=isolated)
     return (
         recovery.advance(job, at_s)
         if isinstance(state.phase, Isolating)
@@ -366,7 +368,8 @@ def _on_verdict(state: State, event: VerdictReached, policy: Policy) -> Decision
         user_code=event.user_code,
         environment=event.environment,
     )
-    return recovery.act(ladder.choose(replace(job, incident=incident), policy), phase, event.at_s, policy)
+    job = node_passes.after_a_verdict(replace(job, incident=incident))
+    return recovery.act(ladder.choose(job, policy), phase, event.at_s, policy)
 
 
 def _on_stopped(state: State, event: AttemptStopped, policy: Policy) -> Decision:
@@ -394,13 +397,27 @@ def _on_placed(state: State, event: WorkersPlaced, policy: Policy) -> Decision:
     shunned = {*job.isolated, *job.to_isolate, *job.lost}
     nodes = {place.worker: place.node for place in event.placed if place.node not in shunned}
     suite = "" if policy.boot_check == "off" else policy.boot_check
+    good = node_passes.still_good(job, event.at_s, policy)
     workers = tuple(
-        replace(worker, node=nodes[index], schedule_cnt=worker.schedule_cnt + 1, fresh=True, to_check=suite)
+        replace(
+            worker,
+            node=nodes[index],
+            schedule_cnt=worker.schedule_cnt + 1,
+            fresh=True,
+            to_check="" if nodes[index] in good else suite,
+        )
         if worker.node is None and index in nodes
-        else worker
+        else _still_spared(worker, good, suite, policy)
         for index, worker in enumerate(job.workers)
     )
     return recovery.advance(replace(job, workers=workers), event.at_s)
+
+
+def _still_spared(worker: Worker, good: frozenset[str], suite: str, policy: Policy) -> Worker:
+    """One that was placed before in this recovery, unlooked at: has that been put into doubt since, it is made good."""
+    if not policy.boot_check_again_s or not worker.fresh or worker.node is None or worker.node in good:
+        return worker
+    return replace(worker, to_check=suite)
 
 
 def _on_placement_failed(state: State, event: PlacementFailed, policy: Policy) -> Decision:

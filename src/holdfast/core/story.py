@@ -30,6 +30,7 @@ from holdfast.model.events import (
     StepReached,
     StopRequested,
     WorkerExited,
+    WorkersPlaced,
 )
 from holdfast.model.policy import Policy
 from holdfast.model.state import (
@@ -294,6 +295,10 @@ def _texts(before: State, event: AnyEvent, decision: Decision) -> list[tuple[str
         texts.append(told)
     if isinstance(event, NodesChecked):
         texts += [("check", line) for line in check_lines(event)]
+    if isinstance(event, WorkersPlaced) and (
+        words := not_again_words(before.job, decision.state.job, event.at_s)
+    ):
+        texts.append(("check", words))
     incident = decision.state.job.incident
     if incident is not None and incident.verdict is not None and _verdict_of(before) != incident.verdict:
         texts.append(("verdict", f"incident {incident.number}: verdict: {verdict_words(incident.verdict)}"))
@@ -406,6 +411,23 @@ def check_words(event: NodesChecked) -> str:
         f"{name}{where}: {event.passed} passed, {failed}{event.warned} to look at, {event.skipped} skipped, "
         f"in {event.seconds:.1f} s"
     )
+
+
+def not_again_words(before: Job, after: Job, at_s: float) -> str:
+    """`boot check: not made again, all nodes passed it 2 min ago`; empty where none of the new places is spared it."""
+    pairs = zip(before.workers, after.workers, strict=False)
+    fresh = [new for old, new in pairs if old.node is None and new.node is not None]
+    passed = {one.node: one.at_s for one in before.passed}
+    spared = [new.node for new in fresh if new.node is not None and not new.to_check and new.node in passed]
+    if not spared:
+        return ""
+    ago_s = max(at_s - passed[node] for node in spared)
+    ago = f"{ago_s:.0f} s ago" if ago_s < 60 else f"{ago_s / 60:.0f} min ago"
+    others = [new.node for new in fresh if new.node is not None and new.to_check]
+    if others:
+        return f"boot check: only of {_listed(others)}; the other new places passed it {ago}"
+    who = "all nodes" if len(spared) > 1 else spared[0]
+    return f"boot check: not made again, {who} passed it {ago}"
 
 
 def check_name(event: NodesChecked) -> str:

@@ -173,7 +173,8 @@ class NodesChecked(Event, frozen=True, tag="nodes-checked"):
     """The answer to CheckNodes, or what troubleshooting found while an incident is diagnosed.
 
     `context`: boot or on-failure. `isolate`: node -> why; `stop`: why the run cannot work anywhere, with what to do.
-    The counts are of checks. `why_not`: why nothing was checked.
+    The counts are of checks. `why_not`: why nothing was checked. `not_passed`: of several nodes, those where something
+    failed or nothing was checked.
     """
 
     attempt: int  # of boot: the one that is about to start
@@ -189,6 +190,7 @@ class NodesChecked(Event, frozen=True, tag="nodes-checked"):
     skipped: int = 0
     seconds: float = 0.0
     why_not: str = ""
+    not_passed: tuple[str, ...] = ()
 
 
 class VerdictReached(Event, frozen=True, tag="verdict-reached"):

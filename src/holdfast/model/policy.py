@@ -39,6 +39,8 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
         "off"  # before the first start and wherever workers are placed
     )
     checks_act: bool = True  # isolate and stop on what a check says is broken; False: only say it
+    # A node that passed it less than this ago is not looked at again, unless the failure may be a machine's doing; 0: it is.
+    boot_check_again_s: Seconds = 0.0
     boot_check_wait_s: Seconds = 20.0  # for the quick one's answer; then the run starts all the same
     full_check_wait_s: Seconds = 90.0  # for the full one's
     troubleshoot_wait_s: Seconds = 0.0  # how much checks may add to a diagnosis; 0: none are made

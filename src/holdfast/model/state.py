@@ -87,6 +87,13 @@ class BootChecked(Struct, frozen=True):
     known: tuple[str, ...] = ()
 
 
+class NodePassed(Struct, frozen=True):
+    """A node passed its boot check then, and nothing has cast doubt on it since."""
+
+    node: str
+    at_s: float
+
+
 class DeviceSeen(Struct, frozen=True):
     device: Device
     at_s: float
@@ -116,6 +123,7 @@ class Job(Struct, frozen=True):
     step: int | None = None  # the highest of this attempt
     bar_step: int = 0  # the best step of the attempts before
     boot: BootChecked | None = None
+    passed: tuple[NodePassed, ...] = ()  # the latest last; no node twice
 
 
 class New(Struct, frozen=True, tag="new"):

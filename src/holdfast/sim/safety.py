@@ -6,7 +6,17 @@ It keeps its own books from the decisions and orders that it sees, rather than b
 from collections import Counter
 
 from holdfast.core.decision import Decision
-from holdfast.model.events import AnyEvent, NodeReleased, NodesChecked, StepReached, StopRequested
+from holdfast.model.checks import BOOT
+from holdfast.model.events import (
+    AnyEvent,
+    DeviceFaulted,
+    NodeLost,
+    NodeReleased,
+    NodeReturned,
+    NodesChecked,
+    StepReached,
+    StopRequested,
+)
 from holdfast.model.orders import (
     AnyOrder,
     CheckNodes,
@@ -17,7 +27,19 @@ from holdfast.model.orders import (
     WorkerStart,
 )
 from holdfast.model.policy import Policy
-from holdfast.model.state import Checking, Choice, Diagnosing, Ended, Finishing, Incident, Job, State
+from holdfast.model.state import (
+    CheckFault,
+    Checking,
+    Choice,
+    DeviceFault,
+    Diagnosing,
+    Ended,
+    Finishing,
+    Incident,
+    Job,
+    NodeFault,
+    State,
+)
 from holdfast.sim.cluster import Cluster
 from holdfast.sim.training import Training
 
@@ -53,18 +75,25 @@ class Safety:
         self._best_before = 0
         self._failed: set[str] = set()  # nodes that a boot check found broken
         self._asked: set[tuple[int, str]] = set()  # boot checks ordered, by attempt and node
+        self._passed: dict[str, float] = {}  # when a node passed one, as long as nothing speaks against it
+        self._at_s = 0.0
         self._before_the_start = 0  # nodes isolated before anything was started
 
     def on_decision(self, event: AnyEvent, decision: Decision) -> None:
         before, after = self._before, decision.state
-        self._before = after
+        self._before, self._at_s = after, event.at_s
         if isinstance(event, StepReached) and decision.choice is None:
             self._on_step(event, before, after)
             return
-        if isinstance(event, NodesChecked):
-            self._note_check(event, before)
-        elif isinstance(event, NodeReleased):
-            self._failed.discard(event.node)
+        match event:
+            case NodesChecked():
+                self._note_check(event, before)
+            case NodeReleased():
+                self._failed.discard(event.node)
+            case NodeLost() | NodeReturned() | DeviceFaulted():
+                self._passed.pop(event.node, None)
+            case _:
+                pass
         if decision.choice is not None and decision.choice.isolate and not before.job.attempt:
             self._before_the_start += 1
         self._check_budgets(after.job)
@@ -118,6 +147,10 @@ class Safety:
         in_time = isinstance(before.phase, Checking) and event.attempt == before.job.attempt + 1
         if in_time and not self._policy.shadow and self._policy.checks_act:
             self._failed |= set(event.isolate)
+        if event.context == BOOT and not event.stop and not event.why_not and event.passed:
+            self._passed |= {node: event.at_s for node in event.nodes if node not in event.isolate}
+        for node in event.isolate:
+            self._passed.pop(node, None)
 
     def _check_counters(self, before: Job, after: Job) -> None:
         for name in ("attempt", "incidents", "restarts", "replacements", "hardware_reschedules", "bar_step"):
@@ -202,8 +235,20 @@ class Safety:
                 self._note(f"attempt {order.attempt} starts on {node}, whose check failed")
         if self._policy.boot_check != "off":
             for start in order.workers:
-                if start.proc_start_cnt == 1 and (order.attempt, start.node) not in self._asked:
+                asked = (order.attempt, start.node) in self._asked
+                if start.proc_start_cnt == 1 and not asked and not self._has_just_passed(start.node, job):
                     self._note(f"attempt {order.attempt} starts on {start.node}, which nobody has looked at")
+
+    def _has_just_passed(self, node: str, job: Job) -> bool:
+        """And nothing that the incident knows of speaks of a machine, but for nodes that are gone."""
+        passed_s = self._passed.get(node, float("-inf"))
+        incident = job.incident
+        faults = incident.faults if incident is not None else ()
+        verdict = incident.verdict if incident is not None else None
+        clear = verdict is None or verdict.class_ not in ("hardware", "host", "network", "unknown")
+        lost = any(isinstance(fault, NodeFault) for fault in faults)
+        sound = not any(isinstance(fault, DeviceFault | CheckFault) for fault in faults)
+        return self._at_s - passed_s < self._policy.boot_check_again_s and sound and (clear or lost)
 
     def _check_who_was_made_anew(self, starts: dict[int, WorkerStart], job: Job) -> None:
         anew = set()

@@ -277,6 +277,7 @@ def _with_checks(scenario: Scenario, seed: int) -> Scenario:
     names = [f"node-{number}" for number in range(size.workers + size.spares)]
     sick = {name: dice.choice((0.5, 1.0)) for name in names if dice.random() < 0.2}
     policy = replace(scenario.policy, boot_check=dice.choice(("quick", "full")), boot_check_wait_s=30.0)
+    policy = replace(policy, boot_check_again_s=dice.choice((0.0, 60.0, 600.0, 86_400.0)))
     return replace(scenario, policy=policy, sick=sick)
 
 
