@@ -319,7 +319,7 @@ class World:
             return
         report = place.reports.popleft()
         if isinstance(report, StandbyState):
-            self.crew.stands_by(name, report)
+            self.do(self.crew.stands_by(name, report, self.at_s))
         elif isinstance(report, PortFound):
             self.do(self.crew.port_found(name, report, self.at_s))
         else:

@@ -195,7 +195,7 @@ def test_a_stop_of_what_is_over_is_answered_at_once():
 # The standby ----------------------------------------------------------------------------------------------
 
 
-def test_the_next_attempt_is_made_ready_once_this_one_trains_and_meets_where_it_said():
+def test_the_next_attempt_is_made_ready_once_this_one_trains_and_meets_where_it_is_told_when_it_starts():
     made = world(standby=True)
     assert not made.standbys
     trains(made)
@@ -205,9 +205,16 @@ def test_the_next_attempt_is_made_ready_once_this_one_trains_and_meets_where_it_
     ]
     exit_of(made, 0)
     made.settle()
-    ready = {(one.master_address, one.master_port, one.run_id) for _, one in made.standbys}
-    again = {(one.master_address, one.master_port, one.run_id) for _, one in made.starts if one.attempt == 2}
-    assert ready == again == {("10.0.0.0", 20002, "job-2-abc")}
+    again = {(one.master_address, one.run_id) for _, one in made.starts if one.attempt == 2}
+    assert again == {("10.0.0.0", "job-2-abc")}
+
+
+def test_that_all_stand_ready_is_said_once_of_each_attempt():
+    made = world(standby=True)
+    trains(made)
+    made.tick()
+    made.settle()
+    assert [one.attempt for one in made.told(FindingNoted) if one.finding == "standby"] == [1]
 
 
 def test_where_the_first_worker_moves_all_meet_elsewhere():
@@ -218,25 +225,6 @@ def test_where_the_first_worker_moves_all_meet_elsewhere():
     made.settle()
     assert {one.master_address for _, one in made.starts if one.attempt == 2} == {"10.0.0.2"}
     assert made.running == {"n1": (2, 1), "n2": (2, 0)}
-
-
-def test_where_the_first_workers_standby_is_gone_with_its_agent_all_meet_elsewhere():
-    """The others' launchers have met one that is no longer there."""
-    for comes_back in (False, True):
-        made = world(standby=True)
-        trains(made)
-        made.kill_agent("n0")
-        made.tick()
-        made.settle()
-        if comes_back:
-            made.resume()
-            made.settle()
-        exit_of(made, 0)
-        made.settle()
-        stood_by = {one.master_port for _, one in made.standbys if one.attempt == 2}
-        again = {one.master_port for _, one in made.starts if one.attempt == 2}
-        assert len(again) == 1 and stood_by and not again & stood_by
-        assert made.running == {"n0": (2, 0), "n1": (2, 1)}
 
 
 def test_a_controller_that_comes_back_lets_go_what_stands_by():

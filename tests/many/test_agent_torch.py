@@ -1,5 +1,6 @@
-"""Real torchrun under agents of two nodes: they meet at the address that each start names, and a standby is released."""
+"""Real torchrun under agents of two nodes: they meet where each start says, those too that were held before it came."""
 
+import json
 import os
 import signal
 import sys
@@ -9,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.agent.environment import free_port
-from holdfast.model.events import AttemptStarted, RankExited, StepReached
+from holdfast.agent.launch import sweep
+from holdfast.model.events import AttemptStarted, RankExited, RankStarted, StepReached
 from holdfast.model.nodes import PrepareStandby, StandbyState
 from holdfast.model.policy import Policy
 
@@ -53,43 +55,72 @@ def torch_bench(bench):
     return bench
 
 
-def test_two_workers_meet_and_a_standby_meets_as_the_next_attempt(torch_bench):
+def begin(bench, attempt, port, nodes=("n0", "n1")):
+    for worker, node in enumerate(nodes):
+        bench.start(node, attempt, worker=worker, workers=2, port=port)
+
+
+def stop(bench, attempt, *nodes, **how):
+    for node in nodes:
+        bench.stop(node, attempt, **how)
+    for node in nodes:
+        bench.stopped(node, attempt)
+
+
+def ready(bench, attempt, *nodes):
+    """Has these nodes make an attempt ready, each as the worker of its place; by rank, the process that waits."""
+    for worker, node in enumerate(nodes):
+        prepare = PrepareStandby(attempt=attempt, worker=worker, workers=2)
+        bench.order(node, f"attempt-{attempt}/standby/{worker}", prepare)
+    for node in nodes:
+        bench.report(node, StandbyState, lambda one: one.is_ready and one.attempt == attempt)
+    return [held_rank(bench, attempt, worker) for worker, _ in enumerate(nodes)]
+
+
+def held_rank(bench, attempt, worker):
+    folder = bench.folder / f"attempt-{attempt:03d}" / f"worker-{worker}"
+    return json.loads((folder / f"rank-{worker}.shim.json").read_bytes())["pid"]
+
+
+def test_launchers_that_were_held_meet_where_the_start_says_with_the_ranks_they_have_begun(torch_bench):
     bench = torch_bench
-    ports = [free_port(), free_port()]
-    for worker, node in enumerate(("n0", "n1")):
-        bench.start(node, 1, worker=worker, workers=2, port=ports[0])
+    begin(bench, 1, free_port())
     first = [bench.given(rank) for rank in (0, 1)]
     assert [one["GROUP_RANK"] for one in first] == ["0", "1"] and first[0]["WORLD_SIZE"] == "2"
     bench.told("n0", StepReached)
-    for worker, node in enumerate(("n0", "n1")):
-        standby = PrepareStandby(
-            attempt=2,
-            worker=worker,
-            workers=2,
-            master_address="127.0.0.1",
-            master_port=ports[1],
-            run_id=f"{bench.job}-2-x",
-        )
-        bench.order(node, f"attempt-2/standby/{worker}", standby)
-    ready = [bench.folder / "attempt-002" / f"worker-{worker}" / f"rank-{worker}.ready" for worker in (0, 1)]
-    for node in ("n0", "n1"):
-        bench.report(node, StandbyState, lambda one: one.is_ready and one.attempt == 2)
-    bench.until("the standby at its gate", lambda: all(one.exists() for one in ready))
+    waiting = ready(bench, 2, "n0", "n1")
 
     os.kill(first[1]["pid"], signal.SIGKILL)
     bench.told("n1", RankExited, attempt=1, rank=1, code=-9)
-    for node in ("n0", "n1"):
-        bench.stop(node, 1, force=True)
-    for node in ("n0", "n1"):
-        bench.stopped(node, 1)
-    for worker, node in enumerate(("n0", "n1")):
-        bench.start(node, 2, worker=worker, workers=2, port=ports[1])
+    stop(bench, 1, "n0", "n1", force=True)
+    begin(bench, 2, free_port())
     bench.told("n0", AttemptStarted, attempt=2)
     bench.told("n0", StepReached, attempt=2)
     second = [bench.given(rank, times=2) for rank in (0, 1)]
+    assert [one["pid"] for one in second] == waiting
     assert [one["HOLDFAST_ATTEMPT"] for one in second] == ["2", "2"]
     assert [one["MA_PROC_START_CNT"] for one in second] == ["2", "2"]
+    for node, rank in (("n0", 0), ("n1", 1)):
+        found = bench.told(node, RankStarted, attempt=2)
+        assert (found.rank, found.pid) == (rank, second[rank]["pid"])
+        assert not bench.events(node, RankExited)[1:]
     bench.report("n0", StandbyState, lambda one: not one.is_ready)
-    for node in ("n0", "n1"):
-        bench.stop(node, 2)
-        bench.stopped(node, 2)
+    stop(bench, 2, "n0", "n1")
+
+
+def test_what_stands_by_meets_workers_that_do_not(torch_bench):
+    """A worker that is killed with all that stood by in it begins anew; the others are those that were ready."""
+    bench = torch_bench
+    begin(bench, 1, free_port())
+    first = [bench.given(rank) for rank in (0, 1)]
+    bench.told("n0", StepReached)
+    waiting = ready(bench, 2, "n0", "n1")
+
+    killed = sweep({"HOLDFAST_JOB": bench.job, "HOLDFAST_NODE": "n0", "HOLDFAST_SHIM": "1"})
+    assert {first[0]["pid"], waiting[0]} <= set(killed)
+    stop(bench, 1, "n0", "n1", force=True)
+    begin(bench, 2, free_port())
+    second = [bench.given(rank, times=2) for rank in (0, 1)]
+    assert second[1]["pid"] == waiting[1] and second[0]["pid"] not in killed
+    bench.told("n0", StepReached, attempt=2)
+    stop(bench, 2, "n0", "n1")

@@ -23,7 +23,11 @@ BROKEN = 'def inner():\n    raise ValueError("no such batch")\n\n\ninner()\n'
 
 def test_it_is_written_in_the_language_of_old_pythons():
     files = sorted(path for path in SHIM.iterdir() if path.name != "__pycache__")
-    assert [path.name for path in files] == ["holdfast_shim_torch.py", "sitecustomize.py"]
+    assert [path.name for path in files] == [
+        "holdfast_shim_launcher.py",
+        "holdfast_shim_torch.py",
+        "sitecustomize.py",
+    ]
     for path in files:
         ast.parse(path.read_text(), feature_version=(3, 6))
 

@@ -1,4 +1,4 @@
-"""Which part of an attempt a worker is, and where all its parts meet. No behaviour."""
+"""Which part of an attempt a worker is, and where all its parts meet."""
 
 from msgspec import Struct
 
@@ -17,3 +17,8 @@ class Part(Struct, frozen=True, kw_only=True):
     master_address: str = LOOPBACK
     master_port: int
     run_id: str
+
+
+def unmet(worker: int, workers: int) -> Part:
+    """Of an attempt that may come: where it would meet is not known."""
+    return Part(worker=worker, workers=workers, master_address="", master_port=0, run_id="")

@@ -19,7 +19,7 @@ from holdfast.agent.launch import sweep_attempts
 from holdfast.agent.log_watch import Signatures
 from holdfast.agent.looks import SCENE_S_MAX
 from holdfast.agent.node_home import NodeHome, clear, was_run
-from holdfast.agent.part import Part
+from holdfast.agent.part import Part, unmet
 from holdfast.agent.shipping import Shipping
 from holdfast.agent.step_logs import StepForms
 from holdfast.agent.telling import Telling, looked_of
@@ -224,7 +224,7 @@ class RemoteAgent:
     def _prepare(self, command: PrepareStandby) -> None:
         state = self._home.state
         if command.attempt > max(state.started, state.stopped) and not self._ends:
-            self.worker.prepare_standby(command.attempt, _part(command))
+            self.worker.keeper.wish(command.attempt, unmet(command.worker, command.workers))
 
     def _stop(self, command: StopWorker) -> None:
         self._home.note_stop(command.attempt)
@@ -379,7 +379,7 @@ class RemoteAgent:
     def _tell_standby(self) -> None:
         keeper, told = self.worker.keeper, self._standby_told
         now = None
-        if keeper.standby is not None and keeper.part is not None and keeper.standby.is_usable:
+        if keeper.standby is not None and keeper.part is not None and keeper.standby.is_ready:
             attempt, worker = keeper.standby.number, keeper.part.worker
             now = StandbyState(attempt=attempt, worker=worker, is_ready=True)
         elif told is not None and told.is_ready:
@@ -450,7 +450,7 @@ class RemoteAgent:
         self.worker.close()
 
 
-def _part(command: StartWorker | PrepareStandby) -> Part:
+def _part(command: StartWorker) -> Part:
     return Part(
         worker=command.worker,
         workers=command.workers,

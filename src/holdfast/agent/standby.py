@@ -1,14 +1,16 @@
 """Keeps the next attempt's processes ready, so that a restart need not wait for imports.
 
 A standby is the same command, started in the next attempt's folder and held at a gate before the
-script's first line: the launcher has met its ranks, each rank has Python and, once it was let, the
-modules that an earlier attempt was seen to import. It does nothing the script would do. Never becomes
-the attempt by itself: it is released by `take`, or thrown away.
+script's first line: each rank has Python and, once it was let, the modules that an earlier attempt was seen
+to import. On one machine its launcher has met its ranks already. Where others are to be met it is held itself
+before it meets anybody, and has its imports made (`held`). It does nothing the script would do. Never
+becomes the attempt by itself: it is released by `take`, or thrown away.
 """
 
 import fcntl
 import os
 import shutil
+import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -23,24 +25,39 @@ from holdfast.agent.launch import (
     Stopped,
     launch,
 )
+from holdfast.agent.rank_starts import RankStart, as_listing
 
 GATE = "gate"
 PRELOAD = "preload"
 HURRY = "gate.hurry"
+HELD, READY = "gate.held", "gate.ready"  # of its launcher: it waits, and has made its imports
+RANKS = "ranks"
 IMPORTS = "imports"
 
 
 class Standby:
     """One prepared attempt. `facts` keeps what its reaper told until somebody takes it over.
 
+    `held`: how the ranks of a launcher that is held itself are started; empty: by their launcher alone. None: the
+    launcher is not held, but its ranks are.
+
     raises: OSError, when it cannot be started
     """
 
     def __init__(
-        self, number: int, spec: LaunchSpec, start: Callable[[LaunchSpec], Running] = launch
+        self,
+        number: int,
+        spec: LaunchSpec,
+        start: Callable[[LaunchSpec], Running] = launch,
+        *,
+        held: tuple[RankStart, ...] | None = None,
     ) -> None:
         self.number = number
         self.folder = spec.folder
+        self.env = spec.env
+        self._held_ranks = held
+        if held is not None:
+            (self.folder / RANKS).write_bytes(as_listing(held))
         (self.folder / HURRY).unlink(missing_ok=True)  # of a Holdfast that was killed
         self._hold: int | None = _held(self.folder / PRELOAD)
         try:
@@ -50,6 +67,7 @@ class Standby:
             raise
         self.facts: list[AnyFact] = []
         self.broken = False
+        self.was_killed = False  # by somebody else: no fault of the command's
         self.over = False  # nothing of it is left
         self.hurries = False  # see `hurry`
         self.thrown_away = False
@@ -60,12 +78,27 @@ class Standby:
         self.broken = self.broken or any(
             isinstance(fact, CommandGone | StartFailed | ReaperLost) for fact in new
         )
+        killed = any(isinstance(fact, CommandGone) and fact.code == -signal.SIGKILL for fact in new)
+        self.was_killed = self.was_killed or (killed and not self.thrown_away)
         self.over = self.over or any(isinstance(fact, StartFailed | ReaperLost | Stopped) for fact in new)
 
     @property
     def is_usable(self) -> bool:
-        """Its command has started and nothing has ended it."""
-        return bool(self.facts) and not self.broken and not self.thrown_away
+        """Its command has started and nothing has ended it; a launcher that is to be held is."""
+        return bool(self.facts) and self.is_held and not self.broken and not self.thrown_away
+
+    @property
+    def is_held(self) -> bool:
+        """Its launcher is, where it is to be."""
+        return self._held_ranks is None or (self.folder / HELD).exists()
+
+    @property
+    def is_ready(self) -> bool:
+        """All that it can have done ahead is done."""
+        if not self.is_usable or not self.imports or self._held_ranks is None:
+            return False
+        ranks = [self.folder / f"rank-{start.env['RANK']}.ready" for start in self._held_ranks]
+        return all(path.exists() for path in [self.folder / READY, *ranks])
 
     @property
     def imports(self) -> bool:
@@ -88,7 +121,7 @@ class Standby:
             self.let_import(listing)
 
     def take(self, env: Mapping[str, str]) -> tuple[Running, list[AnyFact]]:
-        """Opens the gate. `env`: what is known only now, the counters."""
+        """Opens the gate. `env`: what is known only now."""
         self.running.go(env)
         self._let_go()
         return self.running, self.facts
@@ -115,6 +148,11 @@ class Standby:
 def gated(env: Mapping[str, str], folder: Path) -> dict[str, str]:
     """The environment that makes the ranks of a standby wait."""
     return dict(env) | {"HOLDFAST_GATE": str(folder / GATE), "HOLDFAST_PRELOAD": str(folder / PRELOAD)}
+
+
+def launcher_gated(env: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The environment that makes the launcher of a standby wait, and the ranks that it starts meanwhile."""
+    return gated(env, folder) | {"HOLDFAST_RANKS": str(folder / RANKS)}
 
 
 def _held(path: Path) -> int:

@@ -12,11 +12,13 @@ from msgspec.structs import replace
 
 from holdfast.agent.attempt import Attempt
 from holdfast.agent.launch import LaunchSpec
-from holdfast.agent.part import Part
-from holdfast.agent.standby import GATE, Standby, gated, imports_to_repeat
+from holdfast.agent.part import Part, unmet
+from holdfast.agent.rank_starts import RankStart, rank_starts
+from holdfast.agent.standby import GATE, Standby, gated, imports_to_repeat, launcher_gated
 from holdfast.model.settings import RunSettings
 from holdfast.parsers.commands import Launcher
 
+HELD_S = 20.0  # a launcher that has begun and is not held by then is not reached by the shim
 UNSEEN_S = 60.0  # a job whose log names no steps is taken to train after this long
 
 
@@ -31,18 +33,28 @@ def is_worth_a_standby(settings: RunSettings, launcher: Launcher) -> bool:
 class StandbyKeeper:
     """At most one standby. `spec`: what to run for an attempt, and in which folder.
 
-    `is_wanted`: see is_worth_a_standby; where it is False nothing is ever prepared.
+    `is_wanted`: see is_worth_a_standby; where it is False nothing is ever prepared. `holds_launcher`: before it meets
+    others; where this worker is all there is, only its ranks are held.
     """
 
     def __init__(
-        self, spec: Callable[[int, Part], LaunchSpec], clock: Callable[[], float], *, is_wanted: bool
+        self,
+        spec: Callable[[int, Part], LaunchSpec],
+        clock: Callable[[], float],
+        *,
+        is_wanted: bool,
+        holds_launcher: bool = False,
     ) -> None:
+        self._holds_launcher = holds_launcher
+        self._starts: tuple[Part, tuple[RankStart, ...]] | None = None  # of the ranks that were seen last
         self.standby: Standby | None = None
         self._spec = spec
         self._clock = clock
         self._is_wanted = is_wanted
         self.part: Part | None = None  # which part of its attempt the standby is
         self._wish: tuple[int, Part] | None = None
+        self._prepared_s = 0.0
+        self._may_begin = False  # beside the end of an attempt, once
         self._failed = False
         self._seen_training = 0  # the attempt, by who sees all workers: not every worker's log names steps
         self._imports: Path | None = None
@@ -53,16 +65,18 @@ class StandbyKeeper:
         if self.standby is not None:
             if (self.standby.number, self.part) == (number, part):
                 return
-            self.drop()
+            self._end()
         self._wish = number, part
 
     def tend(self, attempt: Attempt) -> bool:
         """What has become due; ten times a second. Whether the job trains, and there is no standby yet."""
         standby = self.standby
+        if standby is not None and self._holds_launcher and self._clock() - self._prepared_s > HELD_S:
+            standby.broken = standby.broken or not standby.is_held
         if standby is not None and (standby.broken or standby.thrown_away):
             if not standby.thrown_away:
-                self._failed = True  # what broke once would break at every attempt
-            self.drop()
+                self._failed = not standby.was_killed  # what broke once would break at every attempt
+            self._end()
             self.gone()
             return False
         # From the first step on: what a job is most likely to die of, it dies of early.
@@ -71,6 +85,8 @@ class StandbyKeeper:
         if attempt.stopping or attempt.is_done:
             return False
         if standby is None:
+            if trains:
+                self._note_starts(attempt)
             self._grant_wish()
             return trains and self.standby is None
         if trains and not standby.imports:
@@ -81,18 +97,47 @@ class StandbyKeeper:
         return False
 
     def _grant_wish(self) -> None:
-        if self._wish is not None:
+        if self._wish is not None and (self._starts is not None or not self._holds_launcher):
             (number, part), self._wish = self._wish, None
             self.prepare(number, part)
 
     def hurry(self, attempt: Attempt) -> None:
         """From when the ranks of a failed attempt are gone: the cores are idle while the rest of it ends."""
-        standby = self.standby
-        if standby is None or standby.hurries or not attempt.stopping:
+        is_gone = attempt.command_code != 0 and not attempt.living
+        if not attempt.stopping:
+            if self._holds_launcher and is_gone and attempt.command_code is not None:
+                self._begin_late(attempt)
             return
-        if attempt.command_code != 0 and not attempt.living:
+        standby = self.standby
+        if standby is not None and not standby.hurries and is_gone:
             self.note_imports(attempt)
             standby.hurry(self._imports)
+
+    def _begin_late(self, attempt: Attempt) -> None:
+        """The command has died by itself and its standby with it: until all others have stopped, there is time."""
+        if self._starts is None or not self._may_begin:
+            return
+        if self.standby is not None and not self.standby.broken:
+            return
+        self._end()
+        if not self.gone():
+            return
+        self._may_begin = False
+        self.note_imports(attempt)
+        self.prepare(attempt.number + 1, self._starts[0])
+        if self.standby is not None:
+            self.standby.hurry(self._imports)
+
+    def _note_starts(self, attempt: Attempt) -> None:
+        """How its ranks were started, while they run."""
+        if not self._holds_launcher:
+            return
+        living = {number: rank.pid for number, rank in sorted(attempt.ranks.items()) if not rank.gone}
+        if not all((attempt.folder / f"rank-{number}.shim.json").exists() for number in living):
+            return  # what the shim does not reach would run the script at once
+        starts = rank_starts(living.values()) if len(living) == attempt.local_size else ()
+        self._starts = unmet(attempt.worker, attempt.workers), starts
+        self._may_begin = True
 
     def note_imports(self, attempt: Attempt) -> None:
         """Those of the last attempt that trained; one that died early may not have made all of its own."""
@@ -103,14 +148,25 @@ class StandbyKeeper:
         """Its launcher starts, and its ranks up to the gate; they import once the training trains."""
         if self._failed or not self._is_wanted:
             return
+        self._prepared_s = self._clock()
         spec = self._spec(number, part)
-        spec = replace(spec, env=gated(spec.env, spec.folder), gate=GATE, detach=False)
+        wait = launcher_gated if self._holds_launcher else gated
+        spec = replace(spec, env=wait(spec.env, spec.folder), gate=GATE, detach=False)
+        held = self._starts_of(part) if self._holds_launcher else None
         try:
+            if self._holds_launcher and spec.folder.exists():
+                _move_aside(spec.folder)  # of an agent that was killed
             spec.folder.mkdir(parents=True, exist_ok=True)
-            self.standby = Standby(number, spec)
+            self.standby = Standby(number, spec, held=held)
             self.part = part
         except OSError:
             self._failed = True
+
+    def _starts_of(self, part: Part) -> tuple[RankStart, ...]:
+        """Empty: nobody was seen as this part of an attempt; its ranks are then started by their launcher alone."""
+        if self._starts is None or not _is_same_place(self._starts[0], part):
+            return ()
+        return self._starts[1]
 
     def release(self, number: int, part: Part | None) -> Standby | None:
         """The standby of this attempt, where it can be used: as that part of it; None: as whatever it was made for."""
@@ -119,7 +175,7 @@ class StandbyKeeper:
         if standby is None:
             return None
         standby.read()
-        fits = standby.number == number and (part is None or part == self.part)
+        fits = standby.number == number and (part is None or self._fits(part))
         if standby.is_usable and fits:
             return standby
         standby.throw_away()
@@ -128,8 +184,17 @@ class StandbyKeeper:
             _move_aside(standby.folder)
         return None
 
+    def _fits(self, part: Part) -> bool:
+        """A launcher that is held has met nobody: where it is to meet others comes through the gate."""
+        assert self.part is not None
+        return _is_same_place(part, self.part) if self._holds_launcher else part == self.part
+
     def drop(self) -> None:
         """Ends the standby; to be asked again until `gone`."""
+        self._may_begin = False
+        self._end()
+
+    def _end(self) -> None:
         self._wish = None
         if self.standby is not None:
             self.standby.throw_away()
@@ -143,6 +208,10 @@ class StandbyKeeper:
         self.standby.clear()
         self.standby = None
         return True
+
+
+def _is_same_place(one: Part, other: Part) -> bool:
+    return (one.worker, one.workers) == (other.worker, other.workers)
 
 
 def _move_aside(folder: Path) -> None:

@@ -119,7 +119,7 @@ class WorkerAgent:
         self._stopped_asked_s: float | None = None
         self._port = 0  # the last one that was given to a command
         is_wanted = is_worth_a_standby(settings, self._launcher)
-        self.keeper = StandbyKeeper(self._spec, clock, is_wanted=is_wanted)
+        self.keeper = StandbyKeeper(self._spec, clock, is_wanted=is_wanted, holds_launcher=not self._alone)
         self._hang_settings = hang.Settings(hang_timeout_s=settings.policy.hang_timeout_s)
         self._platform_settings = platform_rule.Settings(detect_min=settings.platform_hang_min)
 
@@ -196,10 +196,19 @@ class WorkerAgent:
             return False
         if self._settings.detach:
             standby.running.detach()  # as a standby it would not have outlived Holdfast
-        running, facts = standby.take(counters)
+        running, facts = standby.take(self._late_environment(number, part, counters, standby.env))
         attempt = self._take_up(number, part or self._own_part(number), running)
         attempt.hear(facts[1:])  # its first fact, Started, was the standby's; Released is the attempt's
         return True
+
+    def _late_environment(
+        self, number: int, part: Part | None, counters: Mapping[str, str], had: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        """What was not known when the standby was started."""
+        if self._alone or part is None:
+            return counters
+        env = self._environment(number, part, counters).env
+        return {key: value for key, value in env.items() if had.get(key) != value}
 
     def _take_up(self, number: int, part: Part, running: Running, *, from_end: bool = False) -> Attempt:
         """What runs there is the attempt from now on. `from_end`: its output so far was followed before."""
@@ -461,15 +470,6 @@ class WorkerAgent:
         self._told_to_people.append(text)
 
     # The standby ------------------------------------------------------------------------------------------
-
-    def prepare_standby(self, number: int, part: Part) -> None:
-        """Where another place decides about attempts: it knows the address that the next one would have.
-
-        Only for a static rendezvous: elsewhere launchers that have met take one that comes anew for one more, and
-        start their ranks again.
-        """
-        if self._launcher.rendezvous == "static":
-            self.keeper.wish(number, part)
 
     def _tend_standby(self, attempt: Attempt) -> None:
         if self.keeper.tend(attempt) and self._alone:

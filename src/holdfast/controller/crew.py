@@ -294,7 +294,7 @@ class CrewEngine:
             case PortFound():
                 self._do(self.crew.port_found(entry.peer, report, at_s))
             case StandbyState():
-                self.crew.stands_by(entry.peer, report)
+                self._do(self.crew.stands_by(entry.peer, report, self._clock()))
             case Sampled():
                 self.parts.hangs.sampled(entry.peer, self._times.of_samples(entry.peer, report))
             case Looked():

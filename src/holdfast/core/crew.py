@@ -29,7 +29,6 @@ from holdfast.core.crew_orders import (
     joined,
     meeting,
     of_node,
-    standbys,
     starts,
 )
 from holdfast.core.crew_roster import Roster, Settings
@@ -64,6 +63,7 @@ from holdfast.model.nodes import (
     NoMoreNodes,
     PassSignal,
     PortFound,
+    PrepareStandby,
     SetAside,
     StandbyState,
     StopWorker,
@@ -79,6 +79,7 @@ from holdfast.model.orders import (
 from holdfast.model.state import Job
 
 STEP_EVENT_S = 1.0
+STANDBY = "standby"  # the kind of the finding that says that the next attempt's processes stand ready
 NOT_STARTED = 125  # what a worker that was never started is said to have exited with
 CrewOrder = PlaceWorkers | CheckNodes | StartAttempt | StopAttempt | IsolateNode | HealDevice
 CrewNews = NodeReady | NodeDown | NodeAlive | AgentEnded | SetAside | NoMoreNodes
@@ -110,7 +111,9 @@ class Crew:
         self._starting: Starting | None = None
         self._stopping: Stopping | None = None
         self._meeting = MeetingPlace(memory)
-        self._stood_by = 0  # the attempt during which the next one's processes were made ready
+        self._stood_by = 0  # the attempt during which the next one's processes are made ready
+        self._ready: set[int] = set()  # the workers that have them ready
+        self._ready_told = 0  # of which attempt that was said
         self._step: int | None = None
         self._step_told: int | None = None
         self._step_told_s = float("-inf")
@@ -217,9 +220,7 @@ class Crew:
         return self.roster.news(news, at_s) + self._go_on(at_s)
 
     def port_found(self, node: str, report: PortFound, at_s: float) -> list[Act]:
-        starting, team = self._starting, self.roster.team
-        if report.attempt == team.attempt + 1 and not team.stop_asked and not team.over:
-            return self._prepare(node, report, at_s)
+        starting = self._starting
         if starting is None or starting.order.attempt != report.attempt or starting.begun:
             return []
         if self._meeting.of(report.attempt, self.roster) is not None or node != self._master(starting):
@@ -229,8 +230,17 @@ class Crew:
         meets = self._meeting.take(meeting(self._name, self.roster[node].address, report))
         return [Tell(meets.noted(at_s)), *self._go_on(at_s)]
 
-    def stands_by(self, node: str, report: StandbyState) -> None:
-        self._meeting.stands_by(node, report, self.roster)
+    def stands_by(self, node: str, report: StandbyState, at_s: float) -> list[Act]:
+        """Said once of each attempt, when the next one's processes have been made ready in full, in every worker."""
+        team = self.roster.team
+        if report.attempt != team.attempt + 1 or team.nodes.get(report.worker) != node:
+            return []
+        (self._ready.add if report.is_ready else self._ready.discard)(report.worker)
+        if self._ready_told == report.attempt or not self._ready >= set(team.nodes):
+            return []
+        self._ready_told = report.attempt
+        text = "the next attempt's processes stand ready in all workers"
+        return [Tell(FindingNoted(at_s=at_s, finding=STANDBY, text=text, attempt=team.attempt))]
 
     def told(self, node: str, event: AnyEvent, at_s: float) -> list[Act]:
         """What an agent says of its node's part. `event`: its `at_s` is the job's, `via` names the report."""
@@ -485,21 +495,17 @@ class Crew:
         if not (self._settings.standby and trains) or team.over or team.stop_asked or team.exited:
             return []
         self._stood_by = team.attempt
-        ask = FindPort(attempt=team.attempt + 1, besides=self._meeting.port)
-        return [Send(team.nodes[0], self.roster.order_id(f"attempt-{ask.attempt}/standby-port/0"), ask)]
-
-    def _prepare(self, node: str, report: PortFound, at_s: float) -> list[Act]:
-        team = self.roster.team
-        if node != team.nodes[0] or not 0 < report.port < 65536 or self._stood_by != team.attempt:
-            return []
-        found = meeting(self._name, self.roster[node].address, report)
-        meets = self._meeting.take(found, for_standby=True)
+        self._ready = set()
         nodes = {worker: where for worker, where in team.nodes.items() if not self.roster[where].lost}
-        sends = [
-            Send(nodes[worker], self.roster.order_id(f"attempt-{report.attempt}/standby/{worker}"), prepare)
-            for worker, prepare in standbys(meets, nodes, len(team.nodes))
+        attempt, workers = team.attempt + 1, len(team.nodes)
+        return [
+            Send(
+                where,
+                self.roster.order_id(f"attempt-{attempt}/standby/{worker}"),
+                PrepareStandby(attempt=attempt, worker=worker, workers=workers),
+            )
+            for worker, where in nodes.items()
         ]
-        return [Tell(meets.noted(at_s, is_standby=True)), *sends]
 
     def _master(self, starting: Starting) -> str:
         return min(starting.order.workers, key=lambda start: start.worker).node

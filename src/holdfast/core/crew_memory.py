@@ -30,11 +30,10 @@ class Rendezvous(Struct, frozen=True, kw_only=True):
     port: int
     run_id: str
 
-    def noted(self, at_s: float, *, is_standby: bool = False) -> FindingNoted:
+    def noted(self, at_s: float) -> FindingNoted:
         """For the journal, before anyone is told: a controller that comes back gives no second one."""
         numbers: Numbers = {"address": self.address, "port": self.port, "run_id": self.run_id}
-        meets = ", should it come, would meet" if is_standby else " meets"
-        text = f"attempt {self.attempt}{meets} at {self.address}:{self.port} as {self.run_id}"
+        text = f"attempt {self.attempt} meets at {self.address}:{self.port} as {self.run_id}"
         return FindingNoted(at_s=at_s, finding=RENDEZVOUS, text=text, attempt=self.attempt, numbers=numbers)
 
 

@@ -117,7 +117,8 @@ class WorkerEvidence(Report, frozen=True, tag="evidence"):
 
 
 class StandbyState(Report, frozen=True, tag="standby"):
-    """Whether the processes asked for by PrepareStandby are ready. Told when that changes, and at each connection."""
+    """Whether the processes asked for by PrepareStandby have made all their imports. Told when that changes, and at each
+    connection."""
 
     attempt: int
     worker: int
@@ -181,14 +182,11 @@ class StartWorker(Command, frozen=True, tag="start-worker"):
 
 
 class PrepareStandby(Command, frozen=True, tag="prepare-standby"):
-    """Keep the processes of an attempt that may come ready, with the address it would have; see StartWorker."""
+    """Keep the processes of an attempt that may come ready, as this worker; where it meets comes with its start."""
 
     attempt: int
     worker: int
     workers: int
-    master_address: str
-    master_port: int
-    run_id: str
 
 
 class StopWorker(Command, frozen=True, tag="stop-worker"):

@@ -3,6 +3,7 @@
 In the process that owns a RANK it gives the rank a log of its own, saves what an uncaught exception says, lets
 faulthandler dump stacks on a signal, notes which parts of torch are imported, keeps a standby waiting at its gate,
 and once torch.distributed is imported loads `holdfast_shim_torch.py`, which answers how far the rank is.
+The launcher of a job on many nodes is kept waiting at a gate where it stands by (`holdfast_shim_launcher.py`).
 In every other process it does nothing but load the `sitecustomize` that it hides.
 
 It never imports holdfast, never raises, never starts a process: where a part fails the script runs as if
@@ -18,11 +19,14 @@ TYPE_CHECKING = False  # read by type checkers only: importing typing would cost
 if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec
-    from types import TracebackType
+    from types import ModuleType, TracebackType
     from typing import TypeVar
+
+    from holdfast.shim.holdfast_shim_launcher import HeldLauncher
 
     T = TypeVar("T")
 
+GATE_KEYS = ("HOLDFAST_GATE", "HOLDFAST_PRELOAD", "HOLDFAST_RANKS", "HOLDFAST_HELD")
 NAMES_MAX = 3000  # torch 2.13 with torch.distributed: 730
 MESSAGE_BYTES_MAX = 4 << 10
 TRACEBACK_BYTES_MAX = 64 << 10
@@ -295,22 +299,36 @@ class Reach:
 
 
 def _reach(rank: Rank, tools: Tools) -> None:
-    """Beside this file, by its path: no name on sys.path can be mistaken for it."""
+    rank.last_words.append(_beside("holdfast_shim_torch").start(rank, tools))
+
+
+def _beside(name: str) -> "ModuleType":
+    """A file beside this one, by its path: no name on sys.path can be mistaken for it."""
     from importlib.util import module_from_spec, spec_from_file_location
 
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "holdfast_shim_torch.py")
-    spec = spec_from_file_location("holdfast_shim_torch", path)
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name + ".py")
+    spec = spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    rank.last_words.append(module.start(rank, tools))
+    return module
 
 
 # Its gate, when it is a standby
 
 
-def _stand_by(rank: Rank, gate: str) -> None:
+def _stand_by_as_rank(rank: Rank, gate: str) -> None:
     """Imports what the script will import, then waits until this standby becomes the attempt."""
+
+    def prepare() -> None:
+        listing = os.environ.get("HOLDFAST_PRELOAD", "")
+        _preload(gate, _names_in(listing) if listing and not _is_open(gate) else [])
+
+    _stand_by(gate, prepare, rank.path("ready"))
+
+
+def _stand_by(gate: str, prepare: "Callable[[], None]", ready: str) -> None:
+    """Returns once the gate is open, with what came through it in the environment; else this process ends here."""
     import signal
 
     try:
@@ -322,8 +340,8 @@ def _stand_by(rank: Rank, gate: str) -> None:
     if handles_interrupt:  # there is no script yet that could
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        _attempt(_preload, gate, os.environ.get("HOLDFAST_PRELOAD", ""))
-        _attempt(_touch, rank.path("ready"))
+        _attempt(prepare)
+        _attempt(_touch, ready)
         _attempt(_wait, fd)
     finally:
         os.close(fd)
@@ -331,6 +349,32 @@ def _stand_by(rank: Rank, gate: str) -> None:
             signal.signal(signal.SIGINT, signal.default_int_handler)
     _leave_unless_released(gate)
     _attempt(_take_environment, gate)
+
+
+def _stand_by_as_launcher() -> None:
+    """A launcher that reads its environment only once the gate is open: where it meets others is not known before."""
+    env = os.environ
+    gate, ranks = env.get("HOLDFAST_GATE", ""), env.get("HOLDFAST_RANKS", "")
+    if env.get("HOLDFAST_SHIM") != "1" or not gate or not ranks or not _is_launcher():
+        return
+    held = _attempt(_held_launcher, gate)
+
+    def prepare() -> None:
+        if held is not None:
+            _attempt(held.start_ranks, ranks)
+            _preload(gate, held.imports)
+
+    _attempt(_touch, gate + ".held")
+    _stand_by(gate, prepare, gate + ".ready")
+    for key in GATE_KEYS:
+        env.pop(key, None)
+    if held is not None:
+        held.go_on()
+
+
+def _held_launcher(gate: str) -> "HeldLauncher":
+    held = _beside("holdfast_shim_launcher").HeldLauncher(gate)  # type: HeldLauncher
+    return held
 
 
 def _leave_unless_released(gate: str) -> None:
@@ -343,12 +387,17 @@ def _is_open(gate: str) -> bool:
     return os.path.exists(gate + ".go")
 
 
-def _preload(gate: str, listing: str) -> None:
-    """One rank at a time while something trains, which needs the cores. Gives up as soon as the gate opens."""
-    names = _names_in(listing) if listing and not _is_open(gate) else []
-    if not names:
+def _of_worker(gate: str, ending: str) -> str:
+    """What all gates of a worker share: that of its launcher, and those by which that holds its ranks."""
+    folder, name = os.path.split(gate)
+    return os.path.join(folder, name.partition(".rank-")[0] + ending)
+
+
+def _preload(gate: str, names: "list[str]") -> None:
+    """One process at a time while something trains, which needs the cores. Gives up as soon as the gate opens."""
+    if not names or _is_open(gate):
         return
-    lock = os.open(gate + ".preload", os.O_RDWR | os.O_CREAT, 0o644)
+    lock = os.open(_of_worker(gate, ".preload"), os.O_RDWR | os.O_CREAT, 0o644)
     try:
         if _may_import(lock, gate):
             _import(names, gate)
@@ -375,7 +424,7 @@ def _may_import(lock: int, gate: str) -> bool:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
-            if os.path.exists(gate + ".hurry"):
+            if os.path.exists(_of_worker(gate, ".hurry")):
                 return True
             time.sleep(POLL_S)
     return False
@@ -421,6 +470,8 @@ def _take_environment(gate: str) -> None:
     with open(gate + ".go", encoding="utf-8") as file:
         changes = json.load(file)
     os.environ.update({key: value for key, value in changes.items() if isinstance(value, str)})
+    for key in [key for key, value in changes.items() if value is None]:
+        os.environ.pop(key, None)
 
 
 # All of it
@@ -437,6 +488,7 @@ def _attempt(part: "Callable[..., T]", *given: object) -> "T | None":
 def _set_up() -> None:
     rank = _attempt(_rank)
     if rank is None:
+        _attempt(_stand_by_as_launcher)
         return
     _attempt(_own_output, rank)
     _attempt(_record_exceptions, rank)
@@ -446,8 +498,8 @@ def _set_up() -> None:
         sys.meta_path.insert(0, imports)
     gate = os.environ.get("HOLDFAST_GATE", "")
     if gate:
-        _attempt(_stand_by, rank, gate)
-        for key in ("HOLDFAST_GATE", "HOLDFAST_PRELOAD"):
+        _attempt(_stand_by_as_rank, rank, gate)
+        for key in GATE_KEYS:
             os.environ.pop(key, None)
         imports.env = dict(os.environ)
     if TORCH_DISTRIBUTED in sys.modules:  # imported at the gate, or by a hidden sitecustomize

@@ -301,6 +301,7 @@ class Reaper:
         os.rename(path + ".part", path)
         os.close(self.gate_fd)
         self.gate_fd = None
+        self.started_s = time.monotonic()  # ranks may come, or go on, only now
         self.facts.add("released")
 
 

@@ -110,6 +110,8 @@ class Ranks:
         if named is None:
             passed.known = bool(environment)  # empty: in the middle of its exec
             return False
+        if _is_held(environment):
+            return False
         if proc.is_launcher(pid) or (named["local_rank"] is None and proc.is_wrapper(pid)):
             passed.named, passed.known = named, True
             return False
@@ -149,6 +151,12 @@ class Ranks:
         self.any_yet = True
         self._facts.add("rank-started", pid=pid, **named)
         return True
+
+
+def _is_held(environment: dict[bytes, bytes]) -> bool:
+    """It waits for a launcher that has met nobody yet, and may be started anew or never (holdfast_shim_launcher.py)."""
+    gate = environment.get(b"HOLDFAST_HELD", b"")
+    return bool(gate) and not os.path.exists(gate)
 
 
 def _named(environment: dict[bytes, bytes]) -> dict[str, object] | None:

@@ -1,0 +1,69 @@
+"""How the ranks of an attempt were started: by what command, and in which environment beyond their launcher's.
+
+Read from /proc while they run, so that a standby's launcher can start the next attempt's alike. Where anything is
+not clear, nothing is known: then they are started by their launcher alone.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+RANKS_MAX = 256  # of one worker
+
+
+class RankStart(Struct, frozen=True):
+    """`env`: what it was given beside the environment of its launcher, and instead of it."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+
+
+def rank_starts(pids: Iterable[int]) -> tuple[RankStart, ...]:
+    """Of ranks that run, in their order; none where one of them cannot be read, or was not started by a launcher."""
+    pids = list(pids)
+    starts = [_rank_start(pid) for pid in pids[: RANKS_MAX + 1]]
+    known = tuple(one for one in starts if one is not None)
+    return known if len(known) == len(pids) else ()
+
+
+def as_listing(starts: Sequence[RankStart]) -> bytes:
+    """For `holdfast_shim_launcher.py`: JSON, in which bytes that are no UTF-8 are as Python has them in a str."""
+    return json.dumps([{"argv": list(one.argv), "env": one.env} for one in starts]).encode()
+
+
+def _rank_start(pid: int) -> RankStart | None:
+    argv, env = _words(pid, "cmdline"), _environment(pid)
+    launcher = _environment(_parent(pid))
+    if not argv or "RANK" not in env or "HOLDFAST_WORKER_DIR" not in env or "LOCAL_RANK" in launcher:
+        return None
+    if launcher.get("HOLDFAST_WORKER_DIR") != env["HOLDFAST_WORKER_DIR"]:
+        return None
+    own = {
+        key: value
+        for key, value in env.items()
+        if launcher.get(key) != value and not key.startswith("HOLDFAST_")
+    }
+    return RankStart(tuple(argv), own)
+
+
+def _environment(pid: int) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in _words(pid, "environ") if "=" in word)
+
+
+def _words(pid: int, name: str) -> list[str]:
+    try:
+        data = Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return []
+    return [os.fsdecode(word) for word in data.split(b"\0")[:-1]]
+
+
+def _parent(pid: int) -> int:
+    """0: it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0

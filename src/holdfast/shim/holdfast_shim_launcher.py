@@ -1,0 +1,137 @@
+"""Part of the shim: what a launcher (torchrun) that stands by does while it is held, and once it is let go.
+
+It is held before it has read a word of its environment, so it has met nobody: which worker replaces which, and where
+all meet, comes through the gate. It has made its imports, and has started its ranks as it was seen to start them in
+the attempt before; they wait at gates of their own. When it starts a rank itself, it is given that process instead
+of a new one, if that is what it would have started: the same command, and no other environment than what may
+come late. Else its ranks start as they would without all this.
+
+Never lets a rank go that the launcher did not ask for. Loaded by `sitecustomize`; Python 3.6.
+"""
+
+import os
+import subprocess
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence  # noqa: F401
+
+IMPORTS = [
+    "torch.distributed.run",
+    "torch.distributed.elastic.agent.server.local_elastic_agent",
+    "torch.distributed.elastic.rendezvous.static_tcp_rendezvous",
+    "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend",
+    "torch.distributed.elastic.rendezvous.dynamic_rendezvous",
+    "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler",
+]
+# Read by torch.distributed and by scripts when they begin, and not by anything when it is imported. RANK and the
+# sizes are not among them: by these, in the environment it began with, a rank is found and known from outside.
+LATE = {"MASTER_ADDR", "MASTER_PORT", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"}
+LATE |= {"NCCL_DEBUG_FILE"}
+LATE_OF = ("HOLDFAST_", "MA_", "PET_", "TORCHELASTIC_")
+
+
+class HeldRank:
+    """A rank that waits at its gate, which this process holds shut: if this process dies, the rank ends."""
+
+    def __init__(self, gate: str, argv: "Sequence[str]", env: "Mapping[str, str]") -> None:
+        import fcntl
+
+        self.gate = gate
+        self.argv = list(argv)
+        self.env = dict(env)
+        self.lock = os.open(gate, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A reader of /proc takes it for a rank once the file that HOLDFAST_HELD names is there.
+        held = {"HOLDFAST_GATE": gate, "HOLDFAST_HELD": gate + ".go"}
+        self.process = subprocess.Popen(self.argv, env=dict(self.env, **held), start_new_session=True)
+
+    def late(self, argv: "Sequence[str]", env: "Mapping[str, str]") -> "dict[str, str | None] | None":
+        """What has to change in its environment for this start, None for what is to be gone; None: it cannot be used."""
+        if self.process.poll() is not None or list(argv) != self.argv:
+            return None
+        changes = {key: env.get(key) for key in set(env) | set(self.env) if env.get(key) != self.env.get(key)}
+        if any(key not in LATE and not key.startswith(LATE_OF) for key in changes):
+            return None
+        return changes
+
+    def let_go(self, changes: "Mapping[str, str | None]") -> None:
+        import json
+
+        with open(self.gate + ".part", "w") as file:
+            json.dump(changes, file)
+        os.rename(self.gate + ".part", self.gate + ".go")
+        os.close(self.lock)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.lock)
+
+
+class HeldLauncher:
+    """`gate`: of the launcher. `imports`: what it is to import while it waits."""
+
+    def __init__(self, gate: str) -> None:
+        self.gate = gate
+        self.imports = IMPORTS
+        self.ranks = {}  # type: dict[str, HeldRank]
+
+    def start_ranks(self, listing: str) -> None:
+        """As `listing` says: JSON, a list of {"argv": [...], "env": {...}}, what is beyond this process's environment."""
+        import json
+
+        with open(listing, encoding="utf-8") as file:
+            wanted = json.load(file)
+        for one in wanted:
+            env = {key: value for key, value in os.environ.items() if key != "HOLDFAST_RANKS"}
+            env.update(one["env"])
+            number = env["RANK"]
+            self.ranks[number] = HeldRank("%s.rank-%s" % (self.gate, number), one["argv"], env)
+
+    def go_on(self) -> None:
+        """The launcher goes on, and is given its ranks where it would start them."""
+        if not self.ranks:
+            return
+        try:
+            self._stand_in()
+        except Exception:
+            self._end_ranks()  # of a PyTorch that starts them in another way
+
+    def _stand_in(self) -> None:
+        from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
+
+        handler = subprocess_handler.SubprocessHandler
+        popen = handler._popen  # type: Callable[..., subprocess.Popen[bytes]]
+
+        def started(
+            this: "object", args: "tuple[str, ...]", env: "dict[str, str]"
+        ) -> "subprocess.Popen[bytes]":
+            return self._held(this, args, env) or popen(this, args, env)
+
+        handler._popen = started  # type: ignore[method-assign, assignment]
+
+    def _held(
+        self, handler: "object", args: "tuple[str, ...]", env: "dict[str, str]"
+    ) -> "subprocess.Popen[bytes] | None":
+        """Each is given away once: a launcher that starts its ranks again has none left."""
+        try:
+            rank = self.ranks.get(env.get("RANK", ""))
+            redirected = vars(handler).get("_stdout") or vars(handler).get("_stderr")
+            changes = None if rank is None or redirected else rank.late(args, env)
+            if rank is None or changes is None:
+                self._end_ranks()
+                return None
+            rank.let_go(changes)
+        except Exception:
+            self._end_ranks()
+            return None
+        del self.ranks[env["RANK"]]
+        return rank.process
+
+    def _end_ranks(self) -> None:
+        while self.ranks:
+            try:
+                self.ranks.popitem()[1].end()
+            except Exception:  # gone by itself
+                continue
