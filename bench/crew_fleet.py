@@ -1,24 +1,22 @@
-"""Measures a whole controller of many nodes under a fleet of agents that are real links over the loopback. Prints Markdown.
+"""Measures a whole controller of many nodes under a fleet of agents over the loopback. Prints Markdown.
 
-What is measured is all of it: hub, crew, hang detection over all ranks, journal, and the core's decisions. Agents start
-their worker when they are told to, then send once a second the samples of 8 ranks, a step, and all together some findings. A
-finding is followed from when it is sent until the core has decided on it and it is handed to the journal. Then the
-controller ends, another takes its journal up, and all agents come back at once. The agents' CPU is the same machine's.
+    python bench/crew_fleet.py --agents 2048            # played cheaply (lean_fleet.py)
+    python bench/crew_fleet.py --agents 2048 --real 64  # 64 of them by real AgentLinks with spools
+
+What is measured is all of it: hub, crew, hang detection over all ranks, logs written down, journal, and the core's
+decisions. Agents start their worker when they are told to. A finding is followed from when it is sent until the core has
+decided on it and it is handed to the journal. Then the controller ends, another takes its journal up, and all agents come
+back at once. At last one rank hangs: all others wait for it in a collective. The agents' CPU is the same machine's.
 """
 
 import argparse
 import os
-import random
-import resource
 import secrets
 import select
-import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-
-import msgspec
 
 from holdfast.controller.conclusion import Concluding
 from holdfast.controller.crew import CrewEngine, Parts
@@ -31,62 +29,34 @@ from holdfast.core.crew_roster import Settings
 from holdfast.core.decision import Decision
 from holdfast.journal.recorder import Recorder
 from holdfast.journal.store import open_reader
-from holdfast.link.agent_link import AgentLink
-from holdfast.link.heard import Ordered
 from holdfast.link.hub import Hub
-from holdfast.model.events import (
-    AnyEvent,
-    AttemptStarted,
-    FindingNoted,
-    JobSubmitted,
-    RankStarted,
-    StepReached,
-    Tick,
-)
-from holdfast.model.nodes import (
-    AgentHello,
-    AnyCommand,
-    AnyNews,
-    FindPort,
-    PortFound,
-    Sampled,
-    SetUp,
-    StartWorker,
-    Told,
-)
+from holdfast.model.events import AnyEvent, AttemptStarted, FindingNoted, HangFound, JobSubmitted, Tick
+from holdfast.model.nodes import AnyNews, SetUp
 from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import State
 from holdfast.observe.clock import JobClock
-from link_fleet import RANKS, _bodies, _rss_bytes
+from lean_fleet import Fleets, Plan, allow_many_files, rss_bytes
+from played_node import RANKS, VERSION, Hung, name_of
 
-VERSION = "bench"
-FINDINGS_A_SECOND = 50.0  # of the whole fleet
-TURN_S = 0.2  # of an agent with nothing to do
-REPORTS_A_ROUND = 300
 AWAY_S = 5.0
+TRAINED_S = 10.0  # after the controller came back, until a rank hangs
 POLICY = Policy(max_restarts=1, boot_check="off")
-pack = msgspec.msgpack.encode
-unpack = msgspec.msgpack.Decoder(AnyCommand).decode
-samples_of = msgspec.msgpack.Decoder(Sampled).decode
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--agents", type=int, default=2048)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--fleet", nargs=4, help=argparse.SUPPRESS)  # port, first, count, secret's file
+    parser.add_argument("--real", type=int, default=0, help="agents that are real AgentLinks with spools")
     arguments = parser.parse_args()
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    if arguments.fleet:
-        port, first, count = map(int, arguments.fleet[:3])
-        secret = Path(arguments.fleet[3]).read_bytes()
-        Fleet(port, range(first, first + count), secret, arguments.agents).run()
-        return
+    allow_many_files()
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        Measured(arguments.agents, arguments.processes, arguments.seconds, Path(folder)).run()
+        measured = Measured(arguments.agents, arguments.seconds, Path(folder))
+        measured.run(arguments.processes, arguments.real)
 
 
 class Nodes:
@@ -120,8 +90,8 @@ class NoCalls:
 class Measured:
     """The controller's side."""
 
-    def __init__(self, agents: int, processes: int, seconds: float, folder: Path) -> None:
-        self.agents, self.processes, self.seconds, self.folder = agents, processes, seconds, folder
+    def __init__(self, agents: int, seconds: float, folder: Path) -> None:
+        self.agents, self.seconds, self.folder = agents, seconds, folder
         self.secret = folder / "secret"
         self.secret.write_bytes(secrets.token_bytes(32))
         self.clock = JobClock()
@@ -129,6 +99,7 @@ class Measured:
         self.waits_s: list[float] = []
         self.turns_s: list[float] = []
         self.started = 0
+        self.hang: HangFound | None = None
         self.address = ("127.0.0.1", 0)
         self.ticked_s = 0.0
         self._open(Memory())
@@ -156,7 +127,13 @@ class Measured:
     def _parts(self, machine: CrewEngine) -> Parts:
         self.hangs = HangWatching(self.crew, POLICY, 30.0, self.clock, machine.note)
         conclusion = Concluding(
-            self.crew, POLICY, dict, lambda: self.hangs.hang, lambda: None, lambda case: None, 12.0
+            self.crew,
+            POLICY,
+            dict,
+            lambda: self.hangs.hang,
+            lambda: self.hangs.world_size,
+            lambda case: None,
+            12.0,
         )
         files = ShippedFiles(self.folder, self.clock)
         return Parts(hangs=self.hangs, conclusion=conclusion, calls=NoCalls(), files=files)
@@ -166,59 +143,72 @@ class Measured:
         if isinstance(event, FindingNoted) and event.finding == "xid":
             self.waits_s.append(time.time() - float(str(event.numbers["sent_s"])))
         self.started += isinstance(event, AttemptStarted)
+        if isinstance(event, HangFound):
+            self.hang = event
 
-    def run(self) -> None:
-        fleets = self._fleets()
+    def run(self, processes: int, real: int) -> None:
+        plan = Plan(
+            port=self.address[1],
+            secret_file=str(self.secret),
+            folder=str(self.folder),
+            agents=self.agents,
+            first=0,
+            count=0,
+            real=real,
+        )
+        began_s = time.monotonic()
+        self.fleets = Fleets(plan, processes)
         try:
-            began_s = time.monotonic()
             self.controller.handle(JobSubmitted(at_s=self.clock(), job="bench", workers=self.agents))
             self._until(lambda: self.started > 0, 180.0, "has started")
-            rows = [
-                (
-                    "from nothing to all workers started, the agents' processes too",
-                    f"{time.monotonic() - began_s:.1f} s",
-                )
-            ]
+            started_s = time.monotonic() - began_s
+            rows = [("from nothing to all workers started, the agents' processes too", f"{started_s:.1f} s")]
             self._for(5.0)
-            rows += self._steady()
-            rows += self._again()
+            rows += self._steady() + self._again() + self._hangs()
         finally:
-            for fleet in fleets:
-                fleet.kill()
-                fleet.wait()
+            self.fleets.end()
             self.hub.close()
             self.record.close()
-        print(f"{self.agents} agents, {self.agents * RANKS} ranks, {self.seconds:g} s; ", end="")
+        print(
+            f"{self.agents} agents ({real} real links), {self.agents * RANKS} ranks, {self.seconds:g} s; ",
+            end="",
+        )
         print(f"{os.cpu_count()} cores for all of it, load {os.getloadavg()[0]:.1f}\n")
         print("| What | Measured |\n| --- | --- |")
         for what, measured in rows:
             print(f"| {what} | {measured} |")
 
-    def _fleets(self) -> list[subprocess.Popen[bytes]]:
-        share = -(-self.agents // self.processes)
-        return [
-            subprocess.Popen(
-                [sys.executable, __file__, "--agents", str(self.agents), "--fleet", str(self.address[1])]
-                + [str(first), str(min(share, self.agents - first)), str(self.secret)]
-            )
-            for first in range(0, self.agents, share)
-        ]
-
     def _steady(self) -> list[tuple[str, str]]:
         self.waits_s.clear()
         self.turns_s.clear()
-        cpu_s, began_s = time.process_time(), time.monotonic()
+        cpu_s, fleet_s, began_s = time.process_time(), self.fleets.cpu_s(), time.monotonic()
         self._for(self.seconds)
         cpu_s, took_s = time.process_time() - cpu_s, time.monotonic() - began_s
+        fleet_s = self.fleets.cpu_s() - fleet_s
         waits_s = sorted(self.waits_s) or [float("nan")]
         return [
             ("CPU of the controller", f"{cpu_s / took_s:.2f} cores"),
-            ("its memory (RSS)", f"{_rss_bytes() / 2**20:.0f} MiB"),
+            ("CPU of the agents, all together", f"{fleet_s / took_s:.2f} cores"),
+            ("memory of the controller (RSS)", f"{rss_bytes() / 2**20:.0f} MiB"),
             ("longest turn of its wheel", f"{max(self.turns_s) * 1000:.0f} ms"),
             ("findings", str(len(waits_s))),
             ("finding -> decision, median", f"{waits_s[len(waits_s) // 2] * 1000:.0f} ms"),
             ("finding -> decision, p99", f"{waits_s[len(waits_s) * 99 // 100] * 1000:.0f} ms"),
             ("nodes that were lost for want of CPU", f"{self._lost}"),
+        ]
+
+    def _hangs(self) -> list[tuple[str, str]]:
+        self._for(TRAINED_S)
+        rank = self.agents * RANKS // 3
+        cpu_s, began_s = time.process_time(), time.monotonic()
+        self.fleets.hang(Hung(rank, time.time()))
+        self._until(lambda: self.hang is not None, 60.0, "is seen to hang")
+        took_s, cpu_s = time.monotonic() - began_s, time.process_time() - cpu_s
+        named = self.hang.culprits if self.hang is not None else ()
+        right = "that one and no other" if named == (rank,) else f"{len(named)} others: {named[:8]}"
+        return [
+            (f"rank {rank} hangs: found after", f"{took_s:.1f} s, with {cpu_s:.1f} s of CPU"),
+            ("who was named", right),
         ]
 
     def _again(self) -> list[tuple[str, str]]:
@@ -243,16 +233,16 @@ class Measured:
             (f"another controller: {len(rows)} rows of the journal replayed", f"{replayed_s:.1f} s"),
             ("all agents are with it again after", f"{back_s:.1f} s"),
             ("nodes that it lost, workers that it started anew", f"{self._lost}, {self.started - 1}"),
-            ("memory after it (RSS)", f"{_rss_bytes() / 2**20:.0f} MiB"),
+            ("memory after it (RSS)", f"{rss_bytes() / 2**20:.0f} MiB"),
         ]
 
     @property
     def _lost(self) -> int:
         return sum(node.lost for node in self.crew.roster.nodes.values())
 
-    def _until(self, done: object, limit_s: float, what: str) -> None:
+    def _until(self, done: Callable[[], bool], limit_s: float, what: str) -> None:
         until_s = time.monotonic() + limit_s
-        while not done():  # type: ignore[operator]
+        while not done():
             self._turn()
             if time.monotonic() > until_s:
                 raise SystemExit(
@@ -274,120 +264,6 @@ class Measured:
             self.controller.handle(Tick(at_s=at_s))
         self.record.flush()
         self.turns_s.append(time.monotonic() - began_s)
-
-
-class Fleet:
-    """Many agents in one process, each with its link; ends with the process that started it."""
-
-    def __init__(self, port: int, numbers: range, secret: bytes, agents: int) -> None:
-        self.dice = random.Random(numbers.start)
-        self.clock = JobClock()
-        self.agents = agents
-        self.chance = FINDINGS_A_SECOND / agents
-        self.numbers = list(numbers)
-        self.runs: list[tuple[int, int] | None] = [None for _ in numbers]
-        self.step = 0
-        self.sampled = [samples_of(_bodies(number, 1000)[0]) for number in numbers]
-        self.links = [
-            AgentLink(
-                name=name_of(number),
-                role="agent",
-                secret=secret,
-                where=lambda: [("127.0.0.1", port)],
-                hello=lambda index=index: self._hello(index),
-                spool=None,
-                clock=self.clock,
-                dice=self.dice.random,
-            )
-            for index, number in enumerate(numbers)
-        ]
-        self.poll = select.epoll()
-        self.index_of = {link.fileno(): index for index, link in enumerate(self.links)}
-        for descriptor in self.index_of:
-            self.poll.register(descriptor, select.EPOLLIN)
-
-    def _hello(self, index: int) -> bytes:
-        attempt, worker = self.runs[index] or (0, None)
-        name = name_of(self.numbers[index])
-        return pack(
-            AgentHello(
-                node=name, address="127.0.0.1", instance=name, version=VERSION, attempt=attempt, worker=worker
-            )
-        )
-
-    def run(self) -> None:
-        parent = os.getppid()
-        now_s = time.monotonic()
-        due_s = [now_s + self.dice.random() for _ in self.links]
-        turned_s = list(due_s)
-        while os.getppid() == parent:
-            for descriptor, _ in self.poll.poll(0.02, 512):
-                self._turn(self.index_of[descriptor])
-            now_s = time.monotonic()
-            reports = 0
-            for index in range(len(self.links)):
-                if now_s >= due_s[index] and reports < REPORTS_A_ROUND and self.runs[index]:
-                    self._report(index)
-                    reports += 1
-                    due_s[index] = max(due_s[index] + 1.0, now_s)  # too slow a machine: later, not twice
-                if now_s - turned_s[index] >= TURN_S:
-                    turned_s[index] = now_s
-                    self._turn(index)
-
-    def _turn(self, index: int) -> None:
-        link = self.links[index]
-        for heard in link.turn():
-            if not isinstance(heard, Ordered):
-                continue
-            command = unpack(heard.body)
-            if isinstance(command, FindPort):
-                link.send(pack(PortFound(attempt=command.attempt, port=29400)))
-            if isinstance(command, StartWorker):
-                self._start(index, command)
-            link.done(heard.id)
-
-    def _start(self, index: int, start: StartWorker) -> None:
-        self.runs[index] = (start.attempt, start.worker)
-        link, at_s = self.links[index], time.time()
-        link.send(pack(Told(event=AttemptStarted(at_s=at_s, attempt=start.attempt))))
-        for local in range(RANKS):
-            rank = start.worker * RANKS + local
-            found = RankStarted(
-                at_s=at_s, attempt=start.attempt, worker=start.worker, rank=rank, pid=1000 + rank
-            )
-            link.send(pack(Told(event=found)))
-
-    def _report(self, index: int) -> None:
-        attempt, worker = self.runs[index] or (0, 0)
-        link, at_s = self.links[index], time.time()
-        before = self.sampled[index]
-        step = (before.step or 0) + 10
-        ranks = tuple(
-            msgspec.structs.replace(
-                one,
-                at_s=at_s,
-                rank=worker * RANKS + local,
-                main_cpu_s=(one.main_cpu_s or 0.0) + 0.7,
-                io_bytes=(one.io_bytes or 0) + 1_000_000,
-                step=step,
-            )
-            for local, one in enumerate(before.ranks)
-        )
-        now = self.sampled[index] = msgspec.structs.replace(
-            before, attempt=attempt, worker=worker, at_s=at_s, ranks=ranks, step=step, log_bytes=step * 100
-        )
-        link.send(pack(now), drop=True)
-        link.send(pack(Told(event=StepReached(at_s=at_s, attempt=attempt, step=step))))
-        if self.dice.random() < self.chance:
-            text = f"an uncorrectable error of the memory of a device, row {self.dice.random()}"
-            finding = FindingNoted(
-                at_s=at_s, finding="xid", text=text, attempt=attempt, numbers={"sent_s": at_s}
-            )
-            link.send(pack(Told(event=finding)))
-
-
-def name_of(number: int) -> str:
-    return f"node-{number:04}"
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from msgspec.structs import replace
 from holdfast.core.flight.digest import digest
 from holdfast.core.flight.locate import locate
 from holdfast.core.flight.members import runs
-from holdfast.model.digests import Digest, GroupDigest
+from holdfast.model.digests import Digest, Members
 from holdfast.observe.flight_files import read_scene
 from holdfast.parsers.flight import read_record
 from holdfast.parsers.flight_pickle import unpickled
@@ -266,19 +266,32 @@ def _digests_in(path: Path) -> list[Digest]:
 
 
 def _all_digests(ranks: int, culprit: int) -> Iterator[Digest]:
-    """Ranks that do the same differ only in the names and members of their groups."""
     of_kind: dict[str, Digest] = {}
+    members: dict[str, Members] = {}
     for rank in range(ranks):
-        kind = _kind(rank, culprit)
-        if kind not in of_kind:
-            of_kind[kind] = digest(read_record(_record(rank, ranks, culprit), rank))
-        groups = {about: (name, members) for about, name, members in _groups(rank, ranks)}
-        told = tuple(_renamed(group, *groups[group.about]) for group in of_kind[kind].groups)
-        yield replace(of_kind[kind], rank=rank, groups=told)
+        yield digest_of(rank, ranks, culprit, of_kind, members)
 
 
-def _renamed(group: GroupDigest, name: str, members: Sequence[int]) -> GroupDigest:
-    return replace(group, name=name, members=runs(members))
+def digest_of(
+    rank: int, ranks: int, culprit: int, of_kind: dict[str, Digest], members: dict[str, Members]
+) -> Digest:
+    """Ranks that do the same differ only in the names and members of their groups.
+
+    `of_kind`: one of each kind, so far; `members`: of the groups, so far.
+    """
+    kind = _kind(rank, culprit)
+    if kind not in of_kind:
+        of_kind[kind] = digest(read_record(_record(rank, ranks, culprit), rank))
+    groups = {about: (name, ranks_in) for about, name, ranks_in in _groups(rank, ranks)}
+    for name, ranks_in in groups.values():
+        if name not in members:
+            members[name] = runs(ranks_in)
+    names = {about: name for about, (name, _) in groups.items()}
+    told = tuple(
+        replace(group, name=names[group.about], members=members[names[group.about]])
+        for group in of_kind[kind].groups
+    )
+    return replace(of_kind[kind], rank=rank, groups=told)
 
 
 # Records
