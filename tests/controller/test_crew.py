@@ -216,6 +216,34 @@ def test_a_worker_that_says_nothing_holds_the_verdict_up_for_a_while_only(bench)
     assert bench.clock() - began_s < 10.0
 
 
+@pytest.mark.parametrize(("code", "at_least_s", "at_most_s"), [(-9, 0.0, 0.5), (-11, 1.0, 2.5)])
+def test_who_was_killed_is_the_verdict_as_soon_as_all_have_spoken(bench, code, at_least_s, at_most_s):
+    """Though checks and launchers may have more to say; what died by another signal may yet be explained."""
+    bench.begin()
+    killed = (RankExit(rank=2, worker=1, code=code, at_s=bench.clock()),)
+    bench.agents["n1"].failure = Failure(exits=killed)
+    for name in ("n0", "n1"):
+        bench.agents[name].is_all = False
+    bench.agents["n1"].tell(RankExited, attempt=1, worker=1, rank=2, code=code)
+    bench.until(lambda: bench.told(RankExited))
+    began_s = bench.clock()
+    bench.until(lambda: bench.told(VerdictReached), step_s=0.05)
+    assert at_least_s <= bench.clock() - began_s <= at_most_s
+    assert [one.rank for one in bench.told(VerdictReached)[0].verdict.culprits] == [2]
+
+
+def test_who_was_killed_waits_for_a_worker_that_has_not_spoken(bench):
+    bench.begin()
+    bench.agents["n1"].failure = Failure(exits=(RankExit(rank=2, worker=1, code=-9, at_s=bench.clock()),))
+    bench.agents["n1"].is_all = False
+    bench.agents["n1"].tell(RankExited, attempt=1, worker=1, rank=2, code=-9)
+    bench.until(lambda: bench.told(RankExited))
+    began_s, silent = bench.clock(), bench.agents.pop("n0")
+    bench.until(lambda: bench.told(VerdictReached), step_s=0.05)
+    assert bench.clock() - began_s > 1.0
+    bench.agents["n0"] = silent
+
+
 def test_a_lost_node_is_the_verdict_at_once(bench):
     bench.begin()
     silent = bench.agents.pop("n1")

@@ -58,6 +58,13 @@ def test_the_lines_are_evidence_even_where_they_do_not_decide():
     assert [fact.text for fact in told.evidence] == ["the line"]
 
 
+def test_who_was_seen_to_be_killed_is_not_those_whose_pipe_to_it_broke():
+    known = first("process_killed", "process", culprits=(Culprit(rank=1, worker=1),))
+    told = joined(known, found("process_killed", "process", culprits=(Culprit(worker=3), Culprit(worker=0))))
+    assert told.culprits == (Culprit(rank=1, worker=1),)
+    assert [fact.text for fact in told.evidence] == ["the line"]
+
+
 def test_a_job_that_was_asked_to_stop_has_no_fault():
     assert (
         joined(first("terminated", "process"), found("gpu_oom", "memory"), asked_to_stop=True).category

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from holdfast.agent.evidence import Told
 from holdfast.agent.node_checks import NodeChecker
 from holdfast.core.checks.evidence import BOTH_PASSED, speaks_for_the_code, with_checks
+from holdfast.core.conclude import SEEN_AT_ONCE
 from holdfast.model.checks import CONTINUOUS, ON_FAILURE
 from holdfast.model.events import AnyEvent, FindingNoted, NodesChecked
 from holdfast.model.orders import CheckNodes, Diagnose
@@ -79,7 +80,8 @@ class Fitness:
     def troubleshoot(self, order: Diagnose, told: Told, *, living: bool) -> bool:
         """Begins to look for the cause on the node; whether the verdict is to wait for what that finds.
 
-        A sure verdict on what a restart can mend waits only a moment: what is found later is told later.
+        A sure verdict on what a restart can mend waits only a moment, that on a killed process none: what is found later
+        is told later.
         """
         policy = self._settings.policy
         wait_s = policy.troubleshoot_wait_s
@@ -94,8 +96,8 @@ class Fitness:
             policy.max_restarts is not None or policy.hang_restart or policy.replace_workers is not None
         )
         if restarts and told.certain and told.first.confidence >= SURE:
-            wait_s = min(wait_s, SURE_S)
-        return not self.checker.take_up() and at_s - self._since_s <= wait_s
+            wait_s = 0.0 if told.first.category in SEEN_AT_ONCE else min(wait_s, SURE_S)
+        return not self.checker.take_up() and at_s - self._since_s <= wait_s and wait_s > 0
 
     def with_checks(self, verdict: Verdict, order: Diagnose) -> Verdict:
         """The verdict, with what was found by now; where that is not all yet, the rest is told on its own."""

@@ -1,6 +1,7 @@
 """Finds out why an attempt over many nodes failed: asks all workers at once, waits by rule, and has one verdict made.
 
-What waits for what is as in the agent of one machine: what is certain waits for nothing but what is already on its way;
+What waits for what is as in the agent of one machine: what is certain waits for nothing but what is already on its way,
+and who was killed, as soon as every worker has said what it knows, for nothing at all;
 a complaint about others waits for their own words; no worker that is silent holds the others up for longer than it takes
 to call its node lost.
 """
@@ -11,7 +12,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.checks.evidence import with_checks
-from holdfast.core.conclude import answer, first_of, joined_failure, joined_scene, joined_search, with_places
+from holdfast.core.conclude import (
+    SEEN_AT_ONCE,
+    answer,
+    first_of,
+    joined_failure,
+    joined_scene,
+    joined_search,
+    with_places,
+)
 from holdfast.core.crew import Crew
 from holdfast.core.crew_acts import Act, Forget, Send, Tell
 from holdfast.core.crew_orders import joined as joined_checks
@@ -170,7 +179,8 @@ class Concluding:
         if silent and not is_certain and for_s <= self._silence_s + LOST_S:
             return True  # whether it is lost is about to be known, and nothing can go on before
         if is_certain and first.confidence >= SURE and self._restarts:
-            return for_s <= SURE_S
+            heard = all(worker in asked.evidence for worker in living)
+            return not (heard and first.category in SEEN_AT_ONCE) and for_s <= SURE_S
         return for_s <= self._limit_s
 
     @property

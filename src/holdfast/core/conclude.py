@@ -20,6 +20,8 @@ from holdfast.model.verdicts import Culprit, Verdict
 
 # Their lines are about others: who is at fault may still be to come.
 NETWORK = ("nccl_network_error", "collective_timeout", "rendezvous_timeout")
+# Seen as it happens; what the others, their launchers or a check could say later changes nothing of it.
+SEEN_AT_ONCE = ("process_killed",)
 ENDED_WELL = 0
 KERNEL = "kernel.log"
 

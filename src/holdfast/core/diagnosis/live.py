@@ -25,6 +25,7 @@ VAGUE = frozenset(
 )
 DEEPER = frozenset({"hardware", "host", "network"})  # explains what ranks complain of, whatever it is
 KILLS = frozenset({"host_oom", "cgroup_oom"})
+KILLED = "process_killed"
 SEEN = frozenset({"process_stopped"})  # a state that was seen: no fault elsewhere on the machine explains it
 SURE = 0.6
 FACTS_MAX = 16
@@ -116,7 +117,8 @@ def _says_more(first: Verdict, found: Diagnosis) -> bool:
     if found.class_ in DEEPER and first.class_ not in DEEPER:
         return found.confidence >= SURE
     if first.category == found.category:
-        return True
+        # Who was killed was seen to die; lines of the same kind are of those who lost it.
+        return first.category != KILLED or first.confidence < SURE or not first.culprits
     return first.category in VAGUE and found.confidence >= SURE and found.category not in VAGUE
 
 
