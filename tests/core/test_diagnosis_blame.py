@@ -100,3 +100,12 @@ def test_the_rank_that_a_launcher_saw_fall_first_is_named_though_its_own_words_a
         clue(TABLE_HOST, offset=21, captures={"host": "b"}),
         clue(TABLE_RANK, offset=22, captures={"rank": "6"}),
     ) == (Culprit(rank=6, host="b"), Culprit(rank=3, host="b"), Culprit(rank=0, host="b"))
+
+
+def test_a_peer_that_is_known_by_its_address_has_the_name_it_gave_itself():
+    says = signature("nccl-bootstrap-interface", "nccl_wrong_interface", role="context", severity="info")
+    itself = clue(says, offset=1, host="gpu-17", captures={"address": "10.0.0.7"})
+    other = clue(says, offset=2, host="gpu-3", captures={"address": "10.0.0.9"})
+    refused = clue(PEER, offset=9, rank=0, captures={"peer": "10.0.0.7"})
+    assert named(itself, other, refused) == (Culprit(host="gpu-17"),)
+    assert named(other, refused) == (Culprit(host="10.0.0.7"),)

@@ -18,6 +18,7 @@ NUMBERS = re.compile(r"\d+")
 # The socket that these speak of is opened by rank 0, whoever else prints the line.
 OF_THE_SERVER = frozenset({"torch-port-bind-failed", "torch-port-no-listener"})
 RAY_TASK = "ray-task-error"
+BOOTSTRAP = "nccl-bootstrap-interface"
 DEVICE_INDEX = re.compile(r"(?:[GNX]PU |cuda:|npu:|xpu:)(?P<index>\d{1,3})", re.ASCII)
 ROOT_CAUSE, TABLE_RANK, TABLE_HOST = "torchrun-root-cause", "torchrun-table-rank", "torchrun-table-host"
 
@@ -48,9 +49,9 @@ def culprits(choice: Choice, clues: Sequence[Clue], search: Search) -> tuple[Cul
         found = [Culprit(rank=0)]
     if alone and all(one.rank is None for one in found) and not _names_a_rank(clues, search):
         found = [replace(one, rank=index_of(one.device)) for one in found]
-    host, by_rank = _only_host(clues, search), _hosts_of_ranks(clues)
+    host, by_rank, names = _only_host(clues, search), _hosts_of_ranks(clues), _hosts_of_addresses(clues)
     return _distinct(
-        one
+        replace(one, host=names.get(one.host, one.host))
         if one.host
         else replace(one, host=host or (by_rank.get(one.rank) if one.rank is not None else None))
         for one in found
@@ -159,6 +160,15 @@ def _hosts_of_ranks(clues: Sequence[Clue]) -> dict[int, str]:
         if rank is not None and host:
             found.setdefault(rank, host)
     return found
+
+
+def _hosts_of_addresses(clues: Sequence[Clue]) -> dict[str, str]:
+    """Where a node says itself which address it uses: a peer is only known by that."""
+    return {
+        clue.sighting.captures["address"]: clue.writer.host
+        for clue in clues
+        if clue.signature.id == BOOTSTRAP and clue.writer.host and "address" in clue.sighting.captures
+    }
 
 
 def _torchrun_table(clues: Sequence[Clue]) -> Culprit | None:

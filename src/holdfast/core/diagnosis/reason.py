@@ -3,9 +3,10 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from holdfast.core.diagnosis.blame import culprits, hosts_of
+from holdfast.core.diagnosis.actions import action_for
+from holdfast.core.diagnosis.blame import culprits
 from holdfast.core.diagnosis.choose import Choice, choose
-from holdfast.core.diagnosis.clues import Clue, class_of, clues, filled, kind_of
+from holdfast.core.diagnosis.clues import Clue, class_of, clues, filled
 from holdfast.core.diagnosis.confidence import confidence, others
 from holdfast.core.diagnosis.rulings import NO_TABLES, all_rulings
 from holdfast.core.diagnosis.telling import telling_lines
@@ -13,7 +14,6 @@ from holdfast.model.code_facts import CodeTables
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
 from holdfast.model.sightings import ASSUMED_DATES_S, Search
 from holdfast.model.signatures import Signature, Words
-from holdfast.model.verdicts import Culprit
 
 EVIDENCE_MAX = 16
 RAY_HEAD = re.compile(
@@ -70,31 +70,13 @@ def _explained(root: Clue, choice: Choice, known: Sequence[Clue], search: Search
         title=_words((ruling and ruling.title) or signature.title, captures),
         explanation=_words((ruling and ruling.explanation) or signature.explanation, captures),
         advice=_words((ruling and ruling.advice) or signature.advice, captures),
-        action="isolate_node" if _is_one_nodes_network(root, blamed, known) else _action(root),
+        action=action_for(root, blamed, known, search),
         culprits=blamed,
         first_error=_first_error(choice.shown or root, search),
         evidence=_evidence(choice, search),
         also=others(choice),
         decided_by=ruling.decided_by if ruling else None,
         disagree=ruling.disagree if ruling else (),
-    )
-
-
-def _action(root: Clue) -> str:
-    ruled = root.ruling.action if root.ruling else ""
-    return ruled or root.signature.action or _usual_action(root.category)
-
-
-def _is_one_nodes_network(root: Clue, blamed: Sequence[Culprit], known: Sequence[Clue]) -> bool:
-    """Several ranks could not connect, all of one host, in a job of several: the network of the others works."""
-    hosts = {one.host for one in blamed}
-    ranks = {one.rank for one in blamed} - {None}
-    return (
-        _action(root) == "fix_network"
-        and len(ranks) > 1
-        and len(hosts) == 1
-        and None not in hosts
-        and any(host not in hosts for host in hosts_of(known))
     )
 
 
@@ -106,11 +88,6 @@ def _about(root: Clue) -> dict[str, str]:
         "message": sighting.text.partition(": ")[2],
     }
     return {key: text for key, text in known.items() if text}
-
-
-def _usual_action(category: str) -> str:
-    action = kind_of(category)[1]
-    return "unknown" if action.startswith("by ") else action
 
 
 def _unknown(search: Search) -> Diagnosis:

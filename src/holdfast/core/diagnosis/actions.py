@@ -1,0 +1,71 @@
+"""What to do about the cause that was found: the signature's word, where the rest of the log does not tell better. Pure."""
+
+import re
+from collections.abc import Sequence
+
+from holdfast.core.diagnosis.blame import hosts_of
+from holdfast.core.diagnosis.clues import Clue, kind_of
+from holdfast.model.sightings import Search
+from holdfast.model.verdicts import Culprit
+
+NOT_FITTING = frozenset({"state-dict-error", "state-dict-keys"})
+CLIENTS_MISSING = "torch-store-clients-missing"
+CRASHED = "native-crash-report"
+LIVING_BUT_ELSEWHERE = "torch-desync-not-joined"
+# MPI's own functions: which MPI is used, and what it is told, is a setting of the job.
+OF_MPI = re.compile(r"\bP?MPI_[A-Z]\w+|\b(?:ompi|opal|orte|prte|pmix|PMIx|MPID\w*)_\w+|ProcessGroupMPI")
+# Nobody knows why they waited: it costs little to see whether they wait again.
+WAITED = frozenset({"collective_timeout", "collective_missing_rank"})
+
+
+def action_for(root: Clue, blamed: Sequence[Culprit], known: Sequence[Clue], search: Search) -> str:
+    """One of the taxonomy's actions; "unknown" where nothing can be advised."""
+    said = (root.ruling.action if root.ruling else "") or root.signature.action
+    usual = said or _usual_action(root.category)
+    if usual == "fix_network" and (_is_one_nodes_network(blamed, known) or _is_one_peer(root, known)):
+        return "isolate_node"
+    return said or _by_circumstances(root, known, search) or usual
+
+
+def _by_circumstances(root: Clue, known: Sequence[Clue], search: Search) -> str:
+    sighting = root.sighting
+    if root.signature.id in NOT_FITTING and _had_trained(root, search):
+        return "fix_code"  # it was this program that wrote what does not fit it
+    if root.signature.id == CLIENTS_MISSING and sighting.captures.get("joined") == "1":
+        return "fix_config"  # nobody came late: nobody else was told to come
+    if root.signature.id == CRASHED and any(map(OF_MPI.search, sighting.record)):
+        return "fix_config"
+    if root.category in WAITED:
+        is_alive = any(clue.signature.id == LIVING_BUT_ELSEWHERE for clue in known)
+        return "fix_code" if is_alive else "restart"
+    return ""
+
+
+def _had_trained(root: Clue, search: Search) -> bool:
+    last_step = search.sources[root.sighting.source].last_step_offset
+    return last_step is not None and last_step < root.sighting.offset
+
+
+def _usual_action(category: str) -> str:
+    action = kind_of(category)[1]
+    return "unknown" if action.startswith("by ") else action
+
+
+def _is_one_nodes_network(blamed: Sequence[Culprit], known: Sequence[Clue]) -> bool:
+    """Several ranks could not connect, all of one host, in a job of several: the network of the others works."""
+    hosts = {one.host for one in blamed}
+    ranks = {one.rank for one in blamed} - {None}
+    return (
+        len(ranks) > 1
+        and len(hosts) == 1
+        and None not in hosts
+        and any(host not in hosts for host in hosts_of(known))
+    )
+
+
+def _is_one_peer(root: Clue, known: Sequence[Clue]) -> bool:
+    """Several hosts lost one and the same peer, and no other."""
+    same = [clue for clue in known if clue.signature.id == root.signature.id and not clue.survived]
+    peers = {clue.sighting.captures.get("peer") for clue in same}
+    complaining = {clue.writer.host for clue in same} - {None}
+    return len(peers) == 1 and None not in peers and len(complaining) > 1

@@ -1,0 +1,57 @@
+"""What is advised where the log around the cause tells more than the cause's own line."""
+
+from core.clue_kit import clue, search, signature
+from holdfast.core.diagnosis.actions import action_for
+from holdfast.model.verdicts import Culprit
+
+
+def advised(root, *others, blamed=(), **where):
+    known = (root, *others)
+    return action_for(root, blamed, known, search(*(one.sighting for one in known), **where))
+
+
+def test_the_signatures_word_holds_then_the_categorys():
+    assert advised(clue(signature("oom", "gpu_oom", action="restart"))) == "restart"
+    assert advised(clue(signature("oom", "gpu_oom"))) == "reduce_memory"
+    assert advised(clue(signature("odd", "cuda_error"))) == "unknown"
+
+
+def test_what_a_program_wrote_itself_and_cannot_read_is_its_codes_mistake():
+    unfit = clue(signature("state-dict-error", "checkpoint_load_error"), offset=500)
+    assert advised(unfit) == "fix_config"
+    assert advised(unfit, last_steps={0: 400}) == "fix_code"
+    assert advised(unfit, last_steps={0: 900}) == "fix_config"
+
+
+def test_where_only_one_came_nobody_else_was_told_to():
+    missing = signature("torch-store-clients-missing", "rendezvous_timeout")
+    assert advised(clue(missing, captures={"joined": "1", "expected": "4"})) == "fix_config"
+    assert advised(clue(missing, captures={"joined": "3", "expected": "4"})) == "restart"
+
+
+def test_a_crash_inside_of_mpi_is_a_matter_of_settings():
+    crashed = signature("native-crash-report", "segfault")
+    inside = clue(crashed, record=(" 0 0x45 __sigaction()  ???:0", " 1 0x4d ompi_comm_init()  ???:0"))
+    assert advised(inside) == "fix_config"
+    assert advised(clue(crashed, record=(" 1 0x4d at::native::add()  ???:0",))) == "fix_code"
+
+
+def test_a_wait_that_nobody_explains_is_tried_again_and_a_rank_that_lives_elsewhere_is_the_codes():
+    late = clue(signature("late", "collective_timeout", role="symptom"))
+    assert advised(late) == "restart"
+    elsewhere = clue(signature("torch-desync-not-joined", "collective_missing_rank"), offset=9)
+    assert advised(late, elsewhere) == "fix_code"
+
+
+def test_one_node_whose_network_fails_is_taken_out():
+    cut = signature("cut", "nccl_network_error")
+
+    def from_(host, peer, offset):
+        return clue(cut, offset=offset, host=host, captures={"peer": peer} if peer else {})
+
+    one, other = from_("a", "10.0.0.7", 1), from_("b", "10.0.0.7", 2)
+    assert advised(one, other) == "isolate_node"  # two lost the same one
+    assert advised(one, from_("a", "10.0.0.7", 2)) == "fix_network"
+    assert advised(one, from_("b", "10.0.0.8", 2)) == "fix_network"
+    blamed = (Culprit(rank=0, host="a"), Culprit(rank=1, host="a"))
+    assert advised(from_("a", None, 1), from_("b", None, 2), blamed=blamed) == "isolate_node"
