@@ -48,3 +48,20 @@ def test_of_two_that_explain_each_other_the_earlier_does():
 def test_nothing_explains_itself():
     first, second = clue(OOM, offset=1), clue(OOM, offset=2)
     assert explainers(second, [first, second]) == []
+
+
+def test_another_ranks_own_mistake_is_the_cause_even_where_it_is_told_a_little_later():
+    lost = signature("gone", "nccl_init_failure", explained_by=("*",))
+    own = signature("own", "import_error")
+    reset = clue(lost, offset=100, rank=2)
+
+    def does(rank, offset=900, error_type="ImportError", **where):
+        return explains(clue(own, offset=offset, rank=rank, error_type=error_type, **where), reset)
+
+    assert does(0)
+    assert not does(2)  # its own, after it
+    assert not does(None)
+    assert not does(0, error_type="")
+    assert not does(0, offset=1 << 20)
+    closed = signature("closed", "nccl_network_error", explained_by=("*",))
+    assert not explains(clue(closed, offset=900, rank=0, error_type="RuntimeError"), reset)

@@ -7,6 +7,21 @@ from holdfast.core.diagnosis.clues import Clue, is_before, is_much_later
 ANY_CAUSE = "*"
 OUTSIDE = ("process", "scheduler")
 NOT_LATER = (*OUTSIDE, "communication")  # a lost connection or a late rank is followed by errors of all kinds
+# But not by these: whatever happened to its peers, a rank has them of itself. So they can be told late, not come late.
+OF_ITSELF = frozenset(
+    {
+        *(
+            "import_error",
+            "version_mismatch",
+            "compile_error",
+            "python_exception",
+            "launcher_config",
+            "data_error",
+        ),
+        *("checkpoint_load_error", "permission_error", "disk_full", "gpu_oom", "device_side_assert"),
+    }
+)
+LATE_BYTES = 64 << 10  # of a log that several ranks write: how far their lines are out of order
 
 
 def names(edge: str, clue: Clue) -> bool:
@@ -31,8 +46,22 @@ def explains(cause: Clue, effect: Clue) -> bool:
     if _declared(effect, cause):
         return is_before(cause, effect) is True
     if effect.class_ in NOT_LATER and yields_to_any(effect):
-        return is_before(cause, effect) is not False
+        return is_before(cause, effect) is not False or _is_told_late(cause, effect)
     return True
+
+
+def _is_told_late(cause: Clue, effect: Clue) -> bool:
+    """Another rank's own mistake, which stands a little below what it did to this one; ranks flush when they like."""
+    ranks = (cause.writer.rank, effect.writer.rank)
+    return (
+        effect.class_ == "communication"
+        and cause.category in OF_ITSELF
+        and cause.is_traceback
+        and None not in ranks
+        and ranks[0] != ranks[1]
+        and cause.sighting.source == effect.sighting.source
+        and 0 < cause.sighting.offset - effect.sighting.offset < LATE_BYTES
+    )
 
 
 def ends_from_outside(clue: Clue) -> bool:
