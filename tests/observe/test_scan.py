@@ -381,6 +381,16 @@ def test_the_last_step_before_a_long_tail_of_noise(search, tmp_path):
     assert search(tmp_path).sources[0].last_step_offset is None
 
 
+def test_where_a_log_names_no_steps_its_epochs_are_progress(search, tmp_path):
+    epochs = [b"Epoch %d/9  loss 0.5\n" % n for n in range(1, 4)]
+    (tmp_path / "log").write_bytes(OOM_LINE + b"".join(epochs))
+    assert search(tmp_path).sources[0].last_step_offset == len(OOM_LINE + b"".join(epochs[:2]))
+    (tmp_path / "log").write_bytes(STEP % 1 + STEP % 2 + OOM_LINE + b"".join(epochs))
+    assert search(tmp_path).sources[0].last_step_offset == len(STEP % 1)
+    (tmp_path / "log").write_bytes(b"resumed from epoch 3\nwas in epoch 4\n" + OOM_LINE)
+    assert search(tmp_path).sources[0].last_step_offset is None
+
+
 def test_where_the_last_few_steps_begin(search, tmp_path):
     steps = [STEP % n for n in range(1, 13)]
     (tmp_path / "log").write_bytes(b"".join(steps))

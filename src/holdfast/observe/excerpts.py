@@ -7,7 +7,7 @@ from itertools import accumulate, islice
 from msgspec import Struct
 
 from holdfast.observe.blocks import Block
-from holdfast.parsers.steps import PREFILTER, Sighting
+from holdfast.parsers.steps import PREFILTER, Sighting, epoch_on
 from holdfast.parsers.steps import sighting as step_on
 from holdfast.parsers.tracebacks import Traceback, tracebacks
 
@@ -124,7 +124,7 @@ def progress(block: Block, end: int) -> Progress:
     steps: Counter[bool] = Counter()
     is_finished = False
     for start, line in islice(_step_like_lines(block, end), STEP_LINES_MAX):
-        step = step_on(line)
+        step = step_on(line) or epoch_on(line)
         if step is None:
             continue
         is_trusted = step.form.trust >= STEP_TRUST

@@ -90,6 +90,7 @@ FORMS = (
     Form("mllog", re.compile(rb':::MLLOG .*"(?:step|samples_count)": ' + NUMBER + rb"\b"), trust=0),
 )
 BARS = ("bar", "bar-without-total")
+EPOCHS = Form("epochs", EPOCH, trust=0)  # far apart: no measure of how fast a training is
 
 
 class Sighting(Struct, frozen=True):
@@ -190,6 +191,16 @@ def sighting(line: bytes) -> Sighting | None:
         if seen is not None:
             return seen
     return None
+
+
+def epoch_on(line: bytes) -> Sighting | None:
+    """The epoch that a line of results names. Of use where a log has no steps: "Epoch 7/20  loss 0.31"."""
+    if b"\x1b" in line:
+        line = COLOUR.sub(b"", line)
+    match = EPOCH.search(line)
+    if match is None or METRIC.search(line, match.end()) is None:
+        return None
+    return Sighting(EPOCHS, int(match[1]), None, None)
 
 
 def _seen(form: Form, match: re.Match[bytes] | None, line: bytes) -> Sighting | None:
