@@ -15,6 +15,7 @@ from holdfast.controller.crew import CrewEngine, Parts
 from holdfast.controller.hang_watch import HangWatching
 from holdfast.controller.loop import Controller, decisions
 from holdfast.controller.shipped import ShippedFiles
+from holdfast.controller.straggler_watch import StragglersWatching
 from holdfast.core.crew import Crew
 from holdfast.core.crew_memory import Memory
 from holdfast.core.crew_roster import Settings
@@ -238,6 +239,7 @@ class CrewBench:
         )
         return Parts(
             hangs=self.hangs,
+            stragglers=StragglersWatching(self.crew, lambda: self.hangs.is_looking),
             conclusion=conclusion,
             calls=NoCalls(),
             files=ShippedFiles(self.path, self.clock),

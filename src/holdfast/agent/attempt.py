@@ -133,6 +133,7 @@ class Attempt:
         self._step_told: int | None = None
         self._step_told_s = 0.0
         self.looks = Looks(self, clock, self._note, learned, env, ranks_return=ranks_return)
+        self.looks.sampler.spread = sampled is not None
         self._guarded_s = 0.0
         self._space = SpaceGuard(self.folder, self._outputs)
         self._folder_changed_ns = 0

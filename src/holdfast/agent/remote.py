@@ -29,12 +29,14 @@ from holdfast.model.nodes import (
     AnyCommand,
     AnyReport,
     CheckNode,
+    FetchRecords,
     FindPort,
     Leave,
     LookCloser,
     PassSignal,
     PortFound,
     PrepareStandby,
+    RecordsTold,
     Sampled,
     SampleStacks,
     SetUp,
@@ -158,6 +160,9 @@ class RemoteAgent:
             case SampleStacks():
                 if (attempt := self._attempt(command.attempt)) is not None:
                     attempt.looks.asked_to_sample = command.ranks
+            case FetchRecords():
+                if (attempt := self._attempt(command.attempt)) is not None and attempt.living:
+                    attempt.steps.stragglers.fetch(attempt.living, command.most)
             case PassSignal():
                 if (attempt := self._attempt(command.attempt)) is not None:
                     attempt.signal(command.number)
@@ -363,6 +368,7 @@ class RemoteAgent:
         self.worker.look()
         self._stop_without_reaper()
         self._tell_standby()
+        self._tell_records()
         self._ship()
         if self._telling is not None:
             self._tell_evidence(*self._telling)
@@ -387,6 +393,19 @@ class RemoteAgent:
         if now is not None and now != told:
             self._standby_told = now
             self._send(now)
+
+    def _tell_records(self) -> None:
+        attempt = self.worker.attempt
+        fetched = attempt.steps.stragglers.fetched() if attempt is not None else None
+        if attempt is None or fetched is None:
+            return
+        told = RecordsTold(
+            attempt=attempt.number,
+            worker=attempt.worker,
+            entered=tuple(fetched.entered),
+            peers=fetched.peers,
+        )
+        self._send(told, drop=True)
 
     def _tell_evidence(self, order: str, telling: Telling) -> None:
         no_start = self.worker.no_start.get(telling.asked.attempt, "")
@@ -430,7 +449,7 @@ class RemoteAgent:
         self._stops.clear()
 
     def _sampled(self, attempt: Attempt, samples: tuple[RankSample, ...], log_bytes: int) -> None:
-        looks = attempt.looks
+        looks, ranks = attempt.looks, attempt.ranks
         report = Sampled(
             attempt=attempt.number,
             worker=attempt.worker,
@@ -442,6 +461,11 @@ class RemoteAgent:
             first_step=attempt.first_step,
             node_busy_s=looks.sampler.node_busy_s,
             trends=looks.trends,
+            steps=attempt.steps.stragglers.steps_told(),
+            throttled_s=attempt.steps.stragglers.held_back(
+                {rank: ranks[rank].pid for rank in attempt.living}
+            ),
+            used=looks.sampler.used_while_still(samples),
         )
         self._send(report, drop=True)
 

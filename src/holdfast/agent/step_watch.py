@@ -73,7 +73,7 @@ class Teller(Struct):
 class StepWatching:
     """One attempt. `before`: how fast the attempt before was. `rule`: auto, aistudio or off.
 
-    `is_new`: no other process has watched it before.
+    `is_new`: no other process has watched it before. `shares`: who is slower than others is judged elsewhere.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class StepWatching:
         before: Baseline | None = None,
         *,
         is_new: bool = True,
+        shares: bool = False,
     ) -> None:
         self.says_that_the_command_runs = is_new and rule != OFF
         self.records: deque[StepRecord] = deque(maxlen=RECENT_MAX)
@@ -111,7 +112,7 @@ class StepWatching:
         self._news: dict[str, int] = {}
         self._open: deque[StepFinding] = deque(maxlen=OPEN_MAX)
         self._broken: set[str] = set()
-        self._stragglers = StragglerWatching(folder)
+        self.stragglers = StragglerWatching(folder, shares=shares)
         self._slow_ranks = ""
 
     # What comes in ----------------------------------------------------------------------------------------
@@ -125,7 +126,7 @@ class StepWatching:
         the watch over steps, and nothing else.
         """
         found = self._fenced("steps", lambda: self._read(chunks, at_s, ranks, finish=finish))
-        return found + self._fenced("stragglers", self._stragglers.poll)
+        return found + self._fenced("stragglers", self.stragglers.poll)
 
     def look(
         self, samples: Sequence[RankSample], pids: Mapping[int, int], step: int | None
@@ -168,9 +169,9 @@ class StepWatching:
     def _look(
         self, samples: Sequence[RankSample], pids: Mapping[int, int], step: int | None
     ) -> list[StepFinding]:
-        self._stragglers.look(samples, pids)
-        found = self._stragglers.findings(step, samples[0].at_s) if samples else []
-        self._slow_ranks = self._stragglers.now()
+        self.stragglers.look(samples, pids)
+        found = self.stragglers.findings(step, samples[0].at_s) if samples else []
+        self._slow_ranks = self.stragglers.now()
         return found
 
     def _waited(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
@@ -227,7 +228,7 @@ class StepWatching:
                 return ()
             teller = self._tellers[log.source, item.rank] = Teller(source=log.source, rank=item.rank)
         teller.saw(item, at_s)
-        self._stragglers.told(item)
+        self.stragglers.told(item, ranks)
         if not self._leads(teller, at_s):
             if item.loss is not None:
                 self._loss_elsewhere = item.loss

@@ -2,7 +2,8 @@
 
 Brings the sources together: whom others are awaited by, once a second; how long control groups held a rank back; what
 ranks log of their own; and, where these make somebody suspect and now and then anyway, when each rank entered its
-collectives, from flight records fetched in a thread. Concludes nothing itself, and waits for nothing.
+collectives, from flight records fetched in a thread. Concludes nothing itself, and waits for nothing. One of several
+workers concludes nothing of its own ranks alone: what it has of them is for who compares the ranks of all.
 """
 
 import os
@@ -13,11 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.core.stragglers.records import Arrival, arrivals, peers
+from holdfast.core.stragglers.records import Arrival, entered, joined, peers
+from holdfast.core.stragglers.steps_told import StepsTold
 from holdfast.core.stragglers.watch import StragglerWatch
-from holdfast.model.flight import FlightRecord
+from holdfast.model.flight import Entered, FlightRecord
 from holdfast.model.samples import RankSample
-from holdfast.model.steps import StepFinding, StepRecord, Straggler
+from holdfast.model.steps import RankStep, StepFinding, StepRecord, Straggler
 from holdfast.observe.throttling import ThrottleReader
 from holdfast.observe.worker_server import OTHER_RECORDER, flight_records
 from holdfast.parsers.flight import read_record
@@ -25,47 +27,46 @@ from holdfast.parsers.flight import read_record
 RECORDS_S = 1.5  # for the answer of one rank; one that trains answers between two steps
 THROTTLE_EVERY = 4  # samples; 0.4 ms of a core for each rank
 ARRIVALS_AT_ONCE = 100  # taken in with one look: the wheel is not held up by a minute's worth
-STEPS_WAITING_MAX = 64  # until every rank has told of a step
 RECORDS_MAX = 20_000  # of all ranks, between two polls
 COMPARED_S, SHORTEST_S = 0.1, 1e-4  # between two steps that are compared
+MANY_RANKS, MANY_COMPARED_S = 512, 1.0
+STEP_MAX = 1 << 53  # a larger one is no step, and cannot be sent
 LOWEST = 19
 
 
 class StragglerWatching:
-    """The ranks of one attempt on this worker. `folder`: where they listen."""
+    """The ranks of one attempt on this worker. `folder`: where they listen.
 
-    def __init__(self, folder: Path) -> None:
+    `shares`: what is known of them is taken from here (`steps_told`, `held_back`, `fetch`), and not judged.
+    """
+
+    def __init__(self, folder: Path, *, shares: bool = False) -> None:
         self._folder = folder
+        self._shares = shares
         self._watch = StragglerWatch()
         self._throttles: dict[int, ThrottleReader] = {}
         self._samples = 0
-        self._told: deque[StepRecord] = deque(maxlen=RECORDS_MAX)
-        self._told_by: set[int] = set()
+        self._told: deque[RankStep] = deque(maxlen=RECORDS_MAX)
         self._stride = 1
-        self._steps: dict[int, dict[int, StepRecord]] = {}
+        self._steps = StepsTold()
+        self._throttled: dict[int, float] = {}
         self._fetch: Fetch | None = None
         self._fetched = False
         self._arrivals: deque[Arrival] = deque()
 
-    def told(self, record: StepRecord) -> None:
-        """What one rank logs of one of its steps. Of short ones every few are compared, the same of all ranks."""
-        if record.rank is None or record.step is None or record.time_s is None:
-            return
-        if record.time_s * self._stride < COMPARED_S / 2 or record.time_s * self._stride > 4 * COMPARED_S:
-            self._stride = max(1, int(COMPARED_S / max(record.time_s, SHORTEST_S)))
-        if record.step % self._stride == 0:
-            self._told.append(record)
+    def told(self, record: StepRecord, ranks: int | None = None) -> None:
+        """What one rank logs of one of its steps. Of short ones every few are compared, the same of all ranks.
 
-    def _one(self, record: StepRecord) -> None:
-        if record.rank is None or record.step is None:
+        `ranks`: of the whole job, where that is known.
+        """
+        if record.rank is None or record.step is None or record.time_s is None or record.step > STEP_MAX:
             return
-        self._told_by.add(record.rank)
-        step = self._steps.setdefault(record.step, {})
-        step[record.rank] = record
-        if len(step) == len(self._told_by) > 1:
-            self._take_step(record.step)
-        elif len(self._steps) > STEPS_WAITING_MAX:
-            self._take_step(next(iter(self._steps)))
+        compared_s = COMPARED_S if (ranks or 0) <= MANY_RANKS else MANY_COMPARED_S
+        if not compared_s / 2 <= record.time_s * self._stride <= 4 * compared_s:
+            most = max(1, int(compared_s / max(record.time_s, SHORTEST_S)))
+            self._stride = 1 << (most.bit_length() - 1)  # workers that differ have steps in common
+        if record.step % self._stride == 0:
+            self._told.append(RankStep(record.step, record.rank, record.time_s, record.data_s))
 
     def look(self, samples: Sequence[RankSample], pids: Mapping[int, int]) -> None:
         """All ranks once a second, while they train. `pids`: of those that live."""
@@ -81,6 +82,8 @@ class StragglerWatching:
 
         raises: whatever a fault of ours in reading the records raised
         """
+        if self._shares:
+            return []
         fetch = self._fetch
         if fetch is not None and fetch.is_done:
             self._fetch = None
@@ -91,12 +94,12 @@ class StragglerWatching:
             self._fetched = True
             for rank, groups in fetch.teams.items():
                 self._watch.teams(rank, groups)
-            self._arrivals.extend(fetch.arrivals)
+            self._arrivals.extend(joined(fetch.entered))
         for _ in range(min(ARRIVALS_AT_ONCE, len(self._arrivals))):
             one = self._arrivals.popleft()
             self._watch.arrivals(one.group, one.sequence, one.at, device=one.device)
         while self._told:
-            self._one(self._told.popleft())
+            self._steps.add(self._told.popleft(), self._watch)
         return []
 
     def findings(self, step: int | None, at_s: float) -> list[StepFinding]:
@@ -105,7 +108,33 @@ class StragglerWatching:
 
     def now(self) -> str:
         """Those that are slower now, in a few words."""
-        return "; ".join(map(_words, self._watch.stragglers()))
+        return "; ".join(map(words, self._watch.stragglers()))
+
+    # Of one of several workers -----------------------------------------------------------------------------
+
+    def steps_told(self) -> tuple[RankStep, ...]:
+        """What ranks have logged since the last call."""
+        told = tuple(self._told)
+        self._told.clear()
+        return told
+
+    def held_back(self, pids: Mapping[int, int]) -> dict[int, float]:
+        """Once a second: seconds for which each rank was held back by a quota; looked up every few seconds, else empty."""
+        self._samples += 1
+        return self._held_back(pids) if self._samples % THROTTLE_EVERY == 1 else {}
+
+    def fetch(self, ranks: Sequence[int], most: int) -> None:
+        """Begins to ask them when they entered their last collectives, unless they are being asked."""
+        if self._fetch is None:
+            self._fetch = Fetch(self._folder, ranks, most)
+
+    def fetched(self) -> "Fetch | None":
+        """What came of it, once."""
+        fetch = self._fetch
+        if fetch is None or not fetch.is_done:
+            return None
+        self._fetch = None
+        return fetch
 
     def _held_back(self, pids: Mapping[int, int]) -> dict[int, float]:
         for rank in [rank for rank in self._throttles if rank not in pids]:
@@ -120,24 +149,16 @@ class StragglerWatching:
                 seen[rank] = found.throttled_s
         return seen
 
-    def _take_step(self, step: int) -> None:
-        records = self._steps.pop(step)
-        times = {rank: one.time_s for rank, one in records.items() if one.time_s is not None}
-        self._watch.step_times(step, times)
-        waits = {rank: one.data_s for rank, one in records.items() if one.data_s is not None}
-        if len(waits) == len(times):  # for its data a rank waits alone, and the others then for it
-            self._watch.own_work(step, waits)
-
 
 class Fetch:
-    """Asks ranks for their flight records, in a thread."""
+    """Asks ranks for their flight records, in a thread. `most`: collectives of each rank; None: all there are."""
 
-    def __init__(self, folder: Path, ranks: Sequence[int]) -> None:
-        self.arrivals: list[Arrival] = []
+    def __init__(self, folder: Path, ranks: Sequence[int], most: int | None = None) -> None:
+        self.entered: list[Entered] = []
         self.teams: dict[int, dict[int, tuple[int, ...]]] = {}
         self.peers: dict[int, str] = {}
         self.error: Exception | None = None
-        self._folder, self._ranks = folder, ranks
+        self._folder, self._ranks, self._most = folder, ranks, most
         self._done = threading.Event()
         threading.Thread(target=self._run, name="holdfast-arrivals", daemon=True).start()
 
@@ -150,7 +171,7 @@ class Fetch:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST)
         try:
             records = [record for rank in self._ranks for record in self._records(rank)]
-            self.arrivals = arrivals(records)
+            self.entered = [one for record in records for one in entered(record, self._most)]
             self.peers = peers(records)
         except Exception as error:  # noqa: BLE001 - raised again in the thread that can say so
             self.error = error
@@ -175,7 +196,8 @@ def _teams(record: FlightRecord, shift: int) -> dict[int, tuple[int, ...]]:
     }
 
 
-def _words(one: Straggler) -> str:
+def words(one: Straggler) -> str:
+    """Few, for a line that says what is so now."""
     ranks = ", ".join(map(str, one.ranks))
     who = f"rank {ranks}" if len(one.ranks) == 1 else f"node {one.node}" if one.node else f"ranks {ranks}"
     return f"{who} {(one.ratio - 1) * 100:+.0f} %" if one.ratio is not None else who

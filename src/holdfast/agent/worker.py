@@ -215,7 +215,9 @@ class WorkerAgent:
         folder = running.folder
         rule = self._settings.slowdown_rule
         is_new = not from_end and part.worker == 0  # what is said once in an attempt
-        steps = StepWatching(folder, number, self._step_forms, rule, self._pace, is_new=is_new)
+        steps = StepWatching(
+            folder, number, self._step_forms, rule, self._pace, is_new=is_new, shares=not self._alone
+        )
         self.part = part
         self.attempt = Attempt(
             number,

@@ -37,6 +37,7 @@ from holdfast.controller.crew import CrewEngine, Parts
 from holdfast.controller.hang_watch import HangWatching
 from holdfast.controller.loop import Controller, decisions
 from holdfast.controller.shipped import ShippedFiles
+from holdfast.controller.straggler_watch import StragglersWatching
 from holdfast.core import node_watch
 from holdfast.core.crew import Crew
 from holdfast.core.crew_memory import MOVED, Memory
@@ -161,6 +162,7 @@ class NodesSupervisor:
         self._relay = CallRelay(self.hub.say, self._now, self._note_call, self.clock, self.hub.silent_s)
         return Parts(
             hangs=self.hangs,
+            stragglers=StragglersWatching(self.crew, lambda: self.hangs.is_looking),
             conclusion=conclusion,
             calls=self._relay,
             files=self._files,

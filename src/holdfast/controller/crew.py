@@ -38,6 +38,7 @@ from holdfast.model.nodes import (
     EngineNote,
     Looked,
     PortFound,
+    RecordsTold,
     Sampled,
     SetUp,
     Shipped,
@@ -101,6 +102,16 @@ class HangWatch(Protocol):
     def tick(self, at_s: float) -> list[Act]: ...
 
 
+class StragglerWatch(Protocol):
+    """Who is slower than the others (controller/straggler_watch.py)."""
+
+    def sampled(self, node: str, report: Sampled) -> None: ...
+
+    def records(self, node: str, report: RecordsTold) -> None: ...
+
+    def tick(self, at_s: float) -> list[Act]: ...
+
+
 class Conclusion(Protocol):
     """Central diagnosis (controller/conclusion.py)."""
 
@@ -136,6 +147,7 @@ class Parts(Struct):
     conclusion: Conclusion
     calls: Calls
     files: Files
+    stragglers: StragglerWatch | None = None
     shunned: Callable[[], frozenset[str]] = frozenset  # nodes that others keep from being used
     # Has the node isolated for all jobs; or says why that must not be (node, reason -> why not).
     why_not_isolate: Callable[[str, str], str] = lambda node, reason: ""
@@ -238,6 +250,8 @@ class CrewEngine:
                 self._do(self.crew.heard(name, at_s))
         self._do(self.crew.tick(at_s))
         self._do(self.parts.hangs.tick(at_s))
+        if self.parts.stragglers is not None:
+            self._do(self.parts.stragglers.tick(at_s))
         self.parts.calls.turn()
 
     def _is_heard(self, peer: str) -> bool:
@@ -295,12 +309,25 @@ class CrewEngine:
                 self._do(self.crew.port_found(entry.peer, report, at_s))
             case StandbyState():
                 self._do(self.crew.stands_by(entry.peer, report, self._clock()))
+            case _:
+                self._seen(entry.peer, report)
+
+    def _seen(self, peer: str, report: Sampled | RecordsTold | Looked | WorkerEvidence | Shipped) -> None:
+        """What is looked at beside the crew."""
+        match report:
             case Sampled():
-                self.parts.hangs.sampled(entry.peer, self._times.of_samples(entry.peer, report))
+                samples = self._times.of_samples(peer, report)
+                self.parts.hangs.sampled(peer, samples)
+                if self.parts.stragglers is not None:
+                    self.parts.stragglers.sampled(peer, samples)
+            case RecordsTold():
+                records = self._times.of_records(peer, report)
+                if self.parts.stragglers is not None and records is not None:
+                    self.parts.stragglers.records(peer, records)
             case Looked():
-                self.parts.hangs.looked(entry.peer, report)
+                self.parts.hangs.looked(peer, report)
             case WorkerEvidence():
-                self.parts.conclusion.evidence(entry.peer, self._times.of_evidence(entry.peer, report))
+                self.parts.conclusion.evidence(peer, self._times.of_evidence(peer, report))
             case Shipped():
                 if why := self.parts.files.take(report):
                     self.note("not-shipped", why, key=why)

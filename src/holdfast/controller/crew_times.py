@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.model.events import AnyEvent
 from holdfast.model.failures import ErrorRecord, Failure, RankExit
-from holdfast.model.nodes import Sampled, WorkerEvidence
+from holdfast.model.nodes import RecordsTold, Sampled, WorkerEvidence
 from holdfast.model.samples import Hang
 
 SAME_S = 0.005  # clocks that are closer are taken for one: what the link measures is no better
@@ -43,10 +43,19 @@ class NodeTimes:
             at_s=min(now_s, report.at_s - ahead_s),
             node_busy_s=None if busy_s is None else busy_s - ahead_s,
             ranks=tuple(replace(one, at_s=min(now_s, one.at_s - ahead_s)) for one in report.ranks),
+            used=tuple(replace(one, at_s=min(now_s, one.at_s - ahead_s)) for one in report.used),
             trends=tuple(
                 replace(one, from_s=one.from_s - ahead_s, to_s=one.to_s - ahead_s) for one in report.trends
             ),
         )
+
+    def of_records(self, node: str, report: RecordsTold) -> RecordsTold | None:
+        """None: its clock has not been measured yet, so that its ranks cannot be compared with those of others."""
+        ahead_s = self._offset_s(node)
+        if ahead_s is None:
+            return None
+        entered = tuple(replace(one, at_s=tuple(at - ahead_s for at in one.at_s)) for one in report.entered)
+        return replace(report, entered=entered)
 
     def of_evidence(self, node: str, report: WorkerEvidence) -> WorkerEvidence:
         latest_s = max((one.at_s for one in report.failure.exits), default=self._clock())
@@ -66,6 +75,7 @@ def _failure(failure: Failure, ahead_s: float) -> Failure:
         failure,
         exits=tuple(_exit(one, ahead_s) for one in failure.exits),
         elastic=tuple(_exit(one, ahead_s) for one in failure.elastic),
+        left=tuple(_exit(one, ahead_s) for one in failure.left),
         errors=tuple(_error(one, ahead_s) for one in failure.errors),
         tracebacks=tuple(_error(one, ahead_s) for one in failure.tracebacks),
         hang=None if failure.hang is None else _hang(failure.hang, ahead_s),

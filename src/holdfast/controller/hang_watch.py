@@ -71,6 +71,11 @@ class HangWatching:
         """The last of each rank."""
         return tuple(sample for report in self._last.values() for sample in report.ranks)
 
+    @property
+    def is_looking(self) -> bool:
+        """Something hangs, or seems to."""
+        return self._look is not None or self.hang is not None
+
     def sampled(self, node: str, report: Sampled) -> None:
         """`report`: in the job's time."""
         self._turn_to(self._crew.roster.team.attempt)

@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from holdfast.model.samples import GONE_STATES, RankSample
+from holdfast.model.samples import GONE_STATES, RankSample, Utilisation
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -21,14 +21,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     variance_max: float = 1.0  # percent squared; the documents give no number: one point of noise
     median_shift_max: float = 1.0  # percent, between the two halves of the window
     readings_min: int = 4  # for each device, in the window
-
-
-class Utilisation(Struct, frozen=True, kw_only=True):
-    """How busy one device was at one moment."""
-
-    at_s: float
-    device: str
-    percent: float
 
 
 class Finding(Struct, frozen=True, kw_only=True):

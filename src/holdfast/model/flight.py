@@ -49,7 +49,7 @@ class Group(Struct, frozen=True, kw_only=True):
     backend: str = ""
 
 
-class GroupStatus(Struct, frozen=True, array_like=True):
+class GroupStatus(Struct, frozen=True, array_like=True, gc=False):
     """How far a rank is in one group: sequence numbers; -1 where this backend does not count them.
 
     The cheapest reading there is (25-34 us), taken once a second: enqueued > completed means that it waits.
@@ -73,3 +73,16 @@ class FlightRecord(Struct, frozen=True, kw_only=True):
     file: str = ""
     is_wrapped: bool = False  # older operations have been overwritten, or were left out (active ones only)
     notes: tuple[str, ...] = ()  # what was odd about it, in words
+
+
+class Entered(Struct, frozen=True, kw_only=True, gc=False):
+    """When one rank entered collectives of one group, in their order: seconds by its node's wall clock.
+
+    `device`: the calls were seen, and not what the device did.
+    """
+
+    rank: int
+    group: str
+    sequences: tuple[int, ...]
+    at_s: tuple[float, ...]
+    device: bool = False

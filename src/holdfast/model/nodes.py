@@ -10,9 +10,11 @@ from msgspec import Struct
 from holdfast.model.digests import Digest, RankLife
 from holdfast.model.events import AnyEvent
 from holdfast.model.failures import Failure
-from holdfast.model.samples import RankSample, StackTrend
+from holdfast.model.flight import Entered
+from holdfast.model.samples import RankSample, StackTrend, Utilisation
 from holdfast.model.settings import RunSettings
 from holdfast.model.sightings import Search
+from holdfast.model.steps import RankStep
 from holdfast.model.thread_stacks import RankStacks
 
 PROTOCOL = 1  # of these values and of the link's frames; the other side's must be the same
@@ -64,7 +66,9 @@ class Sampled(Report, frozen=True, tag="sampled"):
     """One look at the worker's ranks, once a second. May be dropped where there is no room, the oldest first.
 
     `log_bytes`: of all its output so far. `step`, `first_step`: the last and the first that its output named.
-    `node_busy_s`: when disks or links of the node last carried much; None: not known.
+    `node_busy_s`: when disks or links of the node last carried much; None: not known. `steps`: what its ranks have logged
+    of theirs since the last look. `throttled_s`: for how long control groups have held each rank back so far, seconds;
+    looked up every few seconds. `used`: of its devices, now and then while no rank reads or writes.
     """
 
     attempt: int
@@ -77,6 +81,21 @@ class Sampled(Report, frozen=True, tag="sampled"):
     first_step: int | None = None
     node_busy_s: float | None = None
     trends: tuple[StackTrend, ...] = ()
+    steps: tuple[RankStep, ...] = ()
+    throttled_s: dict[int, float] = {}
+    used: tuple[Utilisation, ...] = ()
+
+
+class RecordsTold(Report, frozen=True, tag="records"):
+    """The answer to FetchRecords: when this worker's ranks entered their last collectives, by the node's clock.
+
+    `peers`: by rank the part of the model that it has, where its groups tell.
+    """
+
+    attempt: int
+    worker: int
+    entered: tuple[Entered, ...] = ()
+    peers: dict[int, str] = {}
 
 
 class Looked(Report, frozen=True, tag="looked"):
@@ -138,7 +157,7 @@ class Shipped(Report, frozen=True, tag="shipped"):
     data: bytes
 
 
-AnyReport = Told | PortFound | Sampled | Looked | WorkerEvidence | StandbyState | Shipped
+AnyReport = Told | PortFound | Sampled | RecordsTold | Looked | WorkerEvidence | StandbyState | Shipped
 
 
 # Commands -----------------------------------------------------------------------------------------------------
@@ -239,6 +258,13 @@ class SampleStacks(Command, frozen=True, tag="sample-stacks"):
     ranks: tuple[int, ...] = ()
 
 
+class FetchRecords(Command, frozen=True, tag="fetch-records"):
+    """Ask the ranks here when they entered their last collectives. Answer: RecordsTold. `most`: of each rank."""
+
+    attempt: int
+    most: int
+
+
 class PassSignal(Command, frozen=True, tag="pass-signal"):
     """For the command of the attempt, such as SIGUSR1 for a checkpoint."""
 
@@ -263,6 +289,7 @@ AnyCommand = (
     | TellEvidence
     | LookCloser
     | SampleStacks
+    | FetchRecords
     | PassSignal
     | Leave
 )

@@ -9,7 +9,7 @@ from holdfast.model.flight import GroupStatus
 GONE_STATES = frozenset("ZX")  # the process has ended: still to be reaped, or no longer there
 
 
-class RankSample(Struct, frozen=True, kw_only=True):
+class RankSample(Struct, frozen=True, kw_only=True, gc=False):
     """One rank at one moment. Counters only grow while the process lives; None: could not be read.
 
     `at_s`: the job's clock, seconds. Times in seconds, sizes in bytes.
@@ -41,7 +41,15 @@ class RankSample(Struct, frozen=True, kw_only=True):
     groups: tuple[GroupStatus, ...] | None = None  # its process groups, by way of the shim; None: not known
 
 
-class StackTrend(Struct, frozen=True, kw_only=True):
+class Utilisation(Struct, frozen=True, kw_only=True):
+    """How busy one device was at one moment."""
+
+    at_s: float
+    device: str
+    percent: float
+
+
+class StackTrend(Struct, frozen=True, kw_only=True, gc=False):
     """What repeated stacks of one rank's main thread showed. Two are distinct when their functions differ."""
 
     rank: int

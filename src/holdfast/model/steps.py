@@ -31,6 +31,15 @@ class StepRecord(Struct, frozen=True, gc=False):
     rank: int | None = None  # who wrote the line, where it says so
 
 
+class RankStep(Struct, frozen=True, gc=False, array_like=True):
+    """How long one rank says that one of its steps took, seconds; `data_s`: the part spent waiting for data."""
+
+    step: int
+    rank: int
+    time_s: float
+    data_s: float | None = None
+
+
 MarkKind = Literal["checkpoint", "evaluation", "compile", "profile", "start"]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from holdfast.model.flight import FlightRecord, Operation
+from holdfast.model.flight import Entered, FlightRecord, Operation
 
 ON_DEVICE = ("nccl", "hccl", "xccl", "mccl", "rccl", "cncl", "flagcx")  # calls return before the work is done
 
@@ -21,24 +21,44 @@ class Arrival(Struct, frozen=True, gc=False):
     device: bool = False
 
 
-def arrivals(records: Sequence[FlightRecord]) -> list[Arrival]:
+def arrivals(records: Iterable[FlightRecord]) -> list[Arrival]:
     """Of collectives that every rank with that group has told of, in the order of time.
 
     What only some records reach back to is left out, as are sends and receives.
     """
+    return joined([one for record in records for one in entered(record)])
+
+
+def entered(record: FlightRecord, most: int | None = None) -> list[Entered]:
+    """What one record tells of its rank's collectives, by group; `most`: no more than so many, the last ones."""
+    found: dict[str, dict[int, float]] = {}
+    kinds: dict[str, bool] = {}
+    for operation, at_ns in list(_entered(record.operations))[-most if most else None :]:
+        name = _name(record, operation)
+        found.setdefault(name, {}).setdefault(operation.sequence, at_ns / 1e9)  # of a batch the first part
+        kinds[name] = operation.started_ns is None and _is_on_device(operation)
+    return [
+        Entered(
+            rank=record.rank,
+            group=name,
+            sequences=tuple(at),
+            at_s=tuple(at.values()),
+            device=kinds[name],
+        )
+        for name, at in found.items()
+    ]
+
+
+def joined(told: Sequence[Entered]) -> list[Arrival]:
+    """As `arrivals`, of what was told of each rank."""
     found: dict[tuple[str, int], dict[int, float]] = {}
     members: dict[str, set[int]] = {}
     kinds: dict[str, bool] = {}
-    for record in records:
-        own: set[tuple[str, int]] = set()
-        for operation, at_ns in _entered(record.operations):
-            key = (_name(record, operation), operation.sequence)
-            if key in own:  # a batch: its first part counts
-                continue
-            own.add(key)
-            found.setdefault(key, {})[record.rank] = at_ns / 1e9
-            members.setdefault(key[0], set()).add(record.rank)
-            kinds[key[0]] = operation.started_ns is None and _is_on_device(operation)
+    for one in told:
+        members.setdefault(one.group, set()).add(one.rank)
+        kinds[one.group] = one.device
+        for sequence, at_s in zip(one.sequences, one.at_s, strict=False):
+            found.setdefault((one.group, sequence), {}).setdefault(one.rank, at_s)
     whole = [
         Arrival(group, sequence, at, kinds[group])
         for (group, sequence), at in found.items()

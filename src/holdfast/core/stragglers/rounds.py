@@ -10,6 +10,7 @@ before the last has entered this one, nobody has waited yet. Own times are given
 
 from collections import deque
 from collections.abc import Mapping
+from math import inf
 from statistics import median
 
 from msgspec import Struct
@@ -38,12 +39,15 @@ class _Group(Struct):
 
 
 class Rounds:
-    """`nodes`: rank -> node. Ranks of different nodes have clocks that differ by a time that is learnt here."""
+    """`nodes`: rank -> node. Ranks of different nodes have clocks that differ by a time that is learnt here.
 
-    def __init__(self, nodes: Mapping[int, str]) -> None:
+    `clock_error_s`: by how much at most; None: by anything.
+    """
+
+    def __init__(self, nodes: Mapping[int, str], clock_error_s: float | None = None) -> None:
         self._nodes = nodes
         self._groups: dict[str, _Group] = {}
-        self._clocks = Clocks()
+        self._clocks = Clocks(clock_error_s)
         self._waited: dict[int, float] = {}
         self._seen: set[int] = set()
         self._gaps: deque[float] = deque(maxlen=GAPS_KEPT)
@@ -130,10 +134,12 @@ class Clocks:
 
     A slow node is late by a share of the time since the last collective, a wrong clock by the same time always: so the
     collectives that follow closely on another tell the clock. Where there are none, a node that is late from the
-    beginning cannot be told from one whose clock is ahead: then only a change counts.
+    beginning cannot be told from one whose clock is ahead: then only a change counts. Where clocks were set right
+    before, what is left of their difference is small (`error_s`), and whatever is more is lateness.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, error_s: float | None = None) -> None:
+        self._error_s = inf if error_s is None else error_s
         self.frozen: frozenset[str] = frozenset()
         self._shifts: dict[str, deque[tuple[float, float]]] = {}
         self._offsets: dict[str, float] = {}
@@ -163,4 +169,5 @@ class Clocks:
         for node, shifts in self._shifts.items():
             if node not in self.frozen:
                 short = sorted(shifts)[: max(1, -(-len(shifts) // SHIFTS_SHARE))]
-                self._offsets[node] = median(shift for _, shift in short)
+                shift = median(shift for _, shift in short)
+                self._offsets[node] = max(-self._error_s, min(self._error_s, shift))

@@ -42,6 +42,8 @@ class Together(Struct, frozen=True):
 
 def by_node(slow: Sequence[Slow], nodes: Mapping[int, str]) -> list[Together]:
     """Ranks of a node of which most are slow are one thing; all others stand for themselves."""
+    if not slow:
+        return []
     size: dict[str, int] = {}
     for node in nodes.values():
         size[node] = size.get(node, 0) + 1

@@ -18,6 +18,7 @@ from holdfast.core.stragglers.panel import Flag
 from holdfast.core.stragglers.panels import Panels
 from holdfast.core.stragglers.rounds import Rounds
 from holdfast.core.stragglers.told import Slow, Together, by_node, straggler, who, who_zh
+from holdfast.core.stragglers.waits import Waits
 from holdfast.model.samples import RankSample
 from holdfast.model.steps import HeatMap, StepFinding, Straggler, StragglerSource
 
@@ -43,7 +44,11 @@ class _Open(Struct):
 
 
 class StragglerWatch:
-    """`nodes`: rank -> node. `peers`: rank -> its position, where ranks do different work (a pipeline's stage)."""
+    """`nodes`: rank -> node. `peers`: rank -> its position, where ranks do different work (a pipeline's stage).
+
+    `apart`: ranks are looked at by several, each in a moment of its own, so that no look tells who came last.
+    `clock_error_s`: by how much clocks of nodes may still differ where arrivals are told by one clock; None: by anything.
+    """
 
     def __init__(
         self,
@@ -51,6 +56,8 @@ class StragglerWatch:
         *,
         nodes: Mapping[int, str] | None = None,
         peers: Mapping[int, str] | None = None,
+        apart: bool = False,
+        clock_error_s: float | None = None,
     ) -> None:
         self.settings = settings or StragglerSettings()
         self._nodes = dict(nodes or {})
@@ -62,9 +69,9 @@ class StragglerWatch:
             "log-times": Panels(self.settings, self._nodes, peers or {}),
         }
         self._whole_steps = Panels(self.settings, self._nodes, peers or {})
-        self._rounds = Rounds(self._nodes)
+        self._rounds = Rounds(self._nodes, clock_error_s)
         self._blocks: list[float] = []  # when each block of arrivals ended
-        self._looks = Looks(self.settings)
+        self._looks: Looks | Waits = Waits(self.settings) if apart else Looks(self.settings)
         self._throttle = _Throttle()
         self._teams: dict[int, dict[int, tuple[int, ...]]] = {}
         self._steps: list[tuple[float, int]] = []
@@ -114,7 +121,8 @@ class StragglerWatch:
         self._teams[rank] = {number: members for number, members in groups.items() if len(members) > 1}
 
     def look(self, samples: Sequence[RankSample], throttled: Mapping[int, float] | None = None) -> None:
-        """All ranks at one moment. `throttled`: seconds for which each was held back by a quota so far."""
+        """All ranks at one moment; `apart`: new samples of some. `throttled`: seconds for which each was held back by a
+        quota so far."""
         if not samples:
             return
         self._looks.add(samples, self._teams)
@@ -133,6 +141,10 @@ class StragglerWatch:
         self._soon = 0 if is_regular else self._soon + 1
         self._fetched_s = at_s
         return True
+
+    def suspects(self) -> tuple[int, ...]:
+        """Ranks that look slow and may not be."""
+        return self._looks.suspects()
 
     def _is_undecided(self) -> bool:
         named = {
@@ -185,6 +197,11 @@ class StragglerWatch:
     def stragglers(self) -> tuple[Straggler, ...]:
         """Those that are slower now."""
         self._conclude()
+        return tuple(one.found for one in self._open.values())
+
+    @property
+    def told(self) -> tuple[Straggler, ...]:
+        """Those that were slower at the last findings."""
         return tuple(one.found for one in self._open.values())
 
     def heat(self) -> HeatMap | None:

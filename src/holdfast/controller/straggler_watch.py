@@ -1,0 +1,210 @@
+"""Who of a job's ranks, on whatever nodes, is slower than the others, while they train.
+
+Agents tell of their own ranks: how far each is in its collectives, what it logs of its steps, how long control groups held
+it back, and, when asked, when it entered its collectives. The same pure comparison as on one machine names the rank or
+the node that the others wait for. Waits for nothing; a fault of ours in it ends it for the attempt.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+
+from holdfast.core.crew import Crew
+from holdfast.core.crew_acts import Act, Say, Tell
+from holdfast.core.stragglers.records import Arrival, joined
+from holdfast.core.stragglers.steps_told import StepsTold
+from holdfast.core.stragglers.watch import StragglerWatch
+from holdfast.model.events import FindingNoted
+from holdfast.model.nodes import FetchRecords, RecordsTold, Sampled
+from holdfast.model.samples import GONE_STATES
+from holdfast.model.steps import StepFinding, Straggler
+
+FRESH_S = 3.5  # an older sample says nothing of now
+TRAINS_OPERATIONS = 100  # completed collectives, where no log names a step
+CLOCK_ERROR_S = 0.01  # what is left between nodes' clocks after the link has measured them
+FETCH_S = 6.0  # for the answers of all workers
+RANKS_ASKED_MAX = 256  # of a larger job: those under suspicion and some of the others
+ENTRIES_MAX = 32_768  # of all ranks, joined in one tick
+ENTRIES_AT_ONCE = 16_384  # taken in with one tick
+THROTTLED_EVERY_S = 4.0
+NEWS_MAX = 200  # lines of one kind in one attempt
+
+
+class Fetch(Struct):
+    """A question for flight records under way. `waits_for`: workers that have not answered."""
+
+    since_s: float
+    waits_for: set[int]
+    answers: list[RecordsTold] = []
+
+
+class StragglersWatching:
+    """`is_looking`: whether a hang is being looked at: a rank that hangs is no slow one."""
+
+    def __init__(self, crew: Crew, is_looking: Callable[[], bool] = lambda: False) -> None:
+        self._crew = crew
+        self._is_looking = is_looking
+        self._turn_to(0)
+
+    def _turn_to(self, attempt: int) -> None:
+        self._attempt = attempt
+        self._last: dict[int, Sampled] = {}  # by worker
+        self._new: list[Sampled] = []
+        self._throttled: dict[int, float] = {}
+        self._throttled_s = float("-inf")
+        self._nodes: dict[int, str] = {}
+        self._peers: dict[int, str] = {}
+        self._watch: StragglerWatch | None = None
+        self._steps = StepsTold()
+        self._asked: set[int] = set()  # workers: once asked, always: the comparison is among the same ranks
+        self._fetch: Fetch | None = None
+        self._arrivals: deque[Arrival] = deque()
+        self._news: dict[str, int] = {}
+        self._trains = False
+        self._broken = False
+
+    @property
+    def now(self) -> tuple[Straggler, ...]:
+        """Those that are slower now."""
+        return self._watch.told if self._watch is not None else ()
+
+    def sampled(self, node: str, report: Sampled) -> None:
+        """`report`: in the job's time."""
+        team = self._crew.roster.team
+        if team.attempt != self._attempt:
+            self._turn_to(team.attempt)
+        if report.attempt != self._attempt or team.nodes.get(report.worker) != node or self._broken:
+            return
+        before = self._last.get(report.worker)
+        if before is not None and report.at_s <= before.at_s:
+            return
+        self._last[report.worker] = report
+        self._new.append(report)
+        self._throttled |= report.throttled_s
+
+    def records(self, node: str, report: RecordsTold) -> None:
+        """`report`: in the job's time."""
+        fetch = self._fetch
+        if fetch is None or report.attempt != self._attempt:
+            return
+        if self._crew.roster.team.nodes.get(report.worker) == node and report.worker in fetch.waits_for:
+            fetch.waits_for.discard(report.worker)
+            fetch.answers.append(report)
+
+    def tick(self, at_s: float) -> list[Act]:
+        """Once a second."""
+        team = self._crew.roster.team
+        if team.attempt != self._attempt:
+            self._turn_to(team.attempt)
+        new, self._new = self._new, []
+        if self._broken or not new or team.over or team.stop_asked:
+            return []
+        self._broken = True  # a fault of ours in what follows is told by who calls this, and is not met again
+        acts = self._compare(new, at_s)
+        self._broken = False
+        return acts
+
+    # Comparing --------------------------------------------------------------------------------------------
+
+    def _compare(self, new: Sequence[Sampled], at_s: float) -> list[Act]:
+        """While all ranks of all workers train: a start has its own order, and who waits for the dead is not slow."""
+        if not self._all_train(at_s):
+            return []
+        watch = self._watched()
+        for report in new:
+            for one in report.steps:
+                self._steps.add(one, watch)
+        if self._is_looking():
+            return []
+        throttled: Mapping[int, float] = {}
+        if at_s - self._throttled_s >= THROTTLED_EVERY_S:
+            self._throttled_s, throttled = at_s, self._throttled
+        watch.look([sample for report in new for sample in report.ranks], throttled)
+        self._fetch_on(watch, at_s)
+        acts: list[Act] = []
+        if self._fetch is None and not self._arrivals and len(self._nodes) > 1 and watch.wants_records(at_s):
+            acts += self._ask(watch, at_s)
+        if self._arrivals:
+            return acts  # half of what was fetched misleads
+        step = max((one.step for one in self._last.values() if one.step is not None), default=None)
+        return acts + [told for one in watch.findings(step, at_s) for told in self._told(one, at_s)]
+
+    def _all_train(self, at_s: float) -> bool:
+        reports = self._last.values()
+        if len(self._last) < len(self._crew.roster.team.nodes):
+            return False
+        if any(at_s - one.at_s > FRESH_S or not one.ranks for one in reports):
+            return False
+        self._trains = self._trains or any(
+            one.first_step is not None
+            or any(group.completed >= TRAINS_OPERATIONS for rank in one.ranks for group in rank.groups or ())
+            for one in reports
+        )
+        return self._trains and not any(rank.state in GONE_STATES for one in reports for rank in one.ranks)
+
+    def _watched(self) -> StragglerWatch:
+        """Begun anew where ranks have come, or are somewhere else."""
+        ranks = sum(len(one.ranks) for one in self._last.values())
+        if self._watch is None or ranks != len(self._nodes):
+            homes = self._crew.roster.team.nodes
+            self._nodes = {
+                rank.rank: homes[worker] for worker, one in self._last.items() for rank in one.ranks
+            }
+            self._begin()
+        assert self._watch is not None
+        return self._watch
+
+    def _begin(self) -> None:
+        self._watch = StragglerWatch(
+            nodes=self._nodes, peers=self._peers, apart=True, clock_error_s=CLOCK_ERROR_S
+        )
+
+    def _told(self, one: StepFinding, at_s: float) -> list[Act]:
+        count = self._news[one.kind] = self._news.get(one.kind, 0) + 1
+        if count > NEWS_MAX:
+            return []
+        numbers = one.numbers if one.step is None else {**one.numbers, "step": one.step}
+        return [
+            Tell(
+                FindingNoted(
+                    at_s=at_s, finding=one.kind, text=one.text, attempt=self._attempt, numbers=numbers
+                )
+            )
+        ]
+
+    # Flight records ---------------------------------------------------------------------------------------
+
+    def _ask(self, watch: StragglerWatch, at_s: float) -> list[Act]:
+        homes = self._crew.workers(self._attempt)
+        suspects = set(watch.suspects())
+        ranks = 0
+        for worker in sorted(homes, key=lambda worker: worker * 2654435761 % len(homes)):  # without a period
+            mine = [one.rank for one in self._last[worker].ranks] if worker in self._last else []
+            if ranks + len(mine) <= RANKS_ASKED_MAX or not suspects.isdisjoint(mine):
+                self._asked.add(worker)
+            ranks += len(mine)
+        asked = self._asked & homes.keys()
+        of_each = ENTRIES_MAX // max(1, sum(len(self._last[worker].ranks) for worker in asked))
+        self._fetch = Fetch(at_s, set(asked))
+        ask = FetchRecords(attempt=self._attempt, most=max(64, of_each))
+        return [Say(homes[worker], ask) for worker in sorted(asked)]
+
+    def _fetch_on(self, watch: StragglerWatch, at_s: float) -> None:
+        self._take_in(watch)
+        fetch = self._fetch
+        if fetch is None or (fetch.waits_for and at_s - fetch.since_s < FETCH_S):
+            return
+        self._fetch = None
+        peers = {rank: name for one in fetch.answers for rank, name in one.peers.items()}
+        if peers and not self._peers:  # ranks that do different work: known only now
+            self._peers = peers
+            self._begin()
+        self._arrivals.extend(joined([one for answer in fetch.answers for one in answer.entered]))
+
+    def _take_in(self, watch: StragglerWatch) -> None:
+        room = ENTRIES_AT_ONCE
+        while self._arrivals and room > 0:
+            one = self._arrivals.popleft()
+            room -= len(one.at)
+            watch.arrivals(one.group, one.sequence, one.at, device=one.device)

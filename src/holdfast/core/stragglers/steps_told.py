@@ -1,0 +1,32 @@
+"""What ranks log of their steps, laid together step by step until all have told of one. Pure, bounded memory."""
+
+from holdfast.core.stragglers.watch import StragglerWatch
+from holdfast.model.steps import RankStep
+
+WAITING_MAX = 64  # steps, until every rank has told of one
+
+
+class StepsTold:
+    """One attempt's. Of several records of one rank's step the last counts."""
+
+    def __init__(self) -> None:
+        self._told_by: set[int] = set()
+        self._steps: dict[int, dict[int, RankStep]] = {}
+
+    def add(self, one: RankStep, watch: StragglerWatch) -> None:
+        """Gives it to `watch` with all that others told of the step, once nobody is missing or too much waits."""
+        self._told_by.add(one.rank)
+        step = self._steps.setdefault(one.step, {})
+        step[one.rank] = one
+        if len(step) == len(self._told_by) > 1:
+            self._take(one.step, watch)
+        elif len(self._steps) > WAITING_MAX:
+            self._take(next(iter(self._steps)), watch)
+
+    def _take(self, step: int, watch: StragglerWatch) -> None:
+        told = self._steps.pop(step)
+        times = {rank: one.time_s for rank, one in told.items()}
+        watch.step_times(step, times)
+        waits = {rank: one.data_s for rank, one in told.items() if one.data_s is not None}
+        if len(waits) == len(times):  # for its data a rank waits alone, and the others then for it
+            watch.own_work(step, waits)

@@ -1,0 +1,142 @@
+"""Who hardly ever waits while the others do: for ranks that are looked at at different moments, on nodes apart. Pure.
+
+Counters of ranks that were read half a second apart do not tell who came last. But a rank waits in its collectives for
+as long as it is ahead of the slowest one, and the slowest never waits: over many looks its share of them tells it, whenever
+each look was. Where ranks do not tell of their collectives those wait that sleep.
+
+A sequential test for each rank: does it wait as often as its peers do, or less than a quarter as often?
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import log
+
+from holdfast.core.stragglers.limits import StragglerSettings
+from holdfast.core.stragglers.looks import SUSPECT, Teams
+from holdfast.model.samples import GONE_STATES, RankSample
+
+LESS = 0.25  # of the peers' share: what a straggler's would be at most
+CLEARLY, STILL = (
+    0.6,
+    0.3,
+)  # less than its peers, as a share of theirs: when it is named, and as long as it stays so
+WAITS_MIN = 0.15  # where peers wait less than this nobody costs them much
+SHARE_MIN, SHARE_MAX = 0.02, 0.9
+RECENT = 1 / 40  # weight of a new look in the shares
+SETTLED = 10  # looks before shares are known at all
+CARE = 1.5  # looks a second apart are not quite independent
+SAMPLE = 255  # ranks of which the peers' share is taken where there are more
+NO_STEPS = 0.2  # weight of a look where nothing tells whether it saw another step than the one before
+
+
+class Waits:
+    """Answers the questions that `Looks` answers."""
+
+    def __init__(self, settings: StragglerSettings) -> None:
+        self.sums: dict[int, float] = {}
+        self.since: dict[int, float] = {}  # when the sum last rose from nothing
+        self.counted = 0
+        self._settings = settings
+        self._shares: dict[int, float] = {}  # of the looks at which it waited
+        self._looks: dict[int, int] = {}
+        self._places: dict[int, int] = {}  # how far it was in its collectives
+        self._moves = NO_STEPS  # share of looks that saw a rank further than the look before did
+        self._step: int | None = None
+        self._of = 2
+        self._usual = 0.0
+        self._named: set[int] = set()
+
+    def add(self, samples: Sequence[RankSample], teams: Teams) -> None:
+        """New samples of some ranks or of all, each once."""
+        living = [sample for sample in samples if sample.state not in GONE_STATES]
+        if not living:
+            return
+        self.counted += 1
+        self._pace(living)
+        weight, sums = self._moves, self.sums
+        peers = self._usual
+        low = min(SHARE_MAX, max(SHARE_MIN, peers))
+        busy = weight * log((1.0 - LESS * low) / (1.0 - low)) if peers >= WAITS_MIN else 0.0
+        waits = weight * log(LESS)
+        most = 1.2 * self._limit
+        for sample in living:
+            rank = sample.rank
+            is_waiting = self._waits(sample)
+            looks = self._looks[rank] = self._looks.get(rank, 0) + 1
+            share = self._shares.get(rank, 0.0)
+            self._shares[rank] = share + max(RECENT, 1.0 / looks) * (is_waiting - share)
+            before = sums.get(rank, 0.0)
+            if is_waiting:
+                sums[rank] = max(0.0, before + waits)
+            elif looks > SETTLED and busy:
+                if before == 0.0:
+                    self.since[rank] = sample.at_s
+                # Not without end, so that one who is well again is soon known to be.
+                sums[rank] = min(before + busy, most)
+        self._of = max(2, len(self._shares))
+        self._usual = self._peers_share()
+
+    def suspects(self) -> tuple[int, ...]:
+        return tuple(rank for rank, sum_ in self.sums.items() if sum_ >= SUSPECT)
+
+    def sure(self, halved: Iterable[int] = ()) -> tuple[int, ...]:
+        """Named by looks alone; for those in `halved`, of which something else is known, half as much is enough.
+
+        None where they are more than half of all: then it is the others who differ.
+        """
+        limit = self._limit
+        easy = set(halved)
+        for rank, sum_ in self.sums.items():
+            if sum_ >= (limit / 2 if rank in easy else limit) and self.share(rank) > CLEARLY:
+                self._named.add(rank)
+        self._named = {rank for rank in self._named if self.sums.get(rank) and self.share(rank) > STILL}
+        return tuple(sorted(self._named)) if 2 * len(self._named) <= self._of else ()
+
+    @property
+    def _limit(self) -> float:
+        return CARE * log(self._of * 3600 * self._settings.awaited_hours / self._settings.false_flags)
+
+    def share(self, rank: int) -> float:
+        """By how much less than its peers it waited of late: 1: never, though they do; 0: as they do."""
+        if self._usual < WAITS_MIN or self._looks.get(rank, 0) < SETTLED:
+            return 0.0
+        return max(0.0, 1.0 - self._shares.get(rank, self._usual) / self._usual)
+
+    def is_waiting(self, rank: int) -> bool:
+        """Others are awaited, and this one waits as its peers do."""
+        if self.counted < 2 * SETTLED or self._usual < WAITS_MIN or rank not in self._shares:
+            return False
+        return self._shares[rank] > 0.5 * self._usual and bool(self.suspects())
+
+    def _waits(self, sample: RankSample) -> bool:
+        """A rank that does not answer and runs does not wait: who waits answers."""
+        if sample.groups is not None:
+            return any(one.enqueued > one.completed >= 0 for one in sample.groups)
+        return sample.state == "S"
+
+    def _pace(self, living: Sequence[RankSample]) -> None:
+        """Looks at one and the same step say the same thing several times: they count as one together."""
+        told = moved = 0
+        for sample in living[: SAMPLE + 1]:
+            if sample.groups is None:
+                continue
+            place = sum(one.enqueued for one in sample.groups)
+            before = self._places.get(sample.rank)
+            self._places[sample.rank] = place
+            if before is not None:
+                told += 1
+                moved += place != before
+        if told:
+            now = moved / told
+        else:
+            step = max((one.step for one in living if one.step is not None), default=None)
+            now = NO_STEPS if step is None or self._step is None else float(step > self._step)
+            self._step = step if step is not None else self._step
+        self._moves += max(RECENT, 1.0 / self.counted) * (now - self._moves)
+
+    def _peers_share(self) -> float:
+        shares: Mapping[int, float] = self._shares
+        every = -(-len(shares) // SAMPLE)
+        known = sorted(list(shares.values())[::every])
+        return known[
+            len(known) // 2
+        ]  # the upper one of two: of two nodes one may be slow, with half of the ranks
