@@ -192,6 +192,16 @@ class Cluster:
         (self.folder / "spool" / f"n{number}").mkdir(parents=True, exist_ok=True)
         self._daemon(f"n{number}", "slurmd", "-N", f"n{number}")
 
+    def has_saved(self, mark: object, steps: int) -> bool:
+        """Whether slurmctld would still know the job whose files are in the folder `mark`, and so many of its agents.
+
+        It writes its jobs down every few seconds; what it has not, it has never heard of when it is started again.
+        """
+        with suppress(OSError):
+            _, found, after = (self.folder / "state" / "job_state").read_bytes().partition(str(mark).encode())
+            return bool(found) and after.count(b"holdfast-agent") >= steps
+        return False
+
     def slurmctld_lives(self) -> bool:
         return bool(self._daemon_pid("slurmctld", ""))
 

@@ -102,20 +102,17 @@ def test_a_cancelled_job_ends_and_a_requeued_one_comes_back(batch, hosts):
     assert said["comes_back"]
 
 
-def test_slurm_that_is_down_is_a_note_and_no_verdict(batch, hosts):
+def test_slurm_that_is_down_is_a_note_and_what_was_asked_is_done_once_it_is_back(batch, hosts):
     job = batch(2).up(FOUR[:2])
-    saved = hosts.folder / "state" / "job_state"
-    wait_for(
-        "slurmctld to save the steps",
-        lambda: saved.exists() and saved.read_bytes().count(b"holdfast-agent") >= 2,
-    )
+    wait_for("slurmctld to save the job", lambda: hosts.has_saved(job.folder, 2))
     hosts.kill_slurmctld()
     job.tell("isolate", "n2", "Xid79")
     _, said = job.heard("SetAside", wait_s=30, node="n2")
     assert "not drained" in said["says"]
     assert not [kind for _, kind, _ in job.news if kind in ("NodeDown", "AgentEnded", "EndAsked")]
     hosts.start_slurmctld()
-    wait_for(lambda: f"n2 drained:\n{job.said()}", lambda: hosts.state(2).startswith("drain"), 30)
+    wait_for(lambda: f"n2 drained:\n{job.said()}", lambda: hosts.state(2).startswith("drain"))
+    job.heard("SetAside", node="n2", says="State=RESUME")
 
 
 def test_the_end_leaves_nothing_on_any_node(batch, hosts):

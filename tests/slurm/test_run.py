@@ -118,8 +118,7 @@ def test_a_cancelled_job_ends_and_says_so(job):
 def test_slurm_that_dies_and_comes_back_costs_the_training_nothing(job):
     run = job.submit()
     ranks = job.trains().ranks()
-    saved = job.cluster.folder / "state" / "job_state"
-    wait_for("slurmctld to save the steps", lambda: saved.read_bytes().count(b"holdfast-agent") >= 5, LONG_S)
+    wait_for("slurmctld to save the job", lambda: job.cluster.has_saved(job.path, 5), LONG_S)
     job.cluster.kill_slurmctld()
     job.trains(more=20)
     job.cluster.start_slurmctld()

@@ -133,11 +133,15 @@ class Commands:
         self._clock = clock
         self._waiting: deque[tuple[tuple[str, ...], float, Heard]] = deque()
         self._running: list[_Call] = []
+        self.answered_s = float("-inf")  # when Slurm last answered anything
         self._dying: list[subprocess.Popen[bytes]] = []
 
-    def ask(self, words: Sequence[str], heard: Heard, within_s: float = WITHIN_S) -> None:
-        """Starts the command when it is its turn; `heard` is called by a later `turn`."""
-        self._waiting.append((tuple(words), within_s, heard))
+    def ask(
+        self, words: Sequence[str], heard: Heard, within_s: float = WITHIN_S, *, first: bool = False
+    ) -> None:
+        """Starts the command when it is its turn; `heard` is called by a later `turn`. `first`: before those that wait."""
+        one = (tuple(words), within_s, heard)
+        self._waiting.appendleft(one) if first else self._waiting.append(one)
         self._start()
 
     def turn(self) -> None:
@@ -146,7 +150,10 @@ class Commands:
             self._running.remove(call)
             if call.process is not None and call.process.returncode is None:
                 self._dying.append(call.process)
-            call.heard(call.answer())
+            answer = call.answer()
+            if answer.words[0] != "sleep" and not answer.is_sick:
+                self.answered_s = now_s
+            call.heard(answer)
         self._dying = [one for one in self._dying if one.poll() is None]
         self._start()
 

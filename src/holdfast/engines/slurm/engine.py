@@ -17,6 +17,7 @@ from holdfast.engines.nodes import EngineRefused, JobPlace
 from holdfast.engines.slurm.commands import Answer, Commands, asked, plain_environment, with_plain_times
 from holdfast.engines.slurm.deputy import DEPUTY_NAME, Deputy, deputy_log
 from holdfast.engines.slurm.job_watch import JobWatch
+from holdfast.engines.slurm.lines import Lines, has_none
 from holdfast.engines.slurm.move import Move
 from holdfast.engines.slurm.probe import Probe
 from holdfast.engines.slurm.queries import node_words, nodes_in
@@ -42,21 +43,24 @@ from holdfast.parsers.slurm_names import Allocation
 
 POLL_S = 10.0
 ASK_AGAIN_S = 2.0
-PROBE_S = 2.0
+PROBE_S = 1.2  # in which a machine that is there has answered one of several packets
 ROUND_MAX = 256
 SOON_S, WAIT_S_MAX = 10.0, 30.0  # an agent that ends sooner waits longer each time before it is started again
 END_S = 5.0
 DEFAULT_PORT = 6818
+SRUN_LOG = "srun.log"  # beside the log of the agent
 SILENT_S = 5.0
 GIVE_UP_PART = 0.6  # of SlurmdTimeout, before Slurm ends a job that was not submitted with --no-kill
 
 
 class _Look(Struct):
-    """A question about a node under way. `wanted`: by the controller. `code`: of its step, which has ended."""
+    """A question about a node under way. `wanted`: by the controller. `code`: of its step, which has ended.
+
+    `heard`: Slurm has answered, or will not.
+    """
 
     wanted: bool = False
     code: int | None = None
-    cut: bool = False
     node: SlurmNode | None = None
     heard: bool = False
     probe: Probe | None = None
@@ -96,6 +100,8 @@ class SlurmEngine:
         self._env = plain_environment(env)
         self._commands = Commands(with_plain_times(self._env))
         self._agents = {name: _Agent() for name in allocation.nodes}
+        self._lines = Lines()
+        self._cut: set[str] = set()
         self._looks: dict[str, _Look] = {}
         self._seen: dict[str, SlurmNode] = {}
         self._silent_since: dict[str, float] = {}
@@ -146,6 +152,8 @@ class SlurmEngine:
         self._commands.turn()
         for name, agent in self._agents.items():
             self._turn_agent(name, agent, now_s)
+        if self._lines.due(now_s):
+            self._turn_lines()
         for name in list(self._looks):
             self._turn_look(name, now_s)
         if now_s - self._polled_s >= POLL_S and self._place is not None:
@@ -230,9 +238,9 @@ class SlurmEngine:
             home.mkdir(parents=True, exist_ok=True)
             agent.step = AgentStep(
                 name,
-                keeper_words(name, STEP_NAME, self._agent_words, binds=self._binds),
+                keeper_words(name, STEP_NAME, self._agent_words, home / "agent.log", binds=self._binds),
                 given,
-                home / "agent.log",
+                home / SRUN_LOG,
             )
         except OSError as error:
             agent.wait_s = _longer(agent.wait_s)
@@ -245,7 +253,8 @@ class SlurmEngine:
         assert self._place is not None
         log = deputy_log(self._place.folder, name)
         log.parent.mkdir(parents=True, exist_ok=True)
-        return AgentStep(name, keeper_words(name, DEPUTY_NAME, words, binds=self._binds), self._env, log)
+        kept = keeper_words(name, DEPUTY_NAME, words, log, binds=self._binds)
+        return AgentStep(name, kept, self._env, log.parent / SRUN_LOG)
 
     def _turn_deputy(self, now_s: float) -> None:
         if self._deputy is None or self._place is None or self._is_ending:
@@ -307,12 +316,20 @@ class SlurmEngine:
 
     # Nodes ------------------------------------------------------------------------------------------------------
 
+    def _turn_lines(self) -> None:
+        """A node whose step has lost its connections is looked at before anybody asks."""
+        self._cut = self._lines.cut(
+            {name: one.step.process.pid for name, one in self._agents.items() if one.step is not None}
+        )
+        for name in self._cut - self._gone - self._looks.keys():
+            if (seen := self._seen.get(name)) is not None:
+                look = self._looks[name] = _Look(heard=True)
+                self._probe(look, seen)
+
     def _look(self, name: str) -> _Look:
         """Asks Slurm and the node's slurmd at once."""
         if name not in self._looks:
             look = self._looks[name] = _Look()
-            step = self._agents[name].step
-            look.cut = step is not None and step.is_cut()
             self._commands.ask(
                 node_words([name], self._version),
                 lambda answer: self._look_heard(name, answer),
@@ -335,7 +352,7 @@ class SlurmEngine:
 
     def _probe(self, look: _Look, node: SlurmNode) -> None:
         if node.address:
-            look.probe = Probe(node.address, self._port(node), self._clock() + PROBE_S)
+            look.probe = Probe(node.address, self._port(node), self._clock(), PROBE_S)
 
     def _port(self, node: SlurmNode) -> int:
         default = self._settings.get("SlurmdPort", "")
@@ -344,13 +361,14 @@ class SlurmEngine:
     def _turn_look(self, name: str, now_s: float) -> None:
         look = self._looks[name]
         reached = look.probe.look(now_s) if look.probe is not None else None
-        if not look.heard or (look.probe is not None and reached is None):
+        ended = look.code is not None or name in self._cut or name == self._lost_with
+        if reached is False and not ended and look.wanted:  # so its agent was heard, and its step had begun
+            step = self._agents[name].step
+            ended = step is not None and has_none(step.process.pid)
+        is_proven = reached is False and ended  # whether or not Slurm answers
+        if not is_proven and (not look.heard or (look.probe is not None and reached is None)):
             return
         del self._looks[name]
-        agent = self._agents[name]
-        if not look.cut and agent.step is not None:
-            look.cut = agent.step.is_cut()  # as it is after the seconds of the probe
-        ended = look.code is not None or look.cut or name == self._lost_with
         if look.node is not None and look.node.is_down and not reached:
             self._lose(name, f"Slurm says it is {look.node.state.lower()}{_because(look.node.reason)}")
         elif reached is False and ended:
@@ -437,7 +455,7 @@ class SlurmEngine:
         for name in some:
             node = self._seen[name]
             if node.address:
-                self._rounds[name] = Probe(node.address, self._port(node), now_s + PROBE_S)
+                self._rounds[name] = Probe(node.address, self._port(node), now_s, PROBE_S)
 
     def _turn_rounds(self, now_s: float) -> None:
         over = {name: probe for name, probe in self._rounds.items() if probe.look(now_s) is not None}

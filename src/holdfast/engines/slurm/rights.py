@@ -9,15 +9,31 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
+from msgspec import Struct
+
 from holdfast.engines.slurm.commands import Answer, Commands
 from holdfast.engines.slurm.steps import AgentStep
 from holdfast.model.nodes import AnyNews, SetAside
 from holdfast.parsers.slurm_names import Allocation, folded
 
 BY = "holdfast"
-AGAIN_S = 10.0
-TRIES_MAX = 30
+# A Slurm that was away is asked again, for as long as the job runs. scontrol itself tries for some seconds, so one is
+# nearly always under way when Slurm comes back.
+AGAIN_S, AGAIN_S_MAX = 0.5, 15.0
+WITHIN_S = 10.0
+DOWN_S = (
+    120.0  # a node that is gone is marked down so long at most: later it may be another boot of it that runs
+)
 KILL_S = 5.0
+
+
+class _Again(Struct):
+    """Something that Slurm could not be asked to do. `failed_s`: when that was known."""
+
+    do: Callable[[int], None]  # given how often it was tried
+    tried: int
+    failed_s: float
+    due_s: float
 
 
 class Rights:
@@ -34,7 +50,7 @@ class Rights:
         self.excluded: list[str] = []
         self._given_back: set[str] = set()
         self._may_update_nodes: bool | None = None
-        self._again: list[tuple[float, str, str, int]] = []  # due, node, reason, try
+        self._again: list[_Again] = []
         self._ending: list[tuple[float, AgentStep]] = []
         self._news: list[AnyNews] = []
 
@@ -43,10 +59,11 @@ class Rights:
         return news
 
     def turn(self, now_s: float) -> None:
-        due = [one for one in self._again if now_s >= one[0]]
-        self._again = [one for one in self._again if now_s < one[0]]
-        for _, node, reason, tried in due:
-            self._drain(node, reason, tried)
+        back_s = self._commands.answered_s
+        due = [one for one in self._again if now_s >= one.due_s or back_s > one.failed_s]
+        self._again = [one for one in self._again if one not in due]
+        for one in due:
+            one.do(one.tried + 1)
         for until_s, step in self._ending:
             if step.code() is None and now_s >= until_s:
                 with suppress(ProcessLookupError):
@@ -56,6 +73,14 @@ class Rights:
     def leave_to_end(self, step: AgentStep) -> None:
         """Its node is gone: srun is given a while, and collected."""
         self._ending.append((self._clock() + KILL_S, step))
+
+    def _later(self, do: Callable[[int], None], tried: int) -> None:
+        now_s = self._clock()
+        wait_s = min(AGAIN_S * 2.0 ** min(tried, 10), AGAIN_S_MAX)
+        self._again.append(_Again(do, tried, now_s, now_s + wait_s))
+
+    def _ask(self, words: Sequence[str], heard: Callable[[Answer], None]) -> None:
+        self._commands.ask(words, heard, WITHIN_S, first=True)
 
     # Isolate ----------------------------------------------------------------------------------------------------
 
@@ -69,17 +94,18 @@ class Rights:
 
     def _drain(self, node: str, reason: str, tried: int) -> None:
         words = ["scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={BY}: {_one_line(reason)}"]
-        self._commands.ask(words, lambda answer: self._drained(node, reason, tried, answer))
+        self._ask(words, lambda answer: self._drained(node, reason, tried, answer))
 
     def _drained(self, node: str, reason: str, tried: int, answer: Answer) -> None:
         if answer.is_good:
             self._may_update_nodes = True
             says = f"drained in Slurm; back with: scontrol update NodeName={node} State=RESUME"
             self._news.append(SetAside(node=node, says=says))
-        elif answer.is_sick and tried < TRIES_MAX:
+        elif answer.is_sick:
             if tried == 0:
-                self._news.append(SetAside(node=node, says=f"{self._only_excluded(node)}; {answer.why}"))
-            self._again.append((self._clock() + AGAIN_S, node, reason, tried + 1))
+                says = f"{self._only_excluded(node)}; {answer.why}; it is asked again"
+                self._news.append(SetAside(node=node, says=says))
+            self._later(lambda again: self._drain(node, reason, again), tried)
         else:
             self._may_update_nodes = False if answer.is_refused else self._may_update_nodes
             self._news.append(SetAside(node=node, says=f"{self._only_excluded(node)} ({answer.why})"))
@@ -95,8 +121,20 @@ class Rights:
             self.give_back(node, remaining)
         if self._may_update_nodes is False:
             return
+        self._mark_down(node, reason, self._clock() + DOWN_S, 0)
+
+    def _mark_down(self, node: str, reason: str, until_s: float, tried: int) -> None:
         words = ["scontrol", "update", f"NodeName={node}", "State=DOWN", f"Reason={BY}: {_one_line(reason)}"]
-        self._commands.ask(words, lambda answer: self._marked(node, answer))
+
+        def heard(answer: Answer) -> None:
+            if not answer.is_sick or self._clock() >= until_s:
+                self._marked(node, answer)
+                return
+            if tried == 0:
+                self._note(f"{node} could not be marked down in Slurm, which is asked again: {answer.why}")
+            self._later(lambda again: self._mark_down(node, reason, until_s, again), tried)
+
+        self._ask(words, heard)
 
     def _marked(self, node: str, answer: Answer) -> None:
         if answer.is_good:
@@ -117,8 +155,18 @@ class Rights:
         if node in self._given_back or not remaining:
             return
         self._given_back.add(node)
-        words = ["scontrol", "update", f"JobId={self._job}", f"NodeList={folded(remaining)}"]
-        self._commands.ask(words, lambda answer: self._gave_back(node, answer))
+        self._give_back(node, folded(remaining), 0)
+
+    def _give_back(self, node: str, remaining: str, tried: int) -> None:
+        words = ["scontrol", "update", f"JobId={self._job}", f"NodeList={remaining}"]
+
+        def heard(answer: Answer) -> None:
+            if answer.is_sick:
+                self._later(lambda again: self._give_back(node, remaining, again), tried)
+            if not answer.is_sick or tried == 0:
+                self._gave_back(node, answer)
+
+        self._ask(words, heard)
 
     def _gave_back(self, node: str, answer: Answer) -> None:
         if answer.is_good:
@@ -130,8 +178,6 @@ class Rights:
             f"{node} could not be taken out of job {self._job} ({answer.why}): when Slurm gives the node up, it ends "
             "the whole job; submit with --no-kill to avoid that"
         )
-        if answer.is_sick:
-            self._given_back.discard(node)
 
 
 def _one_line(text: str) -> str:

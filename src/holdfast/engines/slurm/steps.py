@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
-
 from holdfast.engines.nodes import JobPlace
 
 STEP_NAME = "holdfast-agent"
 # -P: a module of the user's folder is not taken for one of ours.
 AGENT = (sys.executable, "-P", "-m", "holdfast", "agent")
 # Signals of Slurm go to every process of the step: the shell stays for its agent, which acts on them.
+# What is said there is written there: by way of srun it would be lost with srun's node.
 KEEPER = """
-stop=; kept=0
+stop=; kept=0; log=$1; shift
+if { true >> "$log"; } 2>/dev/null; then exec >> "$log" 2>&1; fi
 trap 'stop=1' TERM INT HUP
 trap : USR1 USR2 CONT
 while :; do
@@ -30,13 +30,13 @@ while :; do
   kept=$((kept + 1)); sleep 0.2
 done
 """
-OWN_ADDRESSES = ("127.", "::1")
 
 
-def keeper_words(node: str, name: str, words: Sequence[str], *, binds: bool = True) -> list[str]:
-    """The command that starts a step of this name, in which `words` are kept running. All memory, cores and devices that the job has on the node are its.
+def keeper_words(node: str, name: str, words: Sequence[str], log: Path, *, binds: bool = True) -> list[str]:
+    """The command that starts a step of this name, in which `words` are kept running and `log` is written.
 
-    `binds`: the cluster binds tasks to cores, which one task for the whole node must not be.
+    All memory, cores and devices that the job has on the node are its. `binds`: the cluster binds tasks to cores, which
+    one task for the whole node must not be.
     """
     flags = [
         "--overlap",
@@ -54,11 +54,14 @@ def keeper_words(node: str, name: str, words: Sequence[str], *, binds: bool = Tr
         "--quiet",
         f"--job-name={name}",
     ]
-    return ["srun", *flags, "sh", "-c", KEEPER, "holdfast-keeper", *words]
+    return ["srun", *flags, "sh", "-c", KEEPER, "holdfast-keeper", str(log), *words]
 
 
 class AgentStep:
-    """One srun. It outlives this process, and the step outlives it: srun is needed to start one, and to hear its end."""
+    """One srun. It outlives this process, and the step outlives it: srun is needed to start one, and to hear its end.
+
+    `log`: of what srun itself has to say.
+    """
 
     def __init__(self, node: str, words: Sequence[str], env: Mapping[str, str], log: Path) -> None:
         self.node = node
@@ -75,20 +78,6 @@ class AgentStep:
     def code(self) -> int | None:
         """None while it runs; -N: srun itself was killed by signal N, which says nothing of the step."""
         return self.process.poll()
-
-    def is_cut(self) -> bool:
-        """Whether the node has closed the connection that srun keeps to the step while it runs.
-
-        A node that loses its power, or its link, closes nothing.
-        """
-        connections = []
-        with suppress(psutil.Error, OSError):
-            for process in (psutil.Process(self.process.pid), *psutil.Process(self.process.pid).children()):
-                connections += process.net_connections(kind="tcp")
-        ends = [one.status for one in connections if one.raddr]
-        return (
-            self.process.poll() is None and bool(ends or connections) and psutil.CONN_ESTABLISHED not in ends
-        )
 
     def end(self) -> None:
         """Slurm passes it on to all that runs in the step."""
