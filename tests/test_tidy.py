@@ -38,6 +38,7 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.cli.check_plot": "cli.check_command, by its name, for the same reason",
     "holdfast.shim.sitecustomize": "Python itself, in the ranks, by way of PYTHONPATH",
     "holdfast.shim.holdfast_shim_torch": "sitecustomize, by its path",
+    "holdfast.shim.holdfast_shim_launcher": "sitecustomize, by its path",
     "holdfast.agent.reaper.loop": "BOOT in holdfast.agent.launch: a process of its own",
     "holdfast.agent.reaper.call": "BOOT in holdfast.agent.call_process: a process of its own",
     "holdfast.sim.fleet": "bench/lemons.py, and the tests of the lemon score",

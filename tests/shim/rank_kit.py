@@ -35,8 +35,10 @@ class Ranks:
         place = {} if rank is None else {"RANK": str(rank), "LOCAL_RANK": str(rank)}
         return plain | ours | place | more
 
-    def start(self, program, *, rank=0, python=(), out=subprocess.PIPE, err=subprocess.PIPE, **env):
-        path = self.module("train.py", program)
+    def start(
+        self, program, *, rank=0, python=(), name="train.py", out=subprocess.PIPE, err=subprocess.PIPE, **env
+    ):
+        path = self.module(name, program)
         argv = [sys.executable, *python, str(path)]
         process = subprocess.Popen(argv, env=self.environment(rank, **env), stdout=out, stderr=err)
         self.started.append(process)

@@ -9,20 +9,25 @@ come late. Else its ranks start as they would without all this.
 Never lets a rank go that the launcher did not ask for. Loaded by `sitecustomize`; Python 3.6.
 """
 
+import fcntl
+import importlib
+import json
 import os
 import subprocess
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence  # noqa: F401
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
+HANDLER = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
 IMPORTS = [
     "torch.distributed.run",
     "torch.distributed.elastic.agent.server.local_elastic_agent",
     "torch.distributed.elastic.rendezvous.static_tcp_rendezvous",
     "torch.distributed.elastic.rendezvous.c10d_rendezvous_backend",
     "torch.distributed.elastic.rendezvous.dynamic_rendezvous",
-    "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler",
+    HANDLER,
 ]
 # Read by torch.distributed and by scripts when they begin, and not by anything when it is imported. RANK and the
 # sizes are not among them: by these, in the environment it began with, a rank is found and known from outside.
@@ -35,8 +40,6 @@ class HeldRank:
     """A rank that waits at its gate, which this process holds shut: if this process dies, the rank ends."""
 
     def __init__(self, gate: str, argv: "Sequence[str]", env: "Mapping[str, str]") -> None:
-        import fcntl
-
         self.gate = gate
         self.argv = list(argv)
         self.env = dict(env)
@@ -56,8 +59,6 @@ class HeldRank:
         return changes
 
     def let_go(self, changes: "Mapping[str, str | None]") -> None:
-        import json
-
         with open(self.gate + ".part", "w") as file:
             json.dump(changes, file)
         os.rename(self.gate + ".part", self.gate + ".go")
@@ -70,17 +71,16 @@ class HeldRank:
 
 
 class HeldLauncher:
-    """`gate`: of the launcher. `imports`: what it is to import while it waits."""
+    """`gate`: of the launcher. `attempt`: the shim's fence, None where what it runs fails. `imports`: made while it waits."""
 
-    def __init__(self, gate: str) -> None:
+    def __init__(self, gate: str, attempt: "Callable[..., Any]") -> None:
         self.gate = gate
+        self.attempt = attempt
         self.imports = IMPORTS
         self.ranks = {}  # type: dict[str, HeldRank]
 
     def start_ranks(self, listing: str) -> None:
         """As `listing` says: JSON, a list of {"argv": [...], "env": {...}}, what is beyond this process's environment."""
-        import json
-
         with open(listing, encoding="utf-8") as file:
             wanted = json.load(file)
         for one in wanted:
@@ -91,47 +91,36 @@ class HeldLauncher:
 
     def go_on(self) -> None:
         """The launcher goes on, and is given its ranks where it would start them."""
-        if not self.ranks:
-            return
-        try:
-            self._stand_in()
-        except Exception:
+        if self.ranks and not self.attempt(self._stand_in):
             self._end_ranks()  # of a PyTorch that starts them in another way
 
-    def _stand_in(self) -> None:
-        from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
-
-        handler = subprocess_handler.SubprocessHandler
+    def _stand_in(self) -> bool:
+        handler = importlib.import_module(HANDLER).SubprocessHandler
         popen = handler._popen  # type: Callable[..., subprocess.Popen[bytes]]
 
-        def started(
-            this: "object", args: "tuple[str, ...]", env: "dict[str, str]"
-        ) -> "subprocess.Popen[bytes]":
-            return self._held(this, args, env) or popen(this, args, env)
+        def started(this: object, args: "Sequence[str]", env: "dict[str, str]") -> "subprocess.Popen[bytes]":
+            held = self.attempt(self._held, this, args, env)  # type: subprocess.Popen[bytes] | None
+            if held is not None:
+                return held
+            self._end_ranks()
+            return popen(this, args, env)
 
-        handler._popen = started  # type: ignore[method-assign, assignment]
+        handler._popen = started
+        return True
 
     def _held(
-        self, handler: "object", args: "tuple[str, ...]", env: "dict[str, str]"
+        self, handler: object, args: "Sequence[str]", env: "dict[str, str]"
     ) -> "subprocess.Popen[bytes] | None":
         """Each is given away once: a launcher that starts its ranks again has none left."""
-        try:
-            rank = self.ranks.get(env.get("RANK", ""))
-            redirected = vars(handler).get("_stdout") or vars(handler).get("_stderr")
-            changes = None if rank is None or redirected else rank.late(args, env)
-            if rank is None or changes is None:
-                self._end_ranks()
-                return None
-            rank.let_go(changes)
-        except Exception:
-            self._end_ranks()
+        rank = self.ranks.get(env.get("RANK", ""))
+        redirected = vars(handler).get("_stdout") or vars(handler).get("_stderr")
+        changes = None if rank is None or redirected else rank.late(args, env)
+        if rank is None or changes is None:
             return None
+        rank.let_go(changes)
         del self.ranks[env["RANK"]]
         return rank.process
 
     def _end_ranks(self) -> None:
         while self.ranks:
-            try:
-                self.ranks.popitem()[1].end()
-            except Exception:  # gone by itself
-                continue
+            self.attempt(self.ranks.popitem()[1].end)

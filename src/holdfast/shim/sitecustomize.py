@@ -373,7 +373,7 @@ def _stand_by_as_launcher() -> None:
 
 
 def _held_launcher(gate: str) -> "HeldLauncher":
-    held = _beside("holdfast_shim_launcher").HeldLauncher(gate)  # type: HeldLauncher
+    held = _beside("holdfast_shim_launcher").HeldLauncher(gate, _attempt)  # type: HeldLauncher
     return held
 
 
