@@ -267,6 +267,37 @@ def test_who_is_gone_without_a_word_comes_before_those_who_complain_of_it():
     assert (killed.category, culprits(killed)) == ("host_oom", [2])
 
 
+@pytest.mark.parametrize("end", [(), (ended(1, -15, 11.0),), (ended(1, None, 11.0),)])
+def test_who_leaves_is_named_though_it_is_slow_to_go_and_its_launcher_ends_it(end):
+    failure = Failure(
+        exits=(ended(0, 1, 10.6), *end),
+        errors=(raised(0, "RuntimeError", CLOSED, 10.5), raised(2, "RuntimeError", CLOSED, 10.5)),
+        elastic=(ended(0, 1, 10.6),),
+        left=(ended(1, None, 10.4),),
+        command_code=1,
+    )
+    verdict = first_verdict(failure)
+    assert culprits(verdict) == [1]
+    assert verdict.title == "rank 1 left by itself, and others still needed it"
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        (ended(1, None, 10.6),),  # it was ended after the complaint
+        (ended(0, None, 10.4),),  # and one that had an error itself did not leave
+    ],
+)
+def test_who_leaves_after_another_has_complained_follows(left):
+    failure = Failure(
+        exits=(ended(0, 1, 10.6), ended(1, -15, 11.0)),
+        errors=(raised(0, "RuntimeError", CLOSED, 10.5),),
+        left=left,
+        command_code=1,
+    )
+    assert culprits(first_verdict(failure)) == [0]
+
+
 def test_a_missed_code_is_no_fault_where_the_command_ended_well():
     assert first_verdict(Failure(exits=(ended(0, None),), command_code=0)).category == "none"
 

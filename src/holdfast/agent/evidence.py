@@ -47,6 +47,7 @@ def diagnosis(attempt: Attempt) -> Told:
         oom=_kills(attempt),
         command_error=attempt.start_error,
         hang=attempt.hang,
+        left=_left(attempt),
     )
     first = first_verdict(failure)
     certain = attempt.command_code is not None or is_certain(failure, first)
@@ -88,6 +89,19 @@ def _kills(attempt: Attempt) -> tuple[str, ...]:
     """Only a rank that ended by SIGKILL can have been killed for want of memory: else nothing is asked."""
     killed = any(done.code in (-9, 137) for done in attempt.exits) or attempt.command_code in (-9, 137)
     return attempt.memory.kills(rank.pid for rank in attempt.ranks.values()) if killed else ()
+
+
+def _left(attempt: Attempt) -> tuple[RankExit, ...]:
+    return tuple(
+        RankExit(
+            rank=rank,
+            worker=attempt.worker,
+            pid=attempt.ranks[rank].pid,
+            code=attempt.ranks[rank].code,
+            at_s=at_s,
+        )
+        for rank, at_s in attempt.looks.goodbyes().items()
+    )
 
 
 def _from_logs(attempt: Attempt) -> tuple[tuple[ErrorRecord, ...], tuple[RankExit, ...]]:

@@ -4,6 +4,7 @@ In a thread, within seconds, and without pausing a rank. What was read is left i
 evidence bundle has it and can be diagnosed again.
 """
 
+import re
 import socket
 import threading
 import time
@@ -40,6 +41,8 @@ UNHEARD_S = 0.3  # one that did not answer how far it is
 STACKS_S = 1.5
 AT_ONCE = 8
 RECORD, STATUS = "flight.pickle", "status.json"  # left by a rank at its end
+EXIT_TIME = re.compile(rb'"exit_time": (\d+\.\d+)}\s*$')  # what its status ends with
+EXIT_TIME_BYTES = 64
 ASKED = "flight-live.pickle"  # given by a rank that was asked
 STACKS = "hang-stacks.json"
 
@@ -236,6 +239,17 @@ class HangScene:
             (self._folder / name).write_bytes(data)
         except OSError:
             return
+
+
+def goodbye_s(folder: Path, rank: int) -> float | None:
+    """When this rank began to end in an orderly way, by its own clock; None: it has not."""
+    try:
+        with (folder / f"rank-{rank}.{STATUS}").open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - EXIT_TIME_BYTES))
+            said = EXIT_TIME.search(file.read())
+    except OSError:
+        return None
+    return float(said[1]) if said else None
 
 
 def _not_looked_at(error: Exception) -> str:

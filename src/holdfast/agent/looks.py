@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
-from holdfast.agent.hang_scene import STATUS, HangScene, Person, Seen, usual_bytes
+from holdfast.agent.hang_scene import STATUS, HangScene, Person, Seen, goodbye_s, usual_bytes
 from holdfast.agent.loop_watch import LoopWatch
 from holdfast.agent.sampler import Sampler
 from holdfast.core import hang, platform_rule
@@ -208,6 +208,14 @@ class Looks:
             code = 0 if left else None if was_ended else rank.code
             found.append(Person(number, rank.pid, rank.gone or left, code, was_ended and not left))
         return found
+
+    def goodbyes(self) -> dict[int, float]:
+        """Ranks that have begun to end in an orderly way, without an error of their own, and when by the node's clock."""
+        if self._ranks_return:  # it may be of a rank's life before
+            return {}
+        folder, errors = self._attempt.folder, self._attempt.errors
+        said = {rank: goodbye_s(folder, rank) for rank in sorted(self._attempt.ranks) if rank not in errors}
+        return {rank: at_s for rank, at_s in said.items() if at_s is not None}
 
     def _failed_before(self, rank: int) -> bool:
         """Another one did, on its own."""

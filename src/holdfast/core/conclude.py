@@ -50,6 +50,7 @@ def joined_failure(
         stop_requested=any(part.stop_requested for part in parts),
         devices=tuple(dict.fromkeys(one for part in parts for one in part.devices)),
         lost_nodes=tuple(lost),
+        left=tuple(sorted((one for part in parts for one in part.left), key=lambda one: one.at_s)),
     )
 
 

@@ -5,7 +5,7 @@ no files and searches no logs: what it is given was parsed before. Whatever it i
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -193,7 +193,11 @@ def troubles(failure: Failure) -> list[Trouble]:
             errors[error.rank] = _earlier(errors.get(error.rank), error)
     for error in errors.values():
         homeless.pop((error.type, error.message), None)
-    found = [_of_rank(exits.get(rank), errors.get(rank), root) for rank in sorted({*exits, *errors})]
+    left = _left_before(failure, exits)
+    found: list[Trouble | None] = [
+        left[rank] if rank in left else _of_rank(exits.get(rank), errors.get(rank), root)
+        for rank in sorted({*exits, *errors, *left})
+    ]
     found += [_of_rank(None, error, root) for error in homeless.values()]
     return [trouble for trouble in found if trouble is not None]
 
@@ -208,6 +212,23 @@ def _exits(failure: Failure) -> dict[int, RankExit]:
         elif exit.code is None and failure.command_code == 0:
             seen[rank] = replace(exit, code=0)  # a launcher that ends well has seen its ranks end well
     return told | seen
+
+
+def _left_before(failure: Failure, exits: Mapping[int, RankExit]) -> dict[int, Trouble]:
+    """Ranks that had begun to leave before anybody missed them: a launcher that ended them then changes nothing of it."""
+    complaints = [error.at_s for error in failure.errors if error.at_s is not None and is_complaint(error)]
+    had_errors = {error.rank for error in (*failure.errors, *failure.tracebacks)}
+    found = {}
+    for one in failure.left:
+        end = exits.get(one.rank)
+        code = as_signal(end.code) if end else None
+        if complaints and one.at_s <= min(complaints) and one.rank not in had_errors:
+            if code in (None, 0, *MILD):
+                exit = replace(one, code=0)
+                found[one.rank] = Trouble(
+                    weight=1, rank=one.rank, worker=one.worker, at_s=one.at_s, exit=exit
+                )
+    return found
 
 
 def _first_by_rank(exits: Iterable[RankExit]) -> dict[int, RankExit]:
@@ -397,6 +418,8 @@ def _exit_title(who: str, many: int, code: int | None, oom: str) -> str:
             else "the host ran out of memory"
         )
         return f"{who} {was} killed by SIGKILL: {whose}"
+    if code == 0:
+        return f"{who} left by {'itself' if many == 1 else 'themselves'}, and others still needed {'it' if many == 1 else 'them'}"
     if code is None or code >= 0:
         return f"{who} ended with {exit_words(code)}; nothing says why"
     unsaid = "; nothing says by whom" if code in (KILL, TERM) else ""

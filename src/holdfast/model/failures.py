@@ -35,7 +35,8 @@ class Failure(Struct, frozen=True, kw_only=True):
     """All that is known when an attempt has failed. Everything may be empty.
 
     `elastic`: torchrun's failure table, its root cause first. `oom`: sentences that name pids and say "cgroup"
-    where the memory was a cgroup's. `lost_nodes`, `devices`: names, for people.
+    where the memory was a cgroup's. `lost_nodes`, `devices`: names, for people. `left`: ranks that came to an orderly end of
+    their own, when they began it; whatever ended them after that.
     """
 
     exits: tuple[RankExit, ...] = ()  # in order of time
@@ -49,3 +50,4 @@ class Failure(Struct, frozen=True, kw_only=True):
     stop_requested: bool = False
     devices: tuple[str, ...] = ()
     lost_nodes: tuple[str, ...] = ()
+    left: tuple[RankExit, ...] = ()
