@@ -16,16 +16,20 @@ from typing import Any
 
 import msgspec
 
+from holdfast.agent.environment import free_port
 from holdfast.agent.launch import marked
+from holdfast.agent.part import LOOPBACK
+from holdfast.core.crew import STANDBY
 from holdfast.engines.local_hosts import Hosts, clear, folders, found
 from holdfast.engines.local_nodes import agent_of
 from holdfast.journal.rows import Entry
 from holdfast.journal.store import JournalUnusable, open_reader
 from systems import summary_of
-from trial import BIN, TRAINING, Moment, Trial, holdfast_run, training
+from trial import BIN, TRAINING, Moment, Trial, holdfast_run, moments, training
 
 RANKS = 4
 LOOK_S = 0.05
+FOR_EVER = 10**6  # steps
 END_S = 60.0
 SCRIPTS = (b"training.py", b"lockstep.py")
 COMMANDS = {
@@ -87,6 +91,17 @@ class ManyJob:
         summary = summary_of(self.state)
         all_s = [incident.found_at_s for incident in summary.incidents] if summary else []
         return min((at_s for at_s in all_s if at_s > after_s), default=None)
+
+    def first_event_s(self, kind: str, after_s: float) -> float | None:
+        """When the journal first had one of that kind after that moment."""
+        told = (json.loads(entry.event) for entry in self.entries() if entry.kind == kind)
+        return min((one["at_s"] for one in told if one["at_s"] > after_s), default=None)
+
+    def stands_ready(self) -> bool:
+        """Whether the present attempt's successor was said to stand ready in all workers."""
+        attempt = self.attempt()
+        found = (json.loads(entry.event) for entry in self.entries() if entry.kind == "finding-noted")
+        return any(one["finding"] == STANDBY and one["attempt"] == attempt for one in found)
 
     def first_steps(self, after_s: float) -> dict[int, float]:
         """By rank that was begun after that moment: its first step since."""
@@ -158,6 +173,30 @@ class ManyJob:
     def clear(self) -> None:
         clear(self.path)
         self.trial.clear()
+
+
+def plain_start_s(folder: Path, limit_s: float) -> float | None:
+    """How long the same workers take from their start to the last rank's first step, on this machine and by themselves.
+
+    None: longer than the limit.
+    """
+    place = ("--nnodes", str(RANKS), "--master-addr", LOOPBACK, "--master-port", str(free_port()))
+    words = training(folder, steps=FOR_EVER)
+    torchrun, *flags = COMMANDS["torch"][:-1]
+    trials, begun_s = [], time.time()
+    try:
+        for node in range(RANKS):
+            command = [torchrun, *place, "--node-rank", str(node), *flags, *words]
+            trials.append(Trial(command, folder))
+        while time.time() < begun_s + limit_s:
+            stepped = {one.rank: one.at_s for one in reversed(moments(folder)) if one.kind == "step"}
+            if len(stepped) == RANKS:
+                return round(max(stepped.values()) - begun_s, 3)
+            time.sleep(LOOK_S)
+        return None
+    finally:
+        for trial in trials:
+            trial.clear()
 
 
 @contextmanager
