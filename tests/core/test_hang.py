@@ -103,6 +103,17 @@ def test_ranks_on_other_machines_may_be_at_work_unseen():
     assert Job(world_size=4).train().stay({}, 10)
 
 
+def test_ranks_that_are_heard_again_after_a_while_are_no_sign_of_life():
+    job = Job(world_size=4).train()
+    fault_s = job.at_s
+    assert job.stay({2: SLEEPS}, 3) is None
+    job.ranks = 3
+    assert job.stay({2: SLEEPS}, 2) is None
+    job.ranks = 4
+    found = job.stay({2: SLEEPS}, 60)
+    assert found and found.kind == "quiet" and job.at_s - fault_s <= 8.5
+
+
 def test_a_given_timeout_counts_steps_lines_and_bytes_alone():
     job = Job(hang_timeout_s=90).train()
     at_s = job.at_s

@@ -50,6 +50,7 @@ class Watch(Struct, frozen=True, kw_only=True):
     log_bytes: int = 0
     step: int | None = None
     tracks: dict[int, RankTrack] = {}
+    away: dict[int, RankTrack] = {}  # of ranks that were left out of late: as they were seen last
     exited_s: float | None = None
     still_s: float = 0.0
     learned: Learned = Learned()
@@ -96,16 +97,19 @@ def observe(
     `first_step`: the one that the output named first, so that fast steps before the first look count too.
     `node_busy_s`: when disks or links of the node last carried much; None: not known.
     `trends`: what repeated stacks of `to_sample`'s ranks showed.
+    Ranks may be left out while nothing is heard of their node: that they are there again is no sign of life.
     A call that does not go forward in time changes nothing.
     """
     if state.at_s is not None and at_s <= state.at_s:
         return state, None
     if state.at_s is None or at_s - state.at_s > settings.watch_gap_s_max:
         return _watch_anew(state, samples, at_s, log_bytes, step), None
-    tracks = {sample.rank: follow(state.tracks.get(sample.rank), sample) for sample in samples}
-    steps = _new_steps(state, tracks, step, first_step)
-    grew = _has_log_grown(state, tracks, log_bytes)
-    collectives = have_collectives_moved(_pairs(state, tracks))
+    known = {**state.away, **state.tracks} if state.away else state.tracks
+    tracks = {sample.rank: follow(known.get(sample.rank), sample) for sample in samples}
+    pairs = _pairs(known, tracks)
+    steps = _new_steps(state.step, pairs, step, first_step)
+    grew = state.log_bytes != log_bytes or _have_logs_grown(pairs)
+    collectives = have_collectives_moved(pairs)
     marked_s = at_s if steps or grew else state.marked_s
     view = look(tracks, at_s, marked_s, settings)
     moved = view.still_s < state.still_s
@@ -117,6 +121,7 @@ def observe(
         log_bytes=log_bytes,
         step=step,
         tracks=tracks,
+        away={rank: known[rank] for rank in known.keys() - tracks.keys()},
         exited_s=_exited_since(state, tracks, at_s),
         still_s=view.still_s,
         learned=knows,
@@ -124,7 +129,7 @@ def observe(
         view=view,
         reported=state.reported and not moved,
     )
-    hang = _stopped(after, state.tracks, settings)
+    hang = _stopped(after, known, settings)
     if hang is None:
         hang = _left_early(after, view, settings) or _standstill(after, view, settings, node_busy_s, trends)
     return replace(after, reported=after.reported or hang is not None), hang
@@ -143,11 +148,13 @@ def _watch_anew(
     )
 
 
-def _new_steps(state: Watch, tracks: dict[int, RankTrack], step: int | None, first_step: int | None) -> int:
+def _new_steps(
+    before: int | None, pairs: list[tuple[RankTrack, RankTrack]], step: int | None, first_step: int | None
+) -> int:
     """Steps made since the call before. A counter that falls (resumed, a new epoch) has moved too."""
-    pairs = [(state.step if state.step is not None or first_step == step else first_step, step)]
-    pairs += [(before.last.step, track.last.step) for before, track in _pairs(state, tracks)]
-    return min(max(_steps_between(*pair) for pair in pairs), MARKS_PER_CALL_MAX)
+    counters = {(was.last.step, now.last.step) for was, now in pairs}
+    counters.add((before if before is not None or first_step == step else first_step, step))
+    return min(max(_steps_between(*one) for one in counters), MARKS_PER_CALL_MAX)
 
 
 def _steps_between(before: int | None, now: int | None) -> int:
@@ -156,18 +163,16 @@ def _steps_between(before: int | None, now: int | None) -> int:
     return 1 if before is None else max(1, now - before)
 
 
-def _has_log_grown(state: Watch, tracks: dict[int, RankTrack], log_bytes: int) -> bool:
-    if state.log_bytes != log_bytes:
-        return True
-    return any(before.last.log_bytes != track.last.log_bytes for before, track in _pairs(state, tracks))
+def _have_logs_grown(pairs: list[tuple[RankTrack, RankTrack]]) -> bool:
+    return any(before.last.log_bytes != track.last.log_bytes for before, track in pairs)
 
 
-def _pairs(state: Watch, tracks: dict[int, RankTrack]) -> list[tuple[RankTrack, RankTrack]]:
+def _pairs(known: dict[int, RankTrack], tracks: dict[int, RankTrack]) -> list[tuple[RankTrack, RankTrack]]:
     """Each rank's track before and now, where it is still the same process."""
     return [
         (before, track)
         for rank, track in tracks.items()
-        if (before := state.tracks.get(rank)) is not None and before.last.pid == track.last.pid
+        if (before := known.get(rank)) is not None and before.last.pid == track.last.pid
     ]
 
 

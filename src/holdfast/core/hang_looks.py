@@ -80,10 +80,10 @@ def _collectives(living: list[RankTrack]) -> Seen | None:
     """None where nothing can be concluded: some rank's are not known, or nobody waits in one."""
     if not living or any(track.groups is None for track in living):
         return None
-    waiting = [track for track in living if track.is_pending]
-    if not waiting:
-        return None
-    return Seen(waiting, [track for track in living if not track.is_pending])
+    seen = Seen([], [])
+    for track in living:
+        (seen.waiting if track.is_pending else seen.awaited).append(track)
+    return seen if seen.waiting else None
 
 
 def _are_few(
