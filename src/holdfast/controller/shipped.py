@@ -1,14 +1,26 @@
 """Writes down what agents send of their workers' files, where they and the controller do not share the job's folder."""
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+
+from msgspec import Struct
 
 from holdfast.model.nodes import Shipped
 from holdfast.observe.logindex import SOURCE, IndexWriter
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 GAP = b"\n[holdfast: %d bytes are missing here]\n"
+APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+
+
+class _File(Struct):
+    """The copy of a file. `source_end`: up to where its source is in it. `index`: of a log."""
+
+    path: str
+    source_end: int
+    index: IndexWriter | None
 
 
 class ShippedFiles:
@@ -19,42 +31,63 @@ class ShippedFiles:
         self._folder = folder
         self._clock = clock
         self.workers: set[tuple[int, int]] = set()
-        self._ends: dict[
-            Path, tuple[int, int]
-        ] = {}  # of each file: where its source, and where the copy ends
+        self._files: dict[tuple[int, int, str], _File] = {}
 
     def take(self, report: Shipped) -> str:
         """Why it could not be written; "": it was, or was there already."""
-        if not NAME.fullmatch(report.name) or report.attempt < 0 or report.worker < 0:
-            return f"a file named {report.name[:80]!r} is not taken from an agent"
-        folder = self._folder / f"attempt-{report.attempt:03d}" / f"worker-{report.worker}"
-        path = folder / report.name
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._append(path, report)
-            self.workers.add((report.attempt, report.worker))
-            if SOURCE.fullmatch(report.name):
-                self._stamp(path)
+            file = self._files.get((report.attempt, report.worker, report.name))
+            if file is None:
+                if not NAME.fullmatch(report.name) or report.attempt < 0 or report.worker < 0:
+                    return f"a file named {report.name[:80]!r} is not taken from an agent"
+                file = self._known(report)
+            self._append(file, report)
         except OSError as error:
+            folder = self._folder_of(report)
             return f"output of worker {report.worker} cannot be kept in {folder}: {error.strerror}"
+        self.workers.add((report.attempt, report.worker))
         return ""
 
-    def _append(self, path: Path, report: Shipped) -> None:
-        source_end = self._ends.get(path, (0, 0))[0]
-        if path not in self._ends:
-            source_end = path.stat().st_size if path.exists() else 0
-        data = report.data[max(0, source_end - report.offset) :]
+    def _known(self, report: Shipped) -> _File:
+        folder = self._folder_of(report)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / report.name
+        size = path.stat().st_size if path.exists() else 0
+        index = None
+        if SOURCE.fullmatch(report.name):
+            index = IndexWriter(path, lambda text: None)
+            index.close()
+        file = _File(str(path), size, index)
+        self._files[report.attempt, report.worker, report.name] = file
+        return file
+
+    def _append(self, file: _File, report: Shipped) -> None:
+        """Opened for each piece: a large job has more logs than a process may have files."""
+        data = report.data[max(0, file.source_end - report.offset) :]
         if not data:
             return
-        with path.open("ab") as file:
-            if report.offset > source_end:
-                file.write(GAP % (report.offset - source_end))
-            file.write(data)
-            end = file.tell()
-        self._ends[path] = (report.offset + len(report.data), end)
+        if report.offset > file.source_end:
+            data = GAP % (report.offset - file.source_end) + data
+        descriptor = self._opened(file, report)
+        try:
+            with memoryview(data) as left:
+                sent = 0
+                while sent < len(data):
+                    sent += os.write(descriptor, left[sent:])
+            size = os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+        file.source_end = report.offset + len(report.data)
+        if file.index is not None:
+            file.index.append(self._clock(), size)
+            file.index.close()
 
-    def _stamp(self, path: Path) -> None:
-        """Opened for each piece: a large job has more logs than a process may have files."""
-        index = IndexWriter(path, lambda text: None)
-        index.append(self._clock(), path.stat().st_size)
-        index.close()
+    def _opened(self, file: _File, report: Shipped) -> int:
+        try:
+            return os.open(file.path, APPEND, 0o666)
+        except FileNotFoundError:  # somebody has removed the folder
+            self._folder_of(report).mkdir(parents=True, exist_ok=True)
+            return os.open(file.path, APPEND, 0o666)
+
+    def _folder_of(self, report: Shipped) -> Path:
+        return self._folder / f"attempt-{report.attempt:03d}" / f"worker-{report.worker}"
