@@ -3,11 +3,13 @@
 import pytest
 
 from core.clue_kit import sighting, signature
-from holdfast.core.diagnosis.training import GIB, memory_report, of_memory, of_place, rulings
+from holdfast.core.diagnosis.training import GIB, memory_report, of_kind, of_memory, of_place, rulings
+from holdfast.model.signatures import EXCEPTION
 
 OUT_OF_MEMORY = signature("gpu-out-of-memory", "gpu_oom")
 LAUNCH_FAILURE = signature("cuda-launch-failure", "cuda_illegal_access", action="isolate_node")
 KEY_MISSING = signature("key-or-index-missing", "python_exception")
+RAISED = signature(EXCEPTION, "python_exception")
 NEW_FORM = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {tried}. GPU 3 has a total capacity of 80.00 GiB of "
     "which {free} is free. {processes}Of the allocated memory {allocated} is allocated by PyTorch, and {unused} is "
@@ -143,3 +145,19 @@ def test_the_same_fault_on_several_ranks_is_the_program():
 
 def test_two_lines_of_one_rank_do_not_exonerate_its_gpu():
     assert rulings([sighting(LAUNCH_FAILURE, rank=2), sighting(LAUNCH_FAILURE, rank=2, offset=9)]) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("acme.errors.ModelConfigError", ("python_exception", "fix_config")),
+        ("MisconfigurationException", ("python_exception", "fix_config")),
+        ("store.PathNotFoundError", ("data_error", "")),
+        ("ShardCorruptedError", ("data_error", "")),
+        ("ValueError", None),
+        ("", None),
+    ],
+)
+def test_an_exception_may_be_named_after_what_it_is_about(kind, told):
+    ruling = of_kind(sighting(RAISED, error_type=kind))
+    assert (ruling and (ruling.category, ruling.action)) == told

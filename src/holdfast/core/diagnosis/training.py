@@ -58,6 +58,23 @@ PLACES = (
 )
 PLACE_WEIGHT = 0.76
 
+# What libraries name their own exceptions after; (category, action).
+KINDS_OF_THEIR_OWN = (
+    (
+        re.compile(
+            r"\w*(?:[Cc]onfig(?:uration)?|Settings?|Validation|Usage|Option|Flags?)\w{0,12}(?:Error|Exception)"
+        ),
+        ("python_exception", "fix_config"),
+    ),
+    (
+        re.compile(
+            r"(?:Path|File|Object|Dataset|Shard|Sample|Array|Table|Split)s?(?:NotFound|Missing|Corrupt\w*)(?:Error)?"
+        ),
+        ("data_error", ""),
+    ),
+)
+KIND_WEIGHT = 0.66
+
 # Faults for which one GPU is suspected; several at once exonerate it.
 DEVICE_SUSPECTED = frozenset({"cuda-launch-failure", "cuda-illegal-instruction"})
 
@@ -94,7 +111,7 @@ def rulings(sightings: Sequence[Sighting]) -> dict[int, Ruling]:
         if sighting.signature == OUT_OF_MEMORY:
             ruling = of_memory(sighting)
         else:
-            ruling = of_place(sighting) or of_words(sighting) or of_code(sighting)
+            ruling = of_place(sighting) or of_words(sighting) or of_kind(sighting) or of_code(sighting)
         if ruling is not None:
             found[id(sighting)] = ruling
     return found | _of_many(sightings)
@@ -143,6 +160,17 @@ def of_place(sighting: Sighting) -> Ruling | None:
     for pattern, category in PLACES:
         if pattern.fullmatch(function):
             return Ruling(category=category, weight=PLACE_WEIGHT, decided_by=_raised_in(function))
+    return None
+
+
+def of_kind(sighting: Sighting) -> Ruling | None:
+    """What an exception that no signature knows is about, by its own name: a library's ConfigError."""
+    kind = sighting.error_type.rpartition(".")[2]
+    if sighting.signature != EXCEPTION or not kind:
+        return None
+    for pattern, (category, action) in KINDS_OF_THEIR_OWN:
+        if pattern.fullmatch(kind):
+            return Ruling(category=category, weight=KIND_WEIGHT, action=action)
     return None
 
 
