@@ -12,6 +12,7 @@ from holdfast.model.checks import Finding, NodeChecks, Outcome
 from holdfast.model.node_book import (
     AttemptRan,
     CheckLine,
+    DeviceLine,
     IncidentLine,
     Isolation,
     LostLine,
@@ -123,6 +124,34 @@ def test_show_of_a_device_by_its_serial_number(fleet, holdfast):
     code, out, _ = holdfast("nodes", "show", "1650123")
     assert code == 0
     assert out.count("xid_79") == 6
+
+
+def test_a_device_that_moves_takes_its_history_along(fleet, holdfast):
+    now_s = time.time()
+    for node, device, at_s in (
+        ("gpu-07", "0000:5d:00.0", now_s - 90),
+        ("gpu-12", "0000:1a:00.0", now_s - 60),
+    ):
+        line = DeviceLine(
+            at_s=at_s, node=node, device=device, serial="1650123", model="H100", since_s=at_s, run="x@1"
+        )
+        fleet.note([(f"device-in/1650123/{node}", line)])
+    out = holdfast("nodes", "show", "gpu-12")[1]
+    assert re.search(r"^devices +0000:1a:00.0  1650123  H100  since ", out, re.M)
+    assert out.count("(gpu-07) xid_79") == 6
+    assert "devices" not in holdfast("nodes", "show", "gpu-07")[1]
+    assert re.search(
+        r"^devices +gpu-12 0000:1a:00.0  H100  since ", holdfast("nodes", "show", "1650123")[1], re.M
+    )
+    document = json.loads(holdfast("nodes", "show", "gpu-12", "--json")[1])
+    assert [one["serial"] for one in document["devices"]] == ["1650123"]
+
+
+def test_a_repair_names_the_device_that_was_mended(fleet, holdfast):
+    fleet.isolate(Isolation(node="gpu-07", since_s=time.time() - 10, reason="odd", by="kim"))
+    assert holdfast("nodes", "release", "gpu-07", "--reason", "x", "--device", "1650123")[0] == 2
+    holdfast("nodes", "release", "gpu-07", "--repaired", "reseated", "--device", "1650123")
+    assert "repaired: reseated" in holdfast("nodes", "show", "1650123")[1]
 
 
 def test_show_names_failures_that_the_node_may_have_caused(fleet, holdfast):

@@ -1,5 +1,6 @@
 """What checks' answers come to: for the run, between nodes, and for what is learned."""
 
+from holdfast.core.checks.answers import answered
 from holdfast.core.checks.asked import asked_of
 from holdfast.core.checks.clocks import clocks_compared
 from holdfast.core.checks.judged import judged, status_of
@@ -167,3 +168,15 @@ def test_what_a_command_asks_for():
     assert asked.script == "train.py"
     assert asked_of(("python", "t.py"), {"LOCAL_WORLD_SIZE": "2"}).ranks == 2
     assert asked_of(("python", "t.py", "--num-workers", "many"), {}).loader_workers is None
+
+
+def test_a_boot_check_tells_where_each_device_is_by_its_serial_number():
+    facts = [
+        Fact(name="pci", value="0000:1a:00.0", device="gpu:1650123", learn=True, model="H100"),
+        Fact(name="memory", value=1, device="gpu:1650123", learn=True),
+        Fact(name="pci", value="0000:1b:00.0", device="gpu:0000:1b:00.0", learn=True),  # it has no number
+    ]
+    told = answered((node("a", outcome("gpu-presence", facts=facts)),), 1, "boot", 5.0)
+    assert [(one.node, one.device, one.serial, one.model) for one in told.devices] == [
+        ("a", "0000:1a:00.0", "1650123", "H100")
+    ]

@@ -1,5 +1,6 @@
 """What a job's events say of its nodes: how an incident weighs, exposure, checks, and the same again after a replay."""
 
+import msgspec
 import pytest
 
 from holdfast.core.job import decide
@@ -10,6 +11,7 @@ from holdfast.model.events import (
     AttemptStopped,
     CheckTold,
     DeviceFaulted,
+    DeviceSeen,
     FindingNoted,
     JobSubmitted,
     NodeLost,
@@ -177,3 +179,22 @@ def test_a_replay_gives_the_same_lines_under_the_same_keys():
         state = decision.state
         noted.append(again.hear(event, decision))
     assert noted == told.noted
+
+
+def test_lines_of_a_device_carry_its_serial_number_however_its_address_is_written():
+    told = Told()
+    seen = (DeviceSeen(node="n2", device="0000:5D:00.0", serial="1650123", model="H100"),)
+    told.tell(NodesChecked(at_s=150.0, attempt=1, nodes=("n2",), status="pass", passed=3, devices=seen))
+    told.tell(DeviceFaulted(at_s=200.0, node="n2", device="PCI:0000:5d:00", code="xid 79"))
+    assert told.lines()["incident/train@100/1"].serial == "1650123"
+    told.tell(DeviceFaulted(at_s=201.0, node="n1", device="0000:5d:00.0", code="xid 79"))
+    lines = told.lines()
+    where = lines["device-in/1650123/n2"]
+    assert (where.node, where.device, where.serial, where.model) == ("n2", "0000:5D:00.0", "1650123", "H100")
+    found = {line.node: line.serial for line in lines.values() if getattr(line, "finding", "") == "xid 79"}
+    assert found == {"n2": "1650123", "n1": ""}
+
+
+def test_a_journal_of_before_says_nothing_of_devices():
+    old = b'{"kind":"nodes-checked","at_s":1.0,"attempt":1,"nodes":["a"],"status":"pass","passed":1}'
+    assert msgspec.json.decode(old, type=AnyEvent).devices == ()

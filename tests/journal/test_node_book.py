@@ -18,6 +18,7 @@ from holdfast.journal.node_book import BACKUP, FILE, NewerNodeBook, NodeBook, No
 from holdfast.model.node_book import (
     AttemptRan,
     CheckLine,
+    DeviceLine,
     IncidentLine,
     Isolation,
     IsolationLine,
@@ -49,6 +50,23 @@ def test_lines_come_back_by_node_and_by_serial_in_order_of_time(tmp_path):
     assert book.lines(kinds=("lost",)) == [_lost(7, "b")[1]]
     assert book.lines("nobody") == []
     assert set(book.nodes()) == {"b", "c"}
+
+
+def test_a_device_is_where_it_was_seen_last_since_it_came_there(tmp_path):
+    book = NodeBook(tmp_path)
+
+    def seen(node: str, at_s: float) -> None:
+        line = DeviceLine(at_s=at_s, node=node, device="0000:5d:00.0", serial="S1", since_s=at_s)
+        book.note([(f"device-in/S1/{node}", line)])
+
+    seen("a", 1.0)
+    seen("a", 2.0)
+    assert [(one.node, one.since_s, one.at_s) for one in book.devices().values()] == [("a", 1.0, 2.0)]
+    seen("b", 3.0)
+    seen("b", 4.0)
+    assert [(one.node, one.since_s) for one in book.devices().values()] == [("b", 3.0)]
+    seen("a", 5.0)
+    assert [(one.node, one.since_s) for one in book.devices().values()] == [("a", 5.0)]
 
 
 def test_what_is_noted_again_under_its_key_is_there_once(tmp_path):

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.cli.output import say
+from holdfast.core.checks.answers import devices
 from holdfast.journal.node_book import FILE, NodeBook, NodeBookUnusable
 from holdfast.model.checks import FAIL, PASS, WARN, NodeChecks
-from holdfast.model.node_book import CheckLine
+from holdfast.model.node_book import AnyLine, CheckLine, DeviceLine
 
 BUSY_S = 2.0
 TEXT_MAX = 300
@@ -20,7 +21,10 @@ def note_checks(fleet: Path, nodes: Sequence[NodeChecks], at_s: float, *, whole:
     """
     if not (fleet / FILE).exists():
         return
-    lines = [line for node in nodes for line in _lines(node, at_s) if whole or line[1].status == FAIL]
+    lines: list[tuple[str, AnyLine]] = [
+        line for node in nodes for line in _lines(node, at_s) if whole or line[1].status == FAIL
+    ]
+    lines += [line for node in nodes for line in _devices(node, at_s)]
     if not lines:
         return
     book = NodeBook(fleet, busy_s=BUSY_S)
@@ -32,10 +36,28 @@ def note_checks(fleet: Path, nodes: Sequence[NodeChecks], at_s: float, *, whole:
         book.close()
 
 
+def _devices(node: NodeChecks, at_s: float) -> list[tuple[str, AnyLine]]:
+    return [
+        (
+            f"device-in/{one.serial}/{one.node}",
+            DeviceLine(
+                at_s=at_s,
+                node=one.node,
+                device=one.device,
+                serial=one.serial,
+                model=one.model,
+                since_s=at_s,
+            ),
+        )
+        for one in devices(node)
+    ]
+
+
 def _lines(node: NodeChecks, at_s: float) -> list[tuple[str, CheckLine]]:
     looked = [outcome for outcome in node.outcomes if outcome.status in (PASS, WARN, FAIL)]
     if not looked:
         return []
+    serials = {one.device: one.serial for one in devices(node)}
     failed = [
         (outcome.check, finding)
         for outcome in looked
@@ -53,6 +75,7 @@ def _lines(node: NodeChecks, at_s: float) -> list[tuple[str, CheckLine]]:
                 at_s=at_s,
                 node=node.node,
                 device=finding.device,
+                serial=serials.get(finding.device, ""),
                 status=FAIL,
                 text=(finding.why or finding.measured)[:TEXT_MAX],
                 check=check,

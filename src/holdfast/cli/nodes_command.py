@@ -20,6 +20,7 @@ from holdfast.journal.node_book import NodeBook, NodeBookUnusable
 from holdfast.model.node_book import (
     AnyLine,
     CheckLine,
+    DeviceLine,
     IncidentLine,
     Isolation,
     ReleaseLine,
@@ -108,16 +109,17 @@ def show(
     language = chosen_language(lang, os.environ, json=json)
     book, now_s = _reader(fleet_dir, state_dir), time.time()
 
-    def read() -> tuple[Judged, dict[str, Isolation], bool, list[AnyLine]]:
+    def read() -> tuple[Judged, dict[str, Isolation], bool, list[AnyLine], list[DeviceLine]]:
         lines = book.lines()
-        own = book.lines(node)
+        devices = [one for one in book.devices().values() if node in (one.node, one.serial)]
+        own = _with_devices(book.lines(node), lines, devices)
         ran = {(one.run, one.attempt) for one in book.attempts() if node in one.nodes}
         shared = [line for line in lines if _is_shared(line, node, ran)]
         history = sorted([*own, *shared], key=lambda line: line.at_s)
         known = node in book.nodes() or node in book.isolated() or bool(own)
-        return _judged(book, lines, now_s, days), book.isolated(), known, history
+        return _judged(book, lines, now_s, days), book.isolated(), known, history, devices
 
-    judged, isolated, known, history = _asked(read)
+    judged, isolated, known, history, devices = _asked(read)
     if not known:
         say(f"there is no node or device {node} in {book.folder}: see holdfast nodes list --all")
         raise typer.Exit(REFUSED)
@@ -129,11 +131,12 @@ def show(
                 "isolation": isolated.get(node),
                 "lemon": score,
                 "fleet": judged.learned,
+                "devices": devices,
                 "lines": history,
             }
         )
         return
-    _put(node_page(node, isolated.get(node), judged, history, language))
+    _put(node_page(node, isolated.get(node), judged, history, language, devices))
 
 
 @app.command()
@@ -198,11 +201,21 @@ def release(
             help="What was mended or replaced: its failures before are no longer held against it.",
         ),
     ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device",
+            metavar="SERIAL",
+            help="With --repaired: which device of the node, by its serial number.",
+        ),
+    ] = None,
     fleet_dir: FleetDir = None,
     state_dir: StateFolder = None,
     json: Json = False,
 ) -> None:
     """Gives an isolated node back. Needs a reason, a repair, or a check that it has passed since."""
+    if device and not repaired:
+        raise typer.BadParameter("say with --repaired what was mended or replaced", param_hint="--device")
     book, now_s, by = _writer(fleet_dir, state_dir), time.time(), _who()
     isolation = _asked(book.isolated).get(node)
     if isolation is None:
@@ -219,7 +232,9 @@ def release(
             raise typer.Exit(REFUSED)
         why = f"it has passed its check: {passed.text}"
     if repaired:
-        repair = RepairLine(at_s=now_s, node=node, text=repaired.strip(), by=by)
+        repair = RepairLine(
+            at_s=now_s, node=node, serial=(device or "").strip(), text=repaired.strip(), by=by
+        )
         _asked(lambda: book.note([(f"repair/{node}/{now_s!r}", repair)]))
     changed = _asked(lambda: book.release(ReleaseLine(at_s=now_s, node=node, reason=why, by=by)))
     _say_notes(book)
@@ -227,6 +242,15 @@ def release(
         put_json({"node": node, "released": changed, "reason": why, "by": by})
     else:
         put(f"{node} may be used again: {why}")
+
+
+def _with_devices(
+    own: list[AnyLine], lines: Iterable[AnyLine], devices: Iterable[DeviceLine]
+) -> list[AnyLine]:
+    """The node's own lines, and those that its devices brought along from where they were before."""
+    here = {one.serial: one.node for one in devices}
+    brought = [line for line in lines if line.serial in here and line.node != here[line.serial]]
+    return [*own, *(line for line in brought if line not in own)]
 
 
 def _is_shared(line: AnyLine, node: str, ran: Collection[tuple[str, int]]) -> bool:

@@ -13,6 +13,7 @@ from holdfast.core.lemons import Judged, Score
 from holdfast.model.node_book import (
     AnyLine,
     CheckLine,
+    DeviceLine,
     ExonerationLine,
     FindingLine,
     HeldBackLine,
@@ -55,6 +56,8 @@ _TEXT = {
         "score": "lemon       {posterior} ({days:.0f} days at work, {attributed} failures its own, {shared} shared "
         "of which {likely:.1f} are probably its)",
         "why": "            odds {odds} = {terms}",
+        "devices": "devices",
+        "since": "since {since}",
         "prior": "any node",
         "exposure": "days at work",
         "attributed": "own failures",
@@ -85,6 +88,8 @@ _TEXT = {
         "score": "劣质概率    {posterior}（工作 {days:.0f} 天，自身故障 {attributed} 次，共担故障 {shared} 次，"
         "其中约 {likely:.1f} 次可能由它引起）",
         "why": "            赔率 {odds} = {terms}",
+        "devices": "设备",
+        "since": "自 {since}",
         "prior": "任一节点",
         "exposure": "工作天数",
         "attributed": "自身故障",
@@ -118,7 +123,10 @@ def node_rows(
     scores = {score.node: score for score in judged.scores}
     last: dict[str, AnyLine] = {}
     for line in lines:
-        if line.node and not (isinstance(line, CheckLine) and line.status == "pass"):
+        is_news = not isinstance(line, DeviceLine) and not (
+            isinstance(line, CheckLine) and line.status == "pass"
+        )
+        if line.node and is_news:
             last[line.node] = line
     names = {*known, *isolated}
     rows = [_row(name, name in isolated, scores.get(name), last.get(name)) for name in names]
@@ -244,7 +252,9 @@ def node_page(
     judged: Judged,
     lines: Sequence[AnyLine],
     language: Language,
+    devices: Sequence[DeviceLine] = (),
 ) -> Iterator[Line]:
+    """`lines`: its history, with that of the devices in it. `devices`: those; or the one that `name` is the serial of."""
     text = _TEXT[language]
     yield Line(name, "strong")
     if isolation is not None:
@@ -254,10 +264,15 @@ def node_page(
     score = next((one for one in judged.scores if one.node == name), None)
     if score is not None:
         yield from score_lines(score, language)
+    for number, one in enumerate(sorted(devices, key=lambda one: (one.node, one.device))):
+        place = f"{one.node} {one.device}" if one.serial == name else f"{one.device}  {one.serial}"
+        since = text["since"].format(since=stamp(one.since_s))
+        yield Line(f"{text['devices'] if not number else '':<11} {place}  {one.model}  {since}".rstrip())
     yield Line()
     for line in list(reversed(lines))[:LINES_MAX]:
         device = f" {line.device}" if line.device else ""
-        yield Line(f"{stamp(line.at_s)}  {kind(line):<11}{device} {words(line)}")
+        elsewhere = f" ({line.node})" if line.node and line.node != name else ""
+        yield Line(f"{stamp(line.at_s)}  {kind(line):<11}{device}{elsewhere} {words(line)}")
     if len(lines) > LINES_MAX:
         yield Line(text["more"].format(count=len(lines) - LINES_MAX), "quiet")
 
@@ -278,6 +293,8 @@ def words(line: AnyLine) -> str:  # noqa: C901 - one case per kind
             return f"{line.category}: {line.title} ({line.run.partition('@')[0]}; {line.weighs})"
         case FindingLine():
             return line.text
+        case DeviceLine():
+            return f"{line.model or 'device'} {line.serial} is here"
         case CheckLine(check=""):
             return line.text
         case CheckLine():

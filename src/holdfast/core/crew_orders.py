@@ -76,6 +76,7 @@ def joined(order: CheckNodes, answers: Sequence[NodesChecked], at_s: float) -> N
         skipped=sum(one.skipped for one in answers),
         seconds=max((one.seconds for one in answers), default=0.0),
         why_not="; ".join(whys) if not checked else "",
+        devices=tuple(device for one in answers for device in one.devices),
         not_passed=tuple(dict.fromkeys(node for one in answers if not has_passed(one) for node in one.nodes)),
     )
 
@@ -106,7 +107,10 @@ def starts(start: WorkerStart, meets: Rendezvous, order: StartAttempt) -> StartW
 
 def of_node(answer: NodesChecked, node: str) -> NodesChecked:
     """What an agent says of itself, by the name that the job knows it by."""
-    return answer if answer.nodes == (node,) else replace(answer, nodes=(node,))
+    if answer.nodes == (node,):
+        return answer
+    devices = tuple(replace(one, node=node) for one in answer.devices)
+    return replace(answer, nodes=(node,), devices=devices)
 
 
 def _worst(statuses: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ which goes on after its own death writes nothing twice.
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.categories import KINDS, USER_CODE
 from holdfast.core.decision import Decision
@@ -29,6 +30,7 @@ from holdfast.model.node_book import (
     AnyLine,
     AttemptRan,
     CheckLine,
+    DeviceLine,
     ExonerationLine,
     FindingLine,
     IncidentLine,
@@ -84,6 +86,7 @@ class NodeNotes:
         self._nodes: tuple[str, ...] = ()
         self._said_s = 0.0
         self._accused: dict[str, str] = {}
+        self._serials: dict[tuple[str, str], str] = {}  # of devices: by node and place in it
 
     def why(self, node: str) -> str:
         """What the last incident that is attributed to the node was; empty: there is none."""
@@ -98,8 +101,15 @@ class NodeNotes:
         if isinstance(event, RankStarted):
             self._ranks[event.rank] = event.worker
         ran = self._ran(event, decision.state)
+        if isinstance(event, NodesChecked):
+            self._serials |= {(one.node, _place(one.device)): one.serial for one in event.devices}
         lines = [*self._of_event(event), *self._of_incident(before.incident, event.at_s)]
-        return Noted(tuple(lines), ran) if lines or ran else _NOTHING
+        told = tuple((key, self._with_serial(line)) for key, line in lines)
+        return Noted(told, ran) if told or ran else _NOTHING
+
+    def _with_serial(self, line: AnyLine) -> AnyLine:
+        serial = "" if line.serial or not line.device else self._serials.get((line.node, _place(line.device)))
+        return replace(line, serial=serial) if serial else line
 
     # Exposure ------------------------------------------------------------------------------------------------
 
@@ -158,7 +168,20 @@ class NodeNotes:
         return f"device/{self.run}/{event.node}/{event.device}/{event.at_s!r}", line
 
     def _checks(self, event: NodesChecked) -> Iterable[tuple[str, AnyLine]]:
-        """What was not passed, and of a node with nothing of it the last time that it passed."""
+        """Which devices are where, what was not passed, and of a node with nothing of it the last time that it passed."""
+        for one in event.devices:
+            yield (
+                f"device-in/{one.serial}/{one.node}",
+                DeviceLine(
+                    at_s=event.at_s,
+                    node=one.node,
+                    device=one.device,
+                    serial=one.serial,
+                    model=one.model,
+                    since_s=event.at_s,
+                    run=self.run,
+                ),
+            )
         if event.why_not:
             return
         troubled = {told.node for told in event.troubles} | set(event.isolate)
@@ -335,6 +358,11 @@ def _warning_line(at_s: float, told: CheckTold, warning: str, run: str) -> Warni
         text=told.text[:TEXT_MAX],
         run=run,
     )
+
+
+def _place(device: str) -> str:
+    """`PCI:0000:5D:00`, `0000:5d:00.0` -> `0000:5d:00`: drivers and kernels write one address in several ways."""
+    return device.lower().removeprefix("pci:").partition(".")[0]
 
 
 def _warning(words: str) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.core.checks.storage import mount_of, parse_mounts
 from holdfast.core.isolation_limit import IsolationLimit, why_not
@@ -26,6 +27,7 @@ from holdfast.journal.rows import is_damage, writable
 from holdfast.model.node_book import (
     AnyLine,
     AttemptRan,
+    DeviceLine,
     HeldBackLine,
     Isolation,
     IsolationAnswer,
@@ -184,6 +186,11 @@ class NodeBook:
             ]
 
         return self._read(read)
+
+    def devices(self) -> dict[str, DeviceLine]:
+        """By serial number: where each device was seen last. raises: NodeBookUnusable"""
+        lines = self.lines(kinds=("device",))
+        return {line.serial: line for line in lines if isinstance(line, DeviceLine)}
 
     def nodes(self) -> dict[str, float]:
         """All nodes that are known of, and when something was last written of them. raises: NodeBookUnusable"""
@@ -357,6 +364,8 @@ def is_local(folder: Path) -> bool:
 
 def _insert(connection: sqlite3.Connection, key: str, line: AnyLine) -> None:
     at_s = line.at_s if line.at_s == line.at_s else 0.0
+    if isinstance(line, DeviceLine):
+        line = _with_first(connection, key, line)
     run = getattr(line, "run", "")
     kind = str(type(line).__struct_config__.tag)
     connection.execute(
@@ -367,6 +376,16 @@ def _insert(connection: sqlite3.Connection, key: str, line: AnyLine) -> None:
     )
     if line.node:
         _seen(connection, (line.node,), at_s)
+
+
+def _with_first(connection: sqlite3.Connection, key: str, line: DeviceLine) -> DeviceLine:
+    """With when it was first seen there, unless it has been in another node since."""
+    query = (
+        "SELECT key, body FROM lines WHERE serial = ? AND kind = 'device' ORDER BY at_s DESC, id DESC LIMIT 1"
+    )
+    row = connection.execute(query, (writable(line.serial),)).fetchone()
+    before = _line(row[1]) if row is not None and row[0] == writable(key) else None
+    return replace(line, since_s=before.since_s) if isinstance(before, DeviceLine) else line
 
 
 def _insert_ran(connection: sqlite3.Connection, ran: AttemptRan) -> None:

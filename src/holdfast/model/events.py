@@ -169,6 +169,15 @@ class CheckTold(Struct, frozen=True, kw_only=True, omit_defaults=True):
     category: str = ""
 
 
+class DeviceSeen(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A device of a node. `device`: as the node calls it (PCI address); `serial`: what goes with it to another node."""
+
+    node: str
+    device: str
+    serial: str
+    model: str = ""
+
+
 class NodesChecked(Event, frozen=True, tag="nodes-checked"):
     """The answer to CheckNodes, or what troubleshooting found while an incident is diagnosed.
 
@@ -190,6 +199,7 @@ class NodesChecked(Event, frozen=True, tag="nodes-checked"):
     skipped: int = 0
     seconds: float = 0.0
     why_not: str = ""
+    devices: tuple[DeviceSeen, ...] = ()  # of boot: those whose serial numbers are known
     not_passed: tuple[str, ...] = ()
 
 

@@ -66,6 +66,14 @@ class ExonerationLine(BookLine, frozen=True, tag="exoneration"):
     reason: str
 
 
+class DeviceLine(BookLine, frozen=True, tag="device"):
+    """A device was in this node, last seen at `at_s`, first at `since_s`. The newest line of a serial says where it is."""
+
+    model: str = ""
+    since_s: float = 0.0
+    run: str = ""
+
+
 class RepairLine(BookLine, frozen=True, tag="repair"):
     """Something was mended or replaced: what was before is no longer held against the node."""
 
@@ -115,6 +123,7 @@ AnyLine = (
     | FindingLine
     | CheckLine
     | ExonerationLine
+    | DeviceLine
     | RepairLine
     | IsolationLine
     | ReleaseLine

@@ -4,11 +4,22 @@ from collections import Counter
 from collections.abc import Sequence
 
 from holdfast.core.checks.judged import Told, judged, sentence
-from holdfast.model.checks import DEVICE_FAULT, ENVIRONMENT_FAULT, FAIL, PASS, SKIP, WARN, NodeChecks
-from holdfast.model.events import CheckTold, NodesChecked
+from holdfast.model.checks import (
+    BOOT,
+    DEVICE_FAULT,
+    ENVIRONMENT_FAULT,
+    FAIL,
+    PASS,
+    SKIP,
+    WARN,
+    NodeChecks,
+)
+from holdfast.model.events import CheckTold, DeviceSeen, NodesChecked
 
 TROUBLES_MAX = 32
 TEXT_MAX = 400
+PCI = "pci"  # the fact that tells a device's place
+DEVICES_MAX = 64  # of one node
 
 
 def answered(nodes: Sequence[NodeChecks], attempt: int, context: str, at_s: float) -> NodesChecked:
@@ -30,7 +41,21 @@ def answered(nodes: Sequence[NodeChecks], attempt: int, context: str, at_s: floa
         skipped=counts[SKIP],
         seconds=max((node.seconds for node in nodes), default=0.0),
         why_not="; ".join(node.why_not for node in nodes if node.why_not and not node.outcomes),
+        devices=tuple(one for node in nodes for one in devices(node)) if context == BOOT else (),
     )
+
+
+def devices(node: NodeChecks) -> tuple[DeviceSeen, ...]:
+    """Those of which a check told where they are by what goes with them to another node (`gpu:SERIAL`)."""
+    found = {}
+    for outcome in node.outcomes:
+        for fact in outcome.facts:
+            serial = fact.device.partition(":")[2]
+            if fact.name == PCI and serial and serial != fact.value:
+                found[serial] = DeviceSeen(
+                    node=node.node, device=str(fact.value), serial=serial, model=fact.model
+                )
+    return tuple(found.values())[:DEVICES_MAX]
 
 
 def key_of(told: CheckTold) -> str:
