@@ -120,3 +120,18 @@ def test_a_file_of_settings_is_no_data_and_a_package_that_is_missing_is_an_impor
     settings = ruled("RuntimeError: reading ds_config.json failed")
     assert settings is None or settings.category != "data_error"
     assert ruled("RuntimeError: reading train.json failed").category == "data_error"
+
+
+@pytest.mark.parametrize(
+    ("text", "role"),
+    [
+        ("Mar  3 03:03:07 n7 sshd[40]: error: connection closed by remote host", "context"),
+        ("[  412.123456] ACPI Error: No handler for Region [SYSI]", "context"),
+        ("ERROR: connection closed by remote host", "cause"),
+    ],
+)
+def test_what_the_daemons_of_a_machine_complain_of_ends_no_job(text, role):
+    spoken = sighting(signature(SPOKEN, "python_exception"), text=text, captures={"message": text})
+    ruling = of_words(spoken)
+    assert ruling is not None
+    assert ruling.role == role

@@ -495,6 +495,7 @@ def _last_line(clues: Sequence[Clue], sizes_bytes: Sequence[int]) -> Choice | No
         clue
         for clue in clues
         if clue.signature.id == SPOKEN
+        and clue.role != "context"
         and not clue.survived
         and clue.sighting.source < len(sizes_bytes)
         and sizes_bytes[clue.sighting.source] - clue.sighting.last_offset < LAST_BYTES

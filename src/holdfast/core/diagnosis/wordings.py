@@ -102,6 +102,15 @@ SETTING = re.compile(
 SPOKEN = "program-error-complaint"
 SPOKEN_WEIGHT = 0.5
 SPOKEN_IN = ("message", "reason", "said")  # captures of the forms in which it does
+# The kernel and the daemons of a machine speak of errors all day, whatever becomes of a job.
+OF_THE_SYSTEM = re.compile(
+    r"\bkernel: |\bACPI (?:BIOS )?(?:Error|Exception)\b|^\s*(?:<\d+>)?\[ *\d+\.\d{6}\] |Error: Driver '\S+' is already registered"
+    r"|(?:^|\s)(?:systemd|modprobe|udev|sshd?|sudo|cron|CRON|anacron|dbus|snapd|dockerd|containerd|kubelet|crio|chronyd|ntpd|smartd"
+    r"|polkitd|rsyslogd|NetworkManager|ModemManager|wpa_supplicant|avahi|gdm|gnome|Xorg|nscd|sssd|irqbalance|multipathd|iscsid|dhclient"
+    r"|thermald|cloud-init|cupsd|rpc\.|automount|fwupd|packagekitd|accounts-daemon|postfix|zabbix|puppet|salt|telegraf|node_exporter"
+    r"|filebeat|ipmi|snmpd|auditd|rngd|tuned|lldpd|keepalived|haproxy|nginx|rasdaemon|mcelog|nvidia-persistenced|pulseaudio)"
+    r"[\w./@-]{0,40}\[\d+\]: "
+)
 FILE = re.compile(
     r"(?i)\bno such file or directory|\b(?:file|directory|path)\b.{0,60}\b(?:not found|does not exist|missing)"
 )
@@ -167,6 +176,8 @@ def meant(message: str) -> str | None:
 
 
 def _of_spoken(sighting: Sighting) -> Ruling | None:
+    if OF_THE_SYSTEM.search(sighting.text):
+        return Ruling(category=sighting.category, role="context", severity="info", weight=SPOKEN_WEIGHT)
     message = next((sighting.captures[name] for name in SPOKEN_IN if name in sighting.captures), "")[:500]
     category = meant(message) or ("data_error" if FILE.search(message) else None)
     if category:
