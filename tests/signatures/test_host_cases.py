@@ -13,15 +13,34 @@ TABLES = package_tables()
 
 
 @pytest.fixture
-def diagnosis(tmp_path):
+def diagnosis(tmp_path, cache_home):
     def of(text):
         (tmp_path / "log.txt").write_text(text)
-        return diagnose(search([tmp_path], SIGNATURES), BY_ID, TABLES)
+        return diagnose(search([tmp_path], SIGNATURES, cache=cache_home / "holdfast"), BY_ID, TABLES)
 
     return of
 
 
 CASES = {
+    "limit-told-by-its-use-only": ("Mar 29 07:24:44 n11 kernel: memory: usage 2097152kB, limit 2097152kB, failcnt 9\n", "cgroup_oom"),
+    "limit-told-by-the-trace-only": (
+        "[71.1] dd invoked oom-killer: gfp_mask=0x101cca(GFP_HIGHUSER_MOVABLE), order=0, oom_score_adj=936\n[71.2] Call Trace:\n"
+        "[71.3]  out_of_memory+0x3dc/0x5c0\n[71.4]  try_charge_memcg+0x827/0xa90\n",
+        "cgroup_oom",
+    ),
+    "few-corrected-errors-with-registers": (
+        "kernel: EDAC skx MC1: HANDLING MCE MEMORY ERROR\nkernel: EDAC skx MC1: TSC 0\nkernel: EDAC skx MC1: ADDR aa30b0000\n"
+        "kernel: EDAC MC1: 1 CE memory scrubbing error on CPU_SrcID#1_Ha#0_Chan#0_DIMM#0 (channel:0 slot:0)\n",
+        "mce_edac",
+    ),
+    "bond-that-comes-back": (
+        "[900.1] storage: link status down for interface eno4, disabling it in 200 ms\n[999.9] storage: link status definitely up for interface eno4\n",
+        "nic_link_flap",
+    ),
+    "card-hangs": ("[901.2] i40e 0000:3e:00.0 eno2: tx_timeout: VSI_seid: 390, Q 5, NTC: 0x1\n", "nic_down"),
+    "iommu-refuses": ("[902.2] DMAR: [DMA Write] Request device [3c:00.0] fault addr aee00000 [fault reason 05] PTE Write access is not set\n", "p2p_failure"),
+    "sinfo-has-it-down": ("n07      1     main*       down*   12   12:1:1  64267        0      1   (null) Not responding\n", "node_down"),
+    "prolog-hangs": ("slurmstepd: error: Prolog hung on node n3\n", "slurm_prolog"),
     "driver-words-that-nobody-knows": ("bnxt_en 0000:41:00.0: QPLIB: cmdq[0xa1]=0x9 status 0x3\n", "nic_down"),
     "card-without-driver": ("mlx5_core 0000:51:00.0: handle_hca_cap failed\nmlx5_core: probe of 0000:51:00.0 failed with error -22\n", "nic_down"),
     "gpu-wants-reset": ("NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x62) returned from a @ b.c:7\n", "gpu_fault"),
@@ -104,6 +123,14 @@ def test_a_host_log_has_its_category(diagnosis, name):
 
 
 HEALTHY = {
+    "daemons-that-complain": """\
+Mar  3 03:01:07 n07 systemd[1]: Started Session 12 of user root.
+Mar  3 03:02:07 n07 modprobe[219]: modprobe: FATAL: Module nvme-tcp not found in directory /lib/modules/6.8.0
+Mar  3 03:03:07 n07 sshd[402]: error: kex_exchange_identification: Connection closed by remote host
+Mar  3 03:04:07 n07 containerd[131]: time="2031-03-03T03:04:07Z" level=error msg="failed to load cni during init, no network config found"
+""",
+    "a-kernel-that-complains": "[  412.123456] ACPI Error: No handler for Region [SYSI] (00000000dd3d6b3d) [IPMI] (20230331/evregion-132)\n"
+    "[  413.123456] Error: Driver 'pcspkr' is already registered, aborting...\n",
     "boot": """\
 [    0.000000] Command line: BOOT_IMAGE=/vmlinuz root=/dev/md0 errors=remount-ro
 [    0.004] ACPI BIOS Error (bug): Could not resolve symbol [\\_SB.PC02], AE_NOT_FOUND (20240827/dswload2-162)

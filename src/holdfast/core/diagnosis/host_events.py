@@ -17,11 +17,24 @@ from holdfast.model.sightings import Sighting, Source
 from holdfast.model.signatures import Words
 
 OOM_STARTS = "oom-invoked"
-OOM_CGROUP = frozenset({"oom-kill-cgroup", "oom-killed-in-cgroup", "oom-cgroup-limit", "oom-group"})
+OOM_TRACE = "oom-cgroup-trace"  # tells of whose memory a report speaks; the same calls stand in other traces
+OOM_CGROUP = frozenset(
+    {
+        "oom-kill-cgroup",
+        "oom-killed-in-cgroup",
+        "oom-cgroup-limit",
+        "oom-cgroup-usage",
+        "oom-group",
+        OOM_TRACE,
+    }
+)
 OOM_GLOBAL = frozenset({"oom-kill-global", "oom-killed"})
 OOM = OOM_CGROUP | OOM_GLOBAL | {OOM_STARTS, "oom-victim", "oom-reaper"}
-LINK_DOWN = frozenset({"nic-link-down-ethernet", "nic-link-down-infiniband", "nic-carrier-lost"})
-LINK_UP = frozenset({"nic-link-up-ethernet", "nic-link-state-infiniband", "nic-carrier-gained"})
+BOND_DOWN = "bond-slave-down"
+LINK_DOWN = frozenset({"nic-link-down-ethernet", "nic-link-down-infiniband", "nic-carrier-lost", BOND_DOWN})
+LINK_UP = frozenset(
+    {"nic-link-up-ethernet", "nic-link-state-infiniband", "nic-carrier-gained", "bond-slave-up"}
+)
 STORAGE_DOWN = frozenset({"nfs-not-responding", "lustre-connection-lost"})
 STORAGE_UP = frozenset({"nfs-ok", "lustre-connection-restored"})
 EDAC, ANNOUNCED = "edac-corrected", "mce-logged"
@@ -32,6 +45,7 @@ SHORT_OUTAGE_S = 60.0
 CORRECTED_MANY = 10
 CORRECTED_FEW = 0.35  # the weight of a few of them: nothing failed
 EXCERPT_BYTES = 32 << 10
+REPORT_BYTES = 16 << 10  # between two lines of one report of the OOM killer
 
 
 def judge_hosts(sightings: Sequence[Sighting], sources: Sequence[Source]) -> list[Judgement]:
@@ -53,11 +67,18 @@ def _kills(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Judge
         if one.signature not in OOM:
             continue
         current = reports[-1] if reports else None
+        if one.signature == OOM_TRACE and not _is_within(one, current):
+            continue
         if current is None or current[0].source != one.source or _begins(one, current):
             reports.append([one])
         else:
             current.append(one)
     return [_kill(report, host_of(report[0], sources)) for report in reports]
+
+
+def _is_within(one: Sighting, report: Sequence[Sighting] | None) -> bool:
+    last = report[-1] if report else None
+    return last is not None and last.source == one.source and one.offset - last.offset < REPORT_BYTES
 
 
 def _begins(one: Sighting, report: Sequence[Sighting]) -> bool:
