@@ -57,6 +57,16 @@ def test_the_rows_of_the_status(holdfast, job):
     assert rows["loss"] == "2.3456"
 
 
+def test_who_is_slower_among_several_workers_is_the_controllers_word(holdfast, job):
+    write_steps(job, told())
+    folder = job.attempt(2)
+    slow = StepFile(at_s=1.0, attempt=2, now=StepNow(straggler="node node-1 +30 %"))
+    assert StepFileWriter(folder).write(slow)
+    assert rows_of(holdfast("status")[1])["straggler"] == "node node-1 +30 %"
+    assert StepFileWriter(folder).write(StepFile(at_s=1.0, attempt=2, now=StepNow()))
+    assert rows_of(holdfast("status")[1])["straggler"] == "none found"
+
+
 def test_json_has_them_as_they_are(holdfast, job):
     assert json.loads(holdfast("status", "--json")[1])["steps"] is None
     write_steps(job, told(recent=(3.1, 4.4), findings=(BAD,)))

@@ -16,10 +16,11 @@ from pathlib import Path
 
 from holdfast.core.stragglers.records import Arrival, entered, joined, peers
 from holdfast.core.stragglers.steps_told import StepsTold
+from holdfast.core.stragglers.told import in_few_words
 from holdfast.core.stragglers.watch import StragglerWatch
 from holdfast.model.flight import Entered, FlightRecord
 from holdfast.model.samples import RankSample
-from holdfast.model.steps import RankStep, StepFinding, StepRecord, Straggler
+from holdfast.model.steps import RankStep, StepFinding, StepRecord
 from holdfast.observe.throttling import ThrottleReader
 from holdfast.observe.worker_server import OTHER_RECORDER, flight_records
 from holdfast.parsers.flight import read_record
@@ -108,7 +109,7 @@ class StragglerWatching:
 
     def now(self) -> str:
         """Those that are slower now, in a few words."""
-        return "; ".join(map(words, self._watch.stragglers()))
+        return "; ".join(map(in_few_words, self._watch.stragglers()))
 
     # Of one of several workers -----------------------------------------------------------------------------
 
@@ -194,10 +195,3 @@ def _teams(record: FlightRecord, shift: int) -> dict[int, tuple[int, ...]]:
     return {
         number + shift: record.groups[name].ranks for number, name in names.items() if name in record.groups
     }
-
-
-def words(one: Straggler) -> str:
-    """Few, for a line that says what is so now."""
-    ranks = ", ".join(map(str, one.ranks))
-    who = f"rank {ranks}" if len(one.ranks) == 1 else f"node {one.node}" if one.node else f"ranks {ranks}"
-    return f"{who} {(one.ratio - 1) * 100:+.0f} %" if one.ratio is not None else who

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from holdfast.cli.times import duration, length
 from holdfast.cli.wrapping import shown
 from holdfast.core.story import Summary
@@ -20,9 +22,14 @@ def steps_of(job: JobDir, summary: Summary) -> StepFile | None:
     workers = {rank.worker for rank in summary.ranks} or {0}
     files = [read(job.worker(summary.attempt, worker)) for worker in sorted(workers)]
     told = [file for file in files if file is not None and file.attempt == summary.attempt]
-    return max(
+    best = max(
         told, key=lambda file: (file.now.step if file.now.step is not None else -1, file.at_s), default=None
     )
+    # Of several workers nobody knows by itself who is slower: the controller does.
+    slow = read(job.attempt(summary.attempt))
+    if best is None or slow is None or slow.attempt != summary.attempt:
+        return best
+    return replace(best, now=replace(best.now, straggler=slow.now.straggler))
 
 
 def step_rows(summary: Summary, file: StepFile | None) -> list[tuple[str, str]]:

@@ -99,6 +99,13 @@ def who_zh(found: Straggler) -> str:
     return f"节点 {found.node}（{_some(found.ranks)}）" if found.node else _some(found.ranks)
 
 
+def in_few_words(one: Straggler) -> str:
+    """`rank 2 +280 %`, for a line that says what is so now."""
+    ranks = ", ".join(map(str, one.ranks))
+    named = f"rank {ranks}" if len(one.ranks) == 1 else f"node {one.node}" if one.node else f"ranks {ranks}"
+    return f"{named} {(one.ratio - 1) * 100:+.0f} %" if one.ratio is not None else named
+
+
 def _some(ranks: Sequence[int]) -> str:
     return "ranks " + ", ".join(map(str, ranks[:8])) + (" …" if len(ranks) > 8 else "")
 
