@@ -21,12 +21,14 @@ from holdfast.cli.run_start import recorded
 from holdfast.cli.slurm_submission import Submission
 from holdfast.controller.loop import replay
 from holdfast.engines.slurm.commands import Answer, Commands, plain_environment
+from holdfast.engines.slurm.move import Plan, plan_in
 from holdfast.journal.jobdir import JobDir, JobInUse, StateDir, StateUnwritable
 from holdfast.journal.store import JournalUnusable, NewerJournal
 from holdfast.model.state import Ended
 from holdfast.parsers.slurm import SlurmJob, jobs_of_lines
 
 POLL_S = 2.0
+MOVES_POLL_S, MOVES_S_MAX = 0.25, 120.0  # while the job is being put back
 LOOK_S = 0.1
 LOST_POLLS = 10
 GONE_MAX = 3  # answers in a row that do not know the job any more
@@ -76,8 +78,11 @@ class Follower:
         ]
         self._asked_s = 0.0
         self._open = False
+        self._plan: Plan | None = None
+        self._plan_s = 0.0  # when it was first seen
         self._gone = 0
         self._restarts: int | None = None
+        self._runs = 0  # the restarts of the run that was last seen
         self._said = ""
         self._over: SlurmJob | None = None
         self._cancelled = 0
@@ -104,10 +109,20 @@ class Follower:
         for tail in self._tails:
             tail.turn()
         self._commands.turn()
-        if not self._open and now_s - self._asked_s >= POLL_S:
+        if not self._open and now_s - self._asked_s >= self._poll_s(now_s):
             self._open, self._asked_s = True, now_s
             words = ["scontrol", "--oneliner", "show", "job", self._one.slurm_job]
             self._commands.ask(words, self._heard)
+
+    def _poll_s(self, now_s: float) -> float:
+        """More often while the job is put back by its controller: it starts the sooner."""
+        plan = None
+        with suppress(LookupError, ValueError):
+            plan = plan_in(StateDir(Path(self._state_dir)).job(self._one.name).path)
+        if plan != self._plan:
+            self._plan, self._plan_s = plan, now_s
+        waits = plan is not None and plan.job == self._one.slurm_job and plan.restarts >= self._runs
+        return MOVES_POLL_S if waits and now_s - self._plan_s < MOVES_S_MAX else POLL_S
 
     def _heard(self, answer: Answer) -> None:
         self._open = False
@@ -130,10 +145,10 @@ class Follower:
     def _care(self, job: SlurmJob) -> None:
         """What only somebody outside of the job can do for it."""
         restarted = self._restarts is not None and (job.restarts or 0) > self._restarts
+        if job.state == "RUNNING":
+            self._runs = job.restarts or 0
         if job.state == "PENDING" and (job.restarts or 0) > 0 and job.reason == "BeginTime":
-            self._do(
-                "it was put back into the queue: started now", "update", f"JobId={job.job}", "StartTime=now"
-            )
+            self._start_now(job)
         elif job.state == "RUNNING" and job.batch_host and job.batch_host not in job.nodes:
             self._lost_batch = self._lost_batch + 1 if self._is_alone() else 0
             if self._lost_batch == LOST_POLLS:  # its deputy has not taken it up
@@ -143,6 +158,20 @@ class Follower:
         if restarted:
             self._said = ""
         self._restarts = job.restarts
+
+    def _start_now(self, job: SlurmJob) -> None:
+        """Without the two minutes that Slurm waits; elsewhere, if the controller has said so."""
+        plan = self._plan
+        if plan is None or plan.job != job.job or plan.restarts + 1 != job.restarts:
+            plan = Plan(job=job.job, restarts=job.restarts or 0, without="", nodes="")
+        whole, *parts = plan.words()
+
+        def heard(answer: Answer) -> None:
+            for words in parts if not answer.is_good else ():
+                self._commands.ask(words, lambda answer: self._say(answer.why))
+
+        self._say("it was put back into the queue: started now")
+        self._commands.ask(whole, heard)
 
     def _is_alone(self) -> bool:
         """Whether nobody has the job's record."""

@@ -209,11 +209,19 @@ class SlurmEngine:
         return True
 
     def end(self, code: int) -> None:
-        """Steps whose agents have not left are ended. Waits a few seconds at most."""
+        """Steps whose agents have not left are ended. Waits a few seconds at most; not at all where Slurm ends them.
+
+        It starts a job anew only when the last process of the batch script is gone.
+        """
         self._commands.drop()
         if self._deputy is not None and self._deputy.step is not None:
             self._deputy.step.end()
         left = [agent.step for agent in self._agents.values() if agent.step is not None]
+        if self._is_ending:
+            left = [step for step in left if step.code() is None]
+            for step in left:
+                step.end()
+            return
         until_s = time.monotonic() + END_S
         sent = False
         while (left := [step for step in left if step.code() is None]) and time.monotonic() < until_s:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 ESTABLISHED = "01"
 NEW_AT_ONCE = 32  # steps whose connections are looked for in one turn
-EVERY_S, SOON_S = 1.0, 0.2  # the latter while some are not connected yet
+EVERY_S, SOON_S = 0.5, 0.2  # the latter while some are not connected yet
 
 
 class Lines:

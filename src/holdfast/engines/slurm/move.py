@@ -2,11 +2,15 @@
 
 Slurm sets the time of the new start when the last process of the old one has ended, so nothing inside the job can ask
 for an earlier one. A tiny job of its own does: it waits until the job is pending, tells Slurm which nodes to avoid and
-to start it now, and ends. The same is done by the `holdfast run` that submitted the job, while it lives.
+to start it now, and ends. The same is done, sooner, by a `holdfast run` that follows the job: it needs no core for that.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+
+import msgspec
+from msgspec import Struct
 
 from holdfast.engines.slurm.commands import Answer, Commands
 from holdfast.engines.slurm.queries import job_in, job_words
@@ -16,6 +20,7 @@ from holdfast.parsers.slurm_names import Allocation, folded
 CODE = 143  # of a batch script that Slurm ends
 NUDGE_NAME = "holdfast-nudge"
 NUDGE_FILE = "slurm-nudge.sh"
+PLAN_FILE = "slurm-move.json"  # in the job's folder: for who follows the job
 NUDGE = """#!/bin/sh
 # Starts Slurm job $1 as soon as it is pending again: not on the nodes $2, on $3 nodes. By Holdfast; ends by itself.
 tries=0; left=
@@ -23,6 +28,7 @@ while [ "$tries" -lt 600 ]; do
   state=$(squeue -h -j "$1" -o %T 2>/dev/null)
   case "$state" in
     PENDING)
+      scontrol update JobId="$1" ${2:+ExcNodeList="$2"} ${3:+NumNodes="$3"} StartTime=now && exit 0
       [ -z "$2" ] || scontrol update JobId="$1" ExcNodeList="$2"
       [ -z "$3" ] || scontrol update JobId="$1" NumNodes="$3"
       scontrol update JobId="$1" StartTime=now && exit 0 ;;
@@ -34,6 +40,31 @@ done
 exit 1
 """
 MARGIN_S = 2.0
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """How a job that is put back is to start again. `restarts`: how often it was put back before."""
+
+    job: str
+    restarts: int
+    without: str
+    nodes: str
+
+    def words(self) -> list[list[str]]:
+        """Of scontrol, for the job once it is pending: all in one; then, where that is refused, one by one."""
+        each = [f"ExcNodeList={self.without}"] if self.without else []
+        each += [f"NumNodes={self.nodes}"] if self.nodes else []
+        each += ["StartTime=now"]
+        return [
+            ["scontrol", "update", f"JobId={self.job}", *some] for some in (each, *([one] for one in each))
+        ]
+
+
+def plan_in(folder: Path) -> Plan | None:
+    """The last move of the job with this folder; None: there was none, or it cannot be read."""
+    with suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode((folder / PLAN_FILE).read_bytes(), type=Plan)
+    return None
 
 
 class Move:
@@ -62,15 +93,19 @@ class Move:
     def _job_heard(self, answer: Answer) -> None:
         job = job_in(answer, self._allocation.job)
         avoided = (*(job.excluded if job is not None else ()), *self._without)
-        try:
-            script = self._folder / NUDGE_FILE
-            script.write_text(NUDGE)
-        except OSError as error:
-            self._nudged(Answer(words=(), code=None, why=f"{self._folder} cannot be written: {error}"))
-            return
         bad = folded(avoided)
         most = len(self._allocation.nodes)
         count = f"{self._workers}-{most}" if self._workers < most else str(self._workers)
+        plan = Plan(job=self._allocation.job, restarts=self._allocation.restarts, without=bad, nodes=count)
+        try:
+            script = self._folder / NUDGE_FILE
+            script.write_text(NUDGE)
+            part = self._folder / f".{PLAN_FILE}.new"
+            part.write_bytes(msgspec.json.encode(plan))
+            part.replace(self._folder / PLAN_FILE)
+        except OSError as error:
+            self._nudged(Answer(words=(), code=None, why=f"{self._folder} cannot be written: {error}"))
+            return
         words = ["sbatch", "--parsable", f"--job-name={NUDGE_NAME}", "--nodes=1", "--ntasks=1", "--mem=16"]
         words += ["--time=5", "--output=/dev/null", "--no-requeue", *self._same_place()]
         words += [f"--exclude={bad}"] if bad else []
