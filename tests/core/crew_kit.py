@@ -300,7 +300,14 @@ class World:
             case CheckNode():
                 broken = {} if place.fit else {name: "a broken device"}
                 place.reports.append(
-                    NodesChecked(at_s=0.0, attempt=command.attempt, nodes=(name,), isolate=broken)
+                    NodesChecked(
+                        at_s=0.0,
+                        attempt=command.attempt,
+                        nodes=(name,),
+                        status="pass" if place.fit else "fail",
+                        isolate=broken,
+                        passed=1,
+                    )
                 )
             case PrepareStandby():
                 self.standbys.append((name, command))

@@ -8,6 +8,7 @@ from crew_kit import World
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from msgspec.structs import replace
 
 from holdfast.core.crew_roster import Settings
 from holdfast.model.events import AttemptStarted, RankExited, StepReached, WorkerExited
@@ -25,10 +26,16 @@ POLICY = Policy(
 
 
 class CrewMachine(RuleBasedStateMachine):
-    @initialize(workers=st.integers(1, 3), checks=st.booleans(), boot=st.sampled_from(["off", "quick"]))
-    def begin(self, workers: int, checks: bool, boot: str) -> None:
-        policy = Policy(**{**{f: getattr(POLICY, f) for f in POLICY.__struct_fields__}, "boot_check": boot})
-        self.world = World(NODES, workers, policy, Settings(checks=checks, standby=True))
+    @initialize(
+        workers=st.integers(1, 3),
+        checks=st.booleans(),
+        boot=st.sampled_from(["off", "quick"]),
+        again_s=st.sampled_from([0.0, 20.0, 600.0]),
+    )
+    def begin(self, workers: int, checks: bool, boot: str, again_s: float) -> None:
+        policy = replace(POLICY, boot_check=boot, boot_check_again_s=again_s)
+        spares = {"spare_check": boot if checks and boot != "off" else "", "check_again_s": again_s}
+        self.world = World(NODES, workers, policy, Settings(checks=checks, standby=True, **spares))
         self.world.submit()
         for name in self.world.places:
             self.world.start_agent(name)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from holdfast.core import faults, ladder, node_passes, recovery
 from holdfast.core.checks.answers import key_of
 from holdfast.core.decision import Decision
-from holdfast.model.checks import BOOT, ON_FAILURE
+from holdfast.model.checks import BOOT, IDLE, ON_FAILURE
 from holdfast.model.events import NodesChecked
 from holdfast.model.policy import Policy
 from holdfast.model.state import (
@@ -34,6 +34,8 @@ def on_checked(state: State, event: NodesChecked, policy: Policy) -> Decision:
     """An answer of a boot check counts until its attempt has started; one of troubleshooting while it is diagnosed."""
     job, phase = state.job, state.phase
     match phase:
+        case _ if event.context == IDLE:
+            return Decision(State(node_passes.noted(job, event), phase))
         case Diagnosing() if event.context == ON_FAILURE and event.attempt == job.attempt:
             for fault in _broken(
                 job, event, may_act=policy.checks_act

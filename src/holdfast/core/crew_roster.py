@@ -7,10 +7,13 @@ an old attempt is left there, and, where checks are on, a check of it has passed
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core import node_watch
 from holdfast.core.crew_acts import Act, AskEngine, Drop, Forget, Say, Send, SetNodeAside, StartAgent, Tell
 from holdfast.core.crew_nodes import Node
+from holdfast.core.crew_spares import SpareChecks
+from holdfast.model.checks import IDLE
 from holdfast.model.events import (
     FindingNoted,
     NodeIsolated,
@@ -42,7 +45,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `gather_s`: for nodes that are expected, before others are asked for. `start_wait_s`: for an agent that is heard to
     start its worker. `check_wait_s`: for a node that came back to end what is old and to be checked, before it is asked
     again. `gone_s`: for a new agent on a node to say what became of the worker there. `checks`: a node that came back is
-    checked. `standby`: the next attempt's processes are kept ready from the first step on.
+    checked. `standby`: the next attempt's processes are kept ready from the first step on. `spare_check`: the suite that
+    nodes which stand by are looked at with; empty: they are not. `check_again_s`: how long a pass holds.
     """
 
     watch: node_watch.Settings = node_watch.Settings()
@@ -52,6 +56,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gone_s: float = 5.0
     checks: bool = True
     standby: bool = False
+    spare_check: str = ""
+    check_again_s: float = 0.0
 
 
 class Team(Struct):
@@ -87,6 +93,7 @@ class Roster:
         self.lost_now: list[str] = []  # the same: whom nobody waits for any more
         self._settings = settings
         self._version = version
+        self._spares = SpareChecks(settings.spare_check, settings.check_again_s)
         self._given: dict[str, int] = {}
         self._refused: set[str] = set()  # instances of agents that were told to leave
 
@@ -231,7 +238,8 @@ class Roster:
             return self._back(node, at_s)
         node.returning, node.asked_s = "check", at_s
         order_id = self.order_id(f"return-{node.returns}/check/{node.name}")
-        return [Send(node.name, order_id, CheckNode(attempt=self.team.attempt))]
+        command = CheckNode(attempt=self.team.attempt, suite=self._spares.suite or "quick")
+        return [Send(node.name, order_id, command)]
 
     def _back(self, node: Node, at_s: float) -> list[Act]:
         node.returning, self.changed = "", True
@@ -255,17 +263,27 @@ class Roster:
         return []
 
     def checked(self, name: str, answer: NodesChecked, at_s: float) -> list[Act] | None:
-        """None: the check was not one of a node that came back."""
+        """None: the check was not one of a node that came back, or that stands by."""
         node = self[name]
         if node.returning != "check":
-            return None
+            return self._spare_checked(node, answer, at_s)
         why = answer.isolate.get(name, "") or answer.stop
         if not why:
-            return self._back(node, at_s)
+            passed = [Tell(replace(answer, context=IDLE))] if self._spares.suite else []
+            return [*self._back(node, at_s), *passed]
         node.returning = "refused"
         text = f"{name} is back and its check says: {why}; it is not used"
         noted = Tell(FindingNoted(at_s=at_s, finding="node-refused", text=text))
         return [noted, SetNodeAside(name, why)] if name in answer.isolate else [noted]
+
+    def _spare_checked(self, node: Node, answer: NodesChecked, at_s: float) -> list[Act] | None:
+        if (
+            self.team.worker_on(node.name) is not None
+        ):  # placed meanwhile: it may be the core that waits for this
+            return None
+        acts = self._spares.checked(node, answer, at_s)
+        self.changed = self.changed or acts is not None
+        return acts
 
     def set_aside(self, name: str) -> bool:
         """The core wants it isolated. False: it is lost, and that is reason enough to keep away from it."""
@@ -329,7 +347,10 @@ class Roster:
                 acts += self._worker_gone(node, at_s)
             if node.returning in ("check", "stop") and node.is_reachable:
                 acts += self._ask_again(node, at_s)
-        return acts
+        team = self.team
+        runs = not (team.over or team.stop_asked or team.exited) and len(team.started) == len(team.nodes)
+        used = team.nodes.values() if runs and len(self.order) > len(team.nodes) else ()
+        return acts + self._spares.turn(self.nodes.values(), used, team.attempt, at_s, self.epoch)
 
     def _watch(self, node: Node, at_s: float) -> list[Act]:
         settings = self._settings.watch

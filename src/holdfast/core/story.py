@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.decision import Decision
-from holdfast.model.checks import FAIL, ON_FAILURE
+from holdfast.model.checks import FAIL, IDLE, ON_FAILURE
 from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,
@@ -327,7 +327,7 @@ def _of_the_event(before: State, event: AnyEvent, decision: Decision) -> tuple[s
         case JobMoved() if decision.state != before:
             return "request", event.reason
         case NodesChecked():
-            return "check", check_words(event)
+            return None if _is_no_news(before, event) else ("check", check_words(event))
         case AttemptStarted():
             return "attempt", f"attempt {event.attempt} runs on {_nodes(decision.state.job)}"
         case AttemptStopped() if before.job.alive and not event.left and event.attempt == before.job.attempt:
@@ -400,10 +400,17 @@ def verdict_words(verdict: Verdict) -> str:
     return words
 
 
+def _is_no_news(before: State, event: NodesChecked) -> bool:
+    """A node that stands by has passed once more."""
+    known = {one.node for one in before.job.passed}
+    return event.context == IDLE and event.status != FAIL and known.issuperset(event.nodes)
+
+
 def check_words(event: NodesChecked) -> str:
     """`boot check: 31 passed, 2 to look at, 4 skipped, in 1.2 s`"""
     name = check_name(event)
-    where = f" of {_listed(event.nodes)}" if len(event.nodes) > 1 else ""
+    where = f" of {_listed(event.nodes)}" if len(event.nodes) > 1 or event.context == IDLE else ""
+    where += ", which stands by" if event.context == IDLE else ""
     if event.why_not:
         return f"{name}{where}: nothing was checked: {event.why_not}"
     failed = f"{event.failed} failed, " if event.failed else ""

@@ -26,6 +26,8 @@ BOOT, PROLOG, EPILOG, CONTINUOUS, ON_FAILURE, MANUAL = CONTEXTS = (
     "manual",
 )
 
+IDLE = "idle"  # of answers alone: a boot check of a node that stands by
+
 # What it costs. Nothing but `passive` runs while a job trains.
 PASSIVE = "passive"  # reads what the node says of itself
 LIGHT = "light"  # writes a small file, opens a socket, starts a program: under a second of one core
