@@ -139,9 +139,12 @@ class NodesSupervisor:
 
     def _crew_settings(self) -> CrewSettings:
         policy = self._settings.policy
+        checks = policy.boot_check != "off" and policy.checks_act and not policy.shadow
         return CrewSettings(
             watch=node_watch.Settings(node_silence_s=self._settings.node_silence_s),
-            checks=policy.boot_check != "off" and policy.checks_act and not policy.shadow,
+            checks=checks,
+            spare_check=policy.boot_check if checks else "",
+            check_again_s=policy.boot_check_again_s,
             standby=self._settings.standby and self._settings.shim and not policy.shadow,
         )
 
