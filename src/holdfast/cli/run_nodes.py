@@ -43,6 +43,7 @@ from holdfast.core.crew import Crew
 from holdfast.core.crew_memory import MOVED, Memory
 from holdfast.core.crew_roster import Settings as CrewSettings
 from holdfast.core.decision import Decision
+from holdfast.core.stragglers.told import in_few_words
 from holdfast.engines.nodes import EngineRefused, JobPlace, NodeEngine
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.recorder import Recorder
@@ -62,7 +63,9 @@ from holdfast.model.nodes import PROTOCOL, EndAsked, SetUp
 from holdfast.model.orders import StopAttempt
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import Ended, Running, State
+from holdfast.model.steps import StepNow, Straggler
 from holdfast.observe.clock import JobClock
+from holdfast.observe.step_file import StepFile, StepFileWriter
 
 TICK_S = 1.0
 GOODBYE_S = 10.0  # for agents to end once the job is over, beyond the grace of what may still run there
@@ -114,6 +117,7 @@ class NodesSupervisor:
         )
         self._relay: CallRelay
         self.hangs: HangWatching
+        self.stragglers: StragglersWatching
         self.controller: Controller
         self.machine = CrewEngine(
             self.crew,
@@ -132,6 +136,7 @@ class NodesSupervisor:
         self._ticked_s = 0.0
         self._looked_s = 0.0
         self._stop_signals = 0
+        self._slow: tuple[Straggler, ...] = ()  # ranks, as last written down
         self._engine_asked = False
         self._held: list[AnyEvent] | None = None  # until it is known whether the scheduler ends the job
         self._moves: EndAsked | None = None
@@ -162,10 +167,11 @@ class NodesSupervisor:
             self._save,
             self._settings.node_silence_s,
         )
+        self.stragglers = StragglersWatching(self.crew, lambda: self.hangs.is_looking)
         self._relay = CallRelay(self.hub.say, self._now, self._note_call, self.clock, self.hub.silent_s)
         return Parts(
             hangs=self.hangs,
-            stragglers=StragglersWatching(self.crew, lambda: self.hangs.is_looking),
+            stragglers=self.stragglers,
             conclusion=conclusion,
             calls=self._relay,
             files=self._files,
@@ -270,6 +276,7 @@ class NodesSupervisor:
             fenced(self._fleet.turn)
             fenced(lambda: self._note_clocks(at_s))
             fenced(self._tell_of_evidence)
+            fenced(lambda: self._keep_stragglers(at_s))
             collect_orphans()
 
     def _show(self) -> None:
@@ -388,6 +395,15 @@ class NodesSupervisor:
     def _save(self, case: Case) -> None:
         """The evidence of an incident, in a thread: the restart does not wait for it."""
         self._evidence.save(case, self.hangs.samples)
+
+    def _keep_stragglers(self, at_s: float) -> None:
+        """For the status: each worker's own file says nothing of the others'."""
+        attempt, now = self.crew.roster.team.attempt, self.stragglers.now
+        if now != self._slow:
+            self._slow = now
+            words = StepNow(straggler="; ".join(map(in_few_words, now)))
+            folder = self._job.attempt(attempt)
+            StepFileWriter(folder).write(StepFile(at_s=at_s, attempt=attempt, now=words))
 
     def _tell_of_evidence(self) -> None:
         for text in self._evidence.news():
