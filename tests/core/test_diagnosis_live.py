@@ -2,8 +2,10 @@
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core.diagnosis.live import joined, verdict_of
+from holdfast.core.diagnosis.wordings import SPOKEN
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit, Evidence, Verdict
@@ -63,6 +65,16 @@ def test_who_was_seen_to_be_killed_is_not_those_whose_pipe_to_it_broke():
     told = joined(known, found("process_killed", "process", culprits=(Culprit(worker=3), Culprit(worker=0))))
     assert told.culprits == (Culprit(rank=1, worker=1),)
     assert [fact.text for fact in told.evidence] == ["the line"]
+
+
+def test_an_exception_that_was_seen_is_not_replaced_by_a_mere_complaint():
+    """Its last line, "RuntimeError: no such thing", is also what programs of all kinds print before they end."""
+    line = found("python_exception", "training")
+    complaint = replace(line, evidence=(replace(line.evidence[0], signature=SPOKEN),))
+    known = first("python_exception")
+    assert joined(known, line).title == line.title
+    assert joined(known, complaint).title.en == known.title
+    assert joined(known, complaint).evidence[-1].text == "the line"
 
 
 def test_a_job_that_was_asked_to_stop_has_no_fault():

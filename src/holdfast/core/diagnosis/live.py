@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.core.diagnosis.blame import index_of
 from holdfast.core.diagnosis.meanings import meaning_of
+from holdfast.core.diagnosis.wordings import SPOKEN
 from holdfast.core.verdict import HANG
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
 from holdfast.model.signatures import Words
@@ -117,9 +118,19 @@ def _says_more(first: Verdict, found: Diagnosis) -> bool:
     if found.class_ in DEEPER and first.class_ not in DEEPER:
         return found.confidence >= SURE
     if first.category == found.category:
+        if _is_complaint(found):  # its title says that there was an error, not which
+            return False
         # Who was killed was seen to die; lines of the same kind are of those who lost it.
         return first.category != KILLED or first.confidence < SURE or not first.culprits
     return first.category in VAGUE and found.confidence >= SURE and found.category not in VAGUE
+
+
+def _is_complaint(found: Diagnosis) -> bool:
+    """Whether its first line is but one that speaks of an error in words that no signature knows."""
+    error = found.first_error
+    return error is not None and any(
+        one.signature == SPOKEN and (one.file, one.text) == (error.file, error.text) for one in found.evidence
+    )
 
 
 def is_hang(verdict: Verdict) -> bool:
