@@ -1,13 +1,20 @@
-"""For all tests: golden files, and a check that no child process is left behind."""
+"""For all tests: golden files, what is compiled once for all, and a check that no child process is left behind."""
 
+import fcntl
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from holdfast.observe.automaton import engine
+from holdfast.observe.signature_store import package_signatures
+from holdfast.parsers.signature_files import SignatureError
+
 GOLDEN = Path(__file__).parent / "golden"
+CACHE_HOME = Path(__file__).parent.parent / ".pytest_cache" / "home"
 CHILD_ENDS_S = 5.0
 # Python's own: multiprocessing starts it once and keeps it until the end.
 HOUSEKEEPERS = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
@@ -44,6 +51,26 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str | Path, str], None]:
     return check
 
 
+@pytest.fixture(scope="session")
+def cache_home() -> Path:
+    """An XDG_CACHE_HOME that holds the package's signatures, compiled: once for all tests and workers of xdist.
+
+    Without it each process compiles them beside its training for seconds, and is over before it has kept them.
+    """
+    return CACHE_HOME
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Compiles them, before the clock of a test runs."""
+    if not any("cache_home" in getattr(item, "fixturenames", ()) for item in session.items):
+        return
+    with suppress(OSError, SignatureError):  # those who use it say better what is wrong
+        CACHE_HOME.mkdir(parents=True, exist_ok=True)
+        with (CACHE_HOME / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            engine(package_signatures(CACHE_HOME / "holdfast"), CACHE_HOME / "holdfast")
+
+
 @pytest.fixture(autouse=True)
 def no_child_left() -> Iterator[None]:
     """Fails a test that leaves a process running which it started itself."""
@@ -63,11 +90,20 @@ def _children() -> set[int]:
             found.update(map(int, listing.read_text().split()))
         except OSError:
             continue  # the thread has just ended
-    return {pid for pid in found if _command(pid) and not any(name in _command(pid) for name in HOUSEKEEPERS)}
+    return {pid for pid in found if _lives(pid) and not any(name in _command(pid) for name in HOUSEKEEPERS)}
+
+
+def _lives(pid: int) -> bool:
+    """Not by its command line: that is empty for a zombie, and for a moment while a program is being started."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state not in "ZX"
 
 
 def _command(pid: int) -> bytes:
-    """Its command line; empty for a zombie, and for a process that is gone."""
+    """Its command line; empty for one that is being started, or is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").strip()
     except OSError:

@@ -1,11 +1,12 @@
 """The rules of the house that no linter knows: sizes, docstrings, dead modules, and pages that tell the truth."""
 
 import ast
+import functools
 import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import pytest
 
@@ -71,13 +72,36 @@ PYTHON = _python("src", "tests", "bench")
 PAGES = [path for path in _written() if path.suffix == ".md"]
 
 
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(), str(path))
+class Code(NamedTuple):
+    """What the rules ask of a file: each reads all of the code, and parsing it takes seconds."""
+
+    docstring: str | None
+    functions: tuple[tuple[str, int], ...]  # where and its name; how many lines
+    hidden_imports: tuple[str, ...]
+    broad_excepts: tuple[str, ...]
+    imports: tuple[ast.Import | ast.ImportFrom, ...]
 
 
-def _functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    yield from (
-        node for node in ast.walk(_tree(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+@functools.cache
+def _code(path: Path) -> Code:
+    tree = ast.parse(path.read_text(), str(path))
+    nodes = list(ast.walk(tree))
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return Code(
+        docstring=ast.get_docstring(tree),
+        functions=tuple(
+            (f"{_at(path, node)} {node.name}", (node.end_lineno or 0) - node.lineno + 1) for node in functions
+        ),
+        hidden_imports=tuple(
+            _at(path, inner)
+            for node in functions
+            for inner in ast.walk(node)
+            if isinstance(inner, ast.Import | ast.ImportFrom)
+        ),
+        broad_excepts=tuple(
+            _at(path, node) for node in nodes if isinstance(node, ast.ExceptHandler) and _is_broad(node)
+        ),
+        imports=tuple(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)),
     )
 
 
@@ -93,12 +117,7 @@ def _lines(path: Path) -> int:
 
 
 def test_functions_are_short():
-    long = [
-        f"{_at(path, node)} {node.name}"
-        for path in PYTHON
-        for node in _functions(path)
-        if (node.end_lineno or 0) - node.lineno + 1 > FUNCTION_LINES_MAX
-    ]
+    long = [name for path in PYTHON for name, lines in _code(path).functions if lines > FUNCTION_LINES_MAX]
     assert not long, f"functions of more than {FUNCTION_LINES_MAX} lines: {long}"
 
 
@@ -108,9 +127,7 @@ def test_files_are_not_long():
 
 
 def test_modules_say_what_they_are_for():
-    mute = [
-        str(path.relative_to(ROOT)) for path in _python("src", "bench") if not ast.get_docstring(_tree(path))
-    ]
+    mute = [str(path.relative_to(ROOT)) for path in _python("src", "bench") if not _code(path).docstring]
     assert not mute, f"without a docstring: {mute}"
 
 
@@ -130,7 +147,7 @@ def _module(path: Path) -> str:
 def _imported(path: Path) -> Iterator[str]:
     """Every name that may be a module: `from holdfast.core import hang` asks for both of them."""
     package = _module(path) if path.name == "__init__.py" else _module(path).rpartition(".")[0]
-    for node in ast.walk(_tree(path)):
+    for node in _code(path).imports:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -158,14 +175,7 @@ def test_the_list_of_modules_started_from_outside_is_true():
 
 
 def test_no_import_stands_in_a_function():
-    hidden = [
-        _at(path, inner)
-        for path in PYTHON
-        if path != SHIM
-        for node in _functions(path)
-        for inner in ast.walk(node)
-        if isinstance(inner, ast.Import | ast.ImportFrom)
-    ]
+    hidden = [place for path in PYTHON if path != SHIM for place in _code(path).hidden_imports]
     assert not hidden, f"imports in functions: {hidden}"
 
 
@@ -182,12 +192,7 @@ def _is_broad(handler: ast.ExceptHandler) -> bool:
 
 def test_broad_excepts_are_rare():
     paths = [path for path in _python("src") if path != SHIM]
-    broad = [
-        _at(path, node)
-        for path in paths
-        for node in ast.walk(_tree(path))
-        if isinstance(node, ast.ExceptHandler) and _is_broad(node)
-    ]
+    broad = [place for path in paths for place in _code(path).broad_excepts]
     allowed = BROAD_EXCEPTS_PER_1000_LINES_MAX * sum(map(_lines, paths)) / 1000
     assert len(broad) <= allowed, f"more than {allowed:.1f} broad excepts: {broad}"
 

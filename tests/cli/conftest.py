@@ -11,12 +11,13 @@ from holdfast.journal.jobdir import StateDir
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path, monkeypatch):
+def place(tmp_path, monkeypatch, cache_home):
     """An empty working folder and home; the environment without settings; the time zone UTC."""
     for name in list(os.environ):
         if name.startswith(("HOLDFAST_", "MA_", "XDG_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_home))
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()

@@ -17,7 +17,7 @@ XID = "NVRM: Xid (PCI:{}): {}, pid=77, name=python3, {}"
 
 
 @pytest.fixture
-def of(tmp_path):
+def of(tmp_path, cache_home):
     """What is held of logs with these texts, each a file of its own."""
 
     def judged(*texts, names=()):
@@ -26,7 +26,7 @@ def of(tmp_path):
             path = tmp_path / (names[number] if names else f"kernel-{number}.log")
             path.write_text(text)
             paths.append(path)
-        found = search(paths, SIGNATURES)
+        found = search(paths, SIGNATURES, cache=cache_home / "holdfast")
         return judge(found.sightings, found.sources, TABLES)
 
     return judged

@@ -41,8 +41,9 @@ def is_over(pid):
 class Bench:
     """One job, `job`; its folder is shared with its agents unless they are told otherwise."""
 
-    def __init__(self, path, ranks=1):
+    def __init__(self, path, cache, ranks=1):
         self.path = path
+        self.cache = cache
         self.wait_s = WAIT_S
         self.job = f"job-{os.getpid()}-{path.name[-20:]}"
         self.folder = path / "state" / "jobs" / self.job
@@ -234,7 +235,7 @@ class Agent:
         given = {
             "PATH": os.environ["PATH"],
             "HOME": str(bench.path),
-            "XDG_CACHE_HOME": str(bench.path.parent / "cache"),
+            "XDG_CACHE_HOME": str(bench.cache),
             "HOLDFAST_JOB_FOLDER": str(bench.folder),
             "HOLDFAST_CONTROLLER": bench.addresses,
             "HOLDFAST_SECRET_FILE": str(bench.folder / "secret"),

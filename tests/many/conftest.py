@@ -6,8 +6,8 @@ from many.agent_bench import Bench
 
 
 @pytest.fixture
-def bench(tmp_path):
-    one = Bench(tmp_path)
+def bench(tmp_path, cache_home):
+    one = Bench(tmp_path, cache_home)
     yield one
     left = one.end()
     assert not left, f"processes of the job were left: {left}"

@@ -22,15 +22,16 @@ sys.exit(int(what or 0))
 
 
 class Wrapped:
-    def __init__(self, path):
+    def __init__(self, path, cache):
         self.path = path
+        self.cache = cache
         (path / "train.py").write_text(SCRIPT)
 
     def run(self, worker=None, workers=2, words=(), wait=True, **more):
         env = {
             "PATH": os.environ["PATH"],
             "HOME": str(self.path),
-            "XDG_CACHE_HOME": str(self.path.parent / "cache"),
+            "XDG_CACHE_HOME": str(self.cache),
             "HOLDFAST_STATE_DIR": str(self.path / "state"),
             "HOLDFAST_TROUBLESHOOT_WAIT": "0s",
         }
@@ -59,8 +60,8 @@ class Wrapped:
 
 
 @pytest.fixture
-def wrapped(tmp_path):
-    return Wrapped(tmp_path)
+def wrapped(tmp_path, cache_home):
+    return Wrapped(tmp_path, cache_home)
 
 
 def test_workers_of_one_step_share_a_folder_and_each_knows_its_place(wrapped):

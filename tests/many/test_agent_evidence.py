@@ -77,8 +77,8 @@ def test_a_command_that_could_not_be_started_is_evidence(bench):
     assert "/not/there" in told[-1].failure.command_error and told[-1].certain
 
 
-def test_ranks_are_looked_at_closely_and_sampled_again_and_again(tmp_path):
-    bench = Bench(tmp_path, ranks=2)
+def test_ranks_are_looked_at_closely_and_sampled_again_and_again(tmp_path, cache_home):
+    bench = Bench(tmp_path, cache_home, ranks=2)
     try:
         bench.agent("n0")
         bench.joined("n0")

@@ -1,7 +1,6 @@
 """Commands, stacks and logs of a whole job on several nodes, asked for from another terminal."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -17,9 +16,8 @@ RESTARTS = ("--max-restarts", 9, "--unconditional-restart")
 
 
 @pytest.fixture
-def job(tmp_path, tmp_path_factory):
-    base = tmp_path_factory.getbasetemp()
-    one = WholeJob(tmp_path, (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache")
+def job(tmp_path, cache_home):
+    one = WholeJob(tmp_path, cache_home)
     yield one
     one.end()
 

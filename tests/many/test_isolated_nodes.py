@@ -1,6 +1,5 @@
 """Nodes that are isolated in the node book: no job is placed there, and what happens to a job's nodes is in the book."""
 
-import os
 import time
 
 import pytest
@@ -14,9 +13,8 @@ pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
-def job(tmp_path, tmp_path_factory):
-    base = tmp_path_factory.getbasetemp()
-    one = WholeJob(tmp_path, (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache")
+def job(tmp_path, cache_home):
+    one = WholeJob(tmp_path, cache_home)
     one.env["HOLDFAST_FLEET_DIR"] = str(tmp_path / "fleet")
     yield one
     one.end()

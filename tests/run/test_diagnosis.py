@@ -2,22 +2,13 @@
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 
-from holdfast.observe.automaton import engine
 from holdfast.observe.bundles import read_member
-from holdfast.observe.signature_store import package_signatures
 from run.place import wait_for
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of 79.15 GiB"
-
-
-@pytest.fixture(autouse=True)
-def compiled(place):
-    """So that no verdict depends on how fast this machine compiles."""
-    engine(package_signatures(), Path(place.env["XDG_CACHE_HOME"], "holdfast"))
 
 
 def bundle(place, incident=1):
