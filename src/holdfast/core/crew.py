@@ -458,6 +458,8 @@ class Crew:
             starting.is_over = True
             self._memory.started = attempt
             return [Tell(AttemptStarted(at_s=at_s, attempt=attempt))]
+        if starting.begun and at_s - starting.since_s <= self._settings.start_wait_s:
+            return []  # asked with each word of thousands of workers: only time is left to be looked at
         lost = any(self.roster[start.node].lost for start in starting.order.workers)
         if lost or self.roster.team.stop_asked:
             return []  # the core knows, and ends the attempt
