@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from holdfast.agent.environment import free_port
 from holdfast.agent.launch import sweep
 from holdfast.model.events import AttemptStarted, RankExited, RankStarted, StepReached
-from holdfast.model.nodes import PrepareStandby, StandbyState
+from holdfast.model.nodes import Leave, PrepareStandby, StandbyState
 from holdfast.model.policy import Policy
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
 SCRIPT = """
 import json, os, time
@@ -108,8 +108,8 @@ def test_launchers_that_were_held_meet_where_the_start_says_with_the_ranks_they_
     stop(bench, 2, "n0", "n1")
 
 
-def test_what_stands_by_meets_workers_that_do_not(torch_bench):
-    """A worker that is killed with all that stood by in it begins anew; the others are those that were ready."""
+def test_what_stands_by_meets_a_worker_that_was_begun_on_another_node_meanwhile(torch_bench):
+    """The first worker is killed with all that stood by in it. The other is the one that was ready."""
     bench = torch_bench
     begin(bench, 1, free_port())
     first = [bench.given(rank) for rank in (0, 1)]
@@ -118,9 +118,14 @@ def test_what_stands_by_meets_workers_that_do_not(torch_bench):
 
     killed = sweep({"HOLDFAST_JOB": bench.job, "HOLDFAST_NODE": "n0", "HOLDFAST_SHIM": "1"})
     assert {first[0]["pid"], waiting[0]} <= set(killed)
+    bench.agent("n2")
+    bench.joined("n2")
     stop(bench, 1, "n0", "n1", force=True)
-    begin(bench, 2, free_port())
+    bench.order("n0", "leave", Leave(code=0, reason="its node is given up"))
+    bench.until("the end of n0", lambda: bench.left)
+    (begun,) = ready(bench, 2, "n2")
+    begin(bench, 2, free_port(), nodes=("n2", "n1"))
     second = [bench.given(rank, times=2) for rank in (0, 1)]
-    assert second[1]["pid"] == waiting[1] and second[0]["pid"] not in killed
-    bench.told("n0", StepReached, attempt=2)
-    stop(bench, 2, "n0", "n1")
+    assert [one["pid"] for one in second] == [begun, waiting[1]]
+    bench.told("n2", StepReached, attempt=2)
+    stop(bench, 2, "n2", "n1")

@@ -103,6 +103,7 @@ def test_a_rank_that_is_not_the_one_that_is_wanted_ends_and_another_is_started(r
 def test_a_rank_that_has_died_is_started_anew(ranks, gate, launcher):
     process, rank = launcher()
     os.kill(rank, signal.SIGKILL)
+    wait_for(lambda: is_gone(rank))
     gate.open('{"PET_MASTER_PORT": "29501"}')
     code, (line,), err = finish(process)
     assert (code, err) == (0, "") and line.startswith("0 ") and f" {rank} " not in line

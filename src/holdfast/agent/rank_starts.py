@@ -9,8 +9,10 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
+RANKS = "ranks"  # in the folder of a standby: how its launcher is to start them
 RANKS_MAX = 256  # of one worker
 
 
@@ -32,6 +34,38 @@ def rank_starts(pids: Iterable[int]) -> tuple[RankStart, ...]:
 def as_listing(starts: Sequence[RankStart]) -> bytes:
     """For `holdfast_shim_launcher.py`: JSON, in which bytes that are no UTF-8 are as Python has them in a str."""
     return json.dumps([{"argv": list(one.argv), "env": one.env} for one in starts]).encode()
+
+
+def starts_beside(attempt: Path, worker: int) -> tuple[RankStart, ...]:
+    """For this worker, by what stands by for the first other one in the attempt's folder; none where that does not tell."""
+    for path in sorted(attempt.glob(f"worker-*/{RANKS}")):
+        number = path.parent.name.removeprefix("worker-")
+        try:
+            starts = msgspec.json.decode(path.read_bytes(), type=tuple[RankStart, ...])
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+        if starts and number.isdigit() and int(number) != worker:
+            return _as_worker(starts, int(number), worker)
+    return ()
+
+
+def _as_worker(starts: tuple[RankStart, ...], other: int, worker: int) -> tuple[RankStart, ...]:
+    """Where each worker has as many ranks, and they are numbered worker by worker."""
+    for one in starts:
+        local = one.env.get("LOCAL_RANK", "")
+        if not local.isdigit() or one.env.get("RANK") != str(other * len(starts) + int(local)):
+            return ()
+    return tuple(
+        RankStart(
+            one.argv,
+            one.env | {"RANK": str(worker * len(starts) + int(one.env["LOCAL_RANK"]))} | _group(one, worker),
+        )
+        for one in starts
+    )
+
+
+def _group(one: RankStart, worker: int) -> dict[str, str]:
+    return {"GROUP_RANK": str(worker)} if "GROUP_RANK" in one.env else {}
 
 
 def _rank_start(pid: int) -> RankStart | None:

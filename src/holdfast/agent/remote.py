@@ -229,7 +229,11 @@ class RemoteAgent:
     def _prepare(self, command: PrepareStandby) -> None:
         state = self._home.state
         if command.attempt > max(state.started, state.stopped) and not self._ends:
-            self.worker.keeper.wish(command.attempt, unmet(command.worker, command.workers))
+            part, keeper = unmet(command.worker, command.workers), self.worker.keeper
+            if self.runs[0]:
+                keeper.wish(command.attempt, part)
+            else:
+                keeper.begin(command.attempt, part)
 
     def _stop(self, command: StopWorker) -> None:
         self._home.note_stop(command.attempt)

@@ -25,13 +25,12 @@ from holdfast.agent.launch import (
     Stopped,
     launch,
 )
-from holdfast.agent.rank_starts import RankStart, as_listing
+from holdfast.agent.rank_starts import RANKS, RankStart, as_listing
 
 GATE = "gate"
 PRELOAD = "preload"
 HURRY = "gate.hurry"
 HELD, READY = "gate.held", "gate.ready"  # of its launcher: it waits, and has made its imports
-RANKS = "ranks"
 IMPORTS = "imports"
 
 

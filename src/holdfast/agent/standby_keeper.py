@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from holdfast.agent.attempt import Attempt
 from holdfast.agent.launch import LaunchSpec
 from holdfast.agent.part import Part, unmet
-from holdfast.agent.rank_starts import RankStart, rank_starts
-from holdfast.agent.standby import GATE, Standby, gated, imports_to_repeat, launcher_gated
+from holdfast.agent.rank_starts import RankStart, rank_starts, starts_beside
+from holdfast.agent.standby import GATE, IMPORTS, Standby, gated, imports_to_repeat, launcher_gated
 from holdfast.model.settings import RunSettings
 from holdfast.parsers.commands import Launcher
 
@@ -125,6 +125,20 @@ class StandbyKeeper:
         self._may_begin = False
         self.note_imports(attempt)
         self.prepare(attempt.number + 1, self._starts[0])
+        if self.standby is not None:
+            self.standby.hurry(self._imports)
+
+    def begin(self, number: int, part: Part) -> None:
+        """Where nothing trains, so that nothing is to be spared: as the other workers were seen to be started, if their
+        folders are seen from here."""
+        if self.standby is not None or not self._holds_launcher:
+            return
+        folder = self._spec(number, part).folder
+        self._starts = part, starts_beside(folder.parent, part.worker)
+        before = folder.parent.with_name(f"attempt-{number - 1:03d}")
+        seen = (imports_to_repeat(path.parent) for path in sorted(before.glob(f"worker-*/{IMPORTS}")))
+        self._imports = next((listing for listing in seen if listing is not None), self._imports)
+        self.prepare(number, part)
         if self.standby is not None:
             self.standby.hurry(self._imports)
 

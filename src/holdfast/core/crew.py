@@ -32,6 +32,7 @@ from holdfast.core.crew_orders import (
     starts,
 )
 from holdfast.core.crew_roster import Roster, Settings
+from holdfast.core.crew_standby import Standbys
 from holdfast.model.checks import BOOT
 from holdfast.model.events import (
     AnyEvent,
@@ -63,7 +64,6 @@ from holdfast.model.nodes import (
     NoMoreNodes,
     PassSignal,
     PortFound,
-    PrepareStandby,
     SetAside,
     StandbyState,
     StopWorker,
@@ -79,7 +79,6 @@ from holdfast.model.orders import (
 from holdfast.model.state import Job
 
 STEP_EVENT_S = 1.0
-STANDBY = "standby"  # the kind of the finding that says that the next attempt's processes stand ready
 NOT_STARTED = 125  # what a worker that was never started is said to have exited with
 CrewOrder = PlaceWorkers | CheckNodes | StartAttempt | StopAttempt | IsolateNode | HealDevice
 CrewNews = NodeReady | NodeDown | NodeAlive | AgentEnded | SetAside | NoMoreNodes
@@ -111,9 +110,7 @@ class Crew:
         self._starting: Starting | None = None
         self._stopping: Stopping | None = None
         self._meeting = MeetingPlace(memory)
-        self._stood_by = 0  # the attempt during which the next one's processes are made ready
-        self._ready: set[int] = set()  # the workers that have them ready
-        self._ready_told = 0  # of which attempt that was said
+        self._standbys = Standbys()
         self._step: int | None = None
         self._step_told: int | None = None
         self._step_told_s = float("-inf")
@@ -231,16 +228,7 @@ class Crew:
         return [Tell(meets.noted(at_s)), *self._go_on(at_s)]
 
     def stands_by(self, node: str, report: StandbyState, at_s: float) -> list[Act]:
-        """Said once of each attempt, when the next one's processes have been made ready in full, in every worker."""
-        team = self.roster.team
-        if report.attempt != team.attempt + 1 or team.nodes.get(report.worker) != node:
-            return []
-        (self._ready.add if report.is_ready else self._ready.discard)(report.worker)
-        if self._ready_told == report.attempt or not self._ready >= set(team.nodes):
-            return []
-        self._ready_told = report.attempt
-        text = "the next attempt's processes stand ready in all workers"
-        return [Tell(FindingNoted(at_s=at_s, finding=STANDBY, text=text, attempt=team.attempt))]
+        return self._standbys.hear(node, report, self.roster, at_s)
 
     def told(self, node: str, event: AnyEvent, at_s: float) -> list[Act]:
         """What an agent says of its node's part. `event`: its `at_s` is the job's, `via` names the report."""
@@ -361,7 +349,8 @@ class Crew:
             kept = {worker: node for worker, node in team.nodes.items() if node in order.keep_nodes}
             team.nodes = {**team.nodes, **{w: n for w, n in kept.items()}, **found}
             where = tuple(Placed(worker, node) for worker, node in found.items())
-            return [Tell(WorkersPlaced(at_s=at_s, attempt=order.attempt, placed=where))]
+            placed_there = Tell(WorkersPlaced(at_s=at_s, attempt=order.attempt, placed=where))
+            return [placed_there, *self._standbys.begin(order.attempt, found, self.roster)]
         return self._too_few(placing, free, without, at_s)
 
     def _too_few(self, placing: Placing, free: list[str], without: set[str], at_s: float) -> list[Act]:
@@ -493,21 +482,10 @@ class Crew:
     def _stand_by(self) -> list[Act]:
         """The job trains: from now on the next attempt's processes are made ready, where the same nodes run it."""
         team = self.roster.team
-        trains = self._step is not None and self._memory.started >= team.attempt > self._stood_by
+        trains = self._step is not None and self._memory.started >= team.attempt > self._standbys.asked
         if not (self._settings.standby and trains) or team.over or team.stop_asked or team.exited:
             return []
-        self._stood_by = team.attempt
-        self._ready = set()
-        nodes = {worker: where for worker, where in team.nodes.items() if not self.roster[where].lost}
-        attempt, workers = team.attempt + 1, len(team.nodes)
-        return [
-            Send(
-                where,
-                self.roster.order_id(f"attempt-{attempt}/standby/{worker}"),
-                PrepareStandby(attempt=attempt, worker=worker, workers=workers),
-            )
-            for worker, where in nodes.items()
-        ]
+        return self._standbys.ask(self.roster)
 
     def _master(self, starting: Starting) -> str:
         return min(starting.order.workers, key=lambda start: start.worker).node

@@ -32,7 +32,7 @@ IMPORTS = [
 # Read by torch.distributed and by scripts when they begin, and not by anything when it is imported. RANK and the
 # sizes are not among them: by these, in the environment it began with, a rank is found and known from outside.
 LATE = {"MASTER_ADDR", "MASTER_PORT", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"}
-LATE |= {"NCCL_DEBUG_FILE"}
+LATE |= {"NCCL_DEBUG_FILE", "GROUP_RANK", "ROLE_RANK"}
 LATE_OF = ("HOLDFAST_", "MA_", "PET_", "TORCHELASTIC_")
 
 

@@ -1,0 +1,54 @@
+"""Which workers are to have the next attempt's processes ready, and which have. Pure."""
+
+from collections.abc import Mapping
+
+from holdfast.core.crew_acts import Act, Send, Tell
+from holdfast.core.crew_roster import Roster
+from holdfast.model.events import FindingNoted
+from holdfast.model.nodes import PrepareStandby, StandbyState
+
+STANDBY = "standby"  # the kind of the finding that says that the next attempt's processes stand ready
+
+
+class Standbys:
+    """`asked`: the attempt during which the next one's processes were asked for last."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self._ready: set[int] = set()  # the workers that have them ready
+        self._told = 0  # of which attempt that was said
+
+    def ask(self, roster: Roster) -> list[Act]:
+        """Of all workers: they train."""
+        team = roster.team
+        self.asked, self._ready = team.attempt, set()
+        nodes = {worker: where for worker, where in team.nodes.items() if not roster[where].lost}
+        return begin(team.attempt + 1, nodes, roster)
+
+    def begin(self, attempt: int, nodes: Mapping[int, str], roster: Roster) -> list[Act]:
+        """Also on a node that has just got a worker: until all old is gone and it is checked, it can have begun."""
+        return begin(attempt, nodes, roster) if self.asked == attempt - 1 > 0 else []
+
+    def hear(self, node: str, report: StandbyState, roster: Roster, at_s: float) -> list[Act]:
+        """Said once of each attempt, when the next one's processes have been made ready in full, in every worker."""
+        team = roster.team
+        if report.attempt != team.attempt + 1 or team.nodes.get(report.worker) != node:
+            return []
+        (self._ready.add if report.is_ready else self._ready.discard)(report.worker)
+        if self._told == report.attempt or not self._ready >= set(team.nodes):
+            return []
+        self._told = report.attempt
+        text = "the next attempt's processes stand ready in all workers"
+        return [Tell(FindingNoted(at_s=at_s, finding=STANDBY, text=text, attempt=team.attempt))]
+
+
+def begin(attempt: int, nodes: Mapping[int, str], roster: Roster) -> list[Act]:
+    workers = len(roster.team.nodes)
+    return [
+        Send(
+            where,
+            roster.order_id(f"attempt-{attempt}/standby/{worker}/{where}"),
+            PrepareStandby(attempt=attempt, worker=worker, workers=workers),
+        )
+        for worker, where in nodes.items()
+    ]
