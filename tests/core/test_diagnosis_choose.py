@@ -256,6 +256,14 @@ def test_a_shell_that_complains_below_the_end_of_a_command_speaks_of_the_next():
     assert root_of(clue(not_found, offset=5), clue(timeout, offset=9)) == "command-not-found"
 
 
+def test_a_shell_that_complained_and_went_on_to_the_time_limit_is_not_why_it_ended():
+    not_set_up = signature("conda-not-activated", "import_error", weight=0.6)
+    limit = signature("limit", "time_limit", severity="fatal", weight=0.88, explained_by=("import_error",))
+    assert root_of(clue(not_set_up, offset=5), clue(limit, offset=900)) == "limit"
+    missing = signature("module-not-found", "import_error")
+    assert root_of(clue(missing, offset=5), clue(limit, offset=900)) == "module-not-found"
+
+
 def test_what_has_a_substitute_is_no_fault():
     compiler = signature("nvcc", "compile_error")
     fell_back = signature("fell-back", "none", role="context")

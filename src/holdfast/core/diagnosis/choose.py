@@ -41,7 +41,10 @@ RUN_STARTS = frozenset({"omp-threads-notice", "deepspeed-launch-command"})
 RUN_BYTES_MIN = 2 << 10  # less is no run
 REPORT_ENDED = "lsf-report-ended"  # the last line that a batch system adds to a job's output
 # What a shell complains of; it goes on with its next line whatever the last one did.
-OF_SHELLS = frozenset({"command-not-found"})
+OF_SHELLS = frozenset({"command-not-found", "conda-not-activated", "module-file-missing"})
+ENDED_BY_OTHERS = frozenset(
+    {"terminated", "time_limit", "slurm_time_limit", "slurm_job_killed", "pod_preempted"}
+)
 REPLACEABLE = frozenset({"compile_error", "import_error", "version_mismatch"})
 STEP_ABORTED = "srun-step-aborted"
 TOLD_BY_OTHERS = frozenset(
@@ -135,7 +138,9 @@ def _choose(clues: Sequence[Clue], *, is_finished: bool) -> Choice:
     ends = [clue for clue in symptoms if clue.severity in ("fatal", "error") and not clue.survived]
     done = [clue for clue in clues if clue.role == "end-ok"]
     deaths = [clue for clue in ends if not _work_was_done_after(clue, done)]
-    clues = [clue for clue in clues if not _is_of_the_next_command(clue, deaths)]
+    clues = [
+        clue for clue in clues if not (_is_of_the_next_command(clue, deaths) or _was_passed(clue, clues))
+    ]
     causes = [clue for clue in clues if is_cause(clue) and not ends_from_outside(clue)]
     alive = [clue for clue in causes if not clue.survived and not _ended_well_after(clue, done, deaths)]
     pool = alive or [clue for clue in causes if _near_a_death(clue, deaths)]
@@ -163,6 +168,14 @@ def _is_of_the_next_command(clue: Clue, deaths: Sequence[Clue]) -> bool:
     """A shell complains below the end of what it ran: that was over by then."""
     return clue.signature.id in OF_SHELLS and any(
         death.severity == "fatal" and _stands_below(clue, death) for death in deaths
+    )
+
+
+def _was_passed(clue: Clue, clues: Sequence[Clue]) -> bool:
+    """A shell that complained and went on, until somebody or a limit ended the job: what it missed ended nothing."""
+    return clue.signature.id in OF_SHELLS and any(
+        other.category in ENDED_BY_OTHERS and other.severity == "fatal" and _stands_below(other, clue)
+        for other in clues
     )
 
 
