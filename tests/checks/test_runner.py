@@ -1,5 +1,6 @@
 """A suite comes to its end, whatever one of its checks does."""
 
+import os
 import subprocess
 import sys
 import time
@@ -7,7 +8,7 @@ import time
 import msgspec
 import pytest
 
-from holdfast.checks.runner import SuiteRun
+from holdfast.checks.runner import NICE, SuiteRun
 from holdfast.model.checks import DEVICE, DEVICE_FAULT, FAIL, PASS, SKIP, WARN, Outcome, Scene, Spec
 from holdfast.model.signatures import Words
 
@@ -56,12 +57,18 @@ def dies(scene):
 def leaves(scene):
     os._exit(7)
 
+def nice(scene):
+    until = time.monotonic() + 10.0
+    while os.nice(0) < 10 and time.monotonic() < until:
+        time.sleep(0.01)
+    yield Finding(status="pass", measured=str(os.nice(0)))
+
 def alone(scene):
     yield Finding(status="pass", measured=str(time.monotonic()))
 
 CHECKS = tuple(
     Check(Spec(name="host-" + look.__name__, area="host", what=Words(en="", zh=""), contexts=("manual",)), look)
-    for look in (good, several, broken, silent, hangs, stubborn, busy, dies, leaves, alone)
+    for look in (good, several, broken, silent, hangs, stubborn, busy, dies, leaves, nice, alone)
 )
 """
 EXTEND = "import sys; from holdfast import checks; checks.__path__.append(sys.argv[1]); "
@@ -118,6 +125,19 @@ def test_a_check_that_breaks_is_a_skip_and_the_others_run(suite):
     assert "ValueError: of its own" in outcomes["host-broken"].findings[1].why
     assert outcomes["host-silent"].status == SKIP
     assert outcomes["host-good"].status == PASS
+
+
+def test_a_suite_that_gives_way_runs_at_low_priority(tmp_path):
+    """What runs already, and what is yet to be started."""
+    (tmp_path / "host_made_up.py").write_text(CHECKS)
+    child = (sys.executable, "-c", CHILD, str(tmp_path))
+    for after_the_first in (False, True):
+        running = SuiteRun((spec("nice", timeout_s=30.0),), Scene(), time.monotonic() + 60.0, child=child)
+        if after_the_first:
+            running.poll()
+        running.give_way()
+        (outcome,) = running.wait()
+        assert outcome.findings[0].measured == str(min(19, os.nice(0) + NICE))
 
 
 def test_a_check_that_hangs_is_cut_off_and_said(suite):

@@ -102,7 +102,10 @@ class Fitness:
     def with_checks(self, verdict: Verdict, order: Diagnose) -> Verdict:
         """The verdict, with what was found by now; where that is not all yet, the rest is told on its own."""
         self._verdict = verdict
-        if self._asked != order or not self.checker.runs(ON_FAILURE) or not self.checker.take_up():
+        if self._asked != order or not self.checker.runs(ON_FAILURE):
+            return verdict
+        if not self.checker.take_up():
+            self.checker.give_way()
             return verdict
         answer = self.checker.finish()
         if answer is None:
@@ -113,7 +116,10 @@ class Fitness:
     def tell_found(self, order: Diagnose) -> None:
         """What troubleshooting has found by now, where the verdict is given elsewhere; what comes later comes late."""
         self._verdict, self._is_judged_here = UNKNOWN, False
-        if self._asked != order or not self.checker.runs(ON_FAILURE) or not self.checker.take_up():
+        if self._asked != order or not self.checker.runs(ON_FAILURE):
+            return
+        if not self.checker.take_up():
+            self.checker.give_way()
             return
         answer = self.checker.finish()
         if answer is not None:

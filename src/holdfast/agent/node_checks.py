@@ -211,6 +211,11 @@ class NodeChecker:
         """The answer, once there is one. Of what is asked for while a job trains there is none: see `news`."""
         return self.finish() if self._asked is not None and self.take_up() else None
 
+    def give_way(self) -> None:
+        """Nobody waits for the answer any more, and the next attempt may start beside it."""
+        if self._run is not None:
+            self._run.give_way()
+
     def finish(self) -> NodesChecked | None:
         """The answer as far as it goes: what has not been looked at by now is left out."""
         asked = self._asked

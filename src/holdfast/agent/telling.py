@@ -70,7 +70,10 @@ class Telling:
             return None
         if no_start:
             return self._told(self._evidence(Failure(command_error=no_start), certain=True, is_all=True))
-        if attempt is None or attempt.number != self.asked.attempt:
+        if (
+            attempt is None or attempt.number != self.asked.attempt
+        ):  # it has been judged, and the next one runs
+            self._fitness.tell_found(self._order)
             return self._told(self._evidence(Failure(), certain=False, is_all=True))
         return self._of(attempt)
 

@@ -25,6 +25,7 @@ from holdfast.model.checks import DEVICE, NODE, SKIP, Finding, Outcome, Scene, S
 AT_ONCE = 2
 BUSY_TIMES = 5.0  # of the timeout, for one that is on a processor or waits for one
 START_S_MAX = 20.0
+NICE = 10  # of checks that are to be in nobody's way
 READ_BYTES = 1 << 16
 ANSWER_BYTES_MAX = 8 << 20
 CHILD = (sys.executable, "-P", "-m", "holdfast.checks.child")
@@ -58,6 +59,7 @@ class SuiteRun:
         self._alone = deque(spec for spec in specs if spec.cost in (DEVICE, NODE))
         self._children: list[_Child] = []
         self._unkilled: list[Process] = []
+        self._gives_way = False
 
     @property
     def over(self) -> bool:
@@ -90,6 +92,12 @@ class SuiteRun:
                     told(outcome)
         self.close()
         return outcomes
+
+    def give_way(self) -> None:
+        """The machine is wanted for something else: from now on checks get what that leaves over."""
+        self._gives_way = True
+        for child in self._children:
+            child.give_way()
 
     def close(self) -> None:
         """Ends what still runs."""
@@ -129,6 +137,8 @@ class SuiteRun:
             if child is None:
                 child = _Child(self._start(), self._scene, self._clock)
                 self._children.append(child)
+                if self._gives_way:
+                    child.give_way()
             child.give(spec)
         except OSError as error:
             if child is not None and child in self._children:
@@ -222,6 +232,10 @@ class _Child:
 
     def descriptors(self) -> tuple[int, int]:
         return self._requests.fileno(), self.answers
+
+    def give_way(self) -> None:
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PGRP, self._process.pid, NICE)
 
     def give(self, spec: Spec) -> None:
         """raises: OSError, where the process is gone."""
