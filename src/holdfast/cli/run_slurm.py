@@ -5,7 +5,7 @@ One Holdfast job belongs to one Slurm job: when Slurm starts that anew, the same
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,13 +17,18 @@ from holdfast.cli.slurm_follow import Follower, ended_code
 from holdfast.cli.slurm_submission import NotSubmitted, submission, submit, submitted_jobs
 from holdfast.engines.nodes import EngineRefused, JobPlace
 from holdfast.engines.slurm.commands import asked, plain_environment
-from holdfast.engines.slurm.engine import SlurmEngine
+from holdfast.engines.slurm.engine import DEFAULT_PORT, SlurmEngine
+from holdfast.engines.slurm.probe import Probe
+from holdfast.engines.slurm.queries import node_words, nodes_in
 from holdfast.journal.jobdir import JobDir, JobInUse, JobLock, NoSuchJob, StateDir, StateUnwritable
 from holdfast.model.settings import RunSettings
 from holdfast.parsers.slurm_names import Allocation, BadNodeList, allocation
 
 ALONE_LOOK_S = 1.0
-ALONE_S = 6.0  # the batch script starts a controller that was killed again within two
+ALONE_S = 3.0  # where the machine of the controller cannot be reached either
+# Where it can: the batch script starts a controller that was killed again, on a busy machine after many seconds.
+ALONE_THERE_S = 30.0
+REACH_S = 1.5
 SLURM_JOB = "slurm-job"  # in the job's folder: the Slurm job that it belongs to
 
 
@@ -201,9 +206,9 @@ def stand_by(state_dir: str, name: str, env: Mapping[str, str]) -> int:
         console.tell(str(error))
         return USAGE
     console.tell(f"{found.node} stands by for {name}")
-    if not _wait_alone(job, console):
-        return 0
     first = found.nodes[0]
+    if not _wait_alone(job, console, lambda: _is_there(first, env)):
+        return 0
     console.tell(f"the controller of {name} on {first} is gone: going on from {found.node}")
     code = _go_on(job, _Engine(found, env, no_kill=True, lost_with=first), env, console)
     # The batch script is gone with its node, and nothing but its end would end the Slurm job.
@@ -211,8 +216,11 @@ def stand_by(state_dir: str, name: str, env: Mapping[str, str]) -> int:
     return code
 
 
-def _wait_alone(job: JobDir, console: Console) -> bool:
-    """Whether nobody has had the job for a while; False: it has ended, or its disk knows no locks."""
+def _wait_alone(job: JobDir, console: Console, is_there: Callable[[], bool]) -> bool:
+    """Whether nobody has had the job for a while; False: it has ended, or its disk knows no locks.
+
+    `is_there`: whether the machine of its controller can be reached.
+    """
     free_s: float | None = None
     while True:
         time.sleep(ALONE_LOOK_S)
@@ -229,6 +237,19 @@ def _wait_alone(job: JobDir, console: Console) -> bool:
                 f"{job.path} is on a disk without locks: nobody can go on when the first node is lost"
             )
             return False
-        free_s = free_s or time.monotonic()
-        if time.monotonic() - free_s > ALONE_S:
+        now_s = time.monotonic()
+        free_s = now_s if free_s is None else free_s
+        if now_s - free_s > ALONE_THERE_S or (now_s - free_s > ALONE_S and not is_there()):
             return True
+
+
+def _is_there(node: str, env: Mapping[str, str]) -> bool:
+    """Whether a node's machine answers; where Slurm cannot say where it is, that is not known: True."""
+    answer = asked(node_words([node]), plain_environment(env), REACH_S)
+    one = next((one for one in nodes_in(answer) if one.name == node and one.address), None)
+    if one is None:
+        return True
+    probe = Probe(one.address, one.port or DEFAULT_PORT, time.monotonic(), REACH_S)
+    while (found := probe.look(time.monotonic())) is None:
+        time.sleep(0.05)
+    return found
