@@ -27,7 +27,7 @@ from trial import BIN, Trial, end_on_sigterm, holdfast_run, training, wait_quiet
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from slurm.cluster import Cluster, can_have_namespaces, missing
 
-START_S, AGAIN_S = 120.0, 240.0
+START_S, AGAIN_S = 300.0, 480.0  # on a busy machine; Slurm alone waits for 150 s by itself
 RESTARTS = ("--max-restarts", "128", "--unconditional-restart")
 REPLACE = (*RESTARTS, "--replace-workers", "128")
 ALONE = """#!/bin/sh

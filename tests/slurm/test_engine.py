@@ -20,19 +20,15 @@ def test_every_node_of_the_job_gets_an_agent_with_all_that_the_job_has_there(bat
     assert env["HOLDFAST_CONTROLLER"] == (job.folder / "place").read_text()
 
 
-def test_an_agent_that_is_killed_is_started_again_and_its_step_lives_on(batch, hosts):
+def test_an_agent_that_is_killed_is_started_again_in_its_step_and_a_step_that_ends_when_asked(batch, hosts):
     job = batch(2).up(FOUR[:2])
     hosts.on(2, "kill", "-9", job.agents("n2")[0])
     wait_for("another agent on n2", lambda: len(job.agents("n2")) == 2)
     assert not [kind for _, kind, _ in job.news if kind in ("AgentEnded", "NodeDown")]
-
-
-def test_a_step_that_ends_is_told_and_started_again_when_asked(batch, hosts):
-    job = batch(2).up(FOUR[:2])
     hosts.ctl("scancel", f"{job.id}.{_step_on(hosts, job, 'n2')}")
     job.heard("AgentEnded", node="n2")
     job.tell("agent_again", "n2")
-    wait_for("another agent on n2", lambda: len(job.agents("n2")) == 2)
+    wait_for("another agent on n2", lambda: len(job.agents("n2")) == 3)
 
 
 def test_a_crashed_node_is_down_within_seconds_and_the_others_live_on(batch, hosts):
@@ -137,7 +133,8 @@ def test_a_healthy_job_is_kept_from_ending_with_a_slurmd(batch, hosts):
     _, said = job.heard("EngineNote", wait_s=40, text="slurmd on n3 does not answer")
     assert "ends the whole job" in said["text"]
     job.heard("EngineNote", wait_s=40, text="n3 was taken out of Slurm's job")
-    wait_for("n3 to be given up", lambda: hosts.state(3).startswith("down"), 50)
+    hosts.ctl("scontrol", "update", "nodename=n3", "state=down", "reason=as after SlurmdTimeout")
+    wait_for("n3 to be given up", lambda: hosts.state(3).startswith("down"))
     assert job.field("JobState") == "RUNNING"
     assert job.field("NodeList") == "n[1-2]"
     assert hosts.on(3, "ps", "-p", job.agents("n3")[0], "-o", "pid=").strip() == job.agents("n3")[0]

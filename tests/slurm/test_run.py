@@ -11,6 +11,12 @@ from run.place import wait_for
 from slurm.whole_job import SlurmJob, cache_of
 
 pytestmark = pytest.mark.timeout(150)
+# A training that saves when it is told to, and never ends by itself.
+SAVES = """
+trap 'echo $NODE_RANK >> $NOTES/saved' USR1
+echo $NODE_RANK >> $NOTES/begun
+while :; do sleep 0.1; done
+"""
 RESTARTS = ("--max-restarts", 9, "--unconditional-restart")
 
 
@@ -21,39 +27,25 @@ def job(hosts, tmp_path, tmp_path_factory):
     one.end()
 
 
-def test_a_job_is_submitted_followed_and_ends_with_the_code_of_its_training(job):
-    run = job.submit()
+def test_a_job_is_submitted_and_goes_on_after_a_killed_rank_and_a_crashed_node(job):
+    run = job.submit(*RESTARTS)
     given = job.given_to()
     assert {one["NNODES"] for one in given} == {"4"}
     assert len({one["HOLDFAST_NODE"] for one in given}) == 4
-    job.trains().go()
-    assert run.code(LONG_S) == 0, job.said()
-    assert "step 3 " in run.out
-    assert len(job.events("attempt-started")) == 1
-
-
-def test_a_crashed_node_is_replaced_by_the_spare(job):
-    job.submit(*RESTARTS)
-    job.given_to()
-    job.trains()
-    crashed = job.number(2)
-    job.cluster.crash(crashed)
-    job.trains(attempt=2)
-    assert f"n{crashed}" not in job.placed(2)
-    assert job.field("JobState") == "RUNNING"
-    job.go()
-    assert job.runs[0].code(LONG_S) == 0, job.said()
-
-
-def test_a_rank_that_is_killed_is_begun_again_where_it_was(job):
-    job.submit(*RESTARTS)
-    job.given_to()
     job.trains().kill(job.rank(1))
     job.trains(attempt=2)
-    job.go()
-    assert job.runs[0].code(LONG_S) == 0, job.said()
-    (verdict,) = job.events("verdict-reached")
+    verdict = job.events("verdict-reached")[0]
     assert [culprit["rank"] for culprit in verdict["verdict"]["culprits"]] == [1]
+    worker = next(worker for worker in (2, 3) if job.placed(2)[worker] != "n1")
+    crashed = job.number(worker, attempt=2)
+    job.cluster.crash(crashed)
+    job.trains(attempt=3)
+    assert f"n{crashed}" not in job.placed(3)
+    assert job.field("JobState") == "RUNNING"
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+    assert "step 3 " in run.out
+    assert len(job.events("attempt-started")) == 3
 
 
 def test_a_users_own_script_is_taken_over_and_gone_on_with_when_slurm_starts_it_again(job):
@@ -70,28 +62,25 @@ def test_a_users_own_script_is_taken_over_and_gone_on_with_when_slurm_starts_it_
     assert len(job.events("attempt-started", name)) == 2
 
 
-def test_the_controller_is_started_again_and_the_training_does_not_notice(job):
-    job.submit()
+def test_what_dies_beside_the_training_costs_it_nothing(job):
+    """Who follows the job, the controller, and Slurm itself."""
+    followed = job.submit()
     ranks = job.trains().ranks()
+    os.kill(job.inner(followed), signal.SIGKILL)
+    followed.process.wait()
+    run = job.start("attach", "t", prefix=job.login)
+    run.says("following job t")
     job.kill(job.controller())
-    job.runs[0].says("took up t in attempt 1", LONG_S)
-    job.trains()
+    run.says("took up t in attempt 1", LONG_S)
+    wait_for("slurmctld to save the job", lambda: job.cluster.has_saved(job.path, 5), LONG_S)
+    job.cluster.kill_slurmctld()
+    job.trains(more=20)
+    job.cluster.start_slurmctld()
+    job.trains(more=20)
     assert job.ranks() == ranks
     job.go()
-    assert job.runs[0].code(LONG_S) == 0, job.said()
+    assert run.code(LONG_S) == 0, job.said()
     assert len(job.events("attempt-started")) == 1
-
-
-def test_a_job_goes_on_without_who_follows_it_and_is_followed_again(job):
-    first = job.submit()
-    job.trains()
-    os.kill(job.inner(first), signal.SIGKILL)
-    first.process.wait()
-    job.trains()
-    again = job.start("attach", "t", prefix=job.login)
-    again.says("following job t")
-    job.trains().go()
-    assert again.code(LONG_S) == 0, job.said()
 
 
 def test_a_job_is_moved_whole_where_no_spare_is_left(job):
@@ -107,26 +96,18 @@ def test_a_job_is_moved_whole_where_no_spare_is_left(job):
     assert job.runs[0].code(LONG_S) == 0, job.said()
 
 
-def test_a_cancelled_job_ends_and_says_so(job):
-    run = job.submit()
-    job.trains()
+def test_the_signal_ahead_of_a_time_limit_reaches_every_worker_and_a_cancel_ends_the_job(job):
+    """Slurm sends it to the batch script alone, as `--signal=B:USR1@300` asks for."""
+    words = ("--engine", "slurm", "--nnodes", 3, "--sbatch-arg=--mem=2000", "--", "sh", "-c", SAVES)
+    run = job.run(*words, prefix=job.login)
+    workers = [str(worker) for worker in range(3)]
+    wait_for(lambda: f"a start:\n{job.said()}", lambda: sorted(job.notes("begun")) == workers, LONG_S)
+    wait_for(lambda: f"a start:\n{job.said()}", lambda: job.events("attempt-started"), LONG_S)
+    job.cluster.ctl("scancel", "--batch", "--signal=USR1", job.slurm_id())
+    wait_for(lambda: f"checkpoints:\n{job.said()}", lambda: sorted(job.notes("saved")) == workers, LONG_S)
     job.cluster.ctl("scancel", job.slurm_id())
     assert run.code(LONG_S) == 143, job.said()
     run.says("the Slurm job was cancelled")
-
-
-def test_slurm_that_dies_and_comes_back_costs_the_training_nothing(job):
-    run = job.submit()
-    ranks = job.trains().ranks()
-    wait_for("slurmctld to save the job", lambda: job.cluster.has_saved(job.path, 5), LONG_S)
-    job.cluster.kill_slurmctld()
-    job.trains(more=20)
-    job.cluster.start_slurmctld()
-    job.trains(more=20)
-    assert job.ranks() == ranks
-    job.go()
-    assert run.code(LONG_S) == 0, job.said()
-    assert len(job.events("attempt-started")) == 1
 
 
 def test_the_first_node_is_lost_with_the_controller_and_a_deputy_goes_on(job):

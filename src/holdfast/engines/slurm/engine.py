@@ -41,7 +41,8 @@ from holdfast.parsers.slurm import (
 )
 from holdfast.parsers.slurm_names import Allocation
 
-POLL_S = 10.0
+POLL_S, POLL_SOON_S = 10.0, 2.0  # the latter for a minute after a slurmd has fallen silent
+SOON_FOR_S = 60.0
 ASK_AGAIN_S = 2.0
 PROBE_S = 1.2  # in which a machine that is there has answered one of several packets
 ROUND_MAX = 256
@@ -156,7 +157,7 @@ class SlurmEngine:
             self._turn_lines()
         for name in list(self._looks):
             self._turn_look(name, now_s)
-        if now_s - self._polled_s >= POLL_S and self._place is not None:
+        if now_s - self._polled_s >= self._poll_s(now_s) and self._place is not None:
             self._polled_s = now_s
             self._poll(now_s)
         self._turn_rounds(now_s)
@@ -416,6 +417,10 @@ class SlurmEngine:
         return tuple(name for name in self.nodes if name not in self._gone)
 
     # What Slurm says now and then -------------------------------------------------------------------------------
+
+    def _poll_s(self, now_s: float) -> float:
+        is_new = any(now_s - since_s < SOON_FOR_S for since_s in self._silent_since.values())
+        return POLL_SOON_S if is_new else POLL_S
 
     def _poll(self, now_s: float) -> None:
         if self._poll_open:
