@@ -35,7 +35,10 @@ def _again_in_training(job: Job, phase: Running, at_s: float, where: str) -> Dec
 
 
 def settled(state: State, phase: Running, at_s: float, policy: Policy) -> Decision:
-    """A job whose log names no steps trains again when its new attempt simply lives on."""
+    """A job whose log has named no step trains again when its new attempt simply lives on.
+
+    Its steps may come yet: the first is late where much is loaded or compiled before it.
+    """
     job = state.job
     if job.step is not None or (job.incident is None and not (job.hangs_in_a_row or job.problems_in_a_row)):
         return Decision(state)
@@ -44,4 +47,4 @@ def settled(state: State, phase: Running, at_s: float, policy: Policy) -> Decisi
         job = _with_fresh_rows(job)
     if job.incident is None or phase.handled or alive_s < policy.settle_s:
         return Decision(state if job is state.job else State(job, phase))
-    return _again_in_training(job, phase, at_s, f"for {alive_s:.0f} s (its log names no steps)")
+    return _again_in_training(job, phase, at_s, f"for {alive_s:.0f} s (its log has named no step so far)")
