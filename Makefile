@@ -21,6 +21,9 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Thousands of processes are started: each would compile what it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 test: check browser slurm
 	$(BIN)/pytest -n $(JOBS) --dist loadfile
 

@@ -219,9 +219,14 @@ def test_every_phase_answers_every_event(policy, at_s):
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_two_events_on_end_leave_no_impossible_state(policy):
-    """All pairs, in all phases: what a first event leaves behind answers the second, too."""
+    """All pairs, in all phases: what a first event leaves behind answers the second, too.
+
+    One that changes nothing is left out: with the second alone the state is as above.
+    """
     for state, first in itertools.product(states(policy), EVENTS):
         after = decide(state, replace(first, at_s=100.0), policy).state
+        if after == state:
+            continue
         for second in EVENTS:
             assert unsound(decide(after, replace(second, at_s=101.0), policy).state) == "", (
                 state,

@@ -30,10 +30,17 @@ def test_other_files_have_another_key(tmp_path, other):
     assert signature_cache.load(tmp_path / CACHED, signature_cache.key_of(other)) is None
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """What is in the file, whole."""
+    folder = tmp_path_factory.mktemp("kept")
+    package_signatures(folder)
+    return (folder / CACHED).read_bytes()
+
+
 @pytest.mark.parametrize("place", [0, 40, 70, -1])
-def test_a_damaged_file_is_passed_over_and_made_anew(tmp_path, place):
-    package_signatures(tmp_path)
-    raw = bytearray((tmp_path / CACHED).read_bytes())
+def test_a_damaged_file_is_passed_over_and_made_anew(tmp_path, kept, place):
+    raw = bytearray(kept)
     raw[place] ^= 1
     (tmp_path / CACHED).write_bytes(raw)
     assert package_signatures(tmp_path) == KNOWN
@@ -41,9 +48,8 @@ def test_a_damaged_file_is_passed_over_and_made_anew(tmp_path, place):
 
 
 @pytest.mark.parametrize("size", [0, 31, 64, 100])
-def test_half_a_file_is_passed_over(tmp_path, size):
-    package_signatures(tmp_path)
-    (tmp_path / CACHED).write_bytes((tmp_path / CACHED).read_bytes()[:size])
+def test_half_a_file_is_passed_over(tmp_path, kept, size):
+    (tmp_path / CACHED).write_bytes(kept[:size])
     assert package_signatures(tmp_path) == KNOWN
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from fake_nvml.node import LIBRARY, build
 from holdfast.observe.bundles import read_member
-from run.place import is_over, wait_for
+from run.place import wait_for
 
 LONG_S = 60.0  # of suites on a machine that does other things; only a hung test waits so long
 pytestmark = pytest.mark.timeout(120)
@@ -122,6 +122,7 @@ def test_checks_that_hang_are_cut_off_and_the_run_starts(place):
     [checked], [placed] = place.events("nodes-checked"), place.events("workers-placed")
     assert checked["at_s"] - placed["at_s"] < 55  # far below the 600 s of the sleep
     assert (place.path / "asked").exists()
+    place.nothing_left(LONG_S)  # nor of the checks
 
 
 def test_a_signal_while_it_looks_ends_the_job(place):
@@ -212,13 +213,3 @@ def test_beside_living_ranks_only_what_is_passive_is_run(place):
     assert after["passed"] > 0
     exit_, verdict = place.events("rank-exited")[0], place.events("verdict-reached")[0]
     assert verdict["at_s"] - exit_["at_s"] < 8 + 10
-
-
-def test_what_is_left_of_a_check_is_ended_with_the_job(place):
-    program(place.path / "python3", HANGS)
-    (place.path / "train.py").write_text("")
-    place.with_checks()
-    run = place.run("--", "./python3", "train.py")
-    assert run.code(LONG_S) == 0
-    assert is_over(run.pid)
-    place.nothing_left(LONG_S)

@@ -2,6 +2,8 @@
 
 import pytest
 
+from holdfast.cli.main import exit_code
+
 
 @pytest.mark.parametrize(
     ("script", "code"),
@@ -35,12 +37,19 @@ def test_a_command_that_may_not_be_run(place):
         ("--",),
         ("--no-such-flag", "--", "true"),
         ("--max-restarts", "0", "--", "true"),
-        ("--job", "a/b", "--", "true"),
         ("--nproc-per-node", "zero", "x.py"),
     ],
 )
-def test_what_cannot_be_understood(place, words):
-    run = place.start("run", *words)
+def test_what_cannot_be_understood(place, words, monkeypatch, capsys):
+    for name, value in place.env.items():
+        monkeypatch.setenv(name, value)
+    assert exit_code(["run", *words]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not place.state.exists() or not list(place.state.glob("jobs/*"))
+
+
+def test_a_name_that_no_job_can_have(place):
+    run = place.start("run", "--job", "a/b", "--", "true")
     assert run.code() == 2
     assert run.err.count("\n") == 1
     assert not place.state.exists() or not list(place.state.glob("jobs/*"))

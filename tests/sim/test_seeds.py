@@ -15,7 +15,7 @@ from holdfast.sim.scenario import Scenario
 from holdfast.sim.seeds import RandomWorld, run_seed
 
 CHUNK = 100
-CHUNKS = 20
+CHUNKS = 12
 
 
 def holds(seed: int) -> None:
