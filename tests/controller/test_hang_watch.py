@@ -4,11 +4,12 @@ import pytest
 from msgspec.structs import replace
 
 from controller.crew_bench import POLICY, CrewBench
+from holdfast.core import platform_rule
 from holdfast.core.flight.digest import digest
-from holdfast.model.events import HangFound, VerdictReached
+from holdfast.model.events import FindingNoted, HangFound, VerdictReached
 from holdfast.model.flight import FlightRecord, GroupStatus
 from holdfast.model.nodes import LookCloser, Looked, Sampled, SampleStacks
-from holdfast.model.samples import RankSample
+from holdfast.model.samples import RankSample, Utilisation
 
 
 @pytest.fixture
@@ -26,6 +27,7 @@ class Training:
         self.began_s = bench.clock()
         self.still_s = None
         self.sent_s = {}
+        self.used = lambda agent, at_s: ()
 
     def groups(self, rank, at_s):
         done = int((self.still_s or at_s) - self.began_s) * 10
@@ -66,6 +68,7 @@ class Training:
                     log_bytes=100 * step,
                     step=step,
                     first_step=0,
+                    used=self.used(agent, at_s),
                 )
             )
         self.bench.turn(step_s)
@@ -125,6 +128,29 @@ def test_nodes_whose_clocks_are_hours_apart_hang_alike(bench):
     training.still_s = bench.clock()
     training.until(lambda: bench.told(HangFound))
     assert bench.told(HangFound)[0].culprits == (3,)
+
+
+@pytest.mark.parametrize("busy", ["steady", "moving"])
+def test_the_platforms_rule_asks_for_the_use_of_devices_on_all_nodes(bench, busy):
+    bench.begin()
+    training = Training(bench)
+    own = training.sample
+    training.sample = lambda *where: replace(
+        own(*where), io_bytes=5
+    )  # they go on, and read and write nothing
+    bench.hangs._platform_settings = platform_rule.Settings(detect_min=0.5, window_s=40.0)
+    percents = iter(range(10_000))
+
+    def used(agent, at_s):
+        moves = busy == "moving" and agent.name == "n1"
+        percent = float(next(percents) % 90) if moves else 100.0
+        return (Utilisation(at_s=at_s, device="0000:5d:00.0", percent=percent),)
+
+    training.used = used
+    training.train(110.0)
+    told = [one.text for one in bench.told(FindingNoted) if one.finding == "platform-hang"]
+    assert len(told) == (busy == "steady")
+    assert all("device utilisation stood still" in text for text in told)
 
 
 def test_what_a_silent_node_showed_last_is_no_hang(bench):

@@ -19,7 +19,7 @@ from holdfast.core.hang_verdict import joined
 from holdfast.model.events import HangFound
 from holdfast.model.nodes import LookCloser, Looked, Sampled, SampleStacks
 from holdfast.model.policy import Policy
-from holdfast.model.samples import GONE_STATES, Hang, RankSample
+from holdfast.model.samples import GONE_STATES, Hang, RankSample, Utilisation
 
 FRESH_S = 3.5  # an older sample says nothing of now: samples come once a second, a busy node's a little late
 LOOK_S = 5.0  # for the answers of all workers; each agent's own look takes 4 s at most
@@ -65,6 +65,7 @@ class HangWatching:
         self._look: Look | None = None
         self._sampling: dict[str, tuple[int, ...]] = {}  # by node: whose stacks are being sampled
         self._sampling_told_s = float("-inf")
+        self._used: list[Utilisation] = []  # of devices, since the last look
 
     @property
     def samples(self) -> tuple[RankSample, ...]:
@@ -85,6 +86,7 @@ class HangWatching:
         if before is None or report.at_s >= before.at_s:
             self._last[report.worker] = report
             self.world_size = report.world_size or self.world_size
+            self._used += (replace(one, device=f"{node} {one.device}") for one in report.used)
 
     def looked(self, node: str, report: Looked) -> None:
         look = self._look
@@ -98,6 +100,7 @@ class HangWatching:
         team = self._crew.roster.team
         self._turn_to(team.attempt)
         if team.over or team.stop_asked or self.hang is not None or not self._last:
+            self._used.clear()
             return []
         acts = self._judge(at_s) + self._whom_to_sample(at_s)
         return acts + self._look_on(at_s)
@@ -109,7 +112,7 @@ class HangWatching:
         self.watch = hang.start(hang.learned(self.watch))
         self._platform = platform_rule.Watch()
         self.hang, self._look = None, None
-        self._last, self._sampling = {}, {}
+        self._last, self._sampling, self._used = {}, {}, []
 
     # Judging ----------------------------------------------------------------------------------------------
 
@@ -118,10 +121,11 @@ class HangWatching:
         samples = self._samples_of(fresh, at_s)
         if not samples:
             return []
+        used, self._used = self._used, []
         is_whole = len(fresh) == len(self._crew.roster.team.nodes)
         if is_whole:
             self._platform, finding = platform_rule.observe(
-                self._platform, samples, at_s, self._platform_settings
+                self._platform, samples, at_s, self._platform_settings, utilisation=used
             )
             if finding is not None:
                 self._note("platform-hang", f"platform rule: {finding.says}")
