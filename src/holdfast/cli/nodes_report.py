@@ -177,7 +177,7 @@ def node_list(
                 ago,
             ]
         )
-    for number, line in enumerate(aligned(table, right=(2, 3, 4))):
+    for number, line in enumerate(aligned(table, right=(2, 3, 4)) if shown else ()):
         row_of = shown[number - 1] if number else None
         style = "quiet" if row_of is None else "error" if row_of.state or row_of.named else ""
         yield Line(line, style)
