@@ -17,7 +17,7 @@ class Beats:
     """`offset_s`: as it was known before this connection."""
 
     def __init__(self, now_s: float, offset_s: float | None = None) -> None:
-        self._known_s = offset_s
+        self.offset_s = offset_s  # the other side's clock minus ours; None: not known yet
         self.heard_s = now_s
         self.sent_s = -math.inf
         self._echo_s = math.nan
@@ -33,12 +33,8 @@ class Beats:
         rtt_s = now_s - beat.echo_s - beat.held_s
         if 0 <= rtt_s < math.inf and math.isfinite(beat.sent_s):  # false for NaN too: no round trip yet
             self._trips.append((rtt_s, beat.sent_s + rtt_s / 2 - now_s))
+            self.offset_s = min(self._trips)[1]  # here, not where it is asked for with each report
 
     def next(self, now_s: float) -> Beat:
         self.sent_s = now_s
         return Beat(now_s, self._echo_s, now_s - self._echo_at_s)
-
-    @property
-    def offset_s(self) -> float | None:
-        """The other side's clock minus ours; None: not known yet."""
-        return min(self._trips)[1] if self._trips else self._known_s

@@ -218,6 +218,7 @@ class Hub:
         if self._is_closed:
             return
         self._is_closed = True
+        self._send_acks()
         for connection in self._connections.values():
             if connection.peer is not None:
                 self._send(connection, GOODBYE, b"the controller has ended, or is being restarted")
@@ -233,6 +234,7 @@ class Hub:
         if self._is_kicked:
             self._is_kicked = False
             os.eventfd_read(self._kick)
+        self._send_acks()
         joined, self._joined = self._joined, []
         for peer in joined:
             peer.orders_wait = False
@@ -245,12 +247,6 @@ class Hub:
             if is_all_read:  # else it is us who are slow, not those that nothing was heard of
                 self._judge_strangers(now_s)
                 self._judge_silence(now_s)
-        acks, self._acks = self._acks, []
-        for connection in acks:
-            connection.ack_due = False
-            connection.unacknowledged_bytes = 0
-            if connection.is_open:
-                self._send(connection, ACK, self._ack(connection))
 
     def _read_all(self, now_s: float) -> bool:
         """Reads what has come, up to a bound. Whether that was all."""
@@ -523,6 +519,15 @@ class Hub:
             if not self._acks:
                 self._wake()
             self._acks.append(connection)
+
+    def _send_acks(self) -> None:
+        """Of the turn before: what was recorded meanwhile is said along with what was received."""
+        acks, self._acks = self._acks, []
+        for connection in acks:
+            connection.ack_due = False
+            connection.unacknowledged_bytes = 0
+            if connection.is_open and connection.peer is not None:
+                self._send(connection, ACK, self._ack(connection))
 
     def _ack(self, connection: _Connection) -> bytes:
         assert connection.peer is not None
