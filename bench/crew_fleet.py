@@ -23,6 +23,7 @@ from holdfast.controller.crew import CrewEngine, Parts
 from holdfast.controller.hang_watch import HangWatching
 from holdfast.controller.loop import Controller, decisions
 from holdfast.controller.shipped import ShippedFiles
+from holdfast.controller.straggler_watch import StragglersWatching
 from holdfast.core.crew import Crew
 from holdfast.core.crew_memory import Memory
 from holdfast.core.crew_roster import Settings
@@ -31,7 +32,7 @@ from holdfast.journal.recorder import Recorder
 from holdfast.journal.store import open_reader
 from holdfast.link.hub import Hub
 from holdfast.model.events import AnyEvent, AttemptStarted, FindingNoted, HangFound, JobSubmitted, Tick
-from holdfast.model.nodes import AnyNews, SetUp
+from holdfast.model.nodes import AnyNews, Sampled, SetUp
 from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import State
@@ -76,6 +77,16 @@ class Nodes:
     def agent_again(self, node: str) -> None: ...
 
     def more_nodes(self, workers: int, without: object) -> None: ...
+
+
+class Hangs(HangWatching):
+    """Counts what it is given."""
+
+    count = 0
+
+    def sampled(self, node: str, report: Sampled) -> None:
+        self.count += 1
+        super().sampled(node, report)
 
 
 class NoCalls:
@@ -125,7 +136,7 @@ class Measured:
         self.controller = Controller(POLICY, self.record, self.machine, self._decided, state)
 
     def _parts(self, machine: CrewEngine) -> Parts:
-        self.hangs = HangWatching(self.crew, POLICY, 30.0, self.clock, machine.note)
+        self.hangs = Hangs(self.crew, POLICY, 30.0, self.clock, machine.note)
         conclusion = Concluding(
             self.crew,
             POLICY,
@@ -136,7 +147,10 @@ class Measured:
             12.0,
         )
         files = ShippedFiles(self.folder, self.clock)
-        return Parts(hangs=self.hangs, conclusion=conclusion, calls=NoCalls(), files=files)
+        stragglers = StragglersWatching(self.crew, lambda: self.hangs.is_looking)
+        return Parts(
+            hangs=self.hangs, conclusion=conclusion, calls=NoCalls(), files=files, stragglers=stragglers
+        )
 
     def _decided(self, event: AnyEvent, decision: Decision) -> None:
         self.machine.decided(event)
@@ -181,6 +195,7 @@ class Measured:
     def _steady(self) -> list[tuple[str, str]]:
         self.waits_s.clear()
         self.turns_s.clear()
+        self.hangs.count = 0
         cpu_s, fleet_s, began_s = time.process_time(), self.fleets.cpu_s(), time.monotonic()
         self._for(self.seconds)
         cpu_s, took_s = time.process_time() - cpu_s, time.monotonic() - began_s
@@ -188,6 +203,7 @@ class Measured:
         waits_s = sorted(self.waits_s) or [float("nan")]
         return [
             ("CPU of the controller", f"{cpu_s / took_s:.2f} cores"),
+            ("samples taken in", f"{self.hangs.count / took_s:.0f} a second of {self.agents} that are due"),
             ("CPU of the agents, all together", f"{fleet_s / took_s:.2f} cores"),
             ("memory of the controller (RSS)", f"{rss_bytes() / 2**20:.0f} MiB"),
             ("longest turn of its wheel", f"{max(self.turns_s) * 1000:.0f} ms"),
