@@ -238,6 +238,19 @@ def test_a_controller_that_comes_back_lets_go_what_stands_by():
     assert made.running == {"n0": (2, 0), "n1": (2, 1)}
 
 
+def test_an_agent_that_takes_up_a_worker_is_asked_for_what_went_with_the_one_before():
+    made = world(standby=True)
+    trains(made)
+    made.kill_agent("n1")
+    made.tick()
+    made.settle()
+    assert sorted((name, one.attempt, one.worker) for name, one in made.standbys) == [
+        ("n0", 2, 0),
+        ("n1", 2, 1),
+        ("n1", 2, 1),
+    ]
+
+
 # Losses ---------------------------------------------------------------------------------------------------
 
 

@@ -200,6 +200,7 @@ class Crew:
         acts = self.roster.joined(hello, address, at_s)
         if hello.attempt and hello.attempt == self.roster.team.attempt and hello.worker is not None:
             acts += self._worker_started(hello.node, hello.attempt, at_s)
+            acts += self._standbys.joined(hello, self.roster)
         return acts + self._go_on(at_s)
 
     def left(self, node: str, at_s: float) -> list[Act]:
