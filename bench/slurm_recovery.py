@@ -95,6 +95,18 @@ def lose_power(job: SlurmJob) -> None:
     job.cluster.lose_power(job.victim()[1])
 
 
+def requeue(job: SlurmJob) -> None:
+    job.cluster.ctl("scontrol", "requeue", job.cluster.ctl("squeue", "-h", "-n", "bench", "-o", "%A"))
+
+
+def crash_all(job: SlurmJob) -> None:
+    """The power of the whole allocation is lost, and comes back: Slurm learns it from the slurmd that begin anew."""
+    for number in range(1, RANKS + 1):  # Slurm takes the first nodes of an idle cluster
+        job.cluster.crash(number)
+    for number in range(1, RANKS + 1):
+        job.cluster.boot(number)
+
+
 def crash_alone(job: SlurmJob) -> None:
     job.cluster.crash(job.victim_alone())
 
@@ -105,6 +117,8 @@ FAULTS: dict[str, tuple[Callable[[SlurmJob], None], tuple[str, ...], int, bool]]
     "node crashed": (crash_node, REPLACE, 1, False),
     "node without power": (lose_power, REPLACE, 1, False),
     "node crashed, no spare": (crash_node, RESTARTS, 0, False),
+    "requeued by Slurm": (requeue, RESTARTS, 0, False),
+    "all nodes crashed and booted": (crash_all, RESTARTS, 0, False),
     "node crashed, Slurm alone": (crash_alone, (), 0, True),
 }
 TARGETS_S = {"rank killed": 8, "node crashed": 12, "node without power": 25, "node crashed, no spare": 20}
