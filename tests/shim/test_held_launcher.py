@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from rank_kit import wait_for, waits_for_lock
 
+from holdfast.agent.rank_starts import RankStart
+from holdfast.agent.standby import with_ranks_begun
+
 HANDLER = """import subprocess
 class SubprocessHandler:
     _stdout = _stderr = None
@@ -38,20 +41,24 @@ print(handler.proc.wait(), handler.proc.pid, os.environ["PET_MASTER_PORT"], os.e
 """
 
 
-@pytest.fixture
-def launcher(ranks, gate):
-    """Starts it, held; gives its process, and that of the rank that waits."""
+def pytorch(ranks, handler):
     parts = FOLDER.split("/")
     for end in range(1, len(parts) + 1):
         ranks.module("/".join(parts[:end]) + "/__init__.py", "")
     ranks.module("torch/distributed/run.py", "")
+    ranks.module(f"{FOLDER}/subprocess_handler.py", handler)
+
+
+@pytest.fixture
+def launcher(ranks, gate):
+    """Starts it, held; gives its process, and that of the rank that waits."""
     script = ranks.module("rank.py", RANK)
     listing = ranks.folder / "ranks"
     start = {"argv": [sys.executable, "-u", str(script)], "env": {"RANK": "0", "LOCAL_RANK": "0"}}
     listing.write_text(json.dumps([start]))
 
     def started(program=LAUNCH, handler=HANDLER):
-        ranks.module(f"{FOLDER}/subprocess_handler.py", handler)
+        pytorch(ranks, handler)
         env = {"HOLDFAST_GATE": str(gate.path), "HOLDFAST_RANKS": str(listing), "SCRIPT": str(script)}
         process = ranks.start(program, rank=None, name="torchrun", **env)
         wait_for(lambda: {"gate.ready", "rank-0.ready"} <= set(ranks.names()))
@@ -124,3 +131,17 @@ def test_a_launcher_of_a_pytorch_that_starts_ranks_in_another_way_is_left_alone(
     gate.open('{"PET_MASTER_PORT": "29501"}')
     assert finish(process) == (0, ["29501"], "")
     wait_for(lambda: is_gone(rank))
+
+
+def test_a_launcher_that_is_not_to_wait_is_given_the_rank_that_it_has_begun(ranks):
+    pytorch(ranks, HANDLER)
+    script = ranks.module("rank.py", RANK)
+    starts = (RankStart((sys.executable, "-u", str(script)), {"RANK": "0", "LOCAL_RANK": "0"}),)
+    plain = {"PET_MASTER_PORT": "29501", "SCRIPT": str(script)}
+    env = with_ranks_begun(plain, ranks.folder, starts, None)
+    process = ranks.start(LAUNCH, rank=None, name="torchrun", **env)
+    code, (line,), err = finish(process)
+    pid, late = given(ranks)
+    assert (code, line, err) == (0, f"0 {pid} 29501 None", "")
+    assert late["MASTER_PORT"] == "29501" and late["HOLDFAST_HELD"] is None
+    assert (ranks.folder / "beside.rank-0.go").exists()

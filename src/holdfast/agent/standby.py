@@ -29,6 +29,7 @@ from holdfast.agent.rank_starts import RANKS, RankStart, as_listing
 
 GATE = "gate"
 PRELOAD = "preload"
+BESIDE = "beside"  # a gate that is open from the start
 HURRY = "gate.hurry"
 HELD, READY = "gate.held", "gate.ready"  # of its launcher: it waits, and has made its imports
 IMPORTS = "imports"
@@ -152,6 +153,29 @@ def gated(env: Mapping[str, str], folder: Path) -> dict[str, str]:
 def launcher_gated(env: Mapping[str, str], folder: Path) -> dict[str, str]:
     """The environment that makes the launcher of a standby wait, and the ranks that it starts meanwhile."""
     return gated(env, folder) | {"HOLDFAST_RANKS": str(folder / RANKS)}
+
+
+def with_ranks_begun(
+    env: Mapping[str, str], folder: Path, starts: tuple[RankStart, ...], listing: Path | None
+) -> dict[str, str]:
+    """The environment of a launcher that is not to wait, but whose ranks are to begin beside its own imports.
+
+    Its gate is open before it begins. `listing`: what its ranks import until it asks for them.
+
+    raises: OSError
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    gate = folder / BESIDE
+    (folder / RANKS).write_bytes(as_listing(starts))
+    gate.touch()
+    gate.with_name(f"{BESIDE}.hurry").touch()
+    gate.with_name(f"{BESIDE}.go").write_text("{}")
+    waits = {
+        "HOLDFAST_GATE": str(gate),
+        "HOLDFAST_PRELOAD": str(listing or ""),
+        "HOLDFAST_RANKS": str(folder / RANKS),
+    }
+    return dict(env) | waits
 
 
 def _held(path: Path) -> int:

@@ -14,7 +14,15 @@ from holdfast.agent.attempt import Attempt
 from holdfast.agent.launch import LaunchSpec
 from holdfast.agent.part import Part, unmet
 from holdfast.agent.rank_starts import RankStart, rank_starts, starts_beside
-from holdfast.agent.standby import GATE, IMPORTS, Standby, gated, imports_to_repeat, launcher_gated
+from holdfast.agent.standby import (
+    GATE,
+    IMPORTS,
+    Standby,
+    gated,
+    imports_to_repeat,
+    launcher_gated,
+    with_ranks_begun,
+)
 from holdfast.model.settings import RunSettings
 from holdfast.parsers.commands import Launcher
 
@@ -181,6 +189,19 @@ class StandbyKeeper:
         if self._starts is None or not _is_same_place(self._starts[0], part):
             return ()
         return self._starts[1]
+
+    def not_ready(self, part: Part, spec: LaunchSpec) -> LaunchSpec:
+        """For a start that finds nothing ready: where it is known how its ranks are started, they need not wait for the
+        launcher's imports."""
+        if self._failed or not (self._is_wanted and self._holds_launcher):
+            return spec
+        starts = self._starts_of(part) or starts_beside(spec.folder.parent, part.worker)
+        if not starts:
+            return spec
+        try:
+            return replace(spec, env=with_ranks_begun(spec.env, spec.folder, starts, self._imports))
+        except OSError:
+            return spec
 
     def release(self, number: int, part: Part | None) -> Standby | None:
         """The standby of this attempt, where it can be used: as that part of it; None: as whatever it was made for."""

@@ -173,7 +173,7 @@ class WorkerAgent:
     def _launch(self, number: int, part: Part, counters: Mapping[str, str]) -> None:
         given = self._environment(number, part, counters)
         try:
-            running = launch(self._spec_of(number, part, given.env))
+            running = launch(self.keeper.not_ready(part, self._spec_of(number, part, given.env)))
         except OSError as error:
             reason = f"the command's supervisor could not be started: {error}"
             self.no_start[number] = reason
