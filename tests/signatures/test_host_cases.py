@@ -5,9 +5,9 @@ import pytest
 from holdfast.core.diagnosis.reason import diagnose
 from holdfast.observe.code_store import package_tables
 from holdfast.observe.scan import search
-from holdfast.observe.signature_store import package_signatures
+from known import PACKAGE
 
-SIGNATURES = package_signatures()
+SIGNATURES = PACKAGE
 BY_ID = {signature.id: signature for signature in SIGNATURES}
 TABLES = package_tables()
 
@@ -39,6 +39,16 @@ CASES = {
     ),
     "card-hangs": ("[901.2] i40e 0000:3e:00.0 eno2: tx_timeout: VSI_seid: 390, Q 5, NTC: 0x1\n", "nic_down"),
     "iommu-refuses": ("[902.2] DMAR: [DMA Write] Request device [3c:00.0] fault addr aee00000 [fault reason 05] PTE Write access is not set\n", "p2p_failure"),
+    "link-that-does-not-hold": (
+        "[900.1] ice 0000:32:00.0 ens2f0: NIC Link is Down\n[907.1] ice 0000:32:00.0 ens2f0: NIC Link is up 100 Gbps Full Duplex\n"
+        "[999.1] ice 0000:32:00.0 ens2f0: NIC Link is Down\n",
+        "nic_link_flap",
+    ),
+    "slurmd-without-its-plugin": (
+        "[2031-10-16T10:42:01.138] error: cannot find cgroup plugin for cgroup/v2\n[2031-10-16T10:42:01.139] error: slurmd initialization failed\n",
+        "slurm_config",
+    ),
+    "node-without-infiniband": ("Fatal error:  device '*': sys files not found (/sys/class/infiniband/*/ports)\n", "nic_down"),
     "sinfo-has-it-down": ("n07      1     main*       down*   12   12:1:1  64267        0      1   (null) Not responding\n", "node_down"),
     "prolog-hangs": ("slurmstepd: error: Prolog hung on node n3\n", "slurm_prolog"),
     "driver-words-that-nobody-knows": ("bnxt_en 0000:41:00.0: QPLIB: cmdq[0xa1]=0x9 status 0x3\n", "nic_down"),
@@ -128,6 +138,18 @@ Mar  3 03:01:07 n07 systemd[1]: Started Session 12 of user root.
 Mar  3 03:02:07 n07 modprobe[219]: modprobe: FATAL: Module nvme-tcp not found in directory /lib/modules/6.8.0
 Mar  3 03:03:07 n07 sshd[402]: error: kex_exchange_identification: Connection closed by remote host
 Mar  3 03:04:07 n07 containerd[131]: time="2031-03-03T03:04:07Z" level=error msg="failed to load cni during init, no network config found"
+""",
+    "a-firewall-that-complains": "Mar  3 03:04:07 n1 firewalld: ERROR: ALREADY_ENABLED: '988:tcp' already in 'public'\n",
+    "a-step-without-affinity": "slurmstepd: error: task/cgroup: plugin not compiled with hwloc support, skipping affinity.\nn1\nn2\n",
+    "a-monitor-that-says-what-it-looks-for": "I1213 11:02:03.3 1 log_monitor.go:78] Rules:[{Reason:KernelOops Pattern:BUG: unable to"
+    " handle kernel NULL pointer dereference at .*} {Reason:OOMKilling Pattern:Killed process \\d+ (.+) total-vm:\\d+kB}]\n",
+    "tests-that-fail-on-purpose": """\
+test_nan (tests.TestLoss) ... ERROR: loss is nan, stopping
+ok
+----------------------------------------------------------------------
+Ran 1 test in 0.412s
+
+OK
 """,
     "a-kernel-that-complains": "[  412.123456] ACPI Error: No handler for Region [SYSI] (00000000dd3d6b3d) [IPMI] (20230331/evregion-132)\n"
     "[  413.123456] Error: Driver 'pcspkr' is already registered, aborting...\n",

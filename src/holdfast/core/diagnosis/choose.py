@@ -73,6 +73,7 @@ ORIGINAL = "Original Traceback (most recent call last)"
 FROM_WORKER = "dataloader-worker-exception"
 INNER_BYTES = 32 << 10
 NCCL_WARNINGS = frozenset({"nccl-warn-of-network", "nccl-warn-of-setup"})
+PATTERN = re.compile(r"\\[dwsSW](?:[+*]|\{\d)")  # a setting of who looks for such lines
 CODE = re.compile(r"(?:^|[\]):>|]) ?\s{4,}(?:raise|return|assert|except|with|if|elif|for|while)\b")
 
 
@@ -255,7 +256,9 @@ def is_cause(clue: Clue) -> bool:
 
 
 def is_code(clue: Clue) -> bool:
-    """A line of a traceback that shows the code which raised, not what it said."""
+    """A line of a traceback that shows the code which raised, not what it said; or a pattern, not what it matches."""
+    if PATTERN.search(clue.sighting.text):
+        return True
     return clue.signature.area == "worker" and CODE.search(clue.sighting.text) is not None
 
 

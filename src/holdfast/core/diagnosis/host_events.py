@@ -124,7 +124,7 @@ def _links(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Judge
         ups = [one for one in seen if one.signature in LINK_UP]
         if not downs:
             continue
-        is_back = _is_back(downs, ups)
+        is_back = _is_back(downs, ups) or _came_between(downs, ups)
         is_boot = all((one.writer.uptime_s or BOOT_S) < BOOT_S for one in downs)
         outage_s = _outage_s(downs[0], ups) if is_back else None
         times = sum(one.count for one in downs)
@@ -257,6 +257,17 @@ def _merged(found: Sequence[Judgement]) -> list[Judgement]:
             )
         )
     return made
+
+
+def _came_between(downs: Sequence[Sighting], ups: Sequence[Sighting]) -> bool:
+    """Whether something was up between two times that it went down, however it is now."""
+    return any(
+        down.source == up.source and down.offset < up.last_offset and up.offset < other.last_offset
+        for down in downs
+        for other in downs
+        for up in ups
+        if other.source == down.source and other.last_offset > down.offset
+    )
 
 
 def _is_back(downs: Sequence[Sighting], ups: Sequence[Sighting]) -> bool:

@@ -102,14 +102,14 @@ SETTING = re.compile(
 SPOKEN = "program-error-complaint"
 SPOKEN_WEIGHT = 0.5
 SPOKEN_IN = ("message", "reason", "said")  # captures of the forms in which it does
+# What syslog names as the writer of a line where a job, not a daemon, wrote it.
+OF_A_JOB = r"(?:python|torchrun|deepspeed|accelerate|mpi|srun|sbatch|slurm|ray|bash|sh|train|launch|run|docker|podman|conda|\S*\.(?:sh|py))"
 # The kernel and the daemons of a machine speak of errors all day, whatever becomes of a job.
 OF_THE_SYSTEM = re.compile(
-    r"\bkernel: |\bACPI (?:BIOS )?(?:Error|Exception)\b|^\s*(?:<\d+>)?\[ *\d+\.\d{6}\] |Error: Driver '\S+' is already registered"
-    r"|(?:^|\s)(?:systemd|modprobe|udev|sshd?|sudo|cron|CRON|anacron|dbus|snapd|dockerd|containerd|kubelet|crio|chronyd|ntpd|smartd"
-    r"|polkitd|rsyslogd|NetworkManager|ModemManager|wpa_supplicant|avahi|gdm|gnome|Xorg|nscd|sssd|irqbalance|multipathd|iscsid|dhclient"
-    r"|thermald|cloud-init|cupsd|rpc\.|automount|fwupd|packagekitd|accounts-daemon|postfix|zabbix|puppet|salt|telegraf|node_exporter"
-    r"|filebeat|ipmi|snmpd|auditd|rngd|tuned|lldpd|keepalived|haproxy|nginx|rasdaemon|mcelog|nvidia-persistenced|pulseaudio)"
-    r"[\w./@-]{0,40}\[\d+\]: "
+    r"\bkernel: |\bslurmstepd(?:-\S+)?: error: |\bACPI (?:BIOS )?(?:Error|Exception)\b|^\s*(?:<\d+>)?\[ *\d+\.\d{6}\] |Error: Driver '\S+' is already registered"
+    r"|(?:^|\s)(?:systemd|modprobe|udev|sshd?|sudo|cron|CRON|dbus|snapd|dockerd|containerd|kubelet|crio|chronyd|ntpd|smartd|polkitd"
+    r"|rsyslogd|NetworkManager|nscd|sssd|multipathd|iscsid|dhclient|cloud-init|automount|nvidia-persistenced)[\w./@-]{0,40}\[\d+\]: "
+    rf"|^(?:[A-Z][a-z]{{2}} [ \d]?\d \d\d:\d\d:\d\d|\d{{4}}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d)) [\w.-]+ (?!{OF_A_JOB})[\w./@-]+(?:\[\d+\])?: "
 )
 FILE = re.compile(
     r"(?i)\bno such file or directory|\b(?:file|directory|path)\b.{0,60}\b(?:not found|does not exist|missing)"
