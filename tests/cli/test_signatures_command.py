@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.signatures_command import problems
-from holdfast.observe.signature_store import package_signatures
+from known import PACKAGE
 
 PAGE = Path(__file__).parents[2] / "docs" / "diagnosis.md"
 OWN = """
@@ -38,7 +38,7 @@ def test_the_list_has_every_signature_of_the_package(holdfast):
     code, out, err = holdfast("signatures", "list")
     assert (code, err) == (0, "")
     ids = [line.split()[0] for line in out.splitlines()]
-    assert ids == [one.id for one in package_signatures()]
+    assert ids == [one.id for one in PACKAGE]
 
 
 def test_the_list_can_be_narrowed(holdfast, folder):
@@ -74,7 +74,7 @@ def test_one_in_full_in_either_language(holdfast, folder, monkeypatch):
 
 
 def test_those_of_the_package_are_tested_when_no_folder_is_named(holdfast):
-    package = package_signatures()
+    package = PACKAGE
     wrong = problems(package, package)
     code, out, err = holdfast("signatures", "test")
     assert (code, err) == (1 if wrong else 0, "")
@@ -102,7 +102,7 @@ def test_each_complaint_is_a_line(holdfast, folder):
 
 def test_an_id_given_twice_in_one_folder_is_a_complaint(folder):
     write(folder)
-    own = package_signatures()
+    own = PACKAGE
     assert problems([own[0], own[0]], own) == [f"{own[0].id}: the id is given 2 times"]
     assert problems([own[0]], own) == []
 

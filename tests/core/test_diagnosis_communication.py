@@ -22,9 +22,9 @@ from holdfast.core.diagnosis.network_paths import (
     started_apart,
 )
 from holdfast.model.sightings import Sighting, Source, Writer
-from holdfast.observe.signature_store import package_signatures
+from known import PACKAGE
 
-SIGNATURES = {one.id: one for one in package_signatures()}
+SIGNATURES = {one.id: one for one in PACKAGE}
 LOGS = (Source(name="job.log"),)
 
 

@@ -9,9 +9,9 @@ from holdfast.model.sightings import Source
 from holdfast.model.signatures import Signature
 from holdfast.observe.code_store import package_tables
 from holdfast.observe.scan import search
-from holdfast.observe.signature_store import package_signatures
+from known import PACKAGE
 
-SIGNATURES: tuple[Signature, ...] = tuple(one for one in package_signatures() if one.area != "worker")
+SIGNATURES: tuple[Signature, ...] = tuple(one for one in PACKAGE if one.area != "worker")
 TABLES: CodeTables = package_tables()
 XID = "NVRM: Xid (PCI:{}): {}, pid=77, name=python3, {}"
 

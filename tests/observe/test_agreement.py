@@ -3,9 +3,9 @@
 from msgspec.structs import replace
 
 from holdfast.observe.agreement import disagreements
-from holdfast.observe.signature_store import package_signatures
+from known import PACKAGE
 
-ONE = next(one for one in package_signatures() if one.role == "cause")
+ONE = next(one for one in PACKAGE if one.role == "cause")
 
 
 def made(pattern, *matches):
@@ -13,7 +13,7 @@ def made(pattern, *matches):
 
 
 def test_all_of_the_package_are_found_by_both():
-    assert disagreements(package_signatures()) == []
+    assert disagreements(PACKAGE) == []
 
 
 def test_a_line_that_is_not_matched_is_not_found():

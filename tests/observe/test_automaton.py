@@ -19,8 +19,8 @@ from holdfast.observe.automaton import (
     engine,
 )
 from holdfast.observe.byte_patterns import TooLoose, loosened
-from holdfast.observe.signature_store import package_signatures
 from holdfast.parsers.signature_files import SignatureError
+from known import PACKAGE
 from observe.knowing import signature
 
 FORMS = [
@@ -171,13 +171,15 @@ def test_both_engines_find_every_line_that_the_pattern_matches(pattern, lines):
 
 @pytest.fixture(scope="module")
 def known():
-    return package_signatures()
+    return PACKAGE
 
 
 @pytest.fixture(scope="module")
-def engines(known, tmp_path_factory):
-    place = tmp_path_factory.mktemp("cache")
-    return engine(known, place, is_small=True), engine(known, place)
+def engines(known, tmp_path_factory, cache_home):
+    small = engine(known, tmp_path_factory.mktemp("cache"), is_small=True)
+    fast = engine(known, cache_home / "holdfast")
+    assert isinstance(small, PlainEngine) and isinstance(fast, FastEngine)
+    return small, fast
 
 
 def test_both_engines_find_the_proofs_of_the_package(known, engines):

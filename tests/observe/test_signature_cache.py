@@ -4,8 +4,9 @@ import pytest
 
 from holdfast.observe import signature_cache
 from holdfast.observe.signature_store import CACHED, package_signatures
+from known import PACKAGE
 
-KNOWN = package_signatures()
+KNOWN = PACKAGE
 KEY = signature_cache.key_of([("a.toml", b"x")])
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.observe.scan import search
-from holdfast.observe.signature_store import package_signatures
+from known import PACKAGE
 
 PATTERNS = Path(__file__).parents[3] / "shared" / "facts" / "kernel_patterns.csv"
-SIGNATURES = [one for one in package_signatures() if one.area != "worker"]
+SIGNATURES = [one for one in PACKAGE if one.area != "worker"]
 NO_FACTS = "the folder of facts (shared/facts/kernel_patterns.csv) is not beside this checkout"
 
 

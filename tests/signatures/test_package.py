@@ -3,10 +3,10 @@
 from collections import Counter
 
 from holdfast.core.categories import ACTIONS, KINDS
-from holdfast.observe.signature_store import package_signatures
 from holdfast.parsers.signature_files import complaints
+from known import PACKAGE
 
-SIGNATURES = package_signatures()
+SIGNATURES = PACKAGE
 
 
 def test_each_is_well_formed_and_matches_its_lines():
