@@ -95,8 +95,10 @@ class Fitness:
         restarts = (
             policy.max_restarts is not None or policy.hang_restart or policy.replace_workers is not None
         )
-        if restarts and told.certain and told.first.confidence >= SURE:
-            wait_s = 0.0 if told.first.category in SEEN_AT_ONCE else min(wait_s, SURE_S)
+        if restarts and told.certain and told.first.category in SEEN_AT_ONCE:
+            wait_s = 0.0
+        elif restarts and told.certain and told.first.confidence >= SURE:
+            wait_s = min(wait_s, SURE_S)
         return not self.checker.take_up() and at_s - self._since_s <= wait_s and wait_s > 0
 
     def with_checks(self, verdict: Verdict, order: Diagnose) -> Verdict:
