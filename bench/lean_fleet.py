@@ -230,6 +230,8 @@ class LeanLine:
             self._received.popleft()
 
     def _beat(self, now_s: float) -> None:
+        if self._connected and now_s - self._beats.heard_s > real.LOST_AFTER_S:
+            self._serve(now_s)  # it may be us who are late: what has come is read first
         channel = self._channel
         if self._connected:
             assert channel is not None
