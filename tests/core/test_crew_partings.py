@@ -5,6 +5,7 @@ from crew_kit import World
 from holdfast.core.crew_roster import Settings
 from holdfast.model.nodes import NodeDown
 from holdfast.model.policy import Policy
+from holdfast.model.state import Running
 
 POLICY = Policy(max_restarts=100, unconditional_restart=True, same_problem_in_a_row_max=100)
 
@@ -28,3 +29,13 @@ def test_nor_one_that_falls_silent_without_a_word_of_its_link():
     made.tick()
     made.settle()
     assert made.running == {"n0": (2, 0), "n1": (1, 1), "n2": (2, 1)}
+
+
+def test_nodes_that_a_scheduler_takes_away_with_the_whole_job_are_no_fault():
+    made = World(3, 2, POLICY, Settings(checks=False))
+    made.begin()
+    for node in ("n0", "n1"):
+        made.do(made.crew.news(NodeDown(node=node, reason="as all of the job", with_job=True), made.at_s))
+    made.tick()
+    assert made.state.job.incident is None
+    assert isinstance(made.state.phase, Running)

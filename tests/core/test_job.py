@@ -137,6 +137,7 @@ EVENTS: list[ev.AnyEvent] = [
         for healed in (True, False)
     ),
     *(ev.NodeLost(at_s=0.0, node=node, reason="gone") for node in NODES),
+    ev.NodeLost(at_s=0.0, node=NODES[0], reason="gone", with_job=True),
     *(ev.NodeReturned(at_s=0.0, node=node) for node in NODES),
     *(ev.NodeIsolated(at_s=0.0, node=node) for node in NODES),
     *(ev.NodeReleased(at_s=0.0, node=node) for node in NODES),

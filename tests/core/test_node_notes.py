@@ -116,6 +116,12 @@ def test_a_fault_of_a_device_or_a_node_is_that_nodes_whatever_the_verdict_says()
     assert any(key.startswith("lost/") for key in other.lines())
 
 
+def test_a_node_that_is_taken_away_with_the_whole_job_has_lost_nothing():
+    told = Told()
+    told.tell(NodeLost(at_s=200.0, node="n0", reason="as all of the job", with_job=True))
+    assert not [key for key in told.lines() if key.startswith(("lost/", "incident/"))]
+
+
 def test_several_nodes_that_fail_at_once_share_the_cause():
     told = Told()
     for number in (0, 1):

@@ -191,7 +191,8 @@ class Concluding:
     # The verdict ------------------------------------------------------------------------------------------
 
     def _failure(self, asked: Asked) -> Failure:
-        lost = [node for node in asked.nodes.values() if self._crew.roster[node].lost]
+        roster = self._crew.roster
+        lost = [node for node in asked.nodes.values() if roster[node].lost and not roster[node].with_job]
         failure = joined_failure(tuple(asked.evidence.values()), self._hang(), lost)
         attempt, why = self._start_error
         if attempt == asked.order.attempt and not failure.command_error:

@@ -15,7 +15,7 @@ Return = Literal["", "hold", "stop", "check", "refused"]
 class Node(Struct):
     """One node. `known`: the engine lists it. `attempt`, `worker`: what runs there as far as is known; 0, None: nothing.
 
-    `lost`: the core was told so, and not yet that it is back. `down`: the engine's word for why; "": it has none.
+    `lost`: the core was told so, and not yet that it is back; `with_job`: as all nodes of the job. `down`: the engine's word for why; "": it has none.
     `returns`: how often it has come back. `gone_s`: its agent is a new one and knows nothing of a worker that ran.
     """
 
@@ -27,6 +27,7 @@ class Node(Struct):
     contact: Contact = IN_CONTACT
     lost: bool = False
     lost_s: float = 0.0
+    with_job: bool = False
     isolated: bool = False
     aside: bool = (
         False  # the core keeps away from it for its loss alone: what it passes on its return gives it back

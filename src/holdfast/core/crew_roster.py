@@ -301,7 +301,8 @@ class Roster:
                 return self._is_up(node, news, at_s)
             case NodeDown():
                 node.down, self.changed = news.reason or "down", True
-                return self._lose(node, news.reason or "the scheduler says that it is down", at_s)
+                reason = news.reason or "the scheduler says that it is down"
+                return self._lose(node, reason, at_s, with_job=news.with_job)
             case AgentEnded():
                 node.joined = False
                 node.contact = node_watch.agent_ended(node.contact, at_s)
@@ -324,15 +325,16 @@ class Roster:
         node.down, self.changed = "", True
         return self._may_return(node, at_s) if node.lost and node.is_reachable else []
 
-    def _lose(self, node: Node, reason: str, at_s: float) -> list[Act]:
+    def _lose(self, node: Node, reason: str, at_s: float, *, with_job: bool = False) -> list[Act]:
         """Its orders are not worth keeping: what it runs is fenced off by the next attempt's port and name."""
         if node.lost:
             node.returning = ""
             return []
-        node.lost, node.lost_s, node.returning = True, at_s, ""
+        node.lost, node.lost_s, node.returning, node.with_job = True, at_s, "", with_job
         self.changed = True
         self.lost_now.append(node.name)
-        acts: list[Act] = [Forget(node.name), Tell(NodeLost(at_s=at_s, node=node.name, reason=reason))]
+        lost = NodeLost(at_s=at_s, node=node.name, reason=reason, with_job=with_job)
+        acts: list[Act] = [Forget(node.name), Tell(lost)]
         return [*acts, *self._may_return(node, at_s)] if node.is_reachable else acts
 
     # Time -------------------------------------------------------------------------------------------------

@@ -286,6 +286,8 @@ def _on_node_lost(state: State, event: NodeLost, policy: Policy) -> Decision:
     fault = NodeFault(node=event.node, reason=event.reason)
     if isinstance(phase, New | Ended | Finishing | Holding):
         return Decision(State(job, phase))
+    if event.with_job:
+        return Decision(State(job, phase), why=f"{event.node} is taken away: {event.reason}")
     if all(worker.node != event.node for worker in job.workers):
         return Decision(State(job, phase), why=f"{event.node} is lost ({event.reason}); no worker runs there")
     match phase:

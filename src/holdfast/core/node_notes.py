@@ -144,7 +144,7 @@ class NodeNotes:
 
     def _of_event(self, event: AnyEvent) -> Iterable[tuple[str, AnyLine]]:
         match event:
-            case NodeLost():
+            case NodeLost() if not event.with_job:
                 line: AnyLine = LostLine(at_s=event.at_s, node=event.node, reason=event.reason, run=self.run)
                 yield f"lost/{self.run}/{event.node}/{event.at_s!r}", line
             case NodeReturned():

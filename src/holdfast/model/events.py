@@ -134,8 +134,11 @@ class DeviceHealed(Event, frozen=True, tag="device-healed"):
 
 
 class NodeLost(Event, frozen=True, tag="node-lost"):
+    """`with_job`: the scheduler ends the whole job and takes its nodes away; nothing is wrong with this one."""
+
     node: str
     reason: str
+    with_job: bool = False
 
 
 class NodeReturned(Event, frozen=True, tag="node-returned"):

@@ -309,10 +309,14 @@ class NodeReady(News, frozen=True):
 
 
 class NodeDown(News, frozen=True):
-    """The node is gone or unusable, by what the scheduler or the machine says: surely, not by its silence."""
+    """The node is gone or unusable, by what the scheduler or the machine says: surely, not by its silence.
+
+    `with_job`: it is taken away as all of the job's, and no fault of its own.
+    """
 
     node: str
     reason: str
+    with_job: bool = False
 
 
 class NodeAlive(News, frozen=True):

@@ -164,11 +164,11 @@ class SlurmEngine:
         self._rights.turn(now_s)
         self._watch.turn(now_s)
         self._turn_deputy(now_s)
-        news = [
-            *self._news,
-            *self._rights.news(),
+        news = [  # why the job ends before what ends with it
             *self._watch.news(),
             *(self._move.news() if self._move else ()),
+            *self._news,
+            *self._rights.news(),
         ]
         self._news.clear()
         return news
@@ -387,7 +387,9 @@ class SlurmEngine:
         elif look.code is not None and self._is_ending:
             self._gone.add(name)
             self._news.append(
-                NodeDown(node=name, reason="Slurm has ended the job's step there, as all of the job")
+                NodeDown(
+                    node=name, reason="Slurm has ended the job's step there, as all of the job", with_job=True
+                )
             )
         elif look.code is not None:
             self._news.append(AgentEnded(node=name, code=look.code))
