@@ -18,5 +18,5 @@ def test_all_of_a_job_pins_the_certificate_that_was_made_for_it(job):
     assert len(told["fingerprint"]) == 64
     where.write_text(json.dumps(told | {"fingerprint": "0" * 64}))
     code, _, err = ask(job, *words)
-    assert code == 1 and "certificate" in err
+    assert code == 1 and "certificate" in err, job.said()
     job.ends_well()

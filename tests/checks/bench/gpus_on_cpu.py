@@ -3,8 +3,8 @@
     python gpus_on_cpu.py BURN.PY REQUEST
 
 GPUS of them, with the UUIDs of the stand-in for NVML. FAULTS="1:flip,3:ecc" gives some a fault: `flip` turns one bit of
-each tenth product, `wrong` one of every product and of the first, `ecc` fails as a driver does, `copy` damages what
-comes back, `die` ends the process.
+the third product and each tenth after it, `wrong` one of every product and of the first, `ecc` fails as a driver does,
+`copy` damages what comes back, `die` ends the process.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ def multiplied(function):
         if has_fault("die") and products > 2:
             os.abort()
         result = function(left, right) if out is None else function(left, right, out=out)
-        if (has_fault("flip") and products % FLIP_EVERY == 0) or has_fault("wrong"):
+        if (has_fault("flip") and products % FLIP_EVERY == 3) or has_fault("wrong"):
             result.view(torch.int16 if result.element_size() == 2 else torch.int32)[0, 3] ^= 1 << 6
         return result
 
