@@ -9,6 +9,7 @@ becomes the attempt by itself: it is released by `take`, or thrown away.
 
 import fcntl
 import os
+import secrets
 import shutil
 import signal
 from collections.abc import Callable, Mapping
@@ -31,6 +32,7 @@ GATE = "gate"
 PRELOAD = "preload"
 BESIDE = "beside"  # a gate that is open from the start
 HURRY = "gate.hurry"
+OWNER = "standby"  # in its folder: which standby made it
 HELD, READY = "gate.held", "gate.ready"  # of its launcher: it waits, and has made its imports
 IMPORTS = "imports"
 
@@ -56,6 +58,8 @@ class Standby:
         self.folder = spec.folder
         self.env = spec.env
         self._held_ranks = held
+        self._name = secrets.token_hex(8)
+        (self.folder / OWNER).write_text(self._name)
         if held is not None:
             (self.folder / RANKS).write_bytes(as_listing(held))
         (self.folder / HURRY).unlink(missing_ok=True)  # of a Holdfast that was killed
@@ -81,6 +85,14 @@ class Standby:
         killed = any(isinstance(fact, CommandGone) and fact.code == -signal.SIGKILL for fact in new)
         self.was_killed = self.was_killed or (killed and not self.thrown_away)
         self.over = self.over or any(isinstance(fact, StartFailed | ReaperLost | Stopped) for fact in new)
+
+    @property
+    def is_in_place(self) -> bool:
+        """The folder is still its own: where nodes share it, another one may be this worker by now."""
+        try:
+            return (self.folder / OWNER).read_text() == self._name
+        except (OSError, UnicodeDecodeError):
+            return False
 
     @property
     def is_usable(self) -> bool:
@@ -140,6 +152,8 @@ class Standby:
     def clear(self) -> None:
         """Removes what a standby that is over has left: it never was an attempt."""
         self.running.bye()
+        if not self.is_in_place:
+            return
         shutil.rmtree(self.folder, ignore_errors=True)
         with suppress(OSError):  # other workers may have theirs beside it
             self.folder.parent.rmdir()

@@ -17,6 +17,7 @@ from holdfast.agent.rank_starts import RankStart, rank_starts, starts_beside
 from holdfast.agent.standby import (
     GATE,
     IMPORTS,
+    OWNER,
     Standby,
     gated,
     imports_to_repeat,
@@ -81,8 +82,9 @@ class StandbyKeeper:
         standby = self.standby
         if standby is not None and self._holds_launcher and self._clock() - self._prepared_s > HELD_S:
             standby.broken = standby.broken or not standby.is_held
-        if standby is not None and (standby.broken or standby.thrown_away):
-            if not standby.thrown_away:
+        is_taken = standby is not None and self._holds_launcher and not standby.is_in_place
+        if standby is not None and (standby.broken or standby.thrown_away or is_taken):
+            if not (standby.thrown_away or is_taken):
                 self._failed = not standby.was_killed  # what broke once would break at every attempt
             self._end()
             self.gone()
@@ -193,6 +195,8 @@ class StandbyKeeper:
     def not_ready(self, part: Part, spec: LaunchSpec) -> LaunchSpec:
         """For a start that finds nothing ready: where it is known how its ranks are started, they need not wait for the
         launcher's imports."""
+        if self._holds_launcher and (spec.folder / OWNER).exists():
+            _move_aside(spec.folder)  # of the node that was to be this worker
         if self._failed or not (self._is_wanted and self._holds_launcher):
             return spec
         starts = self._starts_of(part) or starts_beside(spec.folder.parent, part.worker)
@@ -210,12 +214,12 @@ class StandbyKeeper:
         if standby is None:
             return None
         standby.read()
-        fits = standby.number == number and (part is None or self._fits(part))
+        fits = standby.number == number and (part is None or self._fits(part)) and standby.is_in_place
         if standby.is_usable and fits:
             return standby
         standby.throw_away()
         standby.running.bye()
-        if standby.number == number:
+        if standby.number == number and standby.is_in_place:
             _move_aside(standby.folder)
         return None
 
