@@ -3,6 +3,7 @@
 A real Slurm cluster of six nodes, each in namespaces of its own on this machine (for root, with Debian's slurm-wlm);
 four ranks train over gloo between them, 20 ms a step, process start included. SlurmdTimeout is 10 s: Slurm's own
 default is 300 s. Slurm alone starts its job again by `--requeue`; the fault is the crash of a node that is not the first.
+Holdfast is struck once the next attempt's processes stand ready (`--strike early`: 12 s after the first step).
 
     python bench/slurm_recovery.py --runs 3 --wait-quiet 60
 """
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from many_job import RANKS, ManyJob
-from many_nodes import FOR_EVER, STEPS_AFTER, STEPS_BEFORE, steps
+from many_nodes import FOR_EVER, READY_S, STEPS_AFTER, STEPS_BEFORE, steps
 from many_nodes import _spread as spread
 from trial import BIN, Trial, end_on_sigterm, holdfast_run, training, wait_quiet
 
@@ -155,6 +156,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--faults", type=lambda text: text.split(";"), default=list(FAULTS))
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1, help="of the choice of ranks")
+    parser.add_argument("--strike", choices=["ready", "early"], default="ready", help="as in many_nodes.py")
     parser.add_argument("--out", type=Path, default=Path("out/slurm_recovery.jsonl"))
     parser.add_argument("--wait-quiet", type=float, default=0.0, metavar="S", help="for an idle machine")
     return parser.parse_args()
@@ -175,7 +177,7 @@ def measured(cluster: Cluster, fault: str, run: int, options: argparse.Namespace
     wrong: list[str] = []
     job = SlurmJob(cluster, folder, flags, spares=spares, alone=alone)
     try:
-        row |= one_fault(job, strike)
+        row |= one_fault(job, strike, is_early=alone or options.strike == "early")
         job.end()
         wrong += [f"process {pid} was left" for pid in job.trial.left()]
     except (TimeoutError, ChildProcessError, LookupError) as error:
@@ -186,9 +188,11 @@ def measured(cluster: Cluster, fault: str, run: int, options: argparse.Namespace
     return row
 
 
-def one_fault(job: SlurmJob, strike: Callable[[SlurmJob], None]) -> Row:
+def one_fault(job: SlurmJob, strike: Callable[[SlurmJob], None], *, is_early: bool) -> Row:
     """Seconds from the fault to its incident, and to the first step of the last rank after it."""
     job.wait_for("the first steps", lambda: steps(job, 0.0) >= STEPS_BEFORE, START_S)
+    if not is_early:
+        job.wait_for("the next attempt to stand ready", job.stands_ready, READY_S)
     struck_s = time.time()
     strike(job)
     job.wait_for("steps after the fault", lambda: len(job.first_steps(struck_s)) == RANKS, AGAIN_S)

@@ -318,9 +318,8 @@ print("up", flush=True)
 def test_a_real_rank(ranks):
     process = up(ranks, REAL + "os.read(os.pipe()[0], 1)\n", TORCH_FR_BUFFER_SIZE="2000")
     until_s = time.monotonic() + 10
-    while (told := asked(ranks)) == (
-        GroupStatus(0, 5, -1, 4),
-    ):  # that the last is over is noted a moment later
+    not_yet = (GroupStatus(0, 5, -1, 4),)  # the end of the last is noted a moment later
+    while (told := asked(ranks)) == not_yet:
         assert time.monotonic() < until_s
     assert told == (GroupStatus(0, 5, -1, 5),)
     (record,) = flight_records(ranks.folder / "rank-0.sock", time.monotonic() + 10, time.monotonic)
