@@ -301,25 +301,29 @@ def sweep(marks: Mapping[str, str]) -> tuple[int, ...]:
     return _killed(lambda: [pid for pid in _pids() if _is_marked(pid, wanted)])
 
 
-def sweep_attempts(job: str, node: str, up_to: int) -> tuple[int, ...]:
-    """Likewise every process of these attempts of the job on this node, by the names in its environment."""
-    return _killed(lambda: [pid for pid in marked(_of_job(job, node)) if 0 < _attempt_of(pid) <= up_to])
+def sweep_attempts(job_folder: Path, node: str, up_to: int) -> tuple[int, ...]:
+    """Likewise every process of these attempts of the job on this node, by the names in its environment.
+
+    By the job's folder: another state folder may have a job of the same name.
+    """
+
+    def found() -> list[int]:
+        on_node = marked({"HOLDFAST_NODE": node})
+        return [pid for pid in on_node if 0 < _attempt_of(pid, job_folder) <= up_to]
+
+    return _killed(found)
 
 
-def _of_job(job: str, node: str) -> dict[str, str]:
-    return {"HOLDFAST_JOB": job, "HOLDFAST_NODE": node}
-
-
-def _attempt_of(pid: int) -> int:
-    """0: it is gone, of no attempt, or what a person runs there: then the folder's name ends in a slash."""
+def _attempt_of(pid: int, job_folder: Path) -> int:
+    """0: it is gone, of no attempt of this job, or what a person runs there: then the folder's name ends in a slash."""
     try:
         environ = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return 0
     named = dict(one.split(b"=", 1) for one in environ.split(b"\0") if b"=" in one)
-    attempt = named.get(b"HOLDFAST_ATTEMPT", b"")
-    is_persons = named.get(b"HOLDFAST_WORKER_DIR", b"").endswith(b"/")
-    return int(attempt) if attempt.isdigit() and not is_persons else 0
+    attempt, folder = named.get(b"HOLDFAST_ATTEMPT", b""), named.get(b"HOLDFAST_WORKER_DIR", b"")
+    is_of_job = folder.startswith(os.fsencode(job_folder) + b"/") and not folder.endswith(b"/")
+    return int(attempt) if attempt.isdigit() and is_of_job else 0
 
 
 def _killed(find: Callable[[], list[int]]) -> tuple[int, ...]:

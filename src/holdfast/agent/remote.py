@@ -274,7 +274,7 @@ class RemoteAgent:
 
     def _sweep(self, up_to: int) -> None:
         """What is left of these attempts though their reapers are gone."""
-        killed = sweep_attempts(self.job, self._node, up_to) if up_to > 0 else ()
+        killed = sweep_attempts(self._home.job_folder, self._node, up_to) if up_to > 0 else ()
         if killed:
             text = f"ended {len(killed)} processes that an older attempt had left on {self._node}"
             self._tell(FindingNoted(at_s=self._clock(), finding="left-behind", text=text))
