@@ -114,8 +114,9 @@ def test_the_first_node_is_lost_with_the_controller_and_a_deputy_goes_on(job):
     run = job.submit(*RESTARTS)
     job.given_to()
     job.trains()
-    # Not when Slurm lists its step: what is only being launched goes with the srun that launches it.
+    # Not when Slurm lists their steps: what is only being launched goes with the srun that launches it.
     wait_for(lambda: job.said(), lambda: "stands by" in job.deputy_said(), LONG_S)
+    wait_for(lambda: job.said(), lambda: job.agents_said("connected") == 5, LONG_S)
     job.cluster.crash(1)
     job.trains(attempt=2)
     assert "n1" not in job.placed(2)

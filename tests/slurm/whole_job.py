@@ -102,6 +102,11 @@ class SlurmJob(WholeJob):
         ]
         return "\n".join([super().said(), *(f"--- {log}\n{log.read_text()}" for log in logs if log.exists())])
 
+    def agents_said(self, word):
+        """How many nodes' agents have said it."""
+        logs = (self.job() / "nodes").glob("*/agent.log")
+        return sum(word in log.read_text() for log in logs)
+
     def deputy_said(self):
         return "".join(log.read_text() for log in self.job().glob("nodes/*/deputy.log"))
 
