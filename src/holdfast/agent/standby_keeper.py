@@ -62,6 +62,7 @@ class StandbyKeeper:
         self._is_wanted = is_wanted
         self.part: Part | None = None  # which part of its attempt the standby is
         self._wish: tuple[int, Part] | None = None
+        self._noted = 0  # the attempt whose ranks' starts are known
         self._prepared_s = 0.0
         self._may_begin = False  # beside the end of an attempt, once
         self._failed = False
@@ -153,13 +154,15 @@ class StandbyKeeper:
             self.standby.hurry(self._imports)
 
     def _note_starts(self, attempt: Attempt) -> None:
-        """How its ranks were started, while they run."""
-        if not self._holds_launcher:
+        """How its ranks were started, while they run: once, for it is read from /proc and they stay the same."""
+        if not self._holds_launcher or not self._is_wanted or self._noted == attempt.number:
             return
         living = {number: rank.pid for number, rank in sorted(attempt.ranks.items()) if not rank.gone}
         if not all((attempt.folder / f"rank-{number}.shim.json").exists() for number in living):
             return  # what the shim does not reach would run the script at once
-        starts = rank_starts(living.values()) if len(living) == attempt.local_size else ()
+        is_whole = len(living) == attempt.local_size
+        starts = rank_starts(living.values()) if is_whole else ()
+        self._noted = attempt.number if is_whole else 0
         self._starts = unmet(attempt.worker, attempt.workers), starts
         self._may_begin = True
 
