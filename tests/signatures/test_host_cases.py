@@ -2,25 +2,6 @@
 
 import pytest
 
-from holdfast.core.diagnosis.reason import diagnose
-from holdfast.observe.code_store import package_tables
-from holdfast.observe.scan import search
-from known import PACKAGE
-
-SIGNATURES = PACKAGE
-BY_ID = {signature.id: signature for signature in SIGNATURES}
-TABLES = package_tables()
-
-
-@pytest.fixture
-def diagnosis(tmp_path, cache_home):
-    def of(text):
-        (tmp_path / "log.txt").write_text(text)
-        return diagnose(search([tmp_path], SIGNATURES, cache=cache_home / "holdfast"), BY_ID, TABLES)
-
-    return of
-
-
 CASES = {
     "limit-told-by-its-use-only": ("Mar 29 07:24:44 n11 kernel: memory: usage 2097152kB, limit 2097152kB, failcnt 9\n", "cgroup_oom"),
     "limit-told-by-the-trace-only": (
@@ -123,7 +104,68 @@ CASES = {
     "fabric-manager-stops": ("[ERROR] detected number of NVSwitches don't match with any supported system topology, aborting fabric manager\n", "fabric_manager"),
     "notify-wait": ("EI0002: The wait execution of the Notify register times out. Reason: remote rank [5]\n", "npu_hccl"),
     "heartbeat": ("[INFO] HCCL(9,python) [heartbeat.cc:536][3][HCCL_TRACE]rank [10.1.0.9/2]: rank [10.1.0.7/5] status[LOST] by rank [10.1.0.7/6]\n", "npu_heartbeat"),
+    "no-id-left-for-a-cgroup": ("slurmstepd: error: unable to create cgroup '/sys/fs/cgroup/memory/slurm/uid_7' : No space left on device\n", "host_limit"),
+    "batch-daemon-fails": (
+        "11/20/2031 12:07:14.476;01;   pbs_mom.77;Svr;pbs_mom;LOG_ERROR::cg_create, failed to create task cgroups: 5\n",
+        "slurm_prolog",
+    ),
+    "kubelet-has-not-what-was-promised": ('"reason":"OutOfnvidia.com/gpu",\n', "failed_scheduling"),
+    "webhook-refuses": (
+        'Warning  FailedCreatePod  8s  pytorchjob-controller  Error creating: admission webhook "p.example.io" denied the request: no\n',
+        "launcher_config",
+    ),
+    "no-healthy-device": (
+        "Message:  Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate unhealthy devices amd.com/gpu\n",
+        "gpu_missing",
+    ),
+    "cloud-takes-the-machine": ("Jan  2 03:04:05 spot-1 agent 2031/01/02 03:04:05 metadata says termination is imminent\n", "terminated"),
+    "batch-host-taken": ("Status Reason: Host EC2 (instance i-0abc) terminated.\n", "terminated"),
+    "out-of-memory-said-twice": (
+        "slurmstepd: error: Exceeded job memory limit at some point.\nsrun: error: n7: task 0: Out Of Memory\n",
+        "slurm_oom",
+    ),
+    "munge-never-answers": ("slurmctld: debug:  auth/munge: Munge encode failed: Failed to connect (retrying ...)\n" * 9, "slurm_config"),
 }  # fmt: skip
+
+
+# The line that a report begins with, and whom it is about.
+FIRST = {
+    "disk": ("nvme nvme3: I/O 7 QID 2 timeout, aborting\nnvme nvme3: I/O 7 QID 2 timeout, reset controller\n", "timeout, aborting", None),
+    "two-disks": ("nvme nvme1: I/O 7 QID 2 timeout, aborting\nnvme nvme3: I/O 9 QID 2 timeout, reset controller\n", "reset controller", None),
+    "firmware": (
+        "{1}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 4\n{1}[Hardware Error]: event severity: fatal\n",
+        "Generic Hardware Error Source",
+        None,
+    ),
+    "container": (
+        "slurmstepd: error: pyxis: container start failed with error code: 1\nslurmstepd: error: pyxis: printing contents of log file ...\n"
+        "slurmstepd: error: pyxis:     enroot-switchroot: failed to execute: /bin/sh: No such file or directory\n"
+        "slurmstepd: error: pyxis: couldn't start container\nsrun: error: n3: task 1: Exited with exit code 1\n",
+        "enroot-switchroot",
+        None,
+    ),
+    "gpu-named-below": (
+        "[  9.609564] NVRM: RmInitAdapter: Cannot initialize GSP firmware RM\n[  9.610907] NVRM: GPU 0000:98:00.0: RmInitAdapter failed! (0x6)\n",
+        "Cannot initialize GSP",
+        "0000:98:00.0",
+    ),
+    "kubelet-of": ("  Warning  Evicted  18m  kubelet, gpu-7  The node was low on resource: memory.\n", "Evicted", "gpu-7"),
+    "slurm-node": (
+        "Mar  3 03:01:07 head slurmctld[8]: slurmctld: error: Setting node g12 state to INVAL with reason:gres/gpu count reported lower than"
+        " configured (3 < 4)\n",
+        "Setting node",
+        "g12",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_a_report_begins_with_its_first_line(diagnosis, name):
+    text, first, culprit = FIRST[name]
+    found = diagnosis(text)
+    assert first in found.first_error.text
+    if culprit:
+        assert culprit in {name for one in found.culprits for name in (one.host, one.device)}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -133,6 +175,13 @@ def test_a_host_log_has_its_category(diagnosis, name):
 
 
 HEALTHY = {
+    "a-step-that-filled-its-memory-with-files": "52428800 bytes (52 MB) copied, 0.4 s\nslurmstepd: Exceeded step memory limit at some point.\n",
+    "a-controller-that-asks-munge-again": "slurmctld: debug:  auth/munge: Munge encode failed: Failed to connect (retrying ...)\n",
+    "ports-without-a-cable-at-boot": """\
+Mar  3 03:01:07 n07 kernel: Linux version 6.8.0-31-generic (buildd@lcy02) (gcc 13.2.0) #31-Ubuntu SMP
+Mar  3 03:01:19 n07 kernel: igb 0000:04:00.0 eno1: igb: eno1 NIC Link is Up 1000 Mbps Full Duplex
+Mar  3 03:01:20 n07 kernel: be2net 0000:f3:00.1 enp243s0f1: Link is Down
+""",
     "daemons-that-complain": """\
 Mar  3 03:01:07 n07 systemd[1]: Started Session 12 of user root.
 Mar  3 03:02:07 n07 modprobe[219]: modprobe: FATAL: Module nvme-tcp not found in directory /lib/modules/6.8.0

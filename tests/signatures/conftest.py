@@ -1,0 +1,20 @@
+"""For logs that are diagnosed from end to end, by the package's own signatures."""
+
+import pytest
+
+from holdfast.core.diagnosis.reason import diagnose
+from holdfast.observe.code_store import package_tables
+from holdfast.observe.scan import search
+from known import PACKAGE
+
+BY_ID = {signature.id: signature for signature in PACKAGE}
+TABLES = package_tables()
+
+
+@pytest.fixture
+def diagnosis(tmp_path, cache_home):
+    def of(text):
+        (tmp_path / "log.txt").write_text(text)
+        return diagnose(search([tmp_path], PACKAGE, cache=cache_home / "holdfast"), BY_ID, TABLES)
+
+    return of

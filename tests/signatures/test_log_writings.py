@@ -1,0 +1,64 @@
+"""Real logs, written otherwise: behind other prefixes and stamps, in other surroundings, by two ranks at once.
+
+A few of the cases that rules were made with; bench/diagnose_mutations.py tries them all.
+"""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from holdfast.observe.code_store import package_tables
+from known import PACKAGE
+
+ROOT = Path(__file__).parents[2]
+CORPUS = ROOT.parent / "shared" / "corpus"
+SOME = (
+    "accelerate-debug-shape-mismatch",
+    "bigscience-13b-ecc",
+    "cadvisor_oom_memorymonster",
+    "detr-oom",
+    "gpud_xid119_gpu4",
+    "mudiff-argparse-missing",
+    "none-rccl-iommu-warn",
+    "pgolf-missing-keys",
+    "pgolf-shard-size",
+    "shikra-iterable-no-len",
+    "syz_soft_lockup_134s",
+    "trlx-cat-empty",
+)
+# The bar says that training had begun, which is no matter of writing; packed logs are tests/observe's.
+LEFT_OUT = {"after-a-bar", "from-first-error", "zipped"}
+
+pytestmark = pytest.mark.skipif(
+    not CORPUS.is_dir(), reason="the corpus of real logs is not here (../shared/corpus)"
+)
+
+
+def bench(name):
+    """A script of bench/, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "bench" / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def writings():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "bench"))
+        yield bench("diagnose_mutations")
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_the_same_log_written_otherwise_has_the_same_diagnosis(writings, cache_home, name):
+    (folder,) = CORPUS.glob(f"*/{name}")
+    (case,) = writings.cases_of(folder)
+    look = writings.Look(PACKAGE, package_tables(), cache_home / "holdfast")
+    assert writings.judged(case, look(case.files)) == (True, True, True)
+    first = writings.folded(str(case.label.get("first_error_line") or ""))
+    for writing, write in writings.WRITINGS.items():
+        files = None if writing in LEFT_OUT else write(case.files, first)
+        if files is not None:
+            assert writings.judged(case, look(files)) == (True, True, True), writing
