@@ -1,5 +1,7 @@
 """What is advised where the log around the cause tells more than the cause's own line."""
 
+import pytest
+
 from core.clue_kit import clue, search, signature
 from holdfast.core.diagnosis.actions import action_for
 from holdfast.model.verdicts import Culprit
@@ -23,6 +25,25 @@ def test_what_a_program_wrote_itself_and_cannot_read_is_its_codes_mistake():
     assert advised(unfit, last_steps={0: 900}) == "fix_config"
 
 
+def test_a_maths_library_that_never_worked_is_the_environments_and_one_that_did_the_codes():
+    failed = clue(signature("cublas-execution-failed", "cuda_error"), offset=500)
+    assert advised(failed) == "fix_env"
+    assert advised(failed, last_steps={0: 400}) == "fix_code"
+
+
+@pytest.mark.parametrize(
+    ("says", "action"),
+    [
+        ("RuntimeError: CUDA error: invalid resource handle", "fix_code"),
+        ("RuntimeError: CUDA error: device kernel image is invalid", "fix_env"),
+        ("Cuda failure 'unspecified launch failure'", "isolate_node"),
+        ("RuntimeError: CUDA error: driver shutting down", "unknown"),
+    ],
+)
+def test_a_failed_call_is_whose_it_says(says, action):
+    assert advised(clue(signature("cuda-error-other", "cuda_error"), text=says)) == action
+
+
 def test_where_only_one_came_nobody_else_was_told_to():
     missing = signature("torch-store-clients-missing", "rendezvous_timeout")
     assert advised(clue(missing, captures={"joined": "1", "expected": "4"})) == "fix_config"
@@ -41,6 +62,15 @@ def test_a_wait_that_nobody_explains_is_tried_again_and_a_rank_that_lives_elsewh
     assert advised(late) == "restart"
     elsewhere = clue(signature("torch-desync-not-joined", "collective_missing_rank"), offset=9)
     assert advised(late, elsewhere) == "fix_code"
+
+
+def test_a_device_of_which_only_the_job_tells_costs_its_node():
+    broken = clue(signature("ecc", "ecc_uncorrectable", area="worker"))
+    assert advised(broken) == "isolate_node"
+    counted = clue(signature("smi", "ecc_uncorrectable", area="tool", role="context"), offset=9)
+    assert advised(broken, counted) == "reset_gpu"  # it is known which one
+    assert advised(clue(signature("ecc", "ecc_uncorrectable", area="kernel"))) == "reset_gpu"
+    assert advised(clue(signature("old", "driver_mismatch", area="worker"))) == "reboot_node"
 
 
 def test_one_node_whose_network_fails_is_taken_out():

@@ -130,12 +130,26 @@ def test_a_line_that_is_known_is_no_unknown_exception():
     assert choose([*raised, clue(DONE, offset=9)]).root is None
 
 
+def test_of_chained_exceptions_the_first_counts_unless_it_says_nothing():
+    chained = signature("nested-failure-header", "python_exception", role="context", severity="info")
+    last = clue(VAGUE, offset=9, error_type="RuntimeError", text="RuntimeError: callback failed")
+    told = clue(VAGUE, offset=4, text="ValueError: points cannot contain NaN")
+    empty = clue(VAGUE, offset=4, text="queue.Empty")
+    assert choose([told, clue(chained, offset=6), last]).root is told
+    assert choose([empty, clue(chained, offset=6), last]).root is last
+
+
+def test_where_a_traceback_ends_an_exception_says_more_than_that_a_program_speaks_of_an_error():
+    assert root_of(clue(SPOKEN, offset=5), clue(VAGUE, offset=5, error_type="OSError")) == "python-exception"
+
+
 def test_what_only_looks_like_an_exception_is_none():
     assert root_of(clue(VAGUE, offset=5)) is None
 
 
 def test_an_exception_that_a_rank_did_not_catch_needs_no_traceback():
     assert root_of(clue(VAGUE, offset=5, text="[rank3]: RuntimeError: bad batch")) == "python-exception"
+    assert root_of(clue(VAGUE, offset=5, text="    # [rank3]: RuntimeError: bad batch")) == "python-exception"
     assert (
         root_of(
             clue(VAGUE, offset=5, text="(Worker pid=7) ERROR 01-02 03:04:05 [a.py:9] ValueError: bad"),
@@ -272,6 +286,23 @@ def test_what_has_a_substitute_is_no_fault():
     assert root_of(clue(compiler, offset=5), clue(fell_back, offset=90), clue(OOM, offset=95)) == "nvcc"
 
 
+def test_of_two_on_one_line_the_one_that_the_other_follows_from_is_kept():
+    full = clue(signature("full", "disk_full", weight=0.9, explained_by=("shm_oom",)))
+    small = clue(signature("small", "shm_oom", weight=0.8))
+    assert choose([full, small]).root is small
+    assert choose([small, full]).root is small
+    surer = clue(signature("surer", "gpu_oom", weight=0.85))
+    assert choose([small, surer]).root is surer
+
+
+def test_a_signal_that_is_told_by_its_number_is_shown_by_its_name():
+    told = signature("torchrun-told-to-stop", "terminated", explained_by=("*",))
+    closes = signature("torchrun-closes-rank", "terminated", role="symptom", explained_by=("*",))
+    named = clue(closes, offset=9, captures={"name": "SIGTERM"})
+    assert choose([clue(told, offset=1, captures={"name": "15"}), named]).shown is named
+    assert choose([clue(told, offset=1, captures={"name": "SIGHUP"}), named]).shown is None
+
+
 def test_the_line_that_is_shown_is_the_first_that_tells_of_the_same_end():
     aborted = signature("srun-step-aborted", "terminated", role="context")
     choice = choose([clue(aborted, offset=3), clue(TERM, offset=5)])
@@ -288,3 +319,29 @@ def test_what_torch_compile_leaves_as_it_is_killed_nobody():
     assert root_of(clue(OOM, offset=5, text=f"{head}RuntimeError: out of memory")) is None
     newer = "W1201 21:59:57.525000 139 site-packages/torch/_dynamo/convert_frame.py:1125] RuntimeError: no"
     assert root_of(clue(OOM, offset=5, text=newer)) is None
+
+
+def test_a_nodes_fault_of_days_before_yields_to_what_ended_a_job_that_trained_since():
+    day_s = 86400.0
+    fault = signature("xid", "xid_31", area="kernel", explains=("training",))
+    old = clue(fault, source=1, at_s=1.0, host="n1")
+
+    def root(*clues, made_steps=True):
+        return choose(clues, made_steps=made_steps).root.signature.id
+
+    assert root(old, clue(OOM, at_s=3 * day_s)) == "oom"
+    assert root(old, clue(OOM, at_s=0.5 * day_s)) == "xid"  # perhaps a clock
+    assert root(old, clue(CHILD_FAILED, at_s=3 * day_s)) == "xid"  # it may have hung since
+    assert root(old, clue(fault, source=1, offset=9, at_s=3 * day_s), clue(OOM, at_s=3 * day_s)) == "xid"
+    assert root(old, clue(OOM, at_s=3 * day_s), made_steps=False) == "xid"
+
+
+def test_an_exception_after_a_lost_peer_in_its_own_log_yields_to_a_machines_fault():
+    code = signature("zero-division", "python_exception")
+    killed = signature("oom-invoked", "host_oom", area="kernel")
+    stumbled = clue(code, offset=9, at_s=10.0, error_type="ZeroDivisionError")
+    lost = clue(CLOSED, offset=5, at_s=10.0)
+    fault = clue(killed, source=1, at_s=50.0)  # by a clock that is ahead
+    assert root_of(lost, stumbled, fault) == "oom-invoked"
+    assert root_of(stumbled, fault) == "zero-division"
+    assert root_of(lost, stumbled) == "zero-division"

@@ -1,6 +1,7 @@
 """The whole reasoning over sightings: what is said in the end."""
 
 from core.clue_kit import search, sighting, signature
+from holdfast.core.diagnosis.clues import filled, is_calm
 from holdfast.core.diagnosis.reason import diagnose
 from holdfast.core.diagnosis.telling import telling_lines
 from holdfast.model.sightings import Search, Source
@@ -28,6 +29,36 @@ def test_captures_fill_the_words():
     )
 
 
+def test_fields_side_by_side_are_what_is_known_and_brackets_without_any_are_left_out():
+    text = "evicted ({name}{why}) from {host}"
+    assert filled(text, {}) == "evicted from ?"
+    assert filled(text, {"why": "memory", "host": "n7"}) == "evicted (memory) from n7"
+
+
+def test_the_title_is_that_of_the_line_that_is_quoted():
+    told_to = signature(
+        "torchrun-told-to-stop",
+        "terminated",
+        explained_by=("*",),
+        title=Words(en="told to stop", zh="收到停止"),
+    )
+    closes = signature(
+        "torchrun-closes-rank",
+        "terminated",
+        role="symptom",
+        title=Words(en="ends by {name}", zh="以 {name} 终止"),
+    )
+    known = {one.id: one for one in (told_to, closes)}
+    told = diagnose(
+        search(
+            sighting(told_to, captures={"name": "15"}),
+            sighting(closes, offset=90, captures={"name": "SIGTERM"}),
+        ),
+        known,
+    )
+    assert (told.title.en, told.first_error.text) == ("ends by SIGTERM", "torchrun-closes-rank at 90")
+
+
 def test_the_same_from_many_ranks_is_one_fact_with_witnesses():
     seen = [sighting(OOM, source=n, rank=n, at_s=100.0 + n) for n in range(64)]
     told = diagnose(search(*seen, sources=64), KNOWN)
@@ -46,6 +77,35 @@ def test_a_message_that_begins_on_the_next_line_is_told_with_it():
     )
     over = sighting(OOM, **raised, record=("step 12",))
     assert diagnose(search(over), KNOWN).first_error.text == raised["text"]
+
+
+def test_what_stands_before_each_line_is_no_part_of_a_message():
+    raised = {"text": "[default3]:ValueError: Error(s) in loading:", "error_type": "ValueError"}
+    goes_on = sighting(OOM, **raised, record=("[default3]:    size mismatch for head", "[default3]:next"))
+    assert diagnose(search(goes_on), KNOWN).first_error.text.endswith("loading: size mismatch for head")
+    stamped = {"text": "2031-05-06 08:00:09 ValueError: Bad shards:", "error_type": "ValueError"}
+    later = sighting(OOM, **stamped, record=("2031-05-06 08:00:10   part-7", "2031-05-06 08:00:10 step 12"))
+    assert diagnose(search(later), KNOWN).first_error.text.endswith("Bad shards: part-7")
+
+
+def test_lines_of_another_rank_are_no_part_of_a_message():
+    raised = {"text": "[rank10]: RuntimeError: Error(s) in loading:", "error_type": "RuntimeError"}
+    mixed = ("[rank11]:     main()", "[rank10]:     size mismatch for head", "[rank11]: RuntimeError: x")
+    first = diagnose(search(sighting(OOM, **raised, record=mixed)), KNOWN).first_error
+    assert first.text == "[rank10]: RuntimeError: Error(s) in loading: size mismatch for head"
+    assert first.after == (mixed[0], mixed[2])
+
+
+def test_what_nccl_says_of_its_failure_is_told_with_the_exception():
+    raised = {"text": "[rank1]: DistBackendError: NCCL error in: a.hpp:26", "error_type": "DistBackendError"}
+    lines = ("ncclSystemError: System call failed.", "Last error:", "socketPollConnect returned 113", "later")
+    first = diagnose(
+        search(sighting(OOM, **raised, record=tuple(f"[rank1]: {line}" for line in lines))), KNOWN
+    ).first_error
+    assert first.text.endswith(
+        "a.hpp:26 ncclSystemError: System call failed. Last error: socketPollConnect returned 113"
+    )
+    assert first.after == ("[rank1]: later",)
 
 
 def test_a_follower_makes_the_cause_surer_and_a_rival_less_sure():
@@ -125,3 +185,18 @@ def test_ranks_of_one_host_that_could_not_connect_are_that_hosts_fault():
 
     assert action_of("a", "a") == "isolate_node"
     assert action_of("a") == action_of("a", "b") == action_of("b", "b") == "fix_network"
+
+
+def test_a_warning_that_an_exception_raised_is_no_mere_warning():
+    fell_back = signature("fell-back-to-cpu", "cuda_init_error", severity="warning", weight=0.75)
+    known = {fell_back.id: fell_back}
+    raised = sighting(fell_back, error_type="RuntimeError")
+    assert diagnose(search(raised), known).category == "cuda_init_error"
+    assert diagnose(search(sighting(fell_back)), known).category == "none"
+
+
+def test_what_a_logger_passes_on_of_an_uncaught_exception_is_no_calm_word():
+    head = "2031-01-02 03:04:05,678 - launcher - INFO - "
+    assert is_calm(head + "step 7")
+    assert not is_calm(head + "[rank7]: torch.OutOfMemoryError: CUDA out of memory")
+    assert is_calm(head + "[rank7]: retrying")

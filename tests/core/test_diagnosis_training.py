@@ -3,7 +3,15 @@
 import pytest
 
 from core.clue_kit import sighting, signature
-from holdfast.core.diagnosis.training import GIB, memory_report, of_kind, of_memory, of_place, rulings
+from holdfast.core.diagnosis.training import (
+    GIB,
+    memory_report,
+    of_file,
+    of_kind,
+    of_memory,
+    of_place,
+    rulings,
+)
 from holdfast.model.signatures import EXCEPTION
 
 OUT_OF_MEMORY = signature("gpu-out-of-memory", "gpu_oom")
@@ -128,6 +136,23 @@ def test_elsewhere_an_exception_stays_what_it_is(frame, error_type):
     assert of_place(sighting(KEY_MISSING, frame=frame, error_type=error_type)) is None
 
 
+@pytest.mark.parametrize(
+    ("frame", "category"),
+    [
+        ("/src/proj/data/packed_dataset.py:39 mask_of", "data_error"),
+        ("/src/proj/datasets/coco.py:9 build", "data_error"),
+        ("/src/tools/zero_to_fp32.py:40 convert", "checkpoint_load_error"),
+        ("/src/proj/checkpointing.py:4 save_all", "checkpoint_save_error"),
+    ],
+)
+def test_the_file_tells_what_a_vague_exception_is_about_where_its_function_does_not(frame, category):
+    assert of_file(sighting(KEY_MISSING, frame=frame, error_type="KeyError")).category == category
+
+
+def test_a_mistake_of_the_code_is_one_in_a_file_that_reads_data_too():
+    assert of_file(sighting(RAISED, frame="/src/dataset.py:3 f", error_type="TypeError")) is None
+
+
 def test_an_exception_whose_words_are_clear_is_not_judged_by_its_place():
     clear = signature("module-not-found", "import_error")
     assert of_place(sighting(clear, frame="a.py:1 load_checkpoint", error_type="ModuleNotFoundError")) is None
@@ -154,6 +179,15 @@ def test_two_lines_of_one_rank_do_not_exonerate_its_gpu():
         ("MisconfigurationException", ("python_exception", "fix_config")),
         ("store.PathNotFoundError", ("data_error", "")),
         ("ShardCorruptedError", ("data_error", "")),
+        ("dist.errors.FrameworkVersionMismatchError", ("version_mismatch", "")),
+        ("MissingDependencyError", ("import_error", "")),
+        ("DependencyMissingError", ("import_error", "")),
+        ("RepoAccessDeniedError", ("permission_error", "")),
+        ("acme.KernelCompilationError", ("compile_error", "")),
+        ("NonFiniteLossError", ("nan_loss", "")),
+        ("sound.LibsndfileError", ("data_error", "")),
+        ("DataParallelError", None),
+        ("DeviceOutOfMemoryError", ("gpu_oom", "")),
         ("ValueError", None),
         ("", None),
     ],

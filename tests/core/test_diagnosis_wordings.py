@@ -27,6 +27,7 @@ def ruled(text):
         ("RuntimeError: Resource temporarily unavailable", "host_limit"),
         ("NotFoundError: build/libops.so: undefined symbol: _ZN3fooEv", "version_mismatch"),
         ("RuntimeError: unable to import my_kernels", "import_error"),
+        ("RuntimeError: Unable to JIT load the fast_io op", "compile_error"),
         ("RuntimeError: access to /mnt/b was denied", "permission_error"),
         ("RuntimeError: no room left on /mnt/b", "disk_full"),
         ("ValueError: could not resume from /mnt/b", "checkpoint_load_error"),
@@ -70,8 +71,15 @@ def test_what_a_program_says_of_its_own_error_is_weak(message, category, action)
     assert of_words(sighting(spoken, captures={"message": "that went wrong"})) is None
 
 
-def test_a_setting_that_is_asked_for_is_no_fault_of_the_code():
-    ruling = ruled("ValueError: num_heads must be divisible by tensor_parallel_size")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ValueError: num_heads must be divisible by tensor_parallel_size",
+        "ValueError: NUM_RANKS=3 must divide 8",
+    ],
+)
+def test_a_setting_that_is_asked_for_is_no_fault_of_the_code(text):
+    ruling = ruled(text)
     assert (ruling.category, ruling.action) == ("python_exception", "fix_config")
 
 
@@ -135,3 +143,52 @@ def test_what_the_daemons_of_a_machine_complain_of_ends_no_job(text, role):
     ruling = of_words(spoken)
     assert ruling is not None
     assert ruling.role == role
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "ValueError: tensor parallel size 3 does not fit 32 heads",
+        "AssertionError: context parallelism requires setting the environment variable MAX_CONNECTIONS to 1",
+        "RuntimeError: sleep mode cannot be combined with graphs",
+        "ValueError: Processor was not found, please check it",
+        "RuntimeError: packing is only supported with flash attention",
+    ],
+)
+def test_a_message_that_asks_for_another_setting(message):
+    assert ruled(message).action == "fix_config"
+
+
+def test_what_pythons_own_functions_say_of_their_arguments_is_no_setting():
+    assert ruled("ValueError: range() arg 3 must not be zero") is None
+
+
+def test_an_exception_whose_traceback_is_cut_off_is_judged_by_its_words_too():
+    cut = sighting(
+        signature("assertion-without-words", "python_exception"),
+        text="[rank0]: AssertionError: batch size must be divisible by 8",
+    )
+    assert of_words(cut).action == "fix_config"
+
+
+@pytest.mark.parametrize(
+    ("message", "category"),
+    [
+        ("RuntimeError: /opt/cuda/bin/ptxas is too old", "version_mismatch"),
+        ("RuntimeError: torch and pyg_lib were compiled with different CUDA releases", "version_mismatch"),
+        ("RuntimeError: please reinstall the wheel that fits", "version_mismatch"),
+    ],
+)
+def test_what_was_built_for_something_else(message, category):
+    assert ruled(message).category == category
+
+
+def test_what_a_function_is_given_is_no_setting():
+    assert ruled("RuntimeError: mat2 must be a matrix") is None
+    assert ruled("ValueError: warmup must be positive").action == "fix_config"
+
+
+def test_a_complaint_about_data_that_names_the_setting_is_about_the_setting():
+    asked = ruled("ValueError: the tokenizer does not have a padding token. Please set pad_token")
+    assert (asked.category, asked.action) == ("python_exception", "fix_config")
+    assert ruled("ValueError: the dataset is empty").category == "data_error"

@@ -1,19 +1,29 @@
 """What to do about the cause that was found: the signature's word, where the rest of the log does not tell better. Pure."""
 
-import re
 from collections.abc import Sequence
 
 from holdfast.core.diagnosis.blame import hosts_of
 from holdfast.core.diagnosis.clues import Clue, kind_of
+from holdfast.late_pattern import late
 from holdfast.model.sightings import Search
 from holdfast.model.verdicts import Culprit
 
 NOT_FITTING = frozenset({"state-dict-error", "state-dict-keys"})
 CLIENTS_MISSING = "torch-store-clients-missing"
 CRASHED = "native-crash-report"
+CUDA_ERROR = "cuda_error"
+MATHS_FAILED = frozenset({"cublas-execution-failed", "cudnn-failed"})
+# What a failed call says of itself, in the words and names of CUDA: whose mistake it is.
+OF_A_CALL = (
+    (late(r"(?i)\bno kernel image|\bkernel image is invalid|symbol not found|\bPTX\b|\bstubs?\b|library version"), "fix_env"),
+    (late(r"(?i)\binvalid (?:argument|value|resource|device (?:pointer|symbol|function)|configuration|pitch|texture|context)|BAD_PARAM|context (?:is|was) destroyed|too many resources requested"), "fix_code"),
+    (late(r"(?i)\billegal (?:memory access|instruction|address)|\bmisaligned address|\bunspecified launch failure|\bunknown error|hardware stack error"), "isolate_node"),
+)  # fmt: skip
 LIVING_BUT_ELSEWHERE = "torch-desync-not-joined"
 # MPI's own functions: which MPI is used, and what it is told, is a setting of the job.
-OF_MPI = re.compile(r"\bP?MPI_[A-Z]\w+|\b(?:ompi|opal|orte|prte|pmix|PMIx|MPID\w*)_\w+|ProcessGroupMPI")
+OF_MPI = late(r"\bP?MPI_[A-Z]\w+|\b(?:ompi|opal|orte|prte|pmix|PMIx|MPID\w*)_\w+|ProcessGroupMPI")
+ON_A_DEVICE = frozenset({"reset_gpu", "reboot_node"})
+OF_DRIVERS = frozenset({"driver_mismatch", "driver_error"})  # no device is broken
 # Nobody knows why they waited: it costs little to see whether they wait again.
 WAITED = frozenset({"collective_timeout", "collective_missing_rank"})
 
@@ -24,7 +34,7 @@ def action_for(root: Clue, blamed: Sequence[Culprit], known: Sequence[Clue], sea
     usual = said or _usual_action(root.category)
     if usual == "fix_network" and (_is_one_nodes_network(blamed, known) or _is_one_peer(root, known)):
         return "isolate_node"
-    return said or _by_circumstances(root, known, search) or usual
+    return said or _by_circumstances(root, known, search) or _of_unseen_device(root, known, usual)
 
 
 def _by_circumstances(root: Clue, known: Sequence[Clue], search: Search) -> str:
@@ -35,10 +45,35 @@ def _by_circumstances(root: Clue, known: Sequence[Clue], search: Search) -> str:
         return "fix_config"  # nobody came late: nobody else was told to come
     if root.signature.id == CRASHED and any(map(OF_MPI.search, sighting.record)):
         return "fix_config"
+    if root.category == CUDA_ERROR:
+        return _of_cuda_call(root, search)
     if root.category in WAITED:
         is_alive = any(clue.signature.id == LIVING_BUT_ELSEWHERE for clue in known)
         return "fix_code" if is_alive else "restart"
     return ""
+
+
+def _of_cuda_call(root: Clue, search: Search) -> str:
+    """Whose a failed call is, by its own words; a maths library that worked for some steps met other values or indices
+    since, and one that never did does not fit its driver or device. Empty where nothing tells."""
+    said = next((action for pattern, action in OF_A_CALL if pattern.search(root.sighting.text)), "")
+    if not said and root.signature.id in MATHS_FAILED:
+        return "fix_code" if _had_trained(root, search) else "fix_env"
+    return said
+
+
+def _of_unseen_device(root: Clue, known: Sequence[Clue], usual: str) -> str:
+    """Of a device's fault that only the job tells of: which device is not known, so its node is to be left out.
+
+    Where the node's own log or tools tell of the same fault, what they say is to be done.
+    """
+    is_of_device = root.class_ == "hardware" and root.category not in OF_DRIVERS
+    if not is_of_device or root.signature.area != "worker" or usual not in ON_A_DEVICE:
+        return usual
+    for clue in known:
+        if clue.category == root.category and clue.signature.area in ("kernel", "tool"):
+            return (clue.ruling.action if clue.ruling else "") or clue.signature.action or usual
+    return "isolate_node"
 
 
 def _had_trained(root: Clue, search: Search) -> bool:

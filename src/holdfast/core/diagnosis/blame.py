@@ -10,16 +10,24 @@ from msgspec.structs import replace
 
 from holdfast.core.diagnosis.choose import Choice
 from holdfast.core.diagnosis.clues import Clue
+from holdfast.late_pattern import late
 from holdfast.model.sightings import Search, Writer
 from holdfast.model.verdicts import Culprit
 
 CULPRITS_MAX = 16
-NUMBERS = re.compile(r"\d+")
+WHERE = "-where"  # ends the id of what tells who, of a report that begins with another line
+REPORT_BYTES = 4 << 10
+NUMBERS = late(r"\d+")
 # The socket that these speak of is opened by rank 0, whoever else prints the line.
 OF_THE_SERVER = frozenset({"torch-port-bind-failed", "torch-port-no-listener"})
+GPU_PART = "nvidia-smi-gpu"
 RAY_TASK = "ray-task-error"
 BOOTSTRAP = "nccl-bootstrap-interface"
-DEVICE_INDEX = re.compile(r"(?:[GNX]PU |cuda:|npu:|xpu:)(?P<index>\d{1,3})", re.ASCII)
+DEVICE_INDEX = late(r"(?:[GNX]PU |cuda:|npu:|xpu:)(?P<index>\d{1,3})", re.ASCII)
+# Events of Kubernetes name the node behind who reports them: in a column, or as JSON.
+EVENT_HOST = late(
+    r'\bkubelet, (?P<host>[\w][\w.-]{0,80})|"component":"kubelet","host":"(?P<named>[\w.-]{1,80})"', re.ASCII
+)
 ROOT_CAUSE, TABLE_RANK, TABLE_HOST = "torchrun-root-cause", "torchrun-table-rank", "torchrun-table-host"
 
 
@@ -33,8 +41,11 @@ def culprits(choice: Choice, clues: Sequence[Clue], search: Search) -> tuple[Cul
     found: list[Culprit] = []
     if root.signature.rank_from == "capture":
         found = [one for clue in same for one in _captured(clue)]
+    where = _told_below(root, clues)
     found = found or [_with_ray_host(_of_line(clue, search, alone), clue, clues) for clue in same]
-    if root.signature.rank_from == "none" and root.role == "symptom":
+    if where:
+        found = where
+    elif root.signature.rank_from == "none" and root.role == "symptom":
         found = _first_to_fail(root, clues, alone)  # who complains is not who did it
     elif root.signature.rank_from == "none":
         told = _as_launchers_tell(clues, alone)
@@ -58,15 +69,50 @@ def culprits(choice: Choice, clues: Sequence[Clue], search: Search) -> tuple[Cul
     )
 
 
+def _told_below(root: Clue, clues: Sequence[Clue]) -> list[Culprit]:
+    """Whom a report of several lines names, a little below the line that says what happened.
+
+    A signature of the root's name with "-where" behind it finds that line.
+    """
+    return [
+        one
+        for clue in clues
+        if clue.signature.id == root.signature.id + WHERE
+        and clue.sighting.source == root.sighting.source
+        and clue.sighting.last_offset >= root.sighting.offset
+        and clue.sighting.offset - root.sighting.last_offset < REPORT_BYTES
+        for one in _captured(clue)
+    ]
+
+
 def _of_line(clue: Clue, search: Search, alone: bool) -> Culprit:
     writer, of_file = clue.writer, search.sources[clue.sighting.source].writer
     captures = clue.sighting.captures
     return Culprit(
         rank=_rank(writer, of_file, captures, alone),
         worker=writer.worker if writer.worker is not None else of_file.worker,
-        host=captures.get("host") or writer.host or of_file.host,
-        device=_device(captures.get("device") or writer.device),
+        host=captures.get("host") or writer.host or _host_of_event(clue) or of_file.host,
+        device=_device(captures.get("device") or writer.device or _gpu_above(clue, search)),
     )
+
+
+def _gpu_above(clue: Clue, search: Search) -> str | None:
+    """Of what nvidia-smi -q prints, the GPU in whose part the line stands."""
+    if clue.signature.area != "tool":
+        return None
+    heads = [
+        one
+        for one in search.sightings
+        if one.signature == GPU_PART
+        and one.source == clue.sighting.source
+        and one.offset < clue.sighting.offset
+    ]
+    return max(heads, key=lambda one: one.offset).captures.get("device") if heads else None
+
+
+def _host_of_event(clue: Clue) -> str | None:
+    found = EVENT_HOST.search(clue.sighting.text) if clue.signature.area == "scheduler" else None
+    return (found["host"] or found["named"]) if found else None
 
 
 def _with_ray_host(one: Culprit, root: Clue, clues: Sequence[Clue]) -> Culprit:

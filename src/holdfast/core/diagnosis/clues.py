@@ -4,15 +4,16 @@ A log's lines mostly bear no time where it matters (a traceback's end), so a sig
 stamped one before it in the same log. Two sightings are only put in order where something tells their order.
 """
 
-import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
+from functools import reduce
 
 from msgspec import Struct
 
 from holdfast.core.categories import KINDS
 from holdfast.core.clock_offsets import are_comparable, clock_offsets
+from holdfast.late_pattern import late
 from holdfast.model.sightings import Search, Sighting, Source, Writer
 from holdfast.model.signatures import FIELD, Role, Severity, Signature, Words
 from holdfast.model.verdicts import Culprit
@@ -20,10 +21,15 @@ from holdfast.model.verdicts import Culprit
 SHARED = ("op", "seq", "pg", "step", "epoch")  # captures that make one line the same event for all ranks
 LATE_BYTES = 2048
 # What a logger, or Python's warnings, put before a line that is not meant as an error.
-CALM = re.compile(
+CALM = late(
     r"^.{0,100}?(?:\[(?:DEBUG|INFO|WARN(?:ING)?)\]|(?<![\w.])(?:DEBUG|INFO|WARNING)(?: ?[:|-]| {1,8}(?=\S))|\b[A-Z]\w*Warning: )"
 )
 CALM_CHARS_MAX = 200
+UNCAUGHT = late(r"\[rank\d{1,7}\]: (?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception)\b(?:: |$)")
+FIELDS = late(r"(?:\{\w+\})+")
+BRACKETS = late(r"\s?[(\uff08](?:\{\w+\})+[)\uff09]")  # with nothing but fields in them
+NEAR_BYTES = 256 << 10  # of an end: what stands so close can be its reason, though steps came between
+BARE = 0.5  # of a symptom that says no more than that something ended
 CLOCK_SKEW_S = 30.0  # between nodes that nobody has synchronised well
 
 
@@ -77,8 +83,16 @@ class Clue(Struct, frozen=True, eq=False):
 
 
 def filled(text: str, captures: Mapping[str, str]) -> str:
-    """The text with what was captured in place of `{name}`; `?` for what was not."""
-    return FIELD.sub(lambda field: captures.get(field[1]) or "?", text)
+    """The text with what was captured in place of `{name}`; `?` for what was not.
+
+    Of fields side by side, `{name}{why}`, what is known; and nothing in brackets of which nothing is known.
+    """
+
+    def known(fields: str) -> str:
+        return "".join(captures.get(name) or "" for name in FIELD.findall(fields))
+
+    text = BRACKETS.sub(lambda found: found[0] if known(found[0]) else "", text)
+    return FIELDS.sub(lambda found: known(found[0]) or "?", text)
 
 
 def class_of(category: str) -> str:
@@ -157,7 +171,7 @@ def _clue(
         category=category,
         class_=class_of(category),
         role=said.role,
-        severity="warning" if is_calm else said.severity,
+        severity=_severity(sighting, said, is_calm=is_calm),
         weight=said.weight,
         at_s=at_s,
         uptime_s=sighting.writer.uptime_s,
@@ -166,6 +180,14 @@ def _clue(
         order=order,
         ruling=ruling,
     )
+
+
+def _severity(sighting: Sighting, said: Ruling | Signature, *, is_calm: bool) -> Severity:
+    """Words that are a mere warning elsewhere are none where an exception says them that ended a traceback."""
+    if is_calm:
+        return "warning"
+    is_raised = sighting.error_type and not sighting.error_type.endswith("Warning") and said.role == "cause"
+    return "error" if is_raised and said.severity == "warning" and said.weight > BARE else said.severity
 
 
 def _is_said_calmly(sighting: Sighting, signature: Signature) -> bool:
@@ -185,7 +207,8 @@ def _is_said_calmly(sighting: Sighting, signature: Signature) -> bool:
 
 
 def is_calm(text: str) -> bool:
-    return CALM.search(text[:CALM_CHARS_MAX]) is not None
+    """Not where a logger passes on, at its own level, what torch says of an exception that ended a rank."""
+    return CALM.search(text[:CALM_CHARS_MAX]) is not None and UNCAUGHT.search(text) is None
 
 
 def is_before(one: Clue, other: Clue) -> bool | None:
@@ -197,6 +220,26 @@ def is_before(one: Clue, other: Clue) -> bool | None:
     if one.uptime_s is not None and other.uptime_s is not None:
         return one.uptime_s < other.uptime_s
     return None
+
+
+def is_cause(clue: Clue) -> bool:
+    return clue.role == "cause" and clue.severity in ("fatal", "error")
+
+
+def stands_below(clue: Clue, other: Clue) -> bool:
+    return clue.sighting.source == other.sighting.source and clue.sighting.offset > other.sighting.offset
+
+
+def first_of(clues: Sequence[Clue]) -> Clue:
+    """The earliest; where nothing tells the order, the surest."""
+    return reduce(_earlier, clues)
+
+
+def _earlier(one: Clue, other: Clue) -> Clue:
+    before = is_before(one, other)
+    if before is None:
+        before = (-one.weight, one.order) < (-other.weight, other.order)
+    return one if before else other
 
 
 def is_much_later(one: Clue, other: Clue) -> bool:

@@ -6,7 +6,6 @@ that are compared are sightings of the signatures named here; each rule gives at
 the evidence is too thin.
 """
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -25,6 +24,7 @@ from holdfast.core.diagnosis.network_paths import (
     local_interface,
     started_apart,
 )
+from holdfast.late_pattern import late
 from holdfast.model.sightings import Sighting, Source
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
@@ -57,12 +57,12 @@ EARLY_SEQ = 3  # so far it is still set-up: the first barrier, the check of the 
 FAR_SEQ = 8  # ranks of one group part by a few calls, not by many
 CLOCKS_S = 60.0  # the clocks of two nodes differ by less
 UNPRINTED = 12  # of so many ranks one may be ended before its own watchdog speaks (seen: 1 of 16, twice)
-GUID = re.compile(r"PG GUID (\d+(?:\([^)]*\))?)")
-GROUP_NUMBER = re.compile(r"(\d+(?: ?\([^)]*\))?)")
-GROUP_IN_TEXT = re.compile(r"\[PG (?:ID )?([^\]]*?) ?Rank \d+\]")
-RANK_IN_TEXT = re.compile(r"Rank (\d{1,7})\] ")
-NUMBER = re.compile(r"\d{1,7}")
-WHOLE = re.compile(r"default_pg|^0\b|undefined")  # the group of all ranks
+GUID = late(r"PG GUID (\d+(?:\([^)]*\))?)")
+GROUP_NUMBER = late(r"(\d+(?: ?\([^)]*\))?)")
+GROUP_IN_TEXT = late(r"\[PG (?:ID )?([^\]]*?) ?Rank \d+\]")
+RANK_IN_TEXT = late(r"Rank (\d{1,7})\] ")
+NUMBER = late(r"\d{1,7}")
+WHOLE = late(r"default_pg|^0\b|undefined")  # the group of all ranks
 COPIES_BY_MEMCPY = "NCCL_P2P_USE_CUDA_MEMCPY"
 
 Key = TypeVar("Key", bound=Hashable)
@@ -81,6 +81,12 @@ class Wait(Struct, frozen=True):
     @property
     def call(self) -> tuple[int, str]:
         return (self.seq, self.op)
+
+    @property
+    def seat(self) -> int | None:
+        """Its rank within the group that times out."""
+        told = RANK_IN_TEXT.search(self.sighting.text)
+        return int(told[1]) if told else None
 
 
 def compare(sightings: Sequence[Sighting], sources: Sequence[Source]) -> tuple[Comparison, ...]:
@@ -268,12 +274,20 @@ def _of_one_failure(waits: Sequence[Wait]) -> list[Wait]:
 
 
 def _by_group(waits: Iterable[Wait]) -> dict[str, list[Wait]]:
-    """Where no line names a group, ranks that are far apart in their numbers are in different ones."""
+    """Where no line names a group, ranks that are far apart in their numbers are in different ones.
+
+    So are two ranks that have the same place in their group.
+    """
     names = {wait.group for wait in waits if wait.group}
     only = next(iter(names), "") if len(names) <= 1 else ""
     found: dict[str, list[Wait]] = defaultdict(list)
-    for wait in waits:
-        found[wait.group or only].append(wait)
+    taken: dict[int, int] = {}  # who has which place in the only group that is named
+    for wait in sorted(waits, key=lambda one: not one.group):
+        seat = wait.seat
+        own = bool(only) and not wait.group and seat is not None and taken.get(seat, wait.rank) != wait.rank
+        found["" if own else wait.group or only].append(wait)
+        if seat is not None:
+            taken.setdefault(seat, wait.rank)
     unnamed = found.get("", [])
     if unnamed and max(wait.seq for wait in unnamed) - min(wait.seq for wait in unnamed) > FAR_SEQ:
         del found[""]
@@ -353,6 +367,9 @@ def _across_groups(waits: Sequence[Wait], silent: set[int]) -> Comparison | None
     waiting = {wait.rank for wait in waits}
     if silent and len(silent) <= len(waiting):
         return _missing(waits, silent, weight=0.7)
+    cut_off = len(silent) > len(waiting) and _first(waits).sighting.line <= EXCERPT_LINES
+    if cut_off and any(not wait.group for wait in waits):
+        return None  # most ranks and the names of groups were cut away: what is left tells nothing
     groups = sorted({f"{wait.op} in {wait.group or '?'}" for wait in waits})
     return Comparison(
         category="collective_mismatch",

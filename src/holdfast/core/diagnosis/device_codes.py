@@ -8,6 +8,7 @@ import re
 
 from msgspec import Struct
 
+from holdfast.late_pattern import late
 from holdfast.model.signatures import Words
 
 
@@ -24,7 +25,7 @@ class SubCode(Struct, frozen=True, kw_only=True):
     is_program: bool = False
 
 
-RECOVERY = re.compile(r"recovery action changed from .*? to 0x[0-9a-fA-F]+ \(([^)]*)\)")
+RECOVERY = late(r"recovery action changed from .*? to 0x[0-9a-fA-F]+ \(([^)]*)\)")
 RECOVERY_ACTIONS = (  # the first word that stands in the announced action decides
     ("node reboot", "reboot_node"),
     ("system reboot", "reboot_node"),
@@ -34,7 +35,7 @@ RECOVERY_ACTIONS = (  # the first word that stands in the announced action decid
     ("none", "none"),
 )
 
-NVLINK5 = re.compile(
+NVLINK5 = late(
     r"\b(?P<unit>[A-Z][A-Z0-9_/]+) +(?P<kind>Fatal|Nonfatal) +XC ?\d+ +i ?\d+ +Link +(?P<link>-?\d+)"
     r" +[(\[](?P<words>0x[0-9a-fA-F]+(?: 0x[0-9a-fA-F]+)*)"
 )
@@ -44,22 +45,22 @@ LINK_DOWN_SIGNAL = frozenset({0x02, 0x04, 0x0A, 0x2A, 0x2B})
 LINK_DOWN_SOFTWARE = frozenset({0x0F, 0x10, 0x11, 0x12, 0x16})
 LINK_DOWN_ORDERED = frozenset({0x26, 0x28})  # by software, or by the host
 
-NVLINK4 = re.compile(r"link (?P<link>\d+) ?\((?P<words>0x[0-9a-fA-F]+(?:,? ?0x[0-9a-fA-F]+)*)\)")
+NVLINK4 = late(r"link (?P<link>\d+) ?\((?P<words>0x[0-9a-fA-F]+(?:,? ?0x[0-9a-fA-F]+)*)\)")
 BITS_IGNORED = frozenset({0, 23, 30})
 BITS_SECONDARY = frozenset({1, 20})
 BITS_ECC = frozenset({4, 5})
 BITS_MECHANICAL = frozenset({8, 9, 12, 16, 17, 24, 28})
 BITS_SIGNAL = frozenset({21, 22})
 
-PROGRAM_TEXT = re.compile(
+PROGRAM_TEXT = late(
     r"Out Of Range|Illegal (?:Instruction|Address|Global|Local|Shared|Opcode)|Misaligned|Invalid (?:Address|Opcode)"
     r"|MMU Fault|FAULT_(?:PDE|PTE|RO_VIOLATION|WO_VIOLATION|ATOMIC_VIOLATION)|Stack (?:Error|Overflow)|API Stack"
     r"|Multiple Warp Errors|Oor\b|MMU NACK"
 )
-REMAP_FAILED = re.compile(
+REMAP_FAILED = late(
     r"[Rr]emap\w* (?:failed|failure)|All reserved rows for bank are remapped|retirement failed"
 )
-REMAP_PENDING = re.compile(r"reset gpu to activate|pending remap|[Rr]ow marked for remapping", re.IGNORECASE)
+REMAP_PENDING = late(r"reset gpu to activate|pending remap|[Rr]ow marked for remapping", re.IGNORECASE)
 
 
 def recovery(text: str) -> SubCode | None:

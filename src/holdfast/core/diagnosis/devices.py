@@ -178,6 +178,8 @@ def _judgement(
         [event for event in followers if event.is_lost] if root.kind == "bus" else []
     )  # what a port took with it
     devices = distinct_devices(event.device for event in (*group, *lost))
+    if not devices and root.is_lost:  # the line that names it comes next
+        devices = distinct_devices(event.device for event in followers if event.is_lost)
     return Judgement(
         first=root.sighting,
         category=root.sighting.category,

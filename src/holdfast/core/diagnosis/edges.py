@@ -33,6 +33,11 @@ def names(edge: str, clue: Clue) -> bool:
     return edge in (clue.category, clue.class_) or (edge == "xid_N" and clue.category.startswith("xid_"))
 
 
+def follows_from(effect: Clue, cause: Clue) -> bool:
+    """Whether the effect's own signature names this cause, and not just any."""
+    return any(names(edge, cause) for edge in effect.signature.explained_by if edge != ANY_CAUSE)
+
+
 def explains(cause: Clue, effect: Clue) -> bool:
     """Whether cause accounts for effect.
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from holdfast.core.categories import ADVICE
+from holdfast.core.categories import ADVICE, ADVICE_ZH
 from holdfast.core.culprits import ranks_named, users_frame, waits_for_others
 from holdfast.core.diagnosis.clues import class_of, kind_of
 from holdfast.core.diagnosis.meanings import meaning_of
@@ -18,6 +18,7 @@ from holdfast.core.flight.gloo_sizes import odd_one
 from holdfast.core.flight.graph import is_victim
 from holdfast.core.flight.locate import locate
 from holdfast.core.flight.members import ranks_of
+from holdfast.core.plurals import counted
 from holdfast.model.diagnoses import Diagnosis, Fact, Other
 from holdfast.model.digests import Digest, GroupDigest, Located, RankLife
 from holdfast.model.flight_scenes import FlightScene, FoundStacks
@@ -46,7 +47,7 @@ NOTES_MAX = 6
 PROGRESS = Words(en="how far each rank is in this group", zh="各 rank 在该通信组中的进度")
 TOLD = Words(en="what the flight records tell", zh="flight record 所反映的情况")
 NOBODY = Words(
-    en="the flight records of {n} ranks: nobody keeps the others waiting",
+    en="the flight records of {ranks}: nobody keeps the others waiting",
     zh="{n} 个 rank 的 flight record:没有 rank 让其他 rank 等待",
 )
 ODD_SIZE = Words(
@@ -77,7 +78,11 @@ def with_flights(
         found = _of_sizes(found, scene)
     if located is None:
         many = len(scene.digests)
-        notes += (Words(en=NOBODY.en.format(n=many), zh=NOBODY.zh.format(n=many)),) if many else ()
+        notes += (
+            (Words(en=NOBODY.en.format(ranks=counted(many, "rank")), zh=NOBODY.zh.format(n=many)),)
+            if many
+            else ()
+        )
         return replace(found, notes=notes)
     found = replace(found, notes=notes)
     if located.kind in ("killed", "missing", "network_or_device") and found.category == "collective_mismatch":
@@ -224,19 +229,6 @@ def _action(category: str) -> str:
 def _advice(category: str) -> Words:
     en = ADVICE.get(category) or ADVICE.get(_action(category), "")
     return Words(en=en, zh=ADVICE_ZH.get(category) or ADVICE_ZH.get(_action(category), en))
-
-
-ADVICE_ZH = {
-    "collective_missing_rank": "查看上述 rank 正在做什么,其他 rank 只是在等待它。",
-    "process_stopped": "用 SIGCONT 继续该进程,或重启作业。",
-    "process_killed": "查明是谁终止了进程:人为、限制或内存不足;重启可能有效。",
-    "fix_code": "查看上述位置的代码,仅重启无法解决。",
-    "fix_data": "检查数据及其所在的存储。",
-    "fix_network": "检查上述 rank 所在节点之间的网络。",
-    "isolate_node": "下次启动时避开该节点并安排检查。",
-    "restart": "重启可能有效。",
-    "reboot_node": "下次启动前重启该节点。",
-}
 
 
 def _culprits(ranks: Iterable[int], search: Search) -> tuple[Culprit, ...]:

@@ -40,7 +40,9 @@ STORAGE_UP = frozenset({"nfs-ok", "lustre-connection-restored"})
 EDAC, ANNOUNCED = "edac-corrected", "mce-logged"
 CORRECTED = frozenset({"pcie-aer-corrected", EDAC, ANNOUNCED})
 LINK_WIDTH = "lspci-width-downgraded"
+BOOTED = "kernel-booted"
 BOOT_S = 300.0  # of uptime: while drivers start, links go up and down
+BOOT_BYTES = 512 << 10  # of a log, where neither uptime nor stamps tell
 SHORT_OUTAGE_S = 60.0
 CORRECTED_MANY = 10
 CORRECTED_FEW = 0.35  # the weight of a few of them: nothing failed
@@ -114,6 +116,7 @@ def _kill(report: Sequence[Sighting], host: str) -> Judgement:
 def _links(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Judgement]:
     """A link that came back flapped; one that did not is down; what comes and goes at boot is no fault."""
     by_name: dict[tuple[str, str], list[Sighting]] = defaultdict(list)
+    boots = [one for one in ordered if one.signature == BOOTED]
     for one in ordered:
         if one.signature in LINK_DOWN | LINK_UP:
             name = one.captures.get("name") or one.captures.get("device", "")
@@ -125,7 +128,7 @@ def _links(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Judge
         if not downs:
             continue
         is_back = _is_back(downs, ups) or _came_between(downs, ups)
-        is_boot = all((one.writer.uptime_s or BOOT_S) < BOOT_S for one in downs)
+        is_boot = all(_is_at_boot(one, boots) for one in downs)
         outage_s = _outage_s(downs[0], ups) if is_back else None
         times = sum(one.count for one in downs)
         short = is_back and times == 1 and outage_s is not None and outage_s < SHORT_OUTAGE_S
@@ -146,6 +149,17 @@ def _links(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Judge
             )
         )
     return _merged(found)
+
+
+def _is_at_boot(one: Sighting, boots: Sequence[Sighting]) -> bool:
+    """By the uptime of its line; where it has none, by how far below the kernel's first words it stands."""
+    if one.writer.uptime_s is not None:
+        return one.writer.uptime_s < BOOT_S
+    above = [boot for boot in boots if boot.source == one.source and boot.offset < one.offset]
+    if not above:
+        return False
+    since_s = seconds_between(above[-1], one)
+    return one.offset - above[-1].offset < BOOT_BYTES if since_s is None else since_s < BOOT_S
 
 
 def _storage(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Judgement]:

@@ -1,18 +1,18 @@
 """What the rules about devices and hosts say of a group of sightings that belong together."""
 
-import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from holdfast.late_pattern import late
 from holdfast.model.code_facts import CodeFact
 from holdfast.model.sightings import Sighting, Source
 from holdfast.model.signatures import Role, Severity, Words
 
 # Who begins a kernel line that has neither time nor host, `nvidia-nvswitch1: SXid ...`, is no host.
-DRIVERS = re.compile(
+DRIVERS = late(
     r"kernel|NVRM|nvidia[\w-]*|amdgpu|mlx[45]_\w+|nvme|EDAC|mce|watchdog|rcu|oom_reaper|Lustre\w*|LNet\w*|nfs|libceph"
     r"|INFO|BUG|XFS|md|traps|block|blk_update_request|end_request|clocksource|VFS|cgroup|systemd\S*|bond\d+|slurm\w+"
 )

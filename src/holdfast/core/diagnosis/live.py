@@ -82,13 +82,13 @@ def verdict_of(diagnosis: Diagnosis, language: str = "en") -> Verdict:
 
 
 def _as_diagnosis(verdict: Verdict) -> Diagnosis:
-    """Its own sentences are in English; in Chinese the category's meaning stands before them."""
+    """Its own sentences are in English, in both languages: `verdict_zh` has them in the other, for whoever asks."""
     first, meaning = verdict.first_error, meaning_of(verdict.category)
     return Diagnosis(
         category=verdict.category,
         class_=verdict.class_,
         confidence=verdict.confidence,
-        title=Words(en=verdict.title, zh=f"{meaning.zh}:{verdict.title}"),
+        title=Words(en=verdict.title, zh=verdict.title),
         explanation=meaning,
         advice=Words(en=verdict.advice, zh=verdict.advice),
         action=verdict.action,

@@ -6,6 +6,7 @@ It is said beside a diagnosis, so that nobody takes what was not looked at for h
 import re
 from collections.abc import Collection, Iterable, Mapping
 
+from holdfast.late_pattern import late
 from holdfast.model.diagnoses import Diagnosis
 from holdfast.model.sightings import Search, Source
 from holdfast.model.signatures import Signature, Words
@@ -26,11 +27,11 @@ _KERNEL_TELLS = frozenset(
     }
 )
 _SCHEDULER_TELLS = frozenset({"process", "unknown"})
-_KERNEL_NAME = re.compile(r"(?i)(?:^|[/._-])(?:dmesg|kmsg|kern(?:el)?|messages|syslog|journal)(?:$|[/._-])")
-_KERNEL_LINE = re.compile(
+_KERNEL_NAME = late(r"(?i)(?:^|[/._-])(?:dmesg|kmsg|kern(?:el)?|messages|syslog|journal)(?:$|[/._-])")
+_KERNEL_LINE = late(
     r"^\s*(?:<\d+>)?\s*\[\s*\d{1,9}\.\d{6}\] |^\w{3} +\d+ [\d:]{8} \S+ kernel: |^\S+ \S+ kernel: "
 )
-_SCHEDULER_NAME = re.compile(
+_SCHEDULER_NAME = late(
     r"(?i)(?:^|[/._-])(?:slurm(?:ctld|d)?|sacct|scontrol|k8s|kube\w*|events?|pods?)(?:$|[/._-])"
 )
 
@@ -95,7 +96,8 @@ def spans(numbers: Iterable[int]) -> str:
 def _ranks(sources: Collection[Source]) -> list[Words]:
     found = {one.writer.rank for one in sources if one.writer.rank is not None}
     absent = _absent(found, 0)
-    silent = [one.writer.rank for one in sources if one.writer.rank is not None and not one.size_bytes]
+    heard = {one.writer.rank for one in sources if one.size_bytes}
+    silent = found - heard
     words = []
     if absent:
         text, last = spans(absent), max(found)

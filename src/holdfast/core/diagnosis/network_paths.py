@@ -1,11 +1,12 @@
 """Compares how nodes reach one another: GPUDirect, interfaces, ports, set-up, and when they began. Pure."""
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from holdfast.core.diagnosis.comparisons import INIT_ADVICE, INIT_STATE, Comparison, first_of, host_of, who_of
 from holdfast.core.diagnosis.missing import spans
+from holdfast.core.plurals import counted
+from holdfast.late_pattern import late
 from holdfast.model.sightings import Sighting, Source
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
@@ -42,7 +43,7 @@ MUST_AGREE = frozenset(
     }
 )
 APART_S = 60.0  # clocks of nodes differ by less; launchers that start together, too
-LOCAL_INTERFACE = re.compile(r"(?:lo|docker|virbr|veth|br-|cni|podman|lxcbr|tun|cali|flannel)[\w.-]*$")
+LOCAL_INTERFACE = late(r"(?:lo|docker|virbr|veth|br-|cni|podman|lxcbr|tun|cali|flannel)[\w.-]*$")
 
 
 def compare_gdr(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Comparison | None:
@@ -70,7 +71,7 @@ def compare_gdr(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Com
         weight=0.8,
         culprits=tuple(Culprit(host=host) for host in without),
         title=Words(
-            en=f"GPUDirect RDMA on {len(with_it)} nodes, not on {len(without)}: {', '.join(without[:4])}",
+            en=f"GPUDirect RDMA on {counted(len(with_it), 'node')}, not on {len(without)}: {', '.join(without[:4])}",
             zh=f"{len(with_it)} 个节点使用 GPUDirect RDMA,{len(without)} 个未使用:{', '.join(without[:4])}",
         ),
         explanation=Words(
@@ -226,7 +227,7 @@ def flapping_port(sightings: Sequence[Sighting], sources: Sequence[Source]) -> C
             zh=f"网络端口掉线{'后恢复(链路抖动)' if back else ''}:{where_zh}",
         ),
         explanation=Words(
-            en=f"NCCL was told of it {times} times; transfers over it fail when the break outlasts the retries.",
+            en=f"NCCL was told of it {counted(times, 'time')}; transfers over it fail when the break outlasts the retries.",
             zh=f"NCCL 收到 {times} 次端口事件;中断超过重试时间时传输失败。",
         ),
         advice=Words(

@@ -5,11 +5,11 @@ Normal   Scheduled         8m  default-scheduler  Successfully assigned train/wo
 Normal   Started           7m  kubelet            Started container pytorch
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from holdfast.core.diagnosis.clues import Ruling
+from holdfast.late_pattern import late
 from holdfast.model.sightings import Sighting
 from holdfast.model.signatures import Signature
 
@@ -22,7 +22,7 @@ ENDED_BY = {
     "k8s-image-pull": "Started container",
 }
 # `kubectl get events` names the pod of each line, `kubectl describe` that of all of them, above.
-POD = re.compile(r"\bpods?/(?P<name>[\w.-]+)")
+POD = late(r"\bpods?/(?P<name>[\w.-]+)")
 
 
 def waits_that_ended(sightings: Sequence[Sighting], signatures: Mapping[str, Signature]) -> dict[int, Ruling]:

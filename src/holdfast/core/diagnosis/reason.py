@@ -1,6 +1,5 @@
 """The diagnosis of a job from what was found in its logs. Pure; whatever it is given, one diagnosis comes back."""
 
-import re
 from collections.abc import Mapping, Sequence
 
 from holdfast.core.diagnosis.actions import action_for
@@ -8,6 +7,7 @@ from holdfast.core.diagnosis.blame import culprits
 from holdfast.core.diagnosis.choose import Choice, choose
 from holdfast.core.diagnosis.clues import Clue, class_of, clues, filled
 from holdfast.core.diagnosis.confidence import confidence, others
+from holdfast.core.diagnosis.messages import message_of
 from holdfast.core.diagnosis.rulings import NO_TABLES, all_rulings
 from holdfast.core.diagnosis.telling import telling_lines
 from holdfast.model.code_facts import CodeTables
@@ -16,9 +16,7 @@ from holdfast.model.sightings import ASSUMED_DATES_S, Search
 from holdfast.model.signatures import Signature, Words
 
 EVIDENCE_MAX = 16
-RAY_HEAD = re.compile(
-    r"^\((?:[\w.:<>\[\]=-]{1,80} )?pid=\d{1,9}(?:, ip=[\w.:-]{1,60})?\) (?=\S)"
-)  # who, not what
+ENDED = "terminated"
 
 UNKNOWN_TITLE = Words(en="the job failed, and nothing known explains it", zh="作业失败,现有知识无法解释原因")
 UNKNOWN_EXPLANATION = Words(
@@ -60,14 +58,16 @@ def diagnose(
 
 def _explained(root: Clue, choice: Choice, known: Sequence[Clue], search: Search) -> Diagnosis:
     signature, captures = root.signature, {**_about(root), **root.sighting.captures}
-    ruling = root.ruling
+    ruling, titled = root.ruling, _titled(choice, root)
+    if choice.shown is not None and choice.shown.signature in (signature, titled):
+        captures |= choice.shown.sighting.captures  # the line that is quoted says more
     named = ruling.culprits if ruling and ruling.culprits is not None else None
     blamed = named if named is not None else culprits(choice, known, search)
     return Diagnosis(
         category=root.category,
         class_=class_of(root.category),
         confidence=confidence(choice),
-        title=_words((ruling and ruling.title) or signature.title, captures),
+        title=_words((ruling and ruling.title) or titled.title, captures),
         explanation=_words((ruling and ruling.explanation) or signature.explanation, captures),
         advice=_words((ruling and ruling.advice) or signature.advice, captures),
         action=action_for(root, blamed, known, search),
@@ -77,6 +77,14 @@ def _explained(root: Clue, choice: Choice, known: Sequence[Clue], search: Search
         also=others(choice),
         decided_by=ruling.decided_by if ruling else None,
         disagree=ruling.disagree if ruling else (),
+    )
+
+
+def _titled(choice: Choice, root: Clue) -> Signature:
+    """Whose title: that of the line which is quoted, where that tells the same end in its own way."""
+    shown = choice.shown
+    return (
+        shown.signature if shown is not None and shown.category == root.category == ENDED else root.signature
     )
 
 
@@ -146,9 +154,7 @@ def _fact(same: Sequence[Clue], search: Search) -> Fact:
 
 def _first_error(root: Clue, search: Search) -> FirstError:
     sighting = root.sighting
-    text, after = RAY_HEAD.sub("", sighting.text), sighting.record
-    if sighting.error_type and text.rstrip().endswith(":") and after and after[0][:1].isspace():
-        text, after = f"{text.rstrip()} {after[0].strip()}", after[1:]  # its message begins on the next line
+    text, after = message_of(root)
     return FirstError(
         file=search.sources[sighting.source].name,
         line=sighting.line or None,

@@ -3,21 +3,21 @@
 A line that most ranks print says little; one that a single rank prints, shortly before its log ends, says much.
 """
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 
 from msgspec import Struct
 
+from holdfast.late_pattern import late
 from holdfast.model.sightings import Source
 
 LINES_MAX = 5
-TROUBLE = re.compile(
+TROUBLE = late(
     r"(?i)\b(?:error|errors|fatal|fail(?:ed|ure|s)?|abort\w*|panic|exception|traceback|critical|killed|cannot|can't"
     r"|unable|refused|denied|invalid|timed? ?out|lost|corrupt\w*|crash\w*|unexpected\w*|exit(?:ed|ing)?|core dumped)\b"
 )
-HARMLESS = re.compile(r"(?i)warning|deprecat|\b(?:0|no) errors?\b|error[_ ]?(?:rate|norm)|_errors?\b")
-CHANGING = re.compile(r"0x[0-9a-fA-F]+|\d+")
+HARMLESS = late(r"(?i)warning|deprecat|\b(?:0|no) errors?\b|error[_ ]?(?:rate|norm)|_errors?\b")
+CHANGING = late(r"0x[0-9a-fA-F]+|\d+")
 
 
 class Telling(Struct, frozen=True):

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from holdfast.core.diagnosis.clues import Ruling
 from holdfast.core.diagnosis.wordings import of_code, of_words
+from holdfast.late_pattern import late
 from holdfast.model.sightings import Sighting
 from holdfast.model.signatures import EXCEPTION, Words
 
@@ -32,7 +33,7 @@ SIZES = {
     "reserved": r"{} (?:reserved in total by PyTorch|cached\b)",
     "unused": r"{} is reserved by PyTorch but unallocated",
 }
-DEVICE = re.compile(r"\bGPU (?P<device>\d+)")
+DEVICE = late(r"\bGPU (?P<device>\d+)")
 OWN_EXTRA_BYTES = 2 * GIB  # context, NCCL and cuBLAS buffers of a process, beside what PyTorch counts
 OTHERS_MIN_BYTES = 4 * GIB
 OTHERS_MIN_SHARE = 0.25  # of the device: less than that does not decide whether a model fits
@@ -40,39 +41,68 @@ UNUSED_MIN_BYTES = 1 * GIB
 
 # Exceptions whose words say too little; their place may say more.
 VAGUE = frozenset({EXCEPTION, "key-or-index-missing", "assertion-without-words", "checkpoint-key-missing"})
+# What a file of its kind raises for what it was given, and not for how it is written.
+OF_FILES = frozenset(
+    {"KeyError", "ValueError", "AssertionError", "IndexError", "RuntimeError", "EOFError", "Exception"}
+)
 CODE_ERRORS = frozenset({"NameError", "UnboundLocalError", "TypeError", "AttributeError", "SyntaxError"})
 STATE = r"check_?point|ckpt|state(?:_?dict)?|weights|snapshot|pretrained|optim(?:izer)?"
 PLACES = (
     (
-        re.compile(rf"_*(?:load|restore|resume|read)\w*(?:{STATE})\w*|resume\w*|from_pretrained"),
+        late(rf"_*(?:load|restore|resume|read)\w*(?:{STATE})\w*|resume\w*|from_pretrained"),
         "checkpoint_load_error",
     ),
-    (re.compile(rf"_*(?:save|write|dump)\w*(?:{STATE}|model)\w*"), "checkpoint_save_error"),
+    (late(rf"_*(?:save|write|dump)\w*(?:{STATE}|model)\w*"), "checkpoint_save_error"),
     (
-        re.compile(
+        late(
             r"__getitems?__|_*(?:load|read|open|decode|parse|fetch)_\w*"
             r"(?:sample|image|record|shard|data|dataset|video|audio|example|annotation|tfrecord)s?"
         ),
         "data_error",
     ),
 )
+# Where the function has no telling name, its file may: who reads data, who reads checkpoints.
+FILES = (
+    (
+        late(r"(?:.*[/\\])?\w*(?:zero_to_fp32|check_?point(?:er|ing|s)?|ckpt\w*|state_dict\w*)\.py|.*[/\\]dist_checkpointing[/\\].*"),
+        "checkpoint_load_error",
+    ),
+    (
+        late(
+            r"(?:.*[/\\])?(?:\w*_)?(?:datasets?|data_?loaders?|data_?(?:utils|module|pipeline|processing|collators?|prep\w*)|collat\w+|tokeni[sz]\w+)\.py"
+            r"|.*[/\\](?:datasets?|dataloaders?)[/\\]\w+\.py"
+        ),
+        "data_error",
+    ),
+)  # fmt: skip
+WRITES = late(r"_*(?:save|write|dump|store)\w*")
 PLACE_WEIGHT = 0.76
+FILE_WEIGHT = 0.68
 
 # What libraries name their own exceptions after; (category, action).
 KINDS_OF_THEIR_OWN = (
     (
-        re.compile(
+        late(
             r"\w*(?:[Cc]onfig(?:uration)?|Settings?|Validation|Usage|Option|Flags?)\w{0,12}(?:Error|Exception)"
         ),
         ("python_exception", "fix_config"),
     ),
     (
-        re.compile(
+        late(
             r"(?:Path|File|Object|Dataset|Shard|Sample|Array|Table|Split)s?(?:NotFound|Missing|Corrupt\w*)(?:Error)?"
         ),
         ("data_error", ""),
     ),
-)
+    (late(r"\w*(?:OutOfMemory|OOM)\w*"), ("gpu_oom", "")),
+    (late(r"\w*(?:NoSpace|DiskFull|Quota)\w*"), ("disk_full", "")),
+    (late(r"\w*Versions?(?:Mismatch|Conflict|Incompatib\w*|NotSupported|Unsupported)?\w*(?:Error|Exception)|\w*VersionConflict"), ("version_mismatch", "")),
+    (late(r"\w*(?:Import|Dependenc(?:y|ies)|Packages?|Modules?)(?:NotFound|Missing|Unavailable)?(?:Error|Exception)"), ("import_error", "")),
+    (late(r"\w*(?:Permission|Forbidden|AccessDenied|Unauthori[sz]ed|Authentication|Authori[sz]ation|Credentials?)\w*"), ("permission_error", "")),
+    (late(r"\w*(?:Checkpoint\w*|Ckpt|StateDict|Safetensors?|Unpickling)(?:Error|Exception)"), ("checkpoint_load_error", "")),
+    (late(r"\w*(?:Compil\w+|Lowering|Codegen)\w*(?:Error|Exception|Failed|Failure)"), ("compile_error", "")),
+    (late(r"\w*(?:N[Aa]N|NonFinite|Diverge\w*)\w*(?:Error|Exception|Loss\w*|Training)"), ("nan_loss", "")),
+    (late(r"(?:Data|Dataset\w*|Shard|Sample|Record|Image|Audio|Video|Arrow|Parquet|Avro|Tar|Zip|Decod(?:e|ing|er)|Tokeni[sz]\w*|\w*[Ss]ndfile|HDF5|Lmdb|LMDB|TFRecord)s?(?:Read|Load|Format|Decod\w*|Integrity|Corruption)?(?:Error|Exception|Invalid)"), ("data_error", "")),
+)  # fmt: skip
 KIND_WEIGHT = 0.66
 
 # Faults for which one GPU is suspected; several at once exonerate it.
@@ -111,7 +141,13 @@ def rulings(sightings: Sequence[Sighting]) -> dict[int, Ruling]:
         if sighting.signature == OUT_OF_MEMORY:
             ruling = of_memory(sighting)
         else:
-            ruling = of_place(sighting) or of_words(sighting) or of_kind(sighting) or of_code(sighting)
+            ruling = (
+                of_place(sighting)
+                or of_words(sighting)
+                or of_kind(sighting)
+                or of_file(sighting)
+                or of_code(sighting)
+            )
         if ruling is not None:
             found[id(sighting)] = ruling
     return found | _of_many(sightings)
@@ -160,6 +196,20 @@ def of_place(sighting: Sighting) -> Ruling | None:
     for pattern, category in PLACES:
         if pattern.fullmatch(function):
             return Ruling(category=category, weight=PLACE_WEIGHT, decided_by=_raised_in(function))
+    return None
+
+
+def of_file(sighting: Sighting) -> Ruling | None:
+    """What a vague exception is about, by the file of the user's own code that it was raised in."""
+    kind = sighting.error_type.rpartition(".")[2]
+    place, _, function = sighting.frame.rpartition(" ")
+    if sighting.signature not in VAGUE or kind not in OF_FILES:
+        return None
+    for pattern, category in FILES:
+        if pattern.fullmatch(place.rpartition(":")[0]):
+            if category == "checkpoint_load_error" and WRITES.fullmatch(function):
+                category = "checkpoint_save_error"
+            return Ruling(category=category, weight=FILE_WEIGHT, decided_by=_raised_in(place))
     return None
 
 
@@ -271,9 +321,7 @@ def _raised_in(function: str) -> Words:
     return Words(en=f"the function it was raised in: {function}", zh=f"抛出异常的函数:{function}")
 
 
-PATTERNS: Mapping[str, re.Pattern[str]] = {
-    name: re.compile(_with_names(form)) for name, form in SIZES.items()
-}
+PATTERNS: Mapping[str, re.Pattern[str]] = {name: late(_with_names(form)) for name, form in SIZES.items()}
 FORMS: Mapping[str, int] = {name: form.count("{}") for name, form in SIZES.items()}
 BY_SIZES = Words(en="the sizes in the message", zh="报错中的显存数值")
 ON_SEVERAL_RANKS = Words(en="the same fault on several ranks", zh="多个 rank 出现相同故障")

@@ -4,13 +4,13 @@ Every project words its own errors, so no list of messages is ever complete. But
 be opened names a shard and says that it cannot be opened. Both must be there; a mere mention decides nothing. Pure.
 """
 
-import re
-
 from holdfast.core.diagnosis.clues import Ruling
+from holdfast.late_pattern import late
 from holdfast.model.sightings import Sighting
 from holdfast.model.signatures import EXCEPTION
 
-VAGUE = frozenset({EXCEPTION, "assertion-without-words", "tensorflow-invalid-argument"})
+OF_ASSERTIONS = "assertion-without-words"
+VAGUE = frozenset({EXCEPTION, OF_ASSERTIONS, "tensorflow-invalid-argument", "exception-shown-by-hydra"})
 # Their messages name identifiers of the code, whatever these are called.
 CODE_ERRORS = frozenset(
     {
@@ -19,7 +19,7 @@ CODE_ERRORS = frozenset(
     }
 )
 WEIGHT = 0.7
-MESSAGE = re.compile(r"[\w.]*(?:Error|Exception|Exit)\b:? ?(?P<message>.*)$")
+MESSAGE = late(r"[\w.]*(?:Error|Exception|Exit)\b[:(]? ?(?P<message>.*)$")
 
 DEFECT = (
     r"not found|missing|no such|cannot|can ?not|can't|could ?n[o']t|unable|fail(?:ed|ure)?|corrupt\w*|truncated|broken"
@@ -28,73 +28,95 @@ DEFECT = (
 )
 DATA = (
     r"shards?|data ?sets?|samples?|records?|images?|annotations?|tokens? file|(?<!config\.)\bjsonl?\b|parquet|arrow|tfrecords?|webdataset"
-    r"|tar\b|npy|npz|hdf5|lmdb|memmap|index file|data files?|corpus|vocab\w*|tokenizer|label file|mmap|\w+\.(?:tsv|csv|txt|jsonl|npy|npz|tar|bin|idx|arrow|parquet)"
+    r"|tar\b|npy|npz|hdf5|lmdb|memmap|index file|data files?|(?:idx|bin) (?:and \w+ )?files?|corpus|vocab\w*|tokenizer|label file|mmap|\w+\.(?:tsv|csv|txt|jsonl|npy|npz|tar|bin|idx|arrow|parquet)"
 )
 CHECKPOINT = r"check ?points?|ckpt|snapshot|state[_ ]?dict|optimizer state|pretrained weights|weights? file|safetensors"
 TIMED_OUT = r"tim(?:ed|es|e) ?-?out|timeouts?|did not (?:answer|respond|arrive)|not respond\w*"
 # What a kernel, a device, a transport or another process did: their words are the same in every program.
 PLAIN = (
-    (re.compile(r"(?i)\buncorrectable (?:memory |ecc )?(?:ecc )?error|\bdouble[- ]bit ecc\b|\becc error\b"), "ecc_uncorrectable"),
-    (re.compile(r"(?i)\billegal (?:memory access|address)|\bmisaligned address|\bunspecified launch failure"), "cuda_illegal_access"),
-    (re.compile(r"(?i)\bdevice-side assert"), "device_side_assert"),
-    (re.compile(r"(?i)\bno (?:cuda|gpu|npu|hip|accelerator)[\w -]{0,30}\b(?:found|available|visible|detected)|\bno cuda-capable device|\bcould not find (?:any )?(?:gpu|cuda)"), "cuda_init_error"),
-    (re.compile(r"(?i)\b(?:gpu|npu|device)\b.{0,40}\b(?:is lost|was lost|fell off|fallen off|disappeared)\b"), "gpu_missing"),
-    (re.compile(r"CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)|CUDNN_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)"), "gpu_oom_hidden"),
-    (re.compile(r"(?i)\b(?:address|port)\b.{0,40}\b(?:already in use|is in use|occupied|taken)\b|\bEADDRINUSE\b"), "port_in_use"),
-    (re.compile(r"(?i)\bbus error\b|\bSIGBUS\b|/dev/shm\b.*\b(?:full|space|small)"), "shm_oom"),
-    (re.compile(r"(?i)\bsegmentation fault|\bSIGSEGV\b|\bsegfault"), "segfault"),
-    (re.compile(r"(?i)\bOOM[- ]?kill|\bkilled by (?:the )?OOM|\bsignal: ?killed\b|\bSIGKILL\b"), "host_oom"),
-    (re.compile(rf"(?i)\b(?:data ?loader|prefetch\w*|next batch|batch queue)\b.*\b(?:{TIMED_OUT})"), "dataloader_stuck"),
-    (re.compile(rf"(?i)\b(?:rendezvous|(?:tcp ?)?store|master|coordinator|join\w*|all workers)\b.*\b(?:{TIMED_OUT})|\b(?:{TIMED_OUT})\b.*\b(?:rendezvous|to join|connect(?:ing)? to (?:the )?(?:master|store|coordinator))\b"), "rendezvous_timeout"),
-    (re.compile(rf"(?i)\b(?:all_?-?reduce|all_?-?gather|reduce_?-?scatter|barrier|broadcast|collective|nccl|rccl|hccl|gloo)\w*\b.*\b(?:{TIMED_OUT})"), "collective_timeout"),
-    (re.compile(r"(?i)\bconnection (?:was )?(?:refused|reset|aborted|lost|closed by (?:the )?(?:peer|remote))|\bbroken pipe\b|\bno route to host\b|\bnetwork is unreachable\b"), "nccl_network_error"),
-    (re.compile(r"(?i)\b(?:nccl|rccl)\b.{0,20}\berror\b.*\b(?:system error|remote process|network)"), "nccl_network_error"),
-    (re.compile(r"(?i)\b(?:executable|command|binary|program)\b.{0,40}\bnot found\b|\bnot found in \$?PATH\b|\bcommand not found\b"), "import_error"),
-    (re.compile(r"(?i)\bunauthori[sz]ed\b|\bforbidden\b|\b40[13] (?:client error|forbidden|unauthori[sz]ed)"), "permission_error"),
-    (re.compile(r"(?i)\binput/output error|\bstale (?:nfs )?file handle|\bread-only file ?system|\btransport endpoint is not connected"), "filesystem_error"),
-    (re.compile(r"\bOOM\b"), "gpu_oom"),
+    (late(r"(?i)\buncorrectable (?:memory |ecc )?(?:ecc )?error|\bdouble[- ]bit ecc\b|\becc error\b"), "ecc_uncorrectable"),
+    (late(r"(?i)\billegal (?:memory access|address)|\bmisaligned address|\bunspecified launch failure"), "cuda_illegal_access"),
+    (late(r"(?i)\bdevice-side assert"), "device_side_assert"),
+    (late(r"(?i)\bno (?:cuda|gpu|npu|hip|accelerator)[\w -]{0,30}\b(?:found|available|visible|detected)|\bno cuda-capable device|\bcould not find (?:any )?(?:gpu|cuda)"), "cuda_init_error"),
+    (late(r"(?i)\b(?:gpu|npu|device)\b.{0,40}\b(?:is lost|was lost|fell off|fallen off|disappeared)\b"), "gpu_missing"),
+    (late(r"CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)|CUDNN_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)"), "gpu_oom_hidden"),
+    (late(r"(?i)\b(?:address|port)\b.{0,40}\b(?:already in use|is in use|occupied|taken)\b|\bEADDRINUSE\b"), "port_in_use"),
+    (late(r"(?i)\bbus error\b|\bSIGBUS\b|/dev/shm\b.*\b(?:full|space|small)"), "shm_oom"),
+    (late(r"(?i)\bsegmentation fault|\bSIGSEGV\b|\bsegfault"), "segfault"),
+    (late(r"(?i)\bOOM[- ]?kill|\bkilled by (?:the )?OOM|\bsignal: ?killed\b|\bSIGKILL\b"), "host_oom"),
+    (late(rf"(?i)\b(?:data ?loader|prefetch\w*|next batch|batch queue)\b.*\b(?:{TIMED_OUT})"), "dataloader_stuck"),
+    (late(rf"(?i)\b(?:rendezvous|(?:tcp ?)?store|master|coordinator|join\w*|all workers)\b.*\b(?:{TIMED_OUT})|\b(?:{TIMED_OUT})\b.*\b(?:rendezvous|to join|connect(?:ing)? to (?:the )?(?:master|store|coordinator))\b"), "rendezvous_timeout"),
+    (late(rf"(?i)\b(?:all_?-?reduce|all_?-?gather|reduce_?-?scatter|barrier|broadcast|collective|nccl|rccl|hccl|gloo)\w*\b.*\b(?:{TIMED_OUT})"), "collective_timeout"),
+    (late(r"(?i)\bconnection (?:was )?(?:refused|reset|aborted|lost|closed by (?:the )?(?:peer|remote))|\bbroken pipe\b|\bno route to host\b|\bnetwork is unreachable\b"), "nccl_network_error"),
+    (late(r"(?i)\b(?:nccl|rccl)\b.{0,20}\berror\b.*\b(?:system error|remote process|network)"), "nccl_network_error"),
+    (late(r"(?i)\b(?:executable|command|binary|program)\b.{0,40}\bnot found\b|\bnot found in \$?PATH\b|\bcommand not found\b"), "import_error"),
+    (late(r"(?i)\bunauthori[sz]ed\b|\bforbidden\b|\b40[13] (?:client error|forbidden|unauthori[sz]ed)"), "permission_error"),
+    (late(r"(?i)\binput/output error|\bstale (?:nfs )?file handle|\bread-only file ?system|\btransport endpoint is not connected"), "filesystem_error"),
+    (late(r"\bOOM\b"), "gpu_oom"),
 )  # fmt: skip
 RULES = (
     (
-        re.compile(
+        late(
             r"(?i)\b(?:nan|inf|non-?finite|infinit\w+|diverg\w+)\b.*\b(?:loss|grad\w*|norm|tensors?|values?|weights?|activations?)\b"
             r"|\b(?:loss|grad\w*|norm|tensors?|values?|weights?|activations?)\b.*\b(?:nan|inf|non-?finite|infinite|diverged)\b"
         ),
         "nan_loss",
     ),
     (
-        re.compile(r"(?i)\b(?:gpu|cuda|device|hbm|vram|hip|xpu|npu)\b.*\bout of memory|out of memory.*\b(?:gpu|cuda|device|hbm|vram)\b"),
+        late(r"(?i)\b(?:gpu|cuda|device|hbm|vram|hip|xpu|npu)\b.*\bout of memory|out of memory.*\b(?:gpu|cuda|device|hbm|vram)\b"),
         "gpu_oom",
     ),
-    (re.compile(r"(?i)\bfailed to allocate\b.*\b(?:cuda|gpu|hip|npu|xpu)(?::\d+)?\b"), "gpu_oom"),
-    (re.compile(r"(?i)\berror while serializing\b|\bfailed to serialize\b"), "checkpoint_save_error"),
+    (late(r"(?i)\bfailed to allocate\b.*\b(?:cuda|gpu|hip|npu|xpu)(?::\d+)?\b"), "gpu_oom"),
+    (late(r"(?i)\berror while serializing\b|\bfailed to serialize\b"), "checkpoint_save_error"),
     (
-        re.compile(r"(?i)\bresource temporarily unavailable\b|\btoo many open files\b|\bcan't start new thread\b"),
+        late(r"(?i)\bresource temporarily unavailable\b|\btoo many open files\b|\bcan't start new thread\b"),
         "host_limit",
     ),
-    (re.compile(r"\bundefined symbol: |\bsymbol not found in flat namespace\b"), "version_mismatch"),
-    (re.compile(r"(?i)\bout of memory|memory exhausted|not enough memory|insufficient memory"), "host_oom"),
+    (late(r"\bundefined symbol: |\bsymbol not found in flat namespace\b"), "version_mismatch"),
+    (late(r"(?i)\bout of memory|memory exhausted|not enough memory|insufficient memory"), "host_oom"),
     (
-        re.compile(
+        late(
             r"(?i)\bversions?\b.*\b(?:unsupported|not supported|incompatible|mismatch\w*|(?:does|do) not match|too old|too new|older|newer|at least|required?s?)\b"
             r"|\b(?:unsupported|incompatible|requires?|upgrade|downgrade|needs)\b.*\bversions?\b"
+            r"|\b(?:compiled|built) (?:with|for|against) (?:an?other|(?:a )?different|incompatible)\b|\bplease (?:re-?install|upgrade|downgrade)\b"
+            r"|\b(?:ptxas|drivers?|compilers?|toolkit|librar(?:y|ies)|packages?|gcc|glibc|cuda|cudnn|nccl|torch|pytorch|triton|transformers)\b.{0,40}\b(?:is|are) too (?:old|new)\b"
         ),
         "version_mismatch",
     ),
-    (re.compile(r"(?i)\b(?:could not|cannot|can't|unable to|failed to) import\b"), "import_error"),
-    (re.compile(r"(?i)\b(?:package|module|library|plugin)s?\b.{0,40}\b(?:is|are)(?: not|n't)? installed\b"), "import_error"),
-    (re.compile(r"(?i)\b(?:access|permission)s?\b.*\bdenied\b|\boperation not permitted\b"), "permission_error"),
-    (re.compile(r"(?i)\bno (?:space|room) left\b|\bdisk (?:is )?full\b|\bquota (?:was |is )?exceeded\b"), "disk_full"),
-    (re.compile(r"(?i)\b(?:could not|cannot|can't|unable to|failed to) (?:resume|restore)\b"), "checkpoint_load_error"),
-    (re.compile(rf"(?i)\b(?:sav|writ|dump)\w*\b.*\b(?:{CHECKPOINT})\b.*\b(?:{DEFECT})|\b(?:{DEFECT})\b.*\b(?:sav|writ|dump)\w*\b.*\b(?:{CHECKPOINT})\b"), "checkpoint_save_error"),
-    (re.compile(rf"(?i)\b(?:{CHECKPOINT})\b.*\b(?:{DEFECT})|\b(?:{DEFECT})\b.*\b(?:{CHECKPOINT})\b"), "checkpoint_load_error"),
-    (re.compile(rf"(?i)\b(?:{DATA})\b.*\b(?:{DEFECT})|\b(?:{DEFECT})\b.*\b(?:{DATA})\b"), "data_error"),
+    (late(r"(?i)\b(?:could not|cannot|can't|unable to|failed to) import\b"), "import_error"),
+    (late(r"(?i)\b(?:could not|cannot|can't|unable to|failed to|error) (?:jit[- ]?)?(?:load|build|compil)\w*\b.{0,40}\b(?:ops?|extensions?|kernels?|sources?)\b"), "compile_error"),
+    (late(r"(?i)\b(?:package|module|library|plugin)s?\b.{0,40}\b(?:is|are)(?: not|n't)? installed\b"), "import_error"),
+    (late(r"(?i)\b(?:access|permission)s?\b.*\bdenied\b|\boperation not permitted\b"), "permission_error"),
+    (late(r"(?i)\bno (?:space|room) left\b|\bdisk (?:is )?full\b|\bquota (?:was |is )?exceeded\b"), "disk_full"),
+    (late(r"(?i)\b(?:could not|cannot|can't|unable to|failed to) (?:resume|restore)\b"), "checkpoint_load_error"),
+    (late(rf"(?i)\b(?:sav|writ|dump)\w*\b.*\b(?:{CHECKPOINT})\b.*\b(?:{DEFECT})|\b(?:{DEFECT})\b.*\b(?:sav|writ|dump)\w*\b.*\b(?:{CHECKPOINT})\b"), "checkpoint_save_error"),
+    (late(rf"(?i)\b(?:{CHECKPOINT})\b.*\b(?:{DEFECT})|\b(?:{DEFECT})\b.*\b(?:{CHECKPOINT})\b"), "checkpoint_load_error"),
+    (late(rf"(?i)\b(?:{DATA})\b.*\b(?:{DEFECT})|\b(?:{DEFECT})\b.*\b(?:{DATA})\b"), "data_error"),
 )  # fmt: skip
 # The message asks for another setting: the code is right, what it was told is not.
-SETTING = re.compile(
-    r"(?i)\b(?:must be|should be|expected one of|has to be|needs to be|choose from|valid (?:options|choices|values)|not a valid"
-    r"|unknown (?:option|argument|model|optimizer|scheduler|config\w*)|unrecognized|please (?:re-?run|set|specify|provide|use|pass|enable|disable|increase|reduce)"
-    r"|divisible by|config\w*|--\w[\w-]+|unsupported|not supported)\b"
+SETTING = late(
+    r"(?i)\b(?:must (?:evenly )?(?:divide|equal)|expected one of|choose from|(?:valid|supported|allowed|available|possible) (?:options|choices|values|\w+s (?:are|is))|not a valid|not recogni[sz]ed"
+    r"|(?:unknown|unrecogni[sz]ed|invalid|unsupported) (?:value|option|choice|argument|setting|combination|mode|backend|strategy|model|optimizer|scheduler|precision|format|loss|task|config\w*)|unrecognized"
+    r"|please (?!report|file|open|(?:re)?install|upgrade|downgrade|download|refer|see|contact|wait)\w+|make sure|check your|(?:requires?|needs?|by|consider|try) (?:setting|passing|enabling|disabling|specifying|--)|environment variable|(?:is|are|was) not (?:been )?(?:set|specified|configured|provided)"
+    r"|divisible|multiples? of|(?:can ?not|can't|can only|may not|may only) be (?:used|combined|set|enabled|specified|empty|mixed|None)|only supports?|(?:is|are) only (?:supported|available|allowed|valid|implemented|compatible)|incompatible with|not compatible|mutually exclusive"
+    r"|not enough (?:gpus|devices|nodes)|exceeds? (?:the )?(?:max\w*|limit)"
+    r"|(?:tensor|pipeline|data|context|expert|sequence)[_ -](?:model[_ -])?parallel\w*[_ -](?:size|degree)|world[_ ]size|(?:micro|global|train)[_ -]?batch[_ -]?size|config\w*)\b|(?<![\w-])--\w[\w-]+"
+    r"|(?-i:\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+ ?(?:=|to\b))"  # a variable of the environment, with its value
+)
+# So speaks a check of a setting, and also one of what a function is given.
+DEMAND = late(
+    r"(?i)\b(?:must (?:not )?be|should (?:not )?be|(?:has|have|needs?) to be|(?:not|does ?n[o']t) (?:yet )?(?:allowed|support(?:ed)?)|unsupported)\b"
+)
+OF_TENSORS = late(
+    r"(?i)\b(?:tensors?|matri(?:x|ces)|vectors?|dims?|dimensions?|shapes?|dtypes?|contiguous|scalars?|mat\d|inputs?|outputs?|operands?|grad\w*|indices|\d-?D|lists?|tuples?|dicts?|iterables?|callables?|strings?|str|int|integers?|floats?|None(?:Type)?|subclass|instance)\b"
+)
+# What is said of data is about a setting all the same where it is told which one to set.
+ASKS = late(
+    r"(?i)\bplease (?:set|pass|specify|provide|select|choose|enable|disable|increase|reduce|use|add)\b|\b(?:has to|must|should|needs? to) be (?:specified|set|provided|passed)\b|\btry (?:setting|passing)\b"
+)
+# What Python's own functions say of their arguments: nobody set them.
+OF_PYTHON = late(
+    r"^(?:\w+\(\)[: ]|(?:not enough|too many) values to unpack|list index|pop from|\S+ is not in list|max\(|min\(|math domain|empty range|invalid literal for)"
 )
 
 
@@ -105,13 +127,19 @@ SPOKEN_IN = ("message", "reason", "said")  # captures of the forms in which it d
 # What syslog names as the writer of a line where a job, not a daemon, wrote it.
 OF_A_JOB = r"(?:python|torchrun|deepspeed|accelerate|mpi|srun|sbatch|slurm|ray|bash|sh|train|launch|run|docker|podman|conda|\S*\.(?:sh|py))"
 # The kernel and the daemons of a machine speak of errors all day, whatever becomes of a job.
-OF_THE_SYSTEM = re.compile(
+OF_THE_SYSTEM = late(
     r"\bkernel: |\bslurmstepd(?:-\S+)?: error: |\bACPI (?:BIOS )?(?:Error|Exception)\b|^\s*(?:<\d+>)?\[ *\d+\.\d{6}\] |Error: Driver '\S+' is already registered"
     r"|(?:^|\s)(?:systemd|modprobe|udev|sshd?|sudo|cron|CRON|dbus|snapd|dockerd|containerd|kubelet|crio|chronyd|ntpd|smartd|polkitd"
     r"|rsyslogd|NetworkManager|nscd|sssd|multipathd|iscsid|dhclient|cloud-init|automount|nvidia-persistenced)[\w./@-]{0,40}\[\d+\]: "
     rf"|^(?:[A-Z][a-z]{{2}} [ \d]?\d \d\d:\d\d:\d\d|\d{{4}}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d)) [\w.-]+ (?!{OF_A_JOB})[\w./@-]+(?:\[\d+\])?: "
 )
-FILE = re.compile(
+COMPLAINT = "-complaint"
+PASSES = late(
+    r"(?i)\berrors? ?[:=] ?(?:0|none|null|no error|success)\b|\b(?:ignored|ignoring|skipped|skipping|falling back|fell back|continuing|recovered)\b"
+)
+TRIES_AGAIN = late(r"(?i)\b(?:retrying|will (?:be )?retr(?:y|ied)|trying again|try again in \d)")
+TRIES_MANY = 3  # as often it did not help
+FILE = late(
     r"(?i)\bno such file or directory|\b(?:file|directory|path)\b.{0,60}\b(?:not found|does not exist|missing)"
 )
 FILE_KINDS = frozenset({"FileNotFoundError", "NotADirectoryError", "IsADirectoryError"})
@@ -153,21 +181,48 @@ def of_code(sighting: Sighting) -> Ruling | None:
 
 def of_words(sighting: Sighting) -> Ruling | None:
     """None where its words do not tell, or the exception is a mistake of the code by its kind."""
+    if sighting.signature.endswith(COMPLAINT) and _passes(sighting):
+        return Ruling(category=sighting.category, role="context", severity="info", weight=SPOKEN_WEIGHT)
     if sighting.signature == SPOKEN:
         return _of_spoken(sighting)
-    kind = sighting.error_type.rpartition(".")[2]
-    if sighting.signature not in VAGUE or not sighting.error_type or kind in CODE_ERRORS:
+    kind = kind_of_exception(sighting)
+    if sighting.signature not in VAGUE or not kind or kind in CODE_ERRORS:
         return None
     found = MESSAGE.search(sighting.text)
     message = found["message"][:500] if found else ""
+    if OF_PYTHON.search(message):
+        return None
     category = meant(message) or BY_KIND.get(kind)
     if category is None and (kind in FILE_KINDS or FILE.search(message)):
         category = "data_error"
+    if category == "data_error" and ASKS.search(message):
+        return Ruling(category=sighting.category, weight=WEIGHT, action="fix_config")
     if category:
         return Ruling(category=category, weight=WEIGHT)
-    if SETTING.search(message):
+    if asks_for_a_setting(message):
         return Ruling(category=sighting.category, weight=WEIGHT, action="fix_config")
     return None
+
+
+def asks_for_a_setting(message: str) -> bool:
+    """Whether the code is right, and what it was told is not."""
+    if SETTING.search(message):
+        return True
+    return DEMAND.search(message) is not None and OF_TENSORS.search(message) is None
+
+
+def kind_of_exception(sighting: Sighting) -> str:
+    """Without its module. As the traceback tells; of a line whose traceback is cut off, as the line itself does."""
+    kind = sighting.error_type or sighting.captures.get("type", "")
+    if not kind and sighting.signature == OF_ASSERTIONS:
+        kind = "AssertionError"
+    return kind.rpartition(".")[2]
+
+
+def _passes(sighting: Sighting) -> bool:
+    """Whether a complaint says itself that it is none, or that its writer goes on; who tries again for ever does not."""
+    tries_again = TRIES_AGAIN.search(sighting.text)
+    return bool(PASSES.search(sighting.text)) or bool(tries_again) and sighting.count < TRIES_MANY
 
 
 def meant(message: str) -> str | None:
@@ -182,7 +237,7 @@ def _of_spoken(sighting: Sighting) -> Ruling | None:
     category = meant(message) or ("data_error" if FILE.search(message) else None)
     if category:
         return Ruling(category=category, severity="warning", weight=SPOKEN_WEIGHT)
-    if SETTING.search(message):
+    if asks_for_a_setting(message):
         return Ruling(
             category=sighting.category, severity="warning", weight=SPOKEN_WEIGHT, action="fix_config"
         )

@@ -1,0 +1,99 @@
+"""What is the matter where nothing is known to have ended: logs that just stop, or go on for nothing. Pure."""
+
+from collections.abc import Sequence
+
+from holdfast.core.diagnosis.clues import Clue
+from holdfast.core.diagnosis.edges import yields_to_any
+from holdfast.core.diagnosis.sifting import IGNORED
+from holdfast.core.diagnosis.wordings import SPOKEN
+from holdfast.late_pattern import late
+from holdfast.model.signatures import TRACEBACK_START
+
+LAST_BYTES = 1 << 10  # of a log
+CUT_OFF_BYTES = 8 << 10  # so long is a traceback whose end is lost
+IGNORED_BYTES = 400  # from the words that an exception is ignored to its traceback
+LOSS_IS_NAN = "loss-nan-in-log"
+FINITE_LOSS = late(r"(?i)(?<!val_)(?<!eval_)loss\b['\"]?\s{0,4}[:=]?\s{0,8}-?(?!0\.0\b)\d")
+
+
+def last_words(
+    seen: Sequence[Clue], every: Sequence[Clue], *, made_steps: bool, sizes_bytes: Sequence[int]
+) -> list[Clue]:
+    """The lines that tell it, all of one kind; none where nothing is the matter.
+
+    `seen`: what counts of the last run; `every`: all clues of the job; the rest as `choose` takes it.
+    """
+    return (
+        _goes_on_for_nothing(seen)
+        or ([] if made_steps else _only_complaints(seen))
+        or _last_line(seen, sizes_bytes)
+        or _cut_off(every, sizes_bytes)
+    )
+
+
+def _only_complaints(clues: Sequence[Clue]) -> list[Clue]:
+    """Of a job that neither made a step nor finished: a complaint that alone ends none, where it is all there is."""
+    if any(clue.role == "end-ok" for clue in clues):
+        return []
+    return [
+        clue
+        for clue in clues
+        if clue.severity == "warning"
+        and clue.category != "none"
+        and clue.signature.id != SPOKEN
+        and (clue.role == "symptom" or yields_to_any(clue))
+    ]
+
+
+def _goes_on_for_nothing(clues: Sequence[Clue]) -> list[Clue]:
+    """A training whose loss is no number any more, to its last step: nothing ended, and nothing is learned."""
+    return [
+        clue
+        for clue in clues
+        if clue.signature.id == LOSS_IS_NAN
+        and not clue.survived
+        and clue.sighting.count > 1
+        and not FINITE_LOSS.search(clue.sighting.text)
+    ]
+
+
+def _last_line(clues: Sequence[Clue], sizes_bytes: Sequence[int]) -> list[Clue]:
+    """A program that speaks of an error with its last words, and of no work that was done."""
+    if any(clue.role == "end-ok" for clue in clues):
+        return []
+    return [
+        clue
+        for clue in clues
+        if clue.signature.id == SPOKEN
+        and clue.role != "context"
+        and not clue.survived
+        and _is_near_end(clue, sizes_bytes, LAST_BYTES)
+    ]
+
+
+def _cut_off(clues: Sequence[Clue], sizes_bytes: Sequence[int]) -> list[Clue]:
+    """A log that ends in the midst of a traceback, and tells of no work that was done."""
+    if any(clue.role == "end-ok" for clue in clues):
+        return []
+    return [
+        clue
+        for clue in clues
+        if clue.signature.id == TRACEBACK_START
+        and not clue.survived
+        and _is_near_end(clue, sizes_bytes, CUT_OFF_BYTES)
+        and not any(_closes(other, clue) for other in clues)
+    ]
+
+
+def _is_near_end(clue: Clue, sizes_bytes: Sequence[int], within_bytes: int) -> bool:
+    """Of its source, where the size of that is known."""
+    seen = clue.sighting
+    return seen.source < len(sizes_bytes) and sizes_bytes[seen.source] - seen.last_offset < within_bytes
+
+
+def _closes(other: Clue, begun: Clue) -> bool:
+    """Whether it stands behind the last beginning of a traceback, or right before it as what makes it harmless."""
+    if other.signature.id == TRACEBACK_START or other.sighting.source != begun.sighting.source:
+        return False
+    ahead = other.sighting.last_offset - begun.sighting.last_offset
+    return ahead > 0 or other.signature.id == IGNORED and -ahead < IGNORED_BYTES

@@ -1,0 +1,49 @@
+"""The first error as people read it: its line, with the lines of its message without which that says little. Pure."""
+
+from collections.abc import Sequence
+
+from holdfast.core.diagnosis.clues import Clue
+from holdfast.late_pattern import late
+
+RAY_HEAD = late(r"^\((?:[\w.:<>\[\]=-]{1,80} )?pid=\d{1,9}(?:, ip=[\w.:-]{1,60})?\) (?=\S)")  # who, not what
+# An exception of NCCL tells the kind of failure on its second line, and on the last what really went wrong.
+OF_NCCL = late(r"(?:nccl|rccl)\w{1,40}: \S")
+LAST_ERROR = "Last error:"
+TIMES = late(r"\d+(?=[:.,/T-]\d)|(?<=\d[:.,/T-])\d+")  # no rank: that tells whose line it is
+
+
+def message_of(root: Clue) -> tuple[str, tuple[str, ...]]:
+    """The text of the first error, and the lines behind it that are not in that.
+
+    "RuntimeError: Error(s) in loading state_dict for GPT:" takes the next line with it; "NCCL error in: ..., unhandled
+    cuda error" what NCCL says of it.
+    """
+    sighting = root.sighting
+    text, after = RAY_HEAD.sub("", sighting.text), sighting.record
+    if not sighting.error_type:
+        return text, after
+    head = sighting.text[: max(0, sighting.text.find(sighting.error_type))]
+    mine = [(number, body) for number, line in enumerate(after) if (body := _behind(head, line)) is not None]
+    taken = dict(mine[: _joined(text, [body for _, body in mine])])
+    rest = tuple(line for number, line in enumerate(after) if number not in taken)
+    return " ".join([text.rstrip(), *(body.strip() for body in taken.values())]), rest
+
+
+def _joined(text: str, bodies: Sequence[str]) -> int:
+    """How many of the lines below belong to the text."""
+    if text.rstrip().endswith(":"):
+        return int(bool(bodies) and bodies[0][:1].isspace())
+    count = 0
+    if bodies and OF_NCCL.match(bodies[0]):
+        count = 1
+        if len(bodies) > 2 and bodies[1].strip() == LAST_ERROR:
+            count = 3
+    return count
+
+
+def _behind(head: str, line: str) -> str | None:
+    """The line without what stood before the exception too: who wrote it, and when; None where another did."""
+    for same in (head, head.rstrip()):
+        if TIMES.sub("0", line[: len(same)]) == TIMES.sub("0", same):
+            return line[len(same) :]
+    return None

@@ -1,0 +1,291 @@
+"""Which of the lines that were found count at all: not code, patterns, what is ignored or done without, other runs. Pure."""
+
+from collections.abc import Sequence
+
+from holdfast.core.clock_offsets import are_comparable
+from holdfast.core.diagnosis.clues import BARE, Clue, is_before, is_cause, stands_below
+from holdfast.core.diagnosis.edges import follows_from
+from holdfast.core.diagnosis.wordings import SPOKEN
+from holdfast.late_pattern import late
+from holdfast.model.signatures import EXCEPTION, TRACEBACK_START
+
+IGNORED = "exception-ignored"
+FELL_BACK = "fell-back"
+# torch.compile tells so of a function that it leaves as it is, traceback and all.
+GOES_UNCOMPILED = late(
+    r"torch\._dynamo\.convert_frame: \[WARNING\]|\bW\d{4} .{0,80}_dynamo/convert_frame\.py:"
+)
+FELL_BACK_LINES_MAX = 40  # so long is what a compiler says before somebody tells that it goes without
+IGNORED_LINES_MAX = 60  # so long is a traceback that is printed and ignored
+TASK_EXITED = "srun-task-exited"
+# Lines that launchers print once, when they begin.
+RUN_STARTS = frozenset({"omp-threads-notice", "deepspeed-launch-command"})
+RUN_BYTES_MIN = 2 << 10  # less is no run
+REPORT_ENDED = "lsf-report-ended"  # the last line that a batch system adds to a job's output
+OF_OTHERS = frozenset({"communication", "process", "scheduler"})  # what a hang of days ends with as well
+BYGONE_DAYS = 1.0  # less is a clock of another time zone
+REPLACEABLE = frozenset({"compile_error", "import_error", "version_mismatch"})
+# An exception without its traceback, behind nothing but who wrote it and when. Only an uncaught one has torch's "[rank3]: ".
+BARE_EXCEPTION = late(
+    r"^[\s>#|*-]*(?:(?!\[(?:DEBUG|INFO|WARN))[\[(<][^\])>]{1,80}[\])>]:? ?|\d{1,6}: ?|[\d/T:.,+-]{4,40}(?:Z|UTC)? |(?:ERROR|FATAL|CRITICAL|E)\b[:|]? ?"
+    r"|[\w.-]{1,40}: )*(?:[a-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception|Exit|Interrupt)\b"
+)
+CHAINED = "nested-failure-header"
+CHAINED_LINES = (1, 2)  # from an exception to the words that chain the next one to it
+SAYS_NOTHING = late(
+    r"\b(?:Empty|Full|StopIteration|StopAsyncIteration|KeyError|AttributeError|IndexError|TimeoutError)\b"
+)
+OF_A_RANK = late(r"\[rank\d{1,7}\]: \S")
+PATTERN = late(r"\\[dwsSW](?:[+*]|\{\d)")  # a setting of who looks for such lines
+OF_A_PROBE = late(r"\b(?:[Rr]eadiness|[Ll]iveness|[Ss]tartup) probe (?:failed|errored|warning)\b")
+CODE = late(r"(?:^|[\]):>|Z\d-]) ?\s{4,}(?:raise|return|assert|except|with|if|elif|for|while)\b")
+
+
+def is_code(clue: Clue) -> bool:
+    """A line of a traceback that shows the code which raised, not what it said; or a pattern, not what it matches."""
+    if PATTERN.search(clue.sighting.text):
+        return True
+    if clue.signature.area == "worker" and OF_A_PROBE.search(clue.sighting.text):
+        return (
+            True  # what a probe of Kubernetes printed: it is asked again, and tells itself what it leads to
+        )
+    return clue.signature.area == "worker" and CODE.search(clue.sighting.text) is not None
+
+
+def without_ignored(clues: Sequence[Clue]) -> list[Clue]:
+    """Without what tracebacks say that Python prints and ignores: nothing ended by them, whatever their words."""
+    heads = [clue.sighting for clue in clues if clue.signature.id == IGNORED]
+    starts = {
+        (one.source, one.line)
+        for one in (clue.sighting for clue in clues if clue.signature.id == TRACEBACK_START)
+    }
+    ignored: set[tuple[int, int]] = set()
+    for head in heads:
+        after = [
+            clue.sighting
+            for clue in clues
+            if clue.role == "cause"
+            and clue.sighting.source == head.source
+            and 0 < clue.sighting.line - head.line <= IGNORED_LINES_MAX
+        ]
+        if after and head.line and (head.source, head.line + 1) in starts:
+            ignored.add((head.source, min(one.line for one in after)))
+    return [
+        clue
+        for clue in clues
+        if (clue.sighting.source, clue.sighting.line) not in ignored or clue.role != "cause"
+    ]
+
+
+def without_fallen_back(clues: Sequence[Clue]) -> list[Clue]:
+    """Without what the program does without: what torch.compile leaves as it is, and what could not be built or
+    imported where it says, a few lines below, what it takes instead."""
+    told = [clue.sighting for clue in clues if clue.signature.id == FELL_BACK]
+    return [
+        clue
+        for clue in clues
+        if not GOES_UNCOMPILED.search(clue.sighting.text)
+        and not (
+            clue.category in REPLACEABLE
+            and any(
+                one.source == clue.sighting.source
+                and int(clue.is_traceback) <= one.line - clue.sighting.line <= FELL_BACK_LINES_MAX
+                and clue.sighting.line
+                for one in told
+            )
+        )
+    ]
+
+
+def of_last_run(clues: Sequence[Clue], sizes_bytes: Sequence[int] = ()) -> list[Clue]:
+    """A log to which several runs were appended: what stands before the last start is not this run's.
+
+    A start with which the log ends is none: what a launcher says first can reach it last.
+    """
+    started: dict[int, int] = {}
+    for clue in clues:
+        source = clue.sighting.source
+        if clue.signature.id in RUN_STARTS:
+            size_bytes = sizes_bytes[source] if source < len(sizes_bytes) else 0
+            if not size_bytes or size_bytes - clue.sighting.last_offset > RUN_BYTES_MIN:
+                started[source] = max(started.get(source, 0), clue.sighting.last_offset)
+        elif clue.signature.id == REPORT_ENDED:
+            ended = _end_of_run_before(clue, clues)
+            started[source] = max(started.get(source, 0), ended)
+    return [clue for clue in clues if clue.sighting.last_offset >= started.get(clue.sighting.source, 0)]
+
+
+def _end_of_run_before(report: Clue, clues: Sequence[Clue]) -> int:
+    """Where the report on the run before the last stands: the last report, where anything was seen below it.
+
+    Of a line that stands often only the first place and the last are known: then the first.
+    """
+    one = report.sighting
+    if any(
+        clue.sighting.source == one.source and clue.sighting.last_offset > one.last_offset for clue in clues
+    ):
+        return one.last_offset
+    return one.offset if one.count > 1 else 0
+
+
+def without_bygone(clues: Sequence[Clue]) -> list[Clue]:
+    """Without a node's faults of days before, where the job trained since and something later can have ended it.
+
+    Not where the same was seen again, nor where the clocks cannot be compared.
+    """
+    ended = [clue for clue in clues if clue.signature.area == "worker" and _is_trouble(clue)]
+    first_s = min((clue.at_s for clue in ended if clue.at_s is not None), default=None)
+    if first_s is None:
+        return list(clues)
+    near = [clue for clue in clues if _is_trouble(clue) and _days_before(first_s, clue.at_s) <= BYGONE_DAYS]
+    times_s = [clue.at_s for clue in near if is_cause(clue) and clue.at_s is not None]
+    if any(is_cause(clue) and clue.class_ not in OF_OTHERS for clue in ended):
+        times_s.append(first_s)  # a rank's own mistake ended it, whether or not its line has a time
+    last_s = max(times_s, default=None)
+    return [clue for clue in clues if not _is_bygone(clue, last_s, clues)]
+
+
+def _is_bygone(clue: Clue, last_s: float | None, clues: Sequence[Clue]) -> bool:
+    return (
+        clue.role == "cause"
+        and clue.signature.area == "kernel"
+        and _days_before(clue.at_s, last_s) > BYGONE_DAYS
+        and not any(
+            other is not clue
+            and other.category == clue.category
+            and _days_before(other.at_s, last_s) <= BYGONE_DAYS
+            for other in clues
+        )
+    )
+
+
+def _is_trouble(clue: Clue) -> bool:
+    return clue.role in ("cause", "symptom") and clue.severity in ("fatal", "error") and not clue.survived
+
+
+def _days_before(at_s: float | None, later_s: float | None) -> float:
+    """How long one was before the other; 0 where that is not known."""
+    if at_s is None or later_s is None or not are_comparable(at_s, later_s):
+        return 0.0
+    return (later_s - at_s) / 86400.0
+
+
+def one_for_each_line(
+    clues: Sequence[Clue], *, keep_exceptions: bool = False, keep_bare: bool = False
+) -> list[Clue]:
+    """Of several causes seen on one line the surest. A traceback that no signature knows is the vaguest of all.
+
+    What only looks like an exception is none, and one whose line is known as context is no fault, unless
+    `keep_exceptions`; `keep_bare`: so is one of whose traceback nothing is left.
+    """
+    best: dict[tuple[int, int], Clue] = {}
+    known: set[tuple[int, int]] = set()
+    clues = _without_spoken(clues)
+    for clue in clues:
+        place = (clue.sighting.source, clue.sighting.offset)
+        if clue.role == "cause" and clue.signature.id != EXCEPTION:
+            held = best.setdefault(place, clue)
+            best[place] = _surer(held, clue)
+        is_known = clue.signature.id not in (EXCEPTION, TRACEBACK_START)
+        if is_known and not (keep_exceptions and clue.role == "context"):
+            known.add(place)
+    kept = []
+    chained = _chained(clues)
+    for clue in clues:
+        place = (clue.sighting.source, clue.sighting.offset)
+        if clue.signature.id == EXCEPTION:
+            is_told = clue.is_traceback or place in chained or _is_uncaught(clue, keep_bare=keep_bare)
+            if is_told and place not in known:
+                kept.append(clue)
+        elif clue.role != "cause" or best[place] is clue:
+            kept.append(clue)
+    return without_doubles(kept, clues)
+
+
+def _without_spoken(clues: Sequence[Clue]) -> list[Clue]:
+    """Where a traceback ends, an exception was raised: that a program speaks of an error there says less."""
+    raised = {
+        (clue.sighting.source, clue.sighting.offset)
+        for clue in clues
+        if clue.signature.id == EXCEPTION and clue.is_traceback
+    }
+    return [
+        clue
+        for clue in clues
+        if clue.signature.id != SPOKEN or (clue.sighting.source, clue.sighting.offset) not in raised
+    ]
+
+
+def _chained(clues: Sequence[Clue]) -> set[tuple[int, int]]:
+    """The places of exceptions that another one of the same traceback was raised for: nothing but an empty line stands
+    between them and the words that chain them. Not of those that say nothing."""
+    heads = [clue.sighting for clue in clues if clue.signature.id == CHAINED and clue.sighting.line]
+    links = {(one.source, one.line - ahead) for one in heads for ahead in CHAINED_LINES}
+    return {
+        (clue.sighting.source, clue.sighting.offset)
+        for clue in clues
+        if clue.signature.id == EXCEPTION
+        and (clue.sighting.source, clue.sighting.line) in links
+        and not SAYS_NOTHING.search(clue.sighting.text)
+    }
+
+
+def _surer(held: Clue, clue: Clue) -> Clue:
+    """Of two on one line: the one that the other says to follow from, else the one of more weight.
+
+    What is only guessed of its words never goes before what is known of it.
+    """
+    if SPOKEN in (held.signature.id, clue.signature.id):
+        return clue if held.signature.id == SPOKEN else held
+    if follows_from(held, clue) != follows_from(clue, held):
+        return clue if follows_from(held, clue) else held
+    return clue if clue.weight > held.weight else held
+
+
+def without_doubles(kept: Sequence[Clue], clues: Sequence[Clue]) -> list[Clue]:
+    """Of one line, not what is said of lines of all kinds where something is known of this one."""
+    known, ends = set(), set()
+    for clue in clues:
+        place = (clue.sighting.source, clue.sighting.offset)
+        if clue.signature.id not in (SPOKEN, EXCEPTION):
+            known.add(place)
+        if clue.role == "symptom" and clue.category != "unknown":
+            ends.add(place)
+    return [
+        clue
+        for clue in kept
+        if not (clue.signature.id == SPOKEN and (clue.sighting.source, clue.sighting.offset) in known)
+        and not (
+            clue.role == "symptom"
+            and clue.category == "unknown"
+            and (clue.sighting.source, clue.sighting.offset) in ends
+        )
+    ]
+
+
+def _is_uncaught(clue: Clue, *, keep_bare: bool) -> bool:
+    """A line that names an exception, of whose traceback nothing is left; caught ones are logged in such lines too."""
+    text = clue.sighting.text
+    if OF_A_RANK.search(text[:200]):
+        return BARE_EXCEPTION.match(text) is not None
+    return keep_bare and BARE_EXCEPTION.match(text) is not None
+
+
+def without_stumbles(clues: Sequence[Clue]) -> list[Clue]:
+    """Without exceptions that nobody knows of a process that a scheduler had told to end, no task having failed."""
+    ends = [clue for clue in clues if clue.role == "symptom" and clue.signature.area == "scheduler"]
+    failed = [
+        clue for clue in ends if clue.signature.id == TASK_EXITED
+    ]  # srun says so before it ends the others
+    told = [
+        clue
+        for clue in ends
+        if clue.class_ == "process"
+        and clue.weight > BARE
+        and all(is_before(one, clue) is False for one in failed)
+    ]
+    return [
+        clue
+        for clue in clues
+        if clue.signature.id != EXCEPTION or not any(stands_below(clue, one) for one in told)
+    ]
