@@ -4,8 +4,10 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
 from holdfast.checks.runner import NICE, SuiteRun
@@ -45,8 +47,8 @@ def stubborn(scene):
     yield Finding(status="pass")
 
 def busy(scene):
-    until = time.process_time() + 0.6
-    while time.process_time() < until:
+    until = time.monotonic() + 1.2
+    while time.monotonic() < until:
         pass
     yield Finding(status="pass", measured="done")
 
@@ -57,18 +59,12 @@ def dies(scene):
 def leaves(scene):
     os._exit(7)
 
-def nice(scene):
-    until = time.monotonic() + 10.0
-    while os.nice(0) < 10 and time.monotonic() < until:
-        time.sleep(0.01)
-    yield Finding(status="pass", measured=str(os.nice(0)))
-
 def alone(scene):
     yield Finding(status="pass", measured=str(time.monotonic()))
 
 CHECKS = tuple(
     Check(Spec(name="host-" + look.__name__, area="host", what=Words(en="", zh=""), contexts=("manual",)), look)
-    for look in (good, several, broken, silent, hangs, stubborn, busy, dies, leaves, nice, alone)
+    for look in (good, several, broken, silent, hangs, stubborn, busy, dies, leaves, alone)
 )
 """
 EXTEND = "import sys; from holdfast import checks; checks.__path__.append(sys.argv[1]); "
@@ -127,17 +123,26 @@ def test_a_check_that_breaks_is_a_skip_and_the_others_run(suite):
     assert outcomes["host-good"].status == PASS
 
 
-def test_a_suite_that_gives_way_runs_at_low_priority(tmp_path):
-    """What runs already, and what is yet to be started."""
+@pytest.mark.parametrize("after_the_first", [False, True], ids=["yet to be started", "running"])
+def test_a_suite_that_gives_way_runs_at_low_priority(tmp_path, after_the_first):
+    """Seen from outside: what gives way may not come to a processor on a busy machine."""
     (tmp_path / "host_made_up.py").write_text(CHECKS)
     child = (sys.executable, "-c", CHILD, str(tmp_path))
-    for after_the_first in (False, True):
-        running = SuiteRun((spec("nice", timeout_s=30.0),), Scene(), time.monotonic() + 60.0, child=child)
-        if after_the_first:
+    running = SuiteRun((spec("hangs", timeout_s=600.0),), Scene(), time.monotonic() + 600.0, child=child)
+    if after_the_first:
+        running.poll()
+    running.give_way()
+    running.poll()
+    # One that an earlier test has cut off may be a zombie still: it is collected along with the next.
+    living = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
+    (process,) = [one for one in living if str(tmp_path) in one.cmdline()]
+    assert process.nice() == max(NICE, os.nice(0))
+    session = Path(f"/proc/{process.pid}/autogroup")
+    if session.exists():
+        while f"nice {NICE}" not in session.read_text():  # without privileges the kernel may ask for patience
             running.poll()
-        running.give_way()
-        (outcome,) = running.wait()
-        assert outcome.findings[0].measured == str(min(19, os.nice(0) + NICE))
+    running.close()
+    psutil.wait_procs([process])
 
 
 def test_a_check_that_hangs_is_cut_off_and_said(suite):
@@ -157,7 +162,7 @@ def test_a_check_that_hangs_is_cut_off_and_said(suite):
 
 
 def test_one_that_works_is_not_cut_off_at_once(suite):
-    assert suite(spec("busy", timeout_s=0.3))["host-busy"].findings[0].measured == "done"
+    assert suite(spec("busy", timeout_s=1.0))["host-busy"].findings[0].measured == "done"
 
 
 @pytest.mark.parametrize(("name", "how"), [("dies", "Segmentation fault"), ("leaves", "exit code 7")])

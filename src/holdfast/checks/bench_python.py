@@ -9,13 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from holdfast.checks import burn
+from holdfast.checks.parting import part_with
 from holdfast.checks.run_python import run_of
 from holdfast.model.checks import Scene
 
@@ -92,6 +92,8 @@ def burnt(
     finally:
         for run in running.values():
             run.process.kill()
+            part_with(run.process)
+            run.close()
     return answers
 
 
@@ -100,8 +102,7 @@ def _over(run: _Run, within_s: float) -> Burnt | None:
         if time.monotonic() < run.until_s:
             return None
         run.process.kill()
-        with suppress(subprocess.TimeoutExpired):
-            run.process.wait(REAP_S)
+        part_with(run.process, REAP_S)
         run.close()
         return Burnt(error=f"no answer within {within_s:.0f} s", is_late=True)
     text = os.pread(run.out, 1 << 20, 0)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from holdfast.checks.child import serve
@@ -25,6 +26,15 @@ class Process(Protocol):
     def poll(self) -> int | None: ...
 
     def wait(self, timeout: float | None = None) -> int: ...
+
+
+def waited_s(pid: int) -> float:
+    """For how long a process has had something to do and no processor to do it on; 0 where the kernel does not count that."""
+    try:
+        counted = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()
+        return int(counted[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 class Forked:

@@ -21,6 +21,7 @@ from holdfast.core.checks.bench import (
     wrong_always,
     wrong_result,
 )
+from holdfast.core.plurals import counted
 from holdfast.model.checks import (
     DEVICE_FAULT,
     FAIL,
@@ -83,7 +84,7 @@ def judged_cores(scene: Scene, answer: Mapping[str, Any], fastest_khz: Mapping[i
         repeats = sum(core["repeats"] for core in ran)
         yield Finding(
             status=PASS,
-            measured=f"{repeats} products on {len(ran)} cores, all with the same bits",
+            measured=f"{counted(repeats, 'product')} on {counted(len(ran), 'core')}, all with the same bits",
             whence=RULE,
         )
     quarters = [sum(core["rates"][at] for core in ran) for at in range(4)]
@@ -93,7 +94,7 @@ def judged_cores(scene: Scene, answer: Mapping[str, Any], fastest_khz: Mapping[i
         key=f"cpu:{model}",
         model=model,
         measures=(measure(f"matmul fp32 {answer['size']}, {answer['library']}", quarters, "GFLOP/s", GIGA),),
-        beside=f"{len(ran)} cores at once",
+        beside=f"{counted(len(ran), 'core')} at once",
         disturbed=disturbed(had),
     )
     yield from judged([bench], scene.baseline)
@@ -189,7 +190,7 @@ def judged_triad(scene: Scene, answer: Mapping[str, Any]) -> Iterator[Seen]:
         key=f"cpu:{model}",
         model=model,
         measures=(measure(f"memory triad, {answer['library']}", answer["rates"], "GB/s", GIGA, best=True),),
-        beside=f"{answer['threads']} threads, arrays of {answer['bytes_each'] >> 20} MiB",
+        beside=f"{counted(answer['threads'], 'thread')}, arrays of {answer['bytes_each'] >> 20} MiB",
         disturbed=disturbed(answer["had"]),
     )
     yield from judged([bench], scene.baseline)

@@ -8,6 +8,7 @@ from holdfast.checks.node_files import NodeFiles
 from holdfast.checks.registry import Check, Seen
 from holdfast.core.checks.kernel_faults import incidents, judge_incidents
 from holdfast.core.checks.node_findings import passed, skipped
+from holdfast.core.plurals import counted
 from holdfast.model.checks import BOOT, EPILOG, MANUAL, ON_FAILURE, PROLOG, Scene, Spec
 from holdfast.model.signatures import Words
 from holdfast.observe.code_store import tables_for
@@ -23,12 +24,12 @@ def look_at_log(scene: Scene) -> Iterator[Seen]:
     booted_s = now_s - files.uptime_s()
     lines = [line for at_s, line in read.lines if at_s is None or booted_s + at_s >= scene.good_s]
     signatures = {one.id: one for one in kernel_signatures()}
-    search = searched(lines, tuple(signatures.values()))
+    search = searched(lines)
     tables = tables_for({one.category for one in search.sightings})
     found = incidents(search, signatures, tables, booted_s)
     # Codes of GPUs are told by gpu-xid, which reads the same device.
     told = judge_incidents(found, now_s, scene.good_s, without_xids=read.source == "kmsg")
-    yield from told or [passed(f"nothing bad in {len(lines)} lines ({read.source})")]
+    yield from told or [passed(f"nothing bad in {counted(len(lines), 'line')} ({read.source})")]
 
 
 CHECKS = (

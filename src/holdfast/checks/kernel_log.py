@@ -17,7 +17,7 @@ from msgspec import Struct
 from holdfast.checks.node_files import NodeFiles
 from holdfast.model.sightings import Search
 from holdfast.model.signatures import Signature
-from holdfast.observe.automaton import engine
+from holdfast.observe.automaton import Engine, engine
 from holdfast.observe.blocks import of_lines
 from holdfast.observe.kernel import RECORD, read_records, unescaped
 from holdfast.observe.sweep import Allowance, Caps, Knowledge, Sweep, made
@@ -123,9 +123,15 @@ def kernel_signatures() -> tuple[Signature, ...]:
     return tuple(one for name in names for one in parse((folder / name).read_text(encoding="utf-8"), name))
 
 
-def searched(lines: Sequence[bytes], signatures: Sequence[Signature]) -> Search:
-    knowledge = Knowledge(signatures)
-    sweep = Sweep(NAME, knowledge, engine(signatures, None, is_small=True), Caps(), Allowance(MEMORY_BYTES))
+@cache
+def _kernel_engine() -> Engine:
+    return engine(kernel_signatures(), None, is_small=True)
+
+
+def searched(lines: Sequence[bytes]) -> Search:
+    """What the kernel's signatures find in these lines."""
+    knowledge = Knowledge(kernel_signatures())
+    sweep = Sweep(NAME, knowledge, _kernel_engine(), Caps(), Allowance(MEMORY_BYTES))
     offset = 0
     for first in range(0, len(lines), LINES_AT_ONCE):
         some = lines[first : first + LINES_AT_ONCE]

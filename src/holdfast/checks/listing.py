@@ -3,10 +3,11 @@
 import os
 import subprocess
 import sys
-from contextlib import suppress
 
 import msgspec
 
+from holdfast.checks.forked import waited_s
+from holdfast.checks.parting import part_with
 from holdfast.checks.registry import all_checks
 from holdfast.model.checks import Spec
 
@@ -44,12 +45,15 @@ class SpecList:
         except msgspec.MsgspecError as error:
             raise ListUnreadable(f"the list of checks cannot be read: {error}") from error
 
+    def waited_s(self) -> float:
+        """For a processor."""
+        return waited_s(self._process.pid)
+
     def close(self) -> None:
         self._process.kill()
         if self._process.stdout is not None:
             self._process.stdout.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(0.05)
+        part_with(self._process)
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from holdfast.core.checks.network import (
 )
 from holdfast.core.checks.node_findings import passed, skipped
 from holdfast.core.checks.risen import Sample, risen
+from holdfast.core.plurals import counted
 from holdfast.model.checks import (
     BOOT,
     CONTINUOUS,
@@ -105,7 +106,7 @@ def _nothing_wrong(cards: Sequence[Interface], tcp: dict[str, int]) -> Finding:
     if not cards and not tcp:
         return skipped("there are no counters of the network to read")
     again = tcp.get("RetransSegs", 0) / max(tcp.get("OutSegs", 0), 1)
-    return passed(f"{len(cards)} cards; {again:.2%} of TCP sent again")
+    return passed(f"{counted(len(cards), 'card')}; {again:.2%} of TCP sent again")
 
 
 CHECKS = (

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from holdfast.checks.infiniband import counters, ports
 from holdfast.checks.node_files import NodeFiles
 from holdfast.checks.registry import Check, Seen
+from holdfast.core import plurals
 from holdfast.core.checks.node_findings import passed, skipped
 from holdfast.core.checks.rdma import Counted, Port, judge_counters
 from holdfast.core.checks.risen import Sample, risen
@@ -40,7 +41,10 @@ def look_at_errors(scene: Scene) -> Iterator[Seen]:
     for port in active:
         counted = _counted(port, first[port.name], second.get(port.name, {}), uptime_s, scene)
         yield from judge_counters(port.name, counted) or [
-            passed(f"{sum(first[port.name].values())} errors and flaps since boot", port.name)
+            passed(
+                f"{plurals.counted(sum(first[port.name].values()), 'error or flap', 'errors and flaps')} since boot",
+                port.name,
+            )
         ]
         for name, value in first[port.name].items():
             yield Fact(name=name, value=value, device=port.key, learn=True)

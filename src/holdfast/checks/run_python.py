@@ -20,7 +20,6 @@ import msgspec
 import psutil
 from msgspec import Struct, structs
 
-from holdfast.checks import run_side
 from holdfast.core.checks.asked import Asked, asked_by
 from holdfast.core.checks.env_command import SHELLS, Launch, Preparation, Shell, launch_of, name_of
 from holdfast.core.checks.env_script import SHADOWING_PACKAGES, SHADOWING_STANDARD
@@ -35,6 +34,9 @@ TEXT_BYTES_MAX = 1 << 18
 READS_MAX = 4
 LOOK_S = 0.01
 ERROR_CHARS_MAX = 300
+# By its path, as it is started: agents, who never start it themselves, begin without what it imports.
+RUN_SIDE = Path(__file__).with_name("run_side.py")
+MARK = b"holdfast-says:"  # at the head of its answer
 _CODE, _HAS, _ENV = "holdfast-code:", "holdfast-has:", "holdfast-env:"
 _SIMPLE_OPTION = re.compile(r"-[IsEPS]+")
 
@@ -301,7 +303,7 @@ def _answer_of(scene_json: bytes) -> Answer:
         }
     ).decode()
     options = [option for option in launch.python_options if _SIMPLE_OPTION.fullmatch(option)]
-    words = [*interpreter.words, *options, run_side.__file__, question]
+    words = [*interpreter.words, *options, str(RUN_SIDE), question]
     within_s = QUICK_S if msgspec.json.decode(scene_json, type=Scene).quick else PYTHON_S
     ran = run_within(words, run.prepared.env, run.prepared.folder, within_s)
     return _answered(ran, interpreter.words, within_s)
@@ -311,14 +313,13 @@ def _answered(ran: Ran, words: Sequence[str], within_s: float) -> Answer:
     python = " ".join(words)
     if ran.code is None:
         return Answer(why_not=f"{python} gave no answer within {within_s:g} s")
-    mark = run_side.MARK.encode()
-    line = next((line for line in ran.out.splitlines()[::-1] if line.startswith(mark)), None)
+    line = next((line for line in ran.out.splitlines()[::-1] if line.startswith(MARK)), None)
     if line is None:
         if "SyntaxError" in ran.errors and "run_side.py" in ran.errors:
             return Answer(why_not=f"{python} is older than Python 3.7")
         return Answer(why_not=f"{python} does not start: {_last(ran.errors)}", broken=_last(ran.errors))
     try:
-        return Answer(said=msgspec.json.decode(line[len(mark) :]))
+        return Answer(said=msgspec.json.decode(line[len(MARK) :]))
     except msgspec.MsgspecError as error:
         return Answer(why_not=f"the answer of {python} cannot be read: {error}")
 

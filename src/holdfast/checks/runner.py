@@ -1,7 +1,7 @@
 """Runs a suite of checks on this node, in processes of their own, to its end or its deadline. Never waits by itself.
 
 A check that does not come back is cut off: its process is killed, or left behind where the kernel does not let go of
-it, and the rest goes on in a new one. A process that only lacks the processor is given more time.
+it, and the rest goes on in a new one. A process that only lacks the processor is given more time, and so is the suite.
 """
 
 import os
@@ -19,13 +19,14 @@ from typing import IO
 import msgspec
 
 from holdfast.checks.child import READY
-from holdfast.checks.forked import Forked, Process
+from holdfast.checks.forked import Forked, Process, waited_s
+from holdfast.checks.parting import part_with
 from holdfast.model.checks import DEVICE, NODE, SKIP, Finding, Outcome, Scene, Spec
 
 AT_ONCE = 2
 BUSY_TIMES = 5.0  # of the timeout, for one that is on a processor or waits for one
 START_S_MAX = 20.0
-NICE = 10  # of checks that are to be in nobody's way
+NICE = 15  # of checks that are to be in nobody's way
 READ_BYTES = 1 << 16
 ANSWER_BYTES_MAX = 8 << 20
 CHILD = (sys.executable, "-P", "-m", "holdfast.checks.child")
@@ -34,7 +35,8 @@ CHILD = (sys.executable, "-P", "-m", "holdfast.checks.child")
 class SuiteRun:
     """One run of `specs`. Call `poll` until `over`; `channels` are readable when there is something to poll.
 
-    `until_s`: by `clock`; what has not been run by then is skipped, with that reason. `env`: of the processes of
+    `until_s`: by `clock`; what has not been run by then is skipped, with that reason. `at_latest_s`: as long as its
+    processes have had to wait for a processor, it may last until then. `env`: of the processes of
     the checks; None: ours. `child`: the words that start one; None: copies of this process, if it has no threads.
     """
 
@@ -47,18 +49,18 @@ class SuiteRun:
         env: Mapping[str, str] | None = None,
         child: Sequence[str] | None = CHILD,
         at_once: int = AT_ONCE,
+        at_latest_s: float | None = None,
     ) -> None:
         self._scene = msgspec.json.encode(scene) + b"\n"
         self._child = child
         self._at_once = at_once
-        self._until_s = until_s
+        self._until_s, self._at_latest_s = until_s, at_latest_s
         self._clock = clock
         self._env = env
         self._began_s = clock()
         self._shared = deque(spec for spec in specs if spec.cost not in (DEVICE, NODE))
         self._alone = deque(spec for spec in specs if spec.cost in (DEVICE, NODE))
         self._children: list[_Child] = []
-        self._unkilled: list[Process] = []
         self._gives_way = False
 
     @property
@@ -73,7 +75,8 @@ class SuiteRun:
         outcomes = [
             outcome for child in list(self._children) if (outcome := self._look_at(child)) is not None
         ]
-        if self._clock() >= self._until_s:
+        now_s = self._clock()
+        if now_s >= self._until_s and now_s >= self._until_s + self._late_s():
             outcomes += self._out_of_time()
         else:
             outcomes += self._hand_out()
@@ -95,6 +98,8 @@ class SuiteRun:
 
     def give_way(self) -> None:
         """The machine is wanted for something else: from now on checks get what that leaves over."""
+        if self._gives_way:
+            return
         self._gives_way = True
         for child in self._children:
             child.give_way()
@@ -102,10 +107,15 @@ class SuiteRun:
     def close(self) -> None:
         """Ends what still runs."""
         for child in self._children:
-            self._kill(child)
+            child.kill()
         self._children.clear()
-        for process in self._unkilled:
-            process.poll()
+
+    def _late_s(self) -> float:
+        """What its processes have waited for a processor is no time of the suite's, as far as it may last longer."""
+        if self._at_latest_s is None or self._gives_way:
+            return 0.0
+        waited = max((child.waited_s() for child in self._children), default=0.0)
+        return min(waited, self._at_latest_s - self._until_s)
 
     def _pause(self, at_most_s: float = 0.05) -> None:
         with selectors.DefaultSelector() as selector:
@@ -128,21 +138,20 @@ class SuiteRun:
     def _give(self, child: "_Child | None", waiting: deque[Spec]) -> Outcome | None:
         spec = waiting.popleft()
         if child is not None and self._child is None and child.area != spec.area:
-            self._kill(
-                child
-            )  # what one area needed in memory, the next need not pay for; a copy costs milliseconds
+            child.kill()  # what one area needed in memory, the next need not pay for; a copy costs milliseconds
             self._children.remove(child)
             child = None
         try:
             if child is None:
-                child = _Child(self._start(), self._scene, self._clock)
+                child = _Child(self._start(), self._clock)
                 self._children.append(child)
+                child.tell(self._scene)
                 if self._gives_way:
                     child.give_way()
             child.give(spec)
         except OSError as error:
             if child is not None and child in self._children:
-                self._kill(child)
+                child.kill()
                 self._children.remove(child)
             return _skipped(spec, f"the process for it cannot be started: {error}")
         return None
@@ -179,12 +188,12 @@ class SuiteRun:
             except msgspec.MsgspecError as error:
                 return _skipped(spec, f"its answer cannot be read: {error}")
         if child.ended:
-            self._kill(child)
+            child.kill()
             self._children.remove(child)
             return _skipped(spec, f"the check brought its own process down ({child.how_it_ended()})")
         if child.has_hung():
             where = child.where()
-            self._kill(child)
+            child.kill()
             self._children.remove(child)
             return _hung(spec, child.asked_for_s(), where)
         return None
@@ -196,27 +205,21 @@ class SuiteRun:
         self._shared.clear()
         self._alone.clear()
         for child in self._children:
-            self._kill(child)
+            child.kill()
         self._children.clear()
         return [_skipped(spec, f"not done within the {limit_s:.1f} s of the suite") for spec in left]
 
-    def _kill(self, child: "_Child") -> None:
-        process = child.kill()
-        if process.poll() is None:
-            self._unkilled.append(process)
-
 
 class _Child:
-    """A process for checks, one at a time. raises: OSError, where it is gone already."""
+    """A process for checks, one at a time."""
 
-    def __init__(
-        self, process: "Forked | subprocess.Popen[bytes]", scene: bytes, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, process: "Forked | subprocess.Popen[bytes]", clock: Callable[[], float]) -> None:
         self.spec: Spec | None = None
         self.area = ""  # of its last check
         self.ended = False
         self._clock = clock
         self._ready = False
+        self._is_to_yield = False
         self._text = b""
         self._process: Process = process
         self._requests: IO[bytes]
@@ -227,25 +230,42 @@ class _Child:
             self._requests, self.answers = process.stdin, os.dup(process.stdout.fileno())
             process.stdout.close()
         os.set_blocking(self.answers, False)
-        self._asked_s = clock()
-        self._requests.write(scene)
+        self._asked_s, self._waited_s = clock(), 0.0
 
     def descriptors(self) -> tuple[int, int]:
         return self._requests.fileno(), self.answers
 
     def give_way(self) -> None:
+        """Where the kernel shares processors out by session (autogroup), what a process is worth counts in its own alone.
+
+        Without privileges a session's worth is changed ten times a second at most, on the whole machine: see `read`.
+        """
+        pid = self._process.pid
         with suppress(OSError):
-            os.setpriority(os.PRIO_PGRP, self._process.pid, NICE)
+            os.setpriority(os.PRIO_PGRP, pid, NICE)
+        self._is_to_yield = False
+        with suppress(OSError):
+            if os.getsid(pid) == pid:
+                try:
+                    Path(f"/proc/{pid}/autogroup").write_text(str(NICE), encoding="ascii")
+                except BlockingIOError:
+                    self._is_to_yield = True
+
+    def tell(self, scene: bytes) -> None:
+        """raises: OSError, where the process is gone."""
+        self._requests.write(scene)
 
     def give(self, spec: Spec) -> None:
         """raises: OSError, where the process is gone."""
         self.spec, self.area = spec, spec.area
-        self._asked_s = self._clock()
+        self._asked_s, self._waited_s = self._clock(), self.waited_s()
         self._requests.write(spec.name.encode() + b"\n")
         self._requests.flush()
 
     def read(self) -> bytes | None:
         """The answer, once it is whole."""
+        if self._is_to_yield:
+            self.give_way()
         with suppress(BlockingIOError):
             while piece := os.read(self.answers, READ_BYTES):
                 self._text += piece
@@ -255,7 +275,8 @@ class _Child:
         if not self._ready and self._text.startswith(READY):
             self._ready = True
             self._text = self._text[len(READY) :]
-            self._asked_s = self._clock()  # its start is not the check's time
+            # Its start is not the check's time.
+            self._asked_s, self._waited_s = self._clock(), self.waited_s()
         line, end, rest = self._text.partition(b"\n")
         if not end or not self._ready:
             return None
@@ -265,13 +286,17 @@ class _Child:
     def asked_for_s(self) -> float:
         return self._clock() - self._asked_s
 
+    def waited_s(self) -> float:
+        """For a processor, since it began."""
+        return waited_s(self._process.pid)
+
     def has_hung(self) -> bool:
-        if self.spec is None:
+        if self.spec is None or self.asked_for_s() <= min(self.spec.timeout_s, START_S_MAX):
             return False
+        passed_s = self.asked_for_s() - max(0.0, self.waited_s() - self._waited_s)
         if not self._ready:
-            return self.asked_for_s() > START_S_MAX
+            return passed_s > START_S_MAX
         limit_s = self.spec.timeout_s
-        passed_s = self.asked_for_s()
         return passed_s > limit_s and (passed_s > limit_s * BUSY_TIMES or self._state() != "R")
 
     def where(self) -> str:
@@ -289,7 +314,7 @@ class _Child:
             return signal.strsignal(-code) or f"signal {-code}" if code < 0 else f"exit code {code}"
         return "it closed its output"
 
-    def kill(self) -> Process:
+    def kill(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with suppress(OSError):
@@ -297,9 +322,7 @@ class _Child:
         if self.answers >= 0:
             os.close(self.answers)
             self.answers = -1
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(0.05)
-        return self._process
+        part_with(self._process)
 
     def _state(self) -> str:
         try:

@@ -9,7 +9,7 @@ from holdfast.cli.check_chart import chart, nodes_of, number, of_bytes, round_ti
 from holdfast.cli.check_page import html_page
 from holdfast.cli.check_plot import NotDrawn, draw, read_nodes, refused_plot
 from holdfast.cli.check_report import document
-from holdfast.cli.main import exit_code
+from holdfast.cli.command_line import exit_code
 from holdfast.core.checks.judged import judged
 from holdfast.model.checks import FAIL, PASS, WARN, Baseline, Fact, Finding, NodeChecks, Outcome
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from holdfast.checks.registry import all_checks
 from holdfast.cli.check_formats import EXITS
 from holdfast.cli.check_report import listed
-from holdfast.cli.main import exit_code
+from holdfast.cli.command_line import exit_code
 from holdfast.model.checks import AREAS, BOOT, CONTEXTS, COSTS, MANUAL, PASSIVE, STATUSES, SUITES
 
 PAGE = Path(__file__).parents[3] / "docs" / "checks.md"

@@ -32,7 +32,6 @@ def rank(number, wrong=0, seconds=0.001):
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(60)
 @pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed (the demo extra)")
 def test_real_ranks_meet_and_their_sums_are_right(tmp_path):
     outcome = look(check_named("comm-allreduce"), scene(tmp_path, env={"GLOO_SOCKET_IFNAME": "lo"}))
@@ -42,7 +41,6 @@ def test_real_ranks_meet_and_their_sums_are_right(tmp_path):
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(60)
 @pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed (the demo extra)")
 def test_an_interface_that_is_not_there_keeps_real_ranks_apart(tmp_path):
     outcome = look(check_named("comm-rendezvous"), scene(tmp_path, env={"GLOO_SOCKET_IFNAME": "gone0"}))

@@ -45,7 +45,6 @@ def checked(folder, *more):
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(60)
 @pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch is not installed (the demo extra)"
 )

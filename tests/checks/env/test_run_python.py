@@ -49,12 +49,12 @@ def test_what_a_check_has_started_ends_with_the_check(world):
     )
     world.command = (str(world.folder / "slow/python"), "train.py")
     run = SuiteRun([check_named("env-python").spec], world.scene(), time.monotonic() + 60)
-    until_s = time.monotonic() + 15
+    until_s = time.monotonic() + 60
     while not told.exists() and time.monotonic() < until_s:
         run.poll()
     process = psutil.Process(int(told.read_text()))
     run.close()
-    assert process.wait(5) is None or not process.is_running()
+    assert process.wait(60) is None or not process.is_running()
 
 
 def test_a_program_that_is_not_there_is_an_answer():

@@ -12,8 +12,6 @@ from check_node_matrix import made_up, sound, wrong_with
 from check_node_real import REAL, NotHere
 from check_node_sound import SOUND
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.mark.parametrize("case", FAULTS, ids=lambda case: case.name)
 def test_a_made_up_fault_is_found(case, tmp_path):

@@ -1,0 +1,21 @@
+"""Processes of checks that were killed: each is waited for a moment only, and who is not gone by then is collected later.
+
+A busy machine takes longer than that to take a process apart, and the kernel may not let go of one for ever.
+"""
+
+import subprocess
+from contextlib import suppress
+
+from holdfast.checks.forked import Process
+
+MOMENT_S = 0.05
+
+_not_gone: list[Process] = []
+
+
+def part_with(process: Process, wait_s: float = MOMENT_S) -> None:
+    """Takes the exit status of one that was killed, now or when the next ones are."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(wait_s)
+    _not_gone.append(process)
+    _not_gone[:] = [one for one in _not_gone if one.poll() is None]

@@ -1,0 +1,28 @@
+"""Processes that were killed and take their time to go."""
+
+import gc
+import os
+import signal
+import subprocess
+
+from holdfast.checks.parting import part_with
+
+
+def test_one_that_is_not_gone_yet_is_collected_with_the_next():
+    slow = subprocess.Popen(["sleep", "1000"])
+    pid = slow.pid
+    part_with(slow, 0.0)
+    assert slow.returncode is None
+    del slow
+    gc.collect()  # nobody is told of a process that still runs
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    part_with(subprocess.Popen(["true"]), 60.0)
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_one_that_goes_is_collected_at_once():
+    quick = subprocess.Popen(["sleep", "1000"])
+    quick.kill()
+    part_with(quick, 60.0)
+    assert quick.returncode == -signal.SIGKILL
