@@ -98,6 +98,7 @@ class World:
         self.standbys: list[tuple[str, PrepareStandby]] = []
         self.said: list[tuple[str, AnyCommand]] = []
         self.dropped: list[str] = []
+        self.more_for: list[int] = []  # so many workers more nodes were asked for
         self._inbox: deque[AnyEvent] = deque()
         self._busy = False
 
@@ -185,7 +186,8 @@ class World:
                 self.start_agent(node)
             case SetNodeAside(node=node):
                 self.do(self.crew.news(SetAside(node=node), self.at_s))
-            case MoreNodes():
+            case MoreNodes(workers=workers):
+                self.more_for.append(workers)
                 self.do(self.crew.news(NoMoreNodes(reason="no more nodes"), self.at_s))
 
     def _may_start(self, node: str, start: StartWorker) -> None:

@@ -437,6 +437,20 @@ def test_a_job_that_the_scheduler_starts_anew_has_all_its_nodes_looked_at():
     assert told.order == od.CheckNodes(attempt=2, nodes=("n0", "n1"))
 
 
+def test_a_pass_outlives_a_move_in_good_order_that_nobody_came_between():
+    told = trained()
+    told(ev.JobMoved(at_s=0.0, reason="moved", away_s=5.0))
+    told.place("n0", "n2")
+    assert told.order == od.CheckNodes(attempt=2, nodes=("n2",))
+
+
+def test_a_pass_does_not_outlive_a_long_absence():
+    told = trained()
+    told(ev.JobMoved(at_s=0.0, reason="moved", away_s=60.0))
+    told.place("n0", "n2")
+    assert told.order == od.CheckNodes(attempt=2, nodes=("n0", "n2"))
+
+
 def test_what_says_nothing_against_a_machine_are_categories():
     assert NO_MACHINE | OF_A_LOSS <= set(KINDS)
     assert not NO_MACHINE & OF_A_LOSS

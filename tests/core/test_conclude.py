@@ -1,10 +1,14 @@
 """What many workers know of a failure, joined."""
 
+from msgspec.structs import replace
+
 from holdfast.core.conclude import (
     first_of,
+    first_of_many,
     joined_failure,
     joined_scene,
     joined_search,
+    were_only_ended,
     with_places,
 )
 from holdfast.model.digests import RankLife
@@ -94,6 +98,15 @@ def test_a_complaint_is_not_certain_and_an_error_of_a_ranks_own_is():
     assert [one.rank for one in verdict.culprits] == [3]
 
 
+def test_ranks_that_were_only_told_to_end_do_not_say_who_was_first():
+    told_to = (ended(0, -15, 1.0), ended(2, 143, 1.1))
+    assert were_only_ended(Failure(exits=told_to))
+    assert not were_only_ended(Failure())
+    assert not were_only_ended(Failure(exits=(*told_to, ended(1, -9, 0.9))))
+    assert not were_only_ended(Failure(exits=told_to, elastic=(ended(1, -9, 0.9),)))
+    assert not were_only_ended(Failure(exits=told_to, errors=(error(1, "bad batch", 0.9, "ValueError"),)))
+
+
 def test_a_lost_node_explains_the_complaints_of_the_others():
     complaint = told(0, Failure(errors=(error(0, "Connection closed by peer"),)))
     verdict, is_certain = first_of(joined_failure([complaint], lost=["n1"]))
@@ -169,3 +182,51 @@ def test_culprits_have_their_worker_and_host():
         Culprit(worker=0, host="n0", device="0000:01"),
         Culprit(rank=9),
     )
+
+
+def complains(rank):
+    return error(rank, "Connection closed by peer [10.0.0.1]:5000", 7.0)
+
+
+def test_whose_command_was_killed_explains_the_complaints_of_the_others():
+    evidence = [told(0, Failure(command_code=-9)), told(1, Failure(errors=(complains(2),)))]
+    verdict, is_sure = first_of_many(joined_failure(evidence), evidence)
+    assert is_sure
+    assert (verdict.category, verdict.culprits) == ("process_killed", (Culprit(worker=0),))
+    assert verdict.title.startswith("the command of worker 0 was killed by SIGKILL")
+    assert "Connection closed" in verdict.evidence[-1].text
+
+
+def test_the_end_of_a_rank_says_more_than_that_of_its_command():
+    evidence = [
+        told(0, Failure(command_code=-9, exits=(ended(1, -9, 6.0),))),
+        told(1, Failure(errors=(complains(2),))),
+    ]
+    verdict, is_sure = first_of_many(joined_failure(evidence), evidence)
+    assert is_sure
+    assert verdict.culprits == (Culprit(rank=1, worker=0),)
+
+
+def test_what_becomes_of_the_ranks_of_a_killed_command_is_waited_for():
+    evidence = [replace(told(0, Failure(command_code=-9)), is_all=False), told(1)]
+    assert not first_of_many(joined_failure(evidence), evidence)[1]
+
+
+def test_a_command_that_was_killed_after_its_ranks_complained_is_not_the_cause():
+    evidence = [told(0, Failure(command_code=-9, errors=(complains(0),))), told(1)]
+    verdict, is_sure = first_of_many(joined_failure(evidence), evidence)
+    assert (verdict.category, is_sure) == ("nccl_network_error", False)
+
+
+def test_the_kernels_word_on_memory_stays_the_cause_of_a_killed_command():
+    oom = ("Memory cgroup out of memory: Killed process 7 (python)",)
+    evidence = [told(0, Failure(command_code=-9, oom=oom)), told(1, Failure(errors=(complains(2),)))]
+    verdict, _ = first_of_many(joined_failure(evidence), evidence)
+    assert (verdict.category, verdict.culprits) == ("cgroup_oom", (Culprit(worker=0),))
+
+
+def test_ends_that_nothing_else_explains_are_explained_by_a_killed_command():
+    evidence = [told(0, Failure(exits=(ended(0, 1, 7.0),))), told(1, Failure(command_code=-9))]
+    verdict, is_sure = first_of_many(joined_failure(evidence), evidence)
+    assert is_sure
+    assert (verdict.category, verdict.culprits) == ("process_killed", (Culprit(worker=1),))

@@ -1,10 +1,14 @@
 """Orders of a job over many nodes: who is told what, and what is waited for."""
 
-from crew_kit import NO_CHECKS, POLICY, World, exit_of, trains, world
+from collections.abc import Iterable
+
+from crew_kit import NO_CHECKS, POLICY, VERSION, World, exit_of, trains, world
 from msgspec.structs import replace
 
-from holdfast.core.crew_acts import MoreNodes, Send, Tell
+from holdfast.core.crew import Crew
+from holdfast.core.crew_acts import Act, MoreNodes, Send, Tell
 from holdfast.core.crew_nodes import placed
+from holdfast.core.crew_roster import Roster
 from holdfast.model.events import (
     AttemptStarted,
     AttemptStartFailed,
@@ -72,6 +76,30 @@ def test_nodes_that_do_not_come_are_asked_for_elsewhere_and_then_said_to_be_too_
     made.start_agent("n1")
     made.settle()
     assert set(made.running) == {"n0", "n1"}
+
+
+class CountedRoster(Roster):
+    looks = 0
+
+    def usable(self, without: Iterable[str]) -> list[str]:
+        self.looks += 1
+        return super().usable(without)
+
+
+def test_of_many_nodes_that_join_only_the_last_one_needed_is_a_reason_to_look_for_places():
+    nodes = [f"n{number}" for number in range(300)]
+    crew = Crew("job", nodes, NO_CHECKS, VERSION, "abc")
+    crew.roster = CountedRoster(nodes, NO_CHECKS, VERSION)
+    crew.order(PlaceWorkers(attempt=1, workers=tuple(range(256))), 0.0)
+    acts: list[Act] = []
+    for node in reversed(nodes):
+        acts += crew.joined(
+            AgentHello(node=node, address="", instance=node, version=VERSION), "10.0.0.1", 1.0
+        )
+    (placed,) = [act.event for act in acts if isinstance(act, Tell)]
+    assert isinstance(placed, WorkersPlaced)
+    assert {one.node for one in placed.placed} == set(nodes[44:])
+    assert crew.roster.looks == 2
 
 
 def test_that_all_nodes_are_isolated_is_hopeless():
@@ -262,6 +290,14 @@ def test_a_node_that_is_down_is_lost_at_once_and_its_worker_moves_to_a_spare():
     (lost,) = made.told(NodeLost)
     assert lost.node == "n0"
     assert set(made.running) == {"n1", "n2"}
+
+
+def test_where_too_few_are_left_nodes_are_asked_for_that_are_enough_for_the_whole_job():
+    made = world(3, 3, checks=False)
+    made.crash("n0")
+    made.tick()
+    made.settle()
+    assert made.more_for[0] == 3
 
 
 def test_a_cut_link_is_a_loss_after_its_time_and_not_before():

@@ -1,9 +1,11 @@
 """A controller that comes back: what was under way goes on, and nothing is done twice."""
 
-from crew_kit import POLICY, World, exit_of, world
+import pytest
+from crew_kit import POLICY, World, exit_of, trains, world
 
 from holdfast.core import node_watch
-from holdfast.model.events import AttemptStarted, NodeLost
+from holdfast.core.crew_memory import MOVED
+from holdfast.model.events import AttemptStarted, FindingNoted, JobMoved, NodeLost
 
 
 def test_a_controller_that_comes_back_starts_nothing_anew():
@@ -89,3 +91,35 @@ def test_a_worker_that_has_lost_its_place_and_may_still_run_is_waited_for_all_th
     made.mend("n1")
     made.settle()
     assert made.running == {"n1": (2, 1), "n2": (2, 0)}
+
+
+def test_a_spare_that_is_not_heard_is_asked_about_and_its_silence_alone_is_no_loss():
+    made = world(4, checks=False)
+    crashed, silent = made.places["n2"], made.places["n3"]
+    crashed.is_up = crashed.has_agent = silent.has_link = False
+    made.resume()
+    for _ in range(100):
+        made.tick()
+        made.settle()
+    assert [event.node for event in made.told(NodeLost)] == ["n2"]
+
+
+@pytest.mark.parametrize("has_trained", [True, False])
+def test_where_the_job_is_moved_whole_all_begins_as_soon_as_it_is_placed_if_it_has_trained(has_trained):
+    made = world(standby=True)
+    if has_trained:
+        trains(made)
+    made.handle(FindingNoted(at_s=made.at_s, finding=MOVED, text="", attempt=1))
+    for place in made.places.values():
+        place.joined = place.has_agent = False
+        place.attempt, place.worker, place.orders, place.standby = 0, None, {}, None
+    made.standbys.clear()
+    made.crew = made._new_crew()
+    made.handle(JobMoved(at_s=made.at_s, reason="moved"))
+    made.resume()
+    for name in made.places:
+        made.start_agent(name)
+    made.settle()
+    asked = sorted((name, one.attempt, one.worker) for name, one in made.standbys)
+    assert asked == ([("n0", 2, 0), ("n1", 2, 1)] if has_trained else [])
+    assert made.running == {"n0": (2, 0), "n1": (2, 1)}

@@ -78,6 +78,32 @@ def test_an_agent_that_ends_again_and_again_is_started_ever_more_seldom():
     assert gaps[:4] == [2, 4, 8, 16]
 
 
+def started(contact, at_s):
+    """With another agent on its way."""
+    contact, steps = look("n1", contact, at_s, SETTINGS)
+    assert any(isinstance(step, AgentAgain) for step in steps)
+    return contact
+
+
+def test_a_busy_node_may_take_its_time_to_start_another_agent():
+    contact = started(agent_ended(silent(IN_CONTACT, 100.0, closed=True), 101.0), 101.0)
+    assert look("n1", contact, 129.9, SETTINGS)[1] == (
+        Note("n1 has not been heard for 30 s; it is lost after 30 s"),
+        Ask(),
+    )
+    assert [type(step) for step in look("n1", contact, 130.0, SETTINGS)[1]] == [Lost]
+
+
+def test_one_that_ends_again_does_not_lengthen_it():
+    contact = started(agent_ended(IN_CONTACT, 100.0), 100.0)
+    assert [type(step) for step in look("n1", agent_ended(contact, 113.0), 113.0, SETTINGS)[1]] == [Lost]
+
+
+def test_a_node_that_fell_silent_first_is_waited_for_no_longer_than_others():
+    contact = started(agent_ended(silent(IN_CONTACT, 100.0), 104.0), 104.0)
+    assert [type(step) for step in look("n1", contact, 112.0, SETTINGS)[1]] == [Lost]
+
+
 def test_an_agent_that_lived_long_is_started_at_once():
     contact, _ = look_for_agent(agent_ended(IN_CONTACT, 100.0), 100.0, SETTINGS)
     contact = heard(contact)

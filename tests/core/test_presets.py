@@ -96,7 +96,7 @@ def test_aistudio():
     assert translate("aistudio").policy == Policy()
     preset = translate("aistudio:fault-tolerance=true,max-restarts=12,slowdown-threshold=0.5")
     assert preset.policy == Policy(max_restarts=12)
-    assert "slow steps are not watched" in preset.notes[0]
+    assert "--slowdown-rule aistudio" in preset.notes[0]
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,33 @@ def test_what_a_group_does(state, channel, doing):
     assert grouped([rank(0, LOAD, state=state, channel=channel)])[0].doing == doing
 
 
+IMPORTS = (
+    "<frozen importlib._bootstrap>:241 _call_with_frames_removed",
+    "<frozen importlib._bootstrap_external>:940 exec_module",
+    "/job/train.py:6 <module>",
+)
+SITE = "/venv/lib/python3.11/site-packages"
+
+
+@pytest.mark.parametrize(
+    ("inner", "doing"),
+    [
+        ((f"{SITE}/torch/distributed/fsdp/_flat_param.py:33 <module>",), "runs"),
+        (
+            (
+                f"{SITE}/torch/distributed/tensor/_ops/utils.py:41 wrapper",
+                f"{SITE}/torch/distributed/tensor/_ops/_pointwise_ops.py:580 <module>",
+            ),
+            "runs",
+        ),
+        ((*WAIT[:2], "/job/setup.py:3 <module>"), "waits-for-ranks"),
+        ((*WAIT[:2], "/job/torch/setup.py:3 <module>"), "waits-for-ranks"),
+    ],
+)
+def test_who_imports_torch_distributed_does_not_wait_for_ranks(inner, doing):
+    assert grouped([rank(0, (*inner, *IMPORTS), state="R", channel="")])[0].doing == doing
+
+
 def test_native_frames_do_not_name_the_users_line():
     (group,) = grouped([rank(0, (f"{LIBC}clock_nanosleep", f"{PYTHON}time_sleep", *LOAD))])
     assert (group.own_frame, group.inner_frame) == (LOAD[0], LOAD[0])

@@ -363,3 +363,25 @@ def test_a_single_death_among_followers_is_always_named(order, dead, code):
     )
     errors = tuple(raised(rank, "RuntimeError", CLOSED, 9.9) for rank in range(0, 5, 2) if rank != dead)
     assert culprits(first_verdict(Failure(exits=exits, errors=errors))) == [dead]
+
+
+@pytest.mark.parametrize("code", [1, 120])
+def test_a_rank_that_had_no_room_to_say_why_ended_for_want_of_it(code):
+    verdict = first_verdict(Failure(exits=(ended(1, code),), command_code=1, output_full="/state/jobs/t"))
+    assert verdict.category == "disk_full"
+    assert "the disk it prints to is full (/state/jobs/t)" in verdict.title
+    assert culprits(verdict) == [1]
+
+
+def test_what_a_rank_could_still_say_counts_for_more_than_a_full_disk():
+    failure = Failure(
+        exits=(ended(1, 1),), errors=(raised(1, "ValueError", "bad batch"),), output_full="/state/jobs/t"
+    )
+    assert first_verdict(failure).category != "disk_full"
+    assert first_verdict(Failure(exits=(ended(1, -9),), output_full="/state/jobs/t")).category != "disk_full"
+
+
+def test_a_command_that_had_no_room_to_say_why():
+    verdict = first_verdict(Failure(command_code=120, output_full="/state/jobs/t"))
+    assert verdict.category == "disk_full"
+    assert first_verdict(Failure(command_code=0, output_full="/state/jobs/t")).category == "none"

@@ -11,14 +11,15 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from holdfast.late_pattern import late
 from holdfast.model.calls import Outcome
 
 # A number as tools print them: 12, 3.5, 0x7f3a, 1e-05, and the hexadecimal words of addresses and checksums.
-_NUMBER = re.compile(
+_NUMBER = late(
     rb"0[xX][0-9a-fA-F]+|(?<![0-9A-Za-z])(?=[0-9a-fA-F]*[0-9])[0-9a-fA-F]{6,}(?![0-9A-Za-z])"
     rb"|\d+(?:[.,]\d+)*(?:[eE][-+]?\d+)?"
 )
-_SPACES = re.compile(rb"[ \t]+")
+_SPACES = late(rb"[ \t]+")
 
 
 class Answer(Struct, frozen=True, kw_only=True):

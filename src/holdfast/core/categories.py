@@ -207,7 +207,29 @@ ADVICE = {  # by category, else by action
     "port_in_use": "Another process holds the port: end it, or choose another port.",
     "process_killed": "Ask who kills processes here: a person, a limit, or memory; a restart can help.",
     "process_stopped": "Continue it with SIGCONT, or restart.",
-    "launcher_config": "Check the command: does it exist here, may it be run, are its arguments right?",
+    "launcher_config": "Check the command: does it exist here, may it be run (a script needs python or torchrun "
+    "before it), are its arguments right?",
     "collective_missing_rank": "Look at what the rank named above does; the others only wait for it.",
     "shm_oom": "Give the container more shared memory (/dev/shm), or use fewer loader workers.",
+}
+
+ADVICE_ZH = {
+    "fix_code": "查看上述位置的代码,仅重启无法解决。",
+    "fix_config": "检查运行的设置,仅重启无法解决。",
+    "fix_data": "检查数据及其所在的存储。",
+    "fix_env": "检查运行环境:软件包、磁盘、权限。",
+    "fix_network": "检查上述 rank 所在节点之间的网络。",
+    "reduce_memory": "减少内存占用:减小 batch、减少 DataLoader worker,或使用分片。",
+    "add_memory": "提高作业的内存上限,或减少占用:减少 DataLoader worker、缩小缓存。",
+    "restart": "重启可能有效。",
+    "isolate_node": "下次启动时避开该节点并安排检查。",
+    "reset_gpu": "下次启动前复位该设备。",
+    "reboot_node": "下次启动前重启该节点。",
+    "import_error": "在训练环境中安装缺失的模块,各节点保持一致。",
+    "port_in_use": "端口被其他进程占用:结束该进程,或换用其他端口。",
+    "process_killed": "查明是谁终止了进程:人为、限制或内存不足;重启可能有效。",
+    "process_stopped": "用 SIGCONT 继续该进程,或重启作业。",
+    "launcher_config": "检查命令:此处是否存在、能否执行(脚本前需要 python 或 torchrun)、参数是否正确。",
+    "collective_missing_rank": "查看上述 rank 正在做什么,其他 rank 只是在等待它。",
+    "shm_oom": "为容器增大共享内存(/dev/shm),或减少 DataLoader worker。",
 }

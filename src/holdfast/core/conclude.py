@@ -8,7 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from holdfast.core.verdict import first_verdict, is_complaint, is_environment, is_user_code, problem_key
+from holdfast.core.patience import SEEN_AT_ONCE
+from holdfast.core.verdict import KILL as KILLED
+from holdfast.core.verdict import (
+    as_signal,
+    first_verdict,
+    is_complaint,
+    is_environment,
+    is_user_code,
+    problem_key,
+)
 from holdfast.model.digests import RankLife
 from holdfast.model.events import VerdictReached
 from holdfast.model.failures import ErrorRecord, Failure
@@ -20,9 +29,8 @@ from holdfast.model.verdicts import Culprit, Verdict
 
 # Their lines are about others: who is at fault may still be to come.
 NETWORK = ("nccl_network_error", "collective_timeout", "rendezvous_timeout")
-# Seen as it happens; what the others, their launchers or a check could say later changes nothing of it.
-SEEN_AT_ONCE = ("process_killed",)
 ENDED_WELL = 0
+WORKERS_NAMED_MAX = 8
 KERNEL = "kernel.log"
 
 
@@ -51,6 +59,7 @@ def joined_failure(
         devices=tuple(dict.fromkeys(one for part in parts for one in part.devices)),
         lost_nodes=tuple(lost),
         left=tuple(sorted((one for part in parts for one in part.left), key=lambda one: one.at_s)),
+        output_full=next((part.output_full for part in parts if part.output_full), ""),
     )
 
 
@@ -64,10 +73,48 @@ def is_certain(failure: Failure, verdict: Verdict) -> bool:
     return killed and verdict.category not in NETWORK
 
 
+def were_only_ended(failure: Failure) -> bool:
+    """Ranks were told to end, and nothing says why: their launcher, if it lives, does once all of them have ended."""
+    says = failure.errors or failure.tracebacks or failure.elastic or failure.hang or failure.stop_requested
+    codes = [done.code for done in failure.exits]
+    return bool(codes) and not says and all(code in (-15, 143) for code in codes)
+
+
 def first_of(failure: Failure) -> tuple[Verdict, bool]:
     """The first verdict on all of it, and whether it is certain."""
     verdict = first_verdict(failure)
     return verdict, is_certain(failure, verdict)
+
+
+def first_of_many(failure: Failure, evidence: Iterable[WorkerEvidence]) -> tuple[Verdict, bool]:
+    """The same of many workers. `failure`: theirs, joined.
+
+    A command that was killed from outside explains the others' complaints, and ends that nothing explains. It is certain
+    once its worker has told all it knows: the ends of its ranks, which say more, come a moment after its command's.
+    """
+    first, is_sure = first_of(failure)
+    if is_sure or first.category not in (*SEEN_AT_ONCE, *NETWORK, "unknown"):
+        return first, is_sure
+    killed = [one for one in evidence if one.is_all and _was_killed(one.failure)]
+    if not killed:
+        return first, False
+    verdict = first_verdict(Failure(command_code=KILLED, oom=failure.oom))
+    workers = sorted(one.worker for one in killed)
+    names = ", ".join(str(worker) for worker in workers[:WORKERS_NAMED_MAX])
+    whose = f"worker {names}" if len(workers) == 1 else f"workers {names}"
+    more = " and others" if len(workers) > WORKERS_NAMED_MAX else ""
+    others = () if first.first_error == verdict.first_error else first.evidence
+    return replace(
+        verdict,
+        title=verdict.title.replace("the command", f"the command of {whose}{more}", 1),
+        culprits=tuple(Culprit(worker=worker) for worker in workers),
+        evidence=(*verdict.evidence, *others),
+    ), True
+
+
+def _was_killed(failure: Failure) -> bool:
+    """From outside, before any of its ranks had an error of its own."""
+    return as_signal(failure.command_code) == KILLED and not (failure.errors or failure.tracebacks)
 
 
 def answer(verdict: Verdict, incident: int, at_s: float) -> VerdictReached:

@@ -33,6 +33,7 @@ from holdfast.core.crew_orders import (
 )
 from holdfast.core.crew_roster import Roster, Settings
 from holdfast.core.crew_standby import Standbys
+from holdfast.core.plurals import counted
 from holdfast.model.checks import BOOT
 from holdfast.model.events import (
     AnyEvent,
@@ -127,6 +128,8 @@ class Crew:
         # Of a job that the scheduler has started anew nothing runs where it ran, and its nodes are others, or as good as.
         team.nodes = placed if self._memory.moved else {**self._memory.nodes, **placed}
         team.exited = set(self._memory.exited) if self._memory.attempt == job.attempt else set()
+        if self._memory.moved and self._settings.standby and job.step is not None:
+            self._standbys.resumed(job.attempt)
         self._step_told = self._step = job.step
         for name in job.lost:
             roster[name].lost, roster[name].aside = True, name in job.isolated
@@ -214,8 +217,9 @@ class Crew:
             if self._placing is not None:
                 self._placing.no_more = news.reason
                 self.roster.changed = True
-            return self._go_on(at_s)
-        return self.roster.news(news, at_s) + self._go_on(at_s)
+            return self._go_on(at_s, look=True)
+        is_more = isinstance(news, NodeReady | NodeAlive)
+        return self.roster.news(news, at_s) + self._go_on(at_s, look=not is_more)
 
     def port_found(self, node: str, report: PortFound, at_s: float) -> list[Act]:
         starting = self._starting
@@ -271,7 +275,7 @@ class Crew:
         if self._step != self._step_told:
             acts += self._tell_step(at_s)
         self.roster.changed = True  # waiting has its limits
-        return acts + self._go_on(at_s)
+        return acts + self._go_on(at_s, look=True)
 
     def _is_mine(self, node: str, attempt: int) -> bool:
         """The node runs a worker of the present attempt."""
@@ -307,14 +311,20 @@ class Crew:
         attempt = self.roster.team.attempt
         return [Tell(StepReached(at_s=at_s, attempt=attempt, step=self._step, via=via or UNSET))]
 
-    def _go_on(self, at_s: float) -> list[Act]:
-        """After any change: orders under way, with those who are lost no longer waited for."""
+    def _go_on(self, at_s: float, *, look: bool = False) -> list[Act]:
+        """After any change: orders under way, with those who are lost no longer waited for.
+
+        `look`: for places too, however many nodes are missing.
+        """
         acts: list[Act] = []
         lost, self.roster.lost_now = self.roster.lost_now, []
         for node in lost:
             acts += self._forget(node)
         if self._placing is not None and self.roster.changed:
-            acts += self._place(at_s)
+            # A word frees the one node that it is of: with thousands that join, not each is a reason to look at all.
+            self._placing.missing -= 1
+            if look or self._placing.missing <= 0:
+                acts += self._place(at_s)
         if self._checking is not None:
             acts += self._end_check(self._checking, at_s)
         if self._stopping is not None:
@@ -352,6 +362,7 @@ class Crew:
             where = tuple(Placed(worker, node) for worker, node in found.items())
             placed_there = Tell(WorkersPlaced(at_s=at_s, attempt=order.attempt, placed=where))
             return [placed_there, *self._standbys.begin(order.attempt, found, self.roster)]
+        placing.missing = len(order.workers) - len(free)
         return self._too_few(placing, free, without, at_s)
 
     def _too_few(self, placing: Placing, free: list[str], without: set[str], at_s: float) -> list[Act]:
@@ -363,12 +374,13 @@ class Crew:
             return []
         if not placing.more_asked:
             placing.more_asked = True
-            return [MoreNodes(wanted - len(free), tuple(sorted(self._never_again(without))))]
+            workers = len(placing.order.keep_nodes) + wanted
+            return [MoreNodes(workers, tuple(sorted(self._never_again(without))))]
         if placing.no_more is None:
             return []
         placing.failed = True
         away = names(name for name in hopeful if name not in free)
-        text = f"{wanted} workers need a node and {len(free)} are free; {placing.no_more}"
+        text = f"{counted(wanted, 'worker needs', 'workers need')} a node and {counted(len(free), 'is', 'are')} free; {placing.no_more}"
         text += f"; not connected: {away}" if away else ""
         known = [node for node in self.roster.nodes.values() if node.known]
         hopeless = sum(1 for node in known if not node.isolated) < len(placing.order.keep_nodes) + wanted

@@ -49,6 +49,8 @@ class SetNodeAside(Struct, frozen=True):
 
 
 class MoreNodes(Struct, frozen=True):
+    """`workers`: all of the job."""
+
     workers: int
     without: tuple[str, ...]
 

@@ -19,6 +19,7 @@ from holdfast.model.events import (
 )
 
 MOVED = "job-moved"  # the kind of the finding that says that the scheduler starts the job anew
+FOR_OTHERS = "for_others"  # 1 among its numbers: the nodes may be somebody else's meanwhile
 RENDEZVOUS = "rendezvous"  # the kind of the finding that says where an attempt meets
 
 
@@ -42,6 +43,7 @@ class Memory(Struct):
 
     `nodes`: where each worker was placed last, also where the core has given its place up since: it may still run there.
     `moved`: the scheduler has ended all processes of the job, to start it anew, and no controller has gone on since.
+    `left_s`: when the job was said to be moved, where nobody else could have its nodes.
     """
 
     resumes: int = 0
@@ -51,6 +53,7 @@ class Memory(Struct):
     exited: set[int] = set()
     seen: dict[str, int] = {}
     moved: bool = False
+    left_s: float | None = None
     nodes: dict[int, str] = {}
 
     def hear(self, event: AnyEvent) -> None:
@@ -61,9 +64,10 @@ class Memory(Struct):
         match event:
             case ControllerResumed():
                 self.resumes += 1
-                self.moved = False
+                self.moved, self.left_s = False, None
             case FindingNoted(finding=finding) if finding == MOVED:
                 self.moved = True
+                self.left_s = None if event.numbers.get(FOR_OTHERS) else event.at_s
             case JobMoved():
                 self.nodes = {}
             case WorkersPlaced():

@@ -15,13 +15,17 @@ TROUBLES_MAX = 256  # said of one check of all nodes
 
 
 class Placing(Struct):
-    """`more_asked`: the engine was asked for other nodes. `failed`: the core was told that there are too few."""
+    """`more_asked`: the engine was asked for other nodes. `failed`: the core was told that there are too few.
+
+    `missing`: so many nodes must become free before there can be a place for all.
+    """
 
     order: PlaceWorkers
     since_s: float
     more_asked: bool = False
     no_more: str | None = None  # the engine's answer
     failed: bool = False
+    missing: int = 0
 
 
 class Checking(Struct):

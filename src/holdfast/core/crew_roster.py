@@ -4,6 +4,7 @@ Silence is judged by `core.node_watch`. A node that was lost is used again only 
 an old attempt is left there, and, where checks are on, a check of it has passed.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
@@ -96,6 +97,7 @@ class Roster:
         self._spares = SpareChecks(settings.spare_check, settings.check_again_s)
         self._given: dict[str, int] = {}
         self._refused: set[str] = set()  # instances of agents that were told to leave
+        self._awaits_all = True  # once the controller has come back
 
     # Facts ------------------------------------------------------------------------------------------------
 
@@ -129,6 +131,15 @@ class Roster:
         )
         if runs:
             self.team.started.add(worker)
+
+    def _await_all(self, at_s: float) -> None:
+        """After the controller has come back: the engine is asked of nodes that are not heard, though none runs a worker.
+
+        An agent may have been lost while it was only being launched, by who went with the controller of before.
+        """
+        for node in self.nodes.values():
+            if node.known and not (node.joined or node.lost) and node.contact.silent_since_s is None:
+                node.contact = node_watch.Contact(silent_since_s=at_s, allowed_s=math.inf, noted=True)
 
     def lose(self, name: str, reason: str, at_s: float) -> list[Act]:
         return self._lose(self[name], reason, at_s)
@@ -341,6 +352,9 @@ class Roster:
 
     def tick(self, at_s: float) -> list[Act]:
         acts: list[Act] = []
+        if self.epoch and self._awaits_all:
+            self._awaits_all = False
+            self._await_all(at_s)
         for name in self.order:
             node = self.nodes[name]
             if node.contact.silent_since_s is not None:

@@ -37,6 +37,10 @@ class Standbys:
         self._ready.discard(worker)
         return begin(team.attempt + 1, {worker: hello.node}, roster)
 
+    def resumed(self, attempt: int) -> None:
+        """This attempt has trained, and the scheduler has ended all its processes: the next one's begin once placed."""
+        self.asked = attempt
+
     def begin(self, attempt: int, nodes: Mapping[int, str], roster: Roster) -> list[Act]:
         """Also on a node that has just got a worker: until all old is gone and it is checked, it can have begun."""
         return begin(attempt, nodes, roster) if self.asked == attempt - 1 > 0 else []

@@ -4,12 +4,12 @@ Pure. It names ranks only where they clearly differ from most, and nobody where 
 It knows which calls wait for other ranks, and nothing of process groups or sequence numbers.
 """
 
-import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from holdfast.late_pattern import late
 from holdfast.model.samples import Hang, RankSample, Stack
 
 SLEEP_CHANNELS = ("hrtimer_nanosleep", "do_nanosleep")
@@ -18,7 +18,7 @@ INNERMOST = 4  # frames in which a wait for other ranks shows: barrier <- wrappe
 
 # "path:line function" of a wait for other ranks. Seen on torch 2.13, gloo: a rank of a DDP job waits in
 # torch/autograd/graph.py _engine_run_backward; one in a collective, under torch/distributed/.
-WAITS = re.compile(
+WAITS = late(
     r"torch/autograd/graph\.py:\d+ _engine_run_backward"
     r"|torch/distributed/\S*\.py:\d+ "
     r"|torch/nn/parallel/distributed\.py:\d+ "
@@ -26,8 +26,10 @@ WAITS = re.compile(
     r"|(deepspeed/(comm|runtime/zero)|horovod|c10d|jax/_src/distributed)\S*\.py:\d+ "
 )
 # Under torch/distributed/ too, but this is where programs start, not where they wait.
-LAUNCHES = re.compile(r"torch/distributed/(run|launch|elastic|launcher)\b")
-LIBRARIES = re.compile(r"/(site|dist)-packages/|/lib(64)?/python\d|^<|^torch/")
+LAUNCHES = late(r"torch/distributed/(run|launch|elastic|launcher)\b")
+# A library that is being imported runs its own functions, wherever they lie; torch.distributed's decorators do.
+IMPORTED = late(r"(site|dist)-packages/(torch|deepspeed|horovod|jax)/\S*\.py:\d+ <module>$")
+LIBRARIES = late(r"/(site|dist)-packages/|/lib(64)?/python\d|^<|^torch/")
 
 
 def minority(seen: Iterable[RankSample]) -> tuple[int, ...]:
@@ -90,6 +92,9 @@ def _odd_ones(ways: Mapping[int, Hashable]) -> tuple[int, ...]:
 
 def waits_for_others(frames: Sequence[str]) -> bool:
     """Its innermost frames are a wait for other ranks. Backward counts: its hooks hold the collectives."""
+    module = next((frame for frame in frames if frame.endswith(" <module>")), "")
+    if IMPORTED.search(module):
+        return False
     return any(WAITS.search(frame) and not LAUNCHES.search(frame) for frame in frames[:INNERMOST])
 
 

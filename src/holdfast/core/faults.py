@@ -35,7 +35,8 @@ def with_fault(job: Job, fault: AnyFault) -> Job:
 def words(fault: AnyFault) -> str:
     match fault:
         case ExitFault(rank=None):
-            return f"the command of worker {fault.worker} ended with {fault.code}"
+            end = f"ended with {fault.code}" if fault.code >= 0 else f"was {_code_words(fault.code)}"
+            return f"the command of worker {fault.worker} {end}"
         case ExitFault():
             return f"rank {fault.rank} on worker {fault.worker} failed: {fault.reason or _code_words(fault.code)}"
         case HangFault():

@@ -27,11 +27,22 @@ from holdfast.core.hang_limits import (
     quiet_limit_s,
     trains,
 )
-from holdfast.core.hang_looks import View, is_blocked, is_remote, look
-from holdfast.core.hang_tracks import RankTrack, follow, have_collectives_moved
+from holdfast.core.hang_looks import View, is_blocked, is_remote, looking
+from holdfast.core.hang_tracks import News, RankTrack, follow, follow_all
+from holdfast.core.slices import Sliced, pieces, whole
 from holdfast.model.samples import GONE_STATES, Hang, HangKind, RankSample, StackTrend
 
-__all__ = ["Learned", "Settings", "Watch", "learned", "observe", "quiet_limit_s", "start", "to_sample"]
+__all__ = [
+    "Learned",
+    "Settings",
+    "Watch",
+    "learned",
+    "observe",
+    "observing",
+    "quiet_limit_s",
+    "start",
+    "to_sample",
+]
 
 JITTER_S = 0.25  # samples a second apart come a little early or late
 MARKS_PER_CALL_MAX = 20
@@ -78,7 +89,7 @@ def to_sample(state: Watch) -> tuple[int, ...]:
     return view.runners if len(view.runners) <= SUSPECTS_MAX else ()
 
 
-def observe(
+def observing(
     state: Watch,
     samples: Sequence[RankSample],
     at_s: float,
@@ -89,8 +100,10 @@ def observe(
     first_step: int | None = None,
     node_busy_s: float | None = None,
     trends: Mapping[int, StackTrend] = {},
-) -> tuple[Watch, Hang | None]:
+) -> Sliced[tuple[Watch, Hang | None]]:
     """One look, once a second. A hang is told once, and again only after the job has shown life.
+
+    In pieces, for jobs of many ranks: the result is as of `at_s`, whenever it is done.
 
     `samples`: one for each rank of the whole job (every worker), ended ones with state X or Z.
     `log_bytes`, `step`: of the job's own output, where ranks have none of their own or none were found.
@@ -105,15 +118,17 @@ def observe(
     if state.at_s is None or at_s - state.at_s > settings.watch_gap_s_max:
         return _watch_anew(state, samples, at_s, log_bytes, step), None
     known = {**state.away, **state.tracks} if state.away else state.tracks
-    tracks = {sample.rank: follow(known.get(sample.rank), sample) for sample in samples}
-    pairs = _pairs(known, tracks)
-    steps = _new_steps(state.step, pairs, step, first_step)
-    grew = state.log_bytes != log_bytes or _have_logs_grown(pairs)
-    collectives = have_collectives_moved(pairs)
+    tracks: dict[int, RankTrack] = {}
+    news = News({(state.step if state.step is not None or first_step == step else first_step, step)})
+    for part in pieces(samples):
+        tracks |= follow_all(known, part, news)
+        yield
+    steps = min(max(_steps_between(*one) for one in news.steps), MARKS_PER_CALL_MAX)
+    grew = news.logs_grew or state.log_bytes != log_bytes
     marked_s = at_s if steps or grew else state.marked_s
-    view = look(tracks, at_s, marked_s, settings)
+    view = yield from looking(tracks, at_s, marked_s, settings)
     moved = view.still_s < state.still_s
-    counted = count_marks(state.learned, steps, grew=grew, moved=collectives)
+    counted = count_marks(state.learned, steps, grew=grew, moved=news.collectives_moved)
     knows, stretch = learn(counted, state.stretch, view.stretch, moved=moved)
     after = Watch(
         at_s=at_s,
@@ -135,6 +150,9 @@ def observe(
     return replace(after, reported=after.reported or hang is not None), hang
 
 
+observe = whole(observing)  # for who has nothing else to do meanwhile
+
+
 # --- following the job
 
 
@@ -148,32 +166,11 @@ def _watch_anew(
     )
 
 
-def _new_steps(
-    before: int | None, pairs: list[tuple[RankTrack, RankTrack]], step: int | None, first_step: int | None
-) -> int:
-    """Steps made since the call before. A counter that falls (resumed, a new epoch) has moved too."""
-    counters = {(was.last.step, now.last.step) for was, now in pairs}
-    counters.add((before if before is not None or first_step == step else first_step, step))
-    return min(max(_steps_between(*one) for one in counters), MARKS_PER_CALL_MAX)
-
-
 def _steps_between(before: int | None, now: int | None) -> int:
+    """A counter that falls (resumed, a new epoch) has moved too."""
     if now is None or now == before:
         return 0
     return 1 if before is None else max(1, now - before)
-
-
-def _have_logs_grown(pairs: list[tuple[RankTrack, RankTrack]]) -> bool:
-    return any(before.last.log_bytes != track.last.log_bytes for before, track in pairs)
-
-
-def _pairs(known: dict[int, RankTrack], tracks: dict[int, RankTrack]) -> list[tuple[RankTrack, RankTrack]]:
-    """Each rank's track before and now, where it is still the same process."""
-    return [
-        (before, track)
-        for rank, track in tracks.items()
-        if (before := known.get(rank)) is not None and before.last.pid == track.last.pid
-    ]
 
 
 def _exited_since(state: Watch, tracks: dict[int, RankTrack], at_s: float) -> float | None:
@@ -188,7 +185,7 @@ def _exited_since(state: Watch, tracks: dict[int, RankTrack], at_s: float) -> fl
 def _stopped(state: Watch, before: dict[int, RankTrack], settings: Settings) -> Hang | None:
     """Told in the call in which the time is up for some rank: at 1 Hz at most 2 s after SIGSTOP."""
     stopped = _long_stopped(state.tracks, settings)
-    if not stopped.keys() - _long_stopped(before, settings).keys():
+    if not stopped or not stopped.keys() - _long_stopped(before, settings).keys():
         return None
     culprits = tuple(sorted(stopped))
     return Hang(

@@ -5,14 +5,14 @@ pending while others have. What the waiting ones do (sleep on gloo, spin on NCCL
 Without them every living rank counts, and a wait channel has to tell who waits for whom.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from holdfast.core.culprits import SLEEP_CHANNELS
 from holdfast.core.hang_limits import Settings, Stretch
 from holdfast.core.hang_tracks import RankTrack
+from holdfast.core.slices import Sliced, pieces, whole
 from holdfast.model.samples import GONE_STATES, RankSample
 
 # Waits for something outside the job: a remote file system or service, a child, a pipe, a person.
@@ -41,68 +41,98 @@ class View(Struct, frozen=True):
     runners: tuple[int, ...] = ()
 
 
-class Seen(NamedTuple):
-    """Ranks whose collectives are known: those that wait in one, and those that do not."""
+class _Seen(Struct):
+    """Of all ranks, gathered piece by piece. `moved_s`: when one's collectives last moved."""
 
-    waiting: list[RankTrack]
-    awaited: list[RankTrack]
+    moved_s: float
+    living: list[RankTrack] = []
+    awaited: list[RankTrack] = []  # that wait in no collective
+    all_told: bool = True  # of their collectives, those that live
+    all_read: bool = True  # none may be at work unseen: not to be read, or held by a debugger (state t)
 
 
-def look(tracks: Mapping[int, RankTrack], at_s: float, marked_s: float, settings: Settings) -> View:
-    """`marked_s`: the last step or log line."""
-    living = [track for track in tracks.values() if track.last.state not in GONE_STATES]
-    seen = _collectives(living)
-    subjects = seen.awaited or living if seen else living
-    moved_s = [track.groups_from.at_s for track in tracks.values() if track.groups_from is not None]
-    still_s = at_s - max([marked_s, *moved_s, *(track.io_from.at_s for track in subjects)])
-    if _cannot_tell(tracks, living, settings):
+class _Subjects(Struct):
+    """Those whose standing still counts, likewise. `cpu_s`: when one of those that do not run last did."""
+
+    moved_s: float
+    cpu_s: float | None = None
+    runners: list[RankTrack] = []
+
+
+def looking(
+    tracks: Mapping[int, RankTrack], at_s: float, marked_s: float, settings: Settings
+) -> Sliced[View]:
+    """In pieces. `marked_s`: the last step or log line."""
+    all_ = _Seen(marked_s)
+    for part in pieces(list(tracks.values())):
+        _gather(all_, part)
+        yield
+    living = all_.living
+    seen = all_.all_told and len(all_.awaited) < len(living)  # collectives tell who waits, and somebody does
+    awaited_ones = all_.awaited if seen else []
+    subjects = awaited_ones or living
+    met = _Subjects(all_.moved_s)
+    for part in pieces(subjects):
+        _meet(met, part)
+        yield
+    still_s = at_s - met.moved_s
+    is_whole = settings.world_size is None or len(tracks) >= settings.world_size
+    if not living or not is_whole or not all_.all_read:  # some rank may be at work unseen, or elsewhere
         return View("unseen", still_s, still_s)
-    awaited = tuple(sorted(track.last.rank for track in seen.awaited)) if seen else ()
-    arrived = seen is not None and not seen.awaited
-    runners = [track for track in subjects if track.runs]
-    others = [track for track in subjects if not track.runs]
-    ran = tuple(sorted(track.last.rank for track in runners))
-    idle_s = at_s - max((track.cpu_from.at_s for track in others), default=at_s)
-    if not runners:
-        samples = [track.last for track in others]
+    awaited = tuple(sorted(track.last.rank for track in awaited_ones))
+    arrived = seen and not awaited
+    idle_s = at_s - (at_s if met.cpu_s is None else met.cpu_s)
+    if not met.runners:
+        samples = [track.last for track in subjects]
         stretch = _kind_of_awaited(samples) if awaited else _kind_of_wait(samples)
         if arrived and stretch == "outside":
             stretch = "waiting"
         return View(stretch, min(idle_s, still_s), still_s, awaited, arrived)
+    ran = tuple(sorted(track.last.rank for track in met.runners))
     # A rank whose children run, not its main thread, compiles or loads data: that is no loop.
-    if all(track.spins for track in runners) and _are_few(runners, subjects, living, seen):
+    are_few = seen or _are_few(len(met.runners), len(subjects), len(living))
+    if are_few and all(track.spins for track in met.runners):
         quiet_s = still_s if seen else min(idle_s, still_s)
         return View("running", quiet_s, still_s, awaited, arrived, ran)
     return View("busy", still_s, still_s, awaited, arrived, ran)
 
 
-def _collectives(living: list[RankTrack]) -> Seen | None:
-    """None where nothing can be concluded: some rank's are not known, or nobody waits in one."""
-    if not living or any(track.groups is None for track in living):
-        return None
-    seen = Seen([], [])
-    for track in living:
-        (seen.waiting if track.is_pending else seen.awaited).append(track)
-    return seen if seen.waiting else None
+look = whole(looking)
 
 
-def _are_few(
-    runners: list[RankTrack], subjects: list[RankTrack], living: list[RankTrack], seen: Seen | None
-) -> bool:
-    """That the others wait for those that run is known by collectives, or guessed from their number."""
-    if seen is not None:
-        return True
-    return len(runners) < len(subjects) and (len(runners) == 1 or 3 * len(runners) <= len(living))
+def _gather(all_: _Seen, tracks: Iterable[RankTrack]) -> None:
+    moved_s, living, awaited = all_.moved_s, all_.living, all_.awaited
+    for track in tracks:
+        if track.groups_from is not None and track.groups_from.at_s > moved_s:
+            moved_s = track.groups_from.at_s
+        last = track.last
+        if last.state in GONE_STATES:
+            continue
+        living.append(track)
+        if track.groups is None:
+            all_.all_told = False
+        if not track.is_pending:
+            awaited.append(track)
+        if last.main_cpu_s is None or last.io_bytes is None or last.state in "?t":
+            all_.all_read = False
+    all_.moved_s = moved_s
 
 
-def _cannot_tell(tracks: Mapping[int, RankTrack], living: list[RankTrack], settings: Settings) -> bool:
-    """Some rank may be at work unseen: it is elsewhere, may not be read, or a debugger holds it (state t)."""
-    if not living or (settings.world_size is not None and len(tracks) < settings.world_size):
-        return True
-    return any(
-        track.last.state in "?t" or track.last.main_cpu_s is None or track.last.io_bytes is None
-        for track in living
-    )
+def _meet(met: _Subjects, tracks: Iterable[RankTrack]) -> None:
+    moved_s, cpu_s = met.moved_s, met.cpu_s
+    for track in tracks:
+        if track.io_from.at_s > moved_s:
+            moved_s = track.io_from.at_s
+        if track.runs:
+            met.runners.append(track)
+        elif cpu_s is None or track.cpu_from.at_s > cpu_s:
+            cpu_s = track.cpu_from.at_s
+    met.moved_s, met.cpu_s = moved_s, cpu_s
+
+
+def _are_few(runners: int, subjects: int, living: int) -> bool:
+    """That the others wait for those that run is guessed from their number, where no collectives tell it."""
+    return runners < subjects and (runners == 1 or 3 * runners <= living)
 
 
 def _kind_of_wait(samples: Sequence[RankSample]) -> Stretch:

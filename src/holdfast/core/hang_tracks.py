@@ -4,6 +4,8 @@ Pure. Measured on four gloo ranks on CPU, one asleep, in a lock or in a loop: th
 thread and 0-10 (3 on average) of the whole tree each second, and not one byte of I/O.
 """
 
+from collections.abc import Iterable, Mapping
+
 from msgspec import Struct
 
 from holdfast.model.flight import GroupStatus
@@ -54,73 +56,105 @@ class RankTrack(Struct, frozen=True, gc=False):
         A rank that waits for others answers; one that does not (stopped, in the kernel, holding the GIL) is at
         something else, whatever it told before.
         """
-        if not self.is_heard:
+        heard_s = self.heard_s  # not by `is_heard`: asked of sixteen thousand ranks each second
+        if heard_s is None or self.last.at_s - heard_s > UNHEARD_S:
             return False
-        for group in self.groups or ():  # asked of sixteen thousand ranks each second
+        for group in self.groups or ():
             if group.enqueued > group.completed:
                 return True
         return False
 
 
+class News(Struct):
+    """What all ranks together have done since the look before. `steps`: counters that differ, before and now."""
+
+    steps: set[tuple[int | None, int | None]]
+    logs_grew: bool = False
+    collectives_moved: bool = False
+
+
+def follow_all(
+    known: Mapping[int, RankTrack], samples: Iterable[RankSample], news: News
+) -> dict[int, RankTrack]:
+    """The tracks with these samples in them. `news` gets what is new, of ranks that are still the same process.
+
+    The first answer of a rank on its collectives is no progress.
+    """
+    tracks: dict[int, RankTrack] = {}
+    for now in samples:
+        before = known.get(now.rank)
+        tracks[now.rank] = track = follow(before, now)
+        if before is None:
+            continue
+        last = before.last
+        if last.pid != now.pid:
+            continue
+        if last.step != now.step:
+            news.steps.add((last.step, now.step))
+        if last.log_bytes != now.log_bytes:
+            news.logs_grew = True
+        if track.groups_from is not before.groups_from and before.groups is not None:
+            news.collectives_moved = True
+    return tracks
+
+
 def follow(before: RankTrack | None, now: RankSample) -> RankTrack:
+    """Called for each of many ranks each second: written for speed."""
     stopped_since_s = now.at_s if now.state == "T" else None
     if before is None or before.last.pid != now.pid:
-        heard = None if now.groups is None else now
-        return RankTrack(
-            now,
-            now,
-            now,
-            False,
-            False,
-            stopped_since_s,
-            now.groups,
-            heard,
-            None if heard is None else heard.at_s,
-        )
-    if now.state == "T" and before.stopped_since_s is not None:
+        heard_s = None if now.groups is None else now.at_s
+        groups_from = None if now.groups is None else now
+        return RankTrack(now, now, now, False, False, stopped_since_s, now.groups, groups_from, heard_s)
+    if stopped_since_s is not None and before.stopped_since_s is not None:
         stopped_since_s = before.stopped_since_s
     last = before.last
     used_cpu = _used_cpu(before.cpu_from, now)
     runnable = now.state == "R" and last.state == "R"
-    main_s, tree_s = _grew(last.main_cpu_s, now.main_cpu_s), _grew(last.tree_cpu_s, now.tree_cpu_s)
+    main_s = _grew(last.main_cpu_s, now.main_cpu_s)
     # Where other programs want the cores too, a loop gets little of one: but all that its process gets.
-    starved = runnable and 0 < ALONE_SHARE * tree_s <= main_s
-    groups = before.groups if now.groups is None else now.groups
+    starved = runnable and 0 < ALONE_SHARE * _grew(last.tree_cpu_s, now.tree_cpu_s) <= main_s
+    groups, groups_from, heard_s = now.groups, before.groups_from, now.at_s
+    if groups is None:
+        groups, heard_s = before.groups, before.heard_s
+    elif groups != before.groups:
+        groups_from = now
+    wrote = _grew(last.write_bytes, now.write_bytes) > TRICKLE_BYTES
     return RankTrack(
-        last=now,
-        cpu_from=now if used_cpu else before.cpu_from,
-        io_from=now if _moved_bytes(before.io_from, now) else before.io_from,
-        runs=used_cpu or runnable,
-        spins=starved or main_s > SPIN_SHARE * (now.at_s - last.at_s),
-        stopped_since_s=stopped_since_s,
-        groups=groups,
-        groups_from=before.groups_from if groups == before.groups else now,
-        heard_s=before.heard_s if now.groups is None else now.at_s,
-        wrote_s=now.at_s if _grew(last.write_bytes, now.write_bytes) > TRICKLE_BYTES else before.wrote_s,
+        now,
+        now if used_cpu else before.cpu_from,
+        now if _moved_bytes(before.io_from, now) else before.io_from,
+        used_cpu or runnable,
+        starved or main_s > SPIN_SHARE * (now.at_s - last.at_s),
+        stopped_since_s,
+        groups,
+        groups_from,
+        heard_s,
+        now.at_s if wrote else before.wrote_s,
     )
-
-
-def have_collectives_moved(pairs: list[tuple[RankTrack, RankTrack]]) -> bool:
-    """In any rank that was heard before, so that the first answer is no progress."""
-    return any(before.groups is not None and before.groups != now.groups for before, now in pairs)
 
 
 def _used_cpu(since: RankSample, now: RankSample) -> bool:
     """More than a trickle over the whole time since; a counter first readable now counts as use."""
     for_s = now.at_s - since.at_s
-    if (since.main_cpu_s is None) != (now.main_cpu_s is None):
-        return True
-    if _grew(since.main_cpu_s, now.main_cpu_s) > MAIN_CPU_SHARE * for_s + MAIN_CPU_S:
+    was_s, is_s = since.main_cpu_s, now.main_cpu_s
+    if was_s is None or is_s is None:
+        if was_s is not is_s:
+            return True
+    elif is_s - was_s > MAIN_CPU_SHARE * for_s + MAIN_CPU_S:
         return True
     return _grew(since.tree_cpu_s, now.tree_cpu_s) > TREE_CPU_SHARE * for_s + TREE_CPU_S
 
 
 def _moved_bytes(since: RankSample, now: RankSample) -> bool:
     """Bytes by system calls, or pages of mapped files: those show in the disk counter only."""
-    if (since.io_bytes is None) != (now.io_bytes is None):
-        return True
     trickle = TRICKLE_BYTES_PER_S * (now.at_s - since.at_s) + TRICKLE_BYTES
-    return _grew(since.io_bytes, now.io_bytes) > trickle or _grew(since.disk_bytes, now.disk_bytes) > trickle
+    was, is_ = since.io_bytes, now.io_bytes
+    if was is None or is_ is None:
+        if was is not is_:
+            return True
+    elif is_ - was > trickle:
+        return True
+    return _grew(since.disk_bytes, now.disk_bytes) > trickle
 
 
 def _grew(before: float | None, now: float | None) -> float:

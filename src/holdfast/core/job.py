@@ -151,7 +151,7 @@ def _on_moved(state: State, event: JobMoved, policy: Policy) -> Decision:
         alive=False,
         lost=(),
         to_heal=(),
-        passed=(),
+        passed=node_passes.after_a_move(job, event).passed,
         workers=tuple(Worker(schedule_cnt=worker.schedule_cnt) for worker in job.workers),
         incident=job.incident if recovering else None,
     )

@@ -6,6 +6,7 @@ The rules are those of docs/ladder.md. Pure: looks at the job and the policy, ne
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.core.plurals import counted
 from holdfast.model.policy import Policy
 from holdfast.model.state import (
     CheckFault,
@@ -113,7 +114,7 @@ def _why_no_restart(job: Job, policy: Policy) -> str:
     if policy.max_restarts is None:
         return "no restart is allowed (--max-restarts is not set)"
     if job.restarts >= policy.max_restarts:
-        return f"all {policy.max_restarts} restarts are spent"
+        return f"all {counted(policy.max_restarts, 'restart')} are spent"
     return ""
 
 

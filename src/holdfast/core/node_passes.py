@@ -2,17 +2,19 @@
 
 A pass holds for `boot_check_again_s`, and only as long as nothing casts doubt on the machine: a node that is lost, set
 aside or given back, or that reports a faulty device, is looked at again; so are all nodes after a failure that may be a
-machine's doing. What says nothing against any machine is listed here; all else casts doubt.
+machine's doing; and so are all that the job has been away from for a while. What says nothing against any machine is
+listed here; all else casts doubt.
 """
 
 from msgspec.structs import replace
 
 from holdfast.model.checks import FAIL
-from holdfast.model.events import NodesChecked
+from holdfast.model.events import JobMoved, NodesChecked
 from holdfast.model.policy import Policy
 from holdfast.model.state import AnyFault, CheckFault, DeviceFault, Incident, Job, NodeFault, NodePassed
 
 PASSED_MAX = 16_384  # nodes remembered; those that passed first are forgotten
+AWAY_S = 60.0  # between two starts of a job: longer, and others may have used its nodes
 SURE = 0.7  # of a verdict that clears the machines
 # The training's own doing, or that of whoever ended its processes.
 NO_MACHINE = frozenset(
@@ -71,6 +73,11 @@ def after_a_fault(job: Job, fault: AnyFault) -> Job:
             return _of_none(job)
         case _:
             return job
+
+
+def after_a_move(job: Job, event: JobMoved) -> Job:
+    """The scheduler has started the job again: at once, and in good order, or nothing is known of its nodes any more."""
+    return job if event.away_s is not None and 0 <= event.away_s < AWAY_S else _of_none(job)
 
 
 def after_a_verdict(job: Job) -> Job:

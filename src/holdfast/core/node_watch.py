@@ -9,6 +9,8 @@ silence alone is noted, asked about, and waited for; it becomes a loss only by t
 | the engine says that it is down                            | lost at once                                          |
 | the engine says that its agent has ended                   | another agent is started there, at most every         |
 |                                                            | `agent_again_s`, twice as long each time              |
+| that, of a node that closed its connection, and another    | lost after `agent_start_s` (30 s) in all: a node that |
+| agent is on its way                                        | starts it slowly is a busy one, and no partition      |
 | nothing, or that it is up, for `node_silence_s` (12 s)     | lost: unreachable for ranks, too, as far as is known  |
 | its agent said goodbye                                     | as if its connection had closed                       |
 | the controller itself was held up meanwhile                | that time is not counted                              |
@@ -23,13 +25,15 @@ STEADY_S = 60.0  # an agent that lived so long is not one that cannot live
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All in seconds. `resumed_s`: for agents to find a controller that has come back."""
+    """All in seconds. `agent_start_s`: of silence, for another agent to come; `resumed_s`: for agents to find a
+    controller that has come back."""
 
     noted_s: float = 3.0
     node_silence_s: float = 12.0
     ask_again_s: float = 3.0
     agent_again_s: float = 2.0
     agent_again_s_max: float = 60.0
+    agent_start_s: float = 30.0
     resumed_s: float = 45.0
 
 
@@ -38,6 +42,9 @@ class Contact(Struct, frozen=True, kw_only=True):
 
     silent_since_s: float | None = None
     closed: bool = False  # the connection is gone, not only quiet
+    said_end: bool = (
+        False  # and that it closed, or the engine's word that the agent has ended, came before any silence
+    )
     noted: bool = False
     asked_s: float | None = None
     alive_s: float | None = None  # the engine said that the node is up
@@ -81,7 +88,14 @@ def silent(contact: Contact, since_s: float, *, closed: bool = False) -> Contact
         agents, asked_s = contact.agents, contact.agent_asked_s
         if asked_s is not None and since_s - asked_s > STEADY_S:
             agents, asked_s = 0, None
-        return replace(contact, silent_since_s=since_s, closed=closed, agents=agents, agent_asked_s=asked_s)
+        return replace(
+            contact,
+            silent_since_s=since_s,
+            closed=closed,
+            said_end=closed,
+            agents=agents,
+            agent_asked_s=asked_s,
+        )
     return replace(contact, closed=contact.closed or closed)
 
 
@@ -108,6 +122,8 @@ def look(node: str, contact: Contact, at_s: float, settings: Settings) -> tuple[
         return contact, ()
     for_s = at_s - contact.silent_since_s
     allowed_s = settings.node_silence_s if contact.allowed_s is None else contact.allowed_s
+    if _is_starting(contact):
+        allowed_s = max(allowed_s, settings.agent_start_s)
     if for_s >= allowed_s:
         return contact, (Lost(_reason(contact, for_s)),)
     steps: list[Step] = []
@@ -129,6 +145,14 @@ def look_for_agent(contact: Contact, at_s: float, settings: Settings) -> tuple[C
     if contact.agent_ended_s is None or not _may_start_agent(contact, at_s, settings):
         return contact, False
     return replace(contact, agent_ended_s=None, agents=contact.agents + 1, agent_asked_s=at_s), True
+
+
+def _is_starting(contact: Contact) -> bool:
+    """Another agent was asked for in this silence, and the engine has not said that it ended, too."""
+    assert contact.silent_since_s is not None
+    asked_s = contact.agent_asked_s
+    is_asked = asked_s is not None and asked_s >= contact.silent_since_s
+    return contact.said_end and is_asked and contact.agent_ended_s is None
 
 
 def _may_start_agent(contact: Contact, at_s: float, settings: Settings) -> bool:

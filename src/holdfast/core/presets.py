@@ -271,8 +271,8 @@ def _modelarts(told: _Told) -> Preset:
         "replace_workers": told.whole("fault-tolerance/pod-retry-num"),
     }
     wait_s = told.number("MA_FAILOVER_TERMINATION_GRACE_PERIOD_SECONDS")
-    only_alarms = "not translated: slow steps are not watched yet"
-    notes = _notes(told, {"PERF_BASELINE_SKIP_STEPS": only_alarms, "PERF_BASELINE_STEPS": only_alarms})
+    learned = "not translated: what a usual step is is learned from the run itself"
+    notes = _notes(told, {"PERF_BASELINE_SKIP_STEPS": learned, "PERF_BASELINE_STEPS": learned})
     if fields["unconditional_restart"] and fields["max_restarts"] is None:
         notes.append("job-unconditional-retry restarts nothing unless job-retry-num is given too")
     if not any(fields.values()):
@@ -316,8 +316,8 @@ def _aistudio(told: _Told) -> Preset:
     notes = _notes(
         told,
         {
-            "slowdown-detection": "not translated: slow steps are not watched yet",
-            "slowdown-threshold": "not translated: slow steps are not watched yet",
+            "slowdown-detection": "not translated: --slowdown-rule aistudio warns by this rule",
+            "slowdown-threshold": "not translated: the threshold of --slowdown-rule aistudio is 0.8",
         },
     )
     if on and restarts is None:

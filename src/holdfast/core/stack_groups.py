@@ -4,7 +4,6 @@ The same stack is told by its functions, files and lines. Addresses of native fr
 faulthandler writes `wrapper` where py-spy writes `_exception_logger.<locals>.wrapper`: both count as equal.
 """
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Literal
@@ -12,6 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from holdfast.core.culprits import SLEEP_CHANNELS, users_frame, waits_for_others
+from holdfast.late_pattern import late
 from holdfast.model.thread_stacks import NATIVE, RankStacks, ThreadStack
 
 # What the main threads of a group do. "waits-for-ranks": in a collective, or in backward, whose hooks hold them.
@@ -20,12 +20,12 @@ NativePlace = Literal["interpreter", "library", "kernel", "unknown"]
 
 HELD = "DTt"  # states that make a rank another case, whatever its stack
 DOING_BY_STATE: dict[str, Doing] = {"D": "blocked", "T": "stopped", "t": "traced", "R": "runs"}
-LINE = re.compile(r":(?:\d+|\?\?\?) ")
-ADDRESS = re.compile(r"0x[0-9a-fA-F]+$")
-INTERPRETER = re.compile(r"^(libpython[\d.]*\w*(\.so.*|\.dylib)?|python[\d.]*\w*|pypy[\d.]*)$")
-SYSTEM = re.compile(r"^(libc|libpthread|libm|librt|ld-linux|ld-musl|libc-|linux-vdso|vdso)\b|^\[?vdso\]?$")
+LINE = late(r":(?:\d+|\?\?\?) ")
+ADDRESS = late(r"0x[0-9a-fA-F]+$")
+INTERPRETER = late(r"^(libpython[\d.]*\w*(\.so.*|\.dylib)?|python[\d.]*\w*|pypy[\d.]*)$")
+SYSTEM = late(r"^(libc|libpthread|libm|librt|ld-linux|ld-musl|libc-|linux-vdso|vdso)\b|^\[?vdso\]?$")
 # Functions of the C library that wait in the kernel. A copy of memory is none of them.
-SYSTEM_CALL = re.compile(
+SYSTEM_CALL = late(
     r"^_*(libc_|GI_|lll_|sys_)*(pthread_)?"
     r"(clock_nanosleep|nanosleep|sleep|usleep|p?poll|p?select|epoll_p?wait\w*|futex\w*|syscall|read\w*|write\w*|p(read|write)\w*"
     r"|send\w*|recv\w*|accept4?|connect|open\w*|close|f?(data)?sync\w*|ioctl|flock|fcntl\w*|wait(pid|id|4|3)?|lock_wait\w*"

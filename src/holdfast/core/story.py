@@ -46,6 +46,7 @@ from holdfast.model.state import (
     Isolating,
     Job,
     New,
+    NodeFault,
     Placing,
     Running,
     State,
@@ -331,7 +332,10 @@ def _of_the_event(before: State, event: AnyEvent, decision: Decision) -> tuple[s
         case AttemptStarted():
             return "attempt", f"attempt {event.attempt} runs on {_nodes(decision.state.job)}"
         case AttemptStopped() if before.job.alive and not event.left and event.attempt == before.job.attempt:
-            return "attempt", f"attempt {event.attempt} has ended; nothing of it is left"
+            return (
+                "attempt",
+                f"attempt {event.attempt} has ended; nothing of it is left{_out_of_reach(before.job)}",
+            )
         case NodeIsolated() if event.node in before.job.to_isolate:
             return "hardware", f"{event.node} is isolated"
         case NodeReleased():
@@ -372,6 +376,13 @@ def _of_the_decision(before: State, decision: Decision) -> tuple[str, str] | Non
     if before.job.incident is not None and job.incident is None:
         return "recovered", why
     return "news", why
+
+
+def _out_of_reach(job: Job) -> str:
+    """Where nobody could look whether it has: nodes that this incident has lost."""
+    faults = job.incident.faults if job.incident is not None else ()
+    lost = [one.node for one in faults if isinstance(one, NodeFault) and one.node in job.lost]
+    return f", but perhaps on {_listed(lost)}, out of reach" if lost else ""
 
 
 def _nodes(job: Job) -> str:

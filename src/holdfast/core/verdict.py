@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.categories import ADVICE, KINDS, RULES, SIGNALS, USER_CODE
+from holdfast.late_pattern import late
 from holdfast.model.failures import ErrorRecord, Failure, RankExit
 from holdfast.model.samples import Hang
 from holdfast.model.verdicts import Culprit, Evidence, Verdict
@@ -26,8 +27,9 @@ TEXT_MAX = 300
 KEY_MAX = 200
 
 TERM, KILL = -15, -9
+UNSAID_FULL = 0.7  # a disk was full, and nothing else says why a rank ended
 MILD = (TERM, -1, -2, -13)  # signals by which launchers, terminals and schedulers end ranks that did nothing
-CONNECTION = re.compile(
+CONNECTION = late(
     r"closed by (remote )?peer|Connection reset|Broken pipe|Connection refused|remote error|ncclRemoteError"
     r"|ncclSystemError|Connection was likely closed|[Rr]emote process exited|Socket closed|recvValue failed"
     r"|[Ff]ailed to (recv|send)|Broken connection|TCPStore.*(timed? ?out|timeout)|wait timeout after|Socket Timeout"
@@ -172,6 +174,8 @@ def _by_command_code(failure: Failure) -> Verdict:
         return _verdict(
             "launcher_config", f"the command could not be run (code {code})", 0.9, first_error=seen
         )
+    if failure.output_full:
+        return _verdict("disk_full", f"{seen.text}: {_no_room(failure)}", UNSAID_FULL, first_error=seen)
     return _verdict("unknown", f"{seen.text}; nothing says why", 0.2, first_error=seen)
 
 
@@ -394,9 +398,11 @@ def _of_exit(
         category, confidence, says = oom, 0.97 if named else 0.8, "the kernel ran out of memory and killed it"
     elif code is not None and code < 0:
         category, confidence, says = _by_signal(code), 0.9 if code not in MILD else 0.7, ""
+    elif failure.output_full and code:
+        category, confidence, says = "disk_full", UNSAID_FULL, _no_room(failure)
     else:
         category, confidence, says = "unknown", 0.3, "no exception was found"
-    title = _exit_title(_who(alike), len(alike), code, oom)
+    title = _exit_title(_who(alike), len(alike), code, oom, _no_room(failure))
     text = f"{exit_words(code)}" + (f", pid {first.exit.pid}" if first.exit.pid else "")
     seen = Evidence(text=text, says=says or title, at_s=first.at_s)
     return _verdict(
@@ -409,7 +415,7 @@ def _of_exit(
     )
 
 
-def _exit_title(who: str, many: int, code: int | None, oom: str) -> str:
+def _exit_title(who: str, many: int, code: int | None, oom: str, no_room: str) -> str:
     was = "was" if many == 1 else "were"
     if oom:
         whose = (
@@ -421,9 +427,14 @@ def _exit_title(who: str, many: int, code: int | None, oom: str) -> str:
     if code == 0:
         return f"{who} left by {'itself' if many == 1 else 'themselves'}, and others still needed {'it' if many == 1 else 'them'}"
     if code is None or code >= 0:
-        return f"{who} ended with {exit_words(code)}; nothing says why"
+        return f"{who} ended with {exit_words(code)}" + (f": {no_room}" if no_room else "; nothing says why")
     unsaid = "; nothing says by whom" if code in (KILL, TERM) else ""
     return f"{who} {was} {_ended_by(code)}{unsaid}"
+
+
+def _no_room(failure: Failure) -> str:
+    """Empty where there is room: an exception could then have been printed."""
+    return failure.output_full and f"the disk it prints to is full ({failure.output_full})"
 
 
 def _ended_by(code: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.core.checks.bench import Bench, Measure, measure, wrong_always, wrong_result
+from holdfast.core.plurals import counted
 from holdfast.model.checks import DEVICE_FAULT, FAIL, NO_FAULT, PASS, PEERS, RULE, SKIP, WARN, Fact, Finding
 from holdfast.model.signatures import Words
 
@@ -160,7 +161,7 @@ def wrong_products(runs: Sequence[Ran]) -> Iterator[Finding | Fact]:
                 category=CATEGORY,
             )
         elif answer["wrong_rows"]:
-            why = f"{run.where}: {answer['wrong_rows']} rows of a product differ from whole-number arithmetic"
+            why = f"{run.where}: {counted(answer['wrong_rows'], 'row of a product differs', 'rows of a product differ')} from whole-number arithmetic"
             yield wrong_always(run.where, why, others_are_right=bool(good), category=CATEGORY)
         elif most and answer["checksum"] != most:
             why = f"{run.where}: its product is not that of most GPUs here"
@@ -188,7 +189,7 @@ def wrong_copies(runs: Sequence[Ran]) -> Iterator[Finding]:
     """Bytes that came back from the device other than they went."""
     for run in runs:
         if run.is_done and run.answer["wrong_bytes"]:
-            why = f"{run.where}: {run.answer['wrong_bytes']} bytes came back from it other than they went"
+            why = f"{run.where}: {counted(run.answer['wrong_bytes'], 'byte')} came back from it other than they went"
             yield wrong_always(run.where, why, others_are_right=True, category=CATEGORY)
 
 

@@ -3,10 +3,11 @@
 Bus bandwidth of an all-reduce of n ranks: bytes / seconds * 2 (n - 1) / n. source: nccl-tests, PERFORMANCE.md
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from holdfast.core.plurals import counted
+from holdfast.late_pattern import late
 from holdfast.model.checks import (
     ASKED,
     DEVICE_FAULT,
@@ -22,7 +23,7 @@ from holdfast.model.checks import (
 from holdfast.model.signatures import Words
 
 GLOO, NCCL = "gloo", "nccl"
-_SOURCE_PLACE = re.compile(r"\[enforce fail at [^]]*\]\s*(?:\S+ != \S+\.\s*)?|\[[^]]*\.cpp:\d+\]\s*")
+_SOURCE_PLACE = late(r"\[enforce fail at [^]]*\]\s*(?:\S+ != \S+\.\s*)?|\[[^]]*\.cpp:\d+\]\s*")
 
 
 def bus_bandwidth(size_bytes: int, seconds: float, ranks: int) -> float:
@@ -111,7 +112,7 @@ def of_meeting(done: Mapping[str, Any], backend: str) -> Finding:
     met_s = max(float(one["met_s"]) for one in done["ranks"])
     return Finding(
         status=PASS,
-        measured=f"{len(done['ranks'])} ranks met in {met_s:.2f} s ({backend})",
+        measured=f"{counted(len(done['ranks']), 'rank')} met in {met_s:.2f} s ({backend})",
         expected="the ranks of this node meet",
         whence=RULE,
     )
@@ -151,7 +152,7 @@ def _corrupt(backend: str, rank: int, one_sum: Mapping[str, Any], model: str) ->
     return Finding(
         status=FAIL,
         device=f"rank {rank}",
-        measured=f"{one_sum['wrong']} wrong numbers in sums of {one_sum['bytes']} bytes",
+        measured=f"{counted(one_sum['wrong'], 'wrong number')} in sums of {one_sum['bytes']} bytes",
         expected="0 wrong numbers",
         whence=RULE,
         why=f"an all-reduce among the ranks of this node with {backend}{where} gave wrong sums",

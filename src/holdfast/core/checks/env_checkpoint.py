@@ -5,13 +5,13 @@ checkpointing.py (latest_checkpointed_iteration.txt, iter_0000100); DeepSpeed, e
 trainer_utils.get_last_checkpoint; torch.distributed.checkpoint, filesystem.py (.metadata, *.distcp)
 """
 
-import re
 import struct
 from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
+from holdfast.late_pattern import late
 from holdfast.model.checks import ASKED, ENVIRONMENT_FAULT, FAIL, PASS, WARN, Finding
 from holdfast.model.signatures import Words
 
@@ -27,8 +27,8 @@ MEGATRON, DEEPSPEED, TRAINER, FILE, PARTS = (
     "torch.distributed",
 )
 MEGATRON_TRACKER, DEEPSPEED_TRACKER = "latest_checkpointed_iteration.txt", "latest"
-_NUMBERED = re.compile(r"checkpoint-(\d+)")
-_STEPS = re.compile(r"(?:step|global_step|iter|epoch|ckpt)[-_=]?(\d+)")
+_NUMBERED = late(r"checkpoint-(\d+)")
+_STEPS = late(r"(?:step|global_step|iter|epoch|ckpt)[-_=]?(\d+)")
 _END, _END_BYTES = b"PK\5\6", 22
 _LOCATOR, _LOCATOR_BYTES = b"PK\6\7", 20
 

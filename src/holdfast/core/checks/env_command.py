@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, structs
 
 from holdfast.core.checks.env_shell_text import TESTS, SimpleCommand, is_known, simple_commands
+from holdfast.late_pattern import late
 
 NESTED_MAX = 6
 _RANK_OF_SCRIPT = 3
@@ -69,9 +70,9 @@ _FLAGS = frozenset(
         ),
     )
 )
-_PYTHON = re.compile(r"(?:python|pypy)(?:\d+(?:\.\d+)*)?")
+_PYTHON = late(r"(?:python|pypy)(?:\d+(?:\.\d+)*)?")
 _PYTHON_TAKES = ("-X", "-W", "--check-hash-based-pycs")
-_SCRIPT = re.compile(r"\S*\.(?:sh|bash|slurm|sbatch|zsh)")
+_SCRIPT = late(r"\S*\.(?:sh|bash|slurm|sbatch|zsh)")
 _SCANNED = frozenset(
     (
         *("srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "jsrun", "aprun", "horovodrun"),
@@ -123,7 +124,7 @@ _ELSEWHERE = frozenset(
 _RESOLVERS = frozenset(
     ("uv", "uvx", "poetry", "pipenv", "pixi", "hatch", "pdm", "rye", "nix", "nix-shell", "guix")
 )
-_ASSIGNS = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_ASSIGNS = late(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _PREPARES = frozenset(
     (
         "source",
@@ -140,24 +141,24 @@ _PREPARES = frozenset(
         "unset",
     )
 )
-_HARMLESS_EVAL = re.compile(
+_HARMLESS_EVAL = late(
     r"eval\s+[\"']?(?:\$\(|`)\s*(?:[\w./~${}-]*/)?(?:conda|mamba|micromamba|pyenv)\s+(?:shell\.\w+\s+hook|shell\s+hook"
     r"|init)[^)`;|&]*(?:\)|`)[\"']?(?:\s+2>\S+)?"
 )
 
 
-_OWN_FOLDER = re.compile(
+_OWN_FOLDER = late(
     r"\$\(\s*dirname\s+(?:--\s+)?(?:\$\(\s*(?:readlink|realpath)\s+(?:-f\s+)?)?\"?\$(?:0|\{?BASH_SOURCE(?:\[0\])?\}?)\"?"
     r"\s*\)?\s*\)|\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}"
 )
-_HERE = re.compile(r"\$\(\s*pwd(?:\s+-[PL])?\s*\)|`\s*pwd\s*`")
-_OWN_FOLDER_FULL = re.compile(
+_HERE = late(r"\$\(\s*pwd(?:\s+-[PL])?\s*\)|`\s*pwd\s*`")
+_OWN_FOLDER_FULL = late(
     r"\$\(\s*cd\s+(?:--\s+|-P\s+)?(?P<quote>\"?)(?P<folder>[^\s()\"&;]+)(?P=quote)(?:\s+[>&]\S+)*\s*(?:&&|;)\s*pwd(?:\s+-P)?\s*\)"
 )
 
-_CONDA_BASE = re.compile(r"\$\(\s*(?:[\w./~${}-]*/)?conda\s+info\s+--base\s*\)")
+_CONDA_BASE = late(r"\$\(\s*(?:[\w./~${}-]*/)?conda\s+info\s+--base\s*\)")
 # Files that make an environment ready, and do nothing else.
-_KNOWN_SOURCE = re.compile(
+_KNOWN_SOURCE = late(
     r"(?:^|/)(?:activate(?:\.sh)?|conda\.sh|mamba\.sh|profile|bash\.bashrc|\.bashrc|\.bash_profile|\.profile|setup-env\.sh"
     r"|set_env\.sh|modules?\.sh|lmod\.sh|z00_lmod\.sh|init/(?:bash|sh|profile)|environment)$"
 )

@@ -3,14 +3,14 @@
 source: torch/utils/cpp_extension.py (_find_cuda_home, _check_cuda_version); deepspeed/ops/op_builder/builder.py
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.core.checks.env_python import version_of
+from holdfast.late_pattern import late
 from holdfast.model.checks import ASKED, PASS, WARN, Finding
 from holdfast.model.signatures import Words
 
-_RELEASE = re.compile(r"release (\d+\.\d+)")
+_RELEASE = late(r"release (\d+\.\d+)")
 
 
 def nvcc_version(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from holdfast.core.plurals import counted
 from holdfast.model.checks import (
     ASKED,
     ENVIRONMENT_FAULT,
@@ -198,7 +199,7 @@ def _of_processor_build(version: str, torch: Mapping[str, Any], driver: str, gpu
     yield Finding(
         status=WARN,
         measured=f"torch {version}, built without CUDA",
-        expected=f"a torch that can use the {gpus} GPUs of this node",
+        expected=f"a torch that can use the {counted(gpus, 'GPU')} of this node",
         whence=STATED,
         why=f"torch {version} is built for processors only, so the {gpus} GPUs are not used",
         advice=Words(

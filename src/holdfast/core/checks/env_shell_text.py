@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from holdfast.late_pattern import late
+
 TEXT_CHARS_MAX = 1 << 16
 COMMANDS_MAX = 2000
 WORDS_MAX = 1 << 12
@@ -32,7 +34,7 @@ _PIECE = (
     r"|[^\s;&|()<>'\"\\`$]++"
     r"|\$"
 )
-_TOKEN = re.compile(
+_TOKEN = late(
     r"(?P<space>[ \t\r]+|\\\r?\n)"
     r"|(?P<comment>#[^\n]*)"
     r"|(?P<array>[A-Za-z_]\w*\+?=\((?:(?<=\s)#[^\n]{0,400}+|[^()'\"#]++|(?<!\s)#|'[^']*+'|\"(?:\\.|[^\"\\])*+\"){0,2000}+\))"
@@ -41,13 +43,13 @@ _TOKEN = re.compile(
     rf"|(?P<word>(?:{_PIECE})+)"
     r"|(?P<other>.)"
 )
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
+_ASSIGNMENT = late(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _KEYWORDS = frozenset(("if", "then", "else", "elif", "while", "until", "do", "{", "!", "time"))
 _OPENS = frozenset(("if", "while", "until", "for", "case", "select", "{"))
 _CLOSES = frozenset(("fi", "done", "esac", "}"))
 _NO_COMMANDS = frozenset(("for", "case", "select", "function", "in", *_CLOSES))
 TESTS = frozenset(("[", "[[", "test", "command", "which", "type", "hash", "grep", "false"))
-_VARIABLE = re.compile(
+_VARIABLE = late(
     r"\$(?:(?P<plain>[A-Za-z_]\w*|[@*#?$!0-9])"
     r"|\{(?P<name>[A-Za-z_]\w*|[@*0-9])(?P<index>\[[^]]*\])?(?:(?P<how>:?[-=])(?P<default>[^}]*))?\})"
 )

@@ -22,6 +22,8 @@ from holdfast.core.checks.env_variable_rules import (
     RULES,
     SAME_ON_ALL,
 )
+from holdfast.core.plurals import counted
+from holdfast.late_pattern import late
 from holdfast.model.checks import ASKED, ENVIRONMENT_FAULT, FAIL, PASS, RULE, WARN, Fact, Finding
 from holdfast.model.signatures import Words
 
@@ -29,7 +31,7 @@ LISTED_MAX = 12
 VALUE_CHARS_MAX = 60
 THREADS_TIMES_MAX = 1.5  # of the cores: a little more is common, and costs little
 IDLE_CORES_MIN = 4  # of each rank, where one thread is too few
-_SECRET_NAME = re.compile(r"(?i)token|secret|passw|credential|api_?key|access_?key")
+_SECRET_NAME = late(r"(?i)token|secret|passw|credential|api_?key|access_?key")
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -185,12 +187,12 @@ def _of_visible(name: str, value: str, count: int, ranks: int | None) -> Iterato
         yield _finding(
             name,
             value,
-            f"{ranks} ranks are to run here, but {name} leaves them {seen} devices",
+            f"{counted(ranks, 'rank is', 'ranks are')} to run here, but {name} leaves them {counted(seen, 'device')}",
             Words(
-                en=f"Name {ranks} devices in {name}, or start {seen or 'fewer'} ranks on this node.",
+                en=f"Name {counted(ranks, 'device')} in {name}, or start {counted(seen, 'rank') if seen else 'fewer ranks'} on this node.",
                 zh=f"请在 {name} 中列出 {ranks} 个设备，或将本节点 rank 数减为 {seen or '更少'}。",
             ),
-            expected=f"{ranks} devices for {ranks} ranks",
+            expected=f"{counted(ranks, 'device')} for {counted(ranks, 'rank')}",
             category="launcher_config",
             status=FAIL,
         )
@@ -331,7 +333,7 @@ def _of_count(name: str, value: str, ranks: int | None, place: Place) -> Iterato
             value,
             f"{ranks} ranks of {threads} threads each share {place.cores:g} cores",
             Words(en=f"Set {name} to {each} or less.", zh=f"请将 {name} 设为不超过 {each}。"),
-            expected=f"at most {each} threads for each of {ranks} ranks on {place.cores:g} cores",
+            expected=f"at most {counted(each, 'thread')} for each of {ranks} ranks on {place.cores:g} cores",
         )
     elif threads == 1 and not place.gpus and not place.npus and each >= IDLE_CORES_MIN:
         yield _finding(
@@ -342,7 +344,7 @@ def _of_count(name: str, value: str, ranks: int | None, place: Place) -> Iterato
                 en=f"Set {name} to {each}: this node has no GPU.",
                 zh=f"本节点无 GPU，请将 {name} 设为 {each}。",
             ),
-            expected=f"{each} threads for each of {ranks} ranks on {place.cores:g} cores",
+            expected=f"{counted(each, 'thread')} for each of {ranks} ranks on {place.cores:g} cores",
         )
 
 

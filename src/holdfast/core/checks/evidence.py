@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.core.categories import ADVICE, KINDS
 from holdfast.core.checks.answers import is_of_a_device, key_of
+from holdfast.core.plurals import counted
 from holdfast.model.checks import FAIL, PASS, WARN
 from holdfast.model.events import CheckTold, NodesChecked
 from holdfast.model.verdicts import Culprit, Evidence, Verdict
@@ -39,7 +40,7 @@ def with_checks(verdict: Verdict, checked: NodesChecked, boot: str, known: Seque
     if broken:
         verdict = _of_devices(verdict, broken)
     elif speaks_for_the_code(verdict, checked, boot, known):
-        text = f"boot check and troubleshooting ({checked.passed} checks) found nothing"
+        text = f"boot check and troubleshooting ({counted(checked.passed, 'check')}) found nothing"
         seen.append(Evidence(text=text, says=BOTH_PASSED))
         if verdict.category == "unknown":
             verdict = replace(verdict, title=f"{verdict.title}. {BOTH_PASSED}")

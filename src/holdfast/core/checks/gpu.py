@@ -105,11 +105,6 @@ def named(where: Sequence[str]) -> str:
     return ", ".join(where[:NAMED_MAX]) + more
 
 
-def plural(count: int, one: str, many: str = "") -> str:
-    """`1 GPU`, `8 GPUs`"""
-    return f"{count} {one if count == 1 else many or one + 's'}"
-
-
 def key_of(serial: str, uuid: str, address: str) -> str:
     """What stays the same when the GPU moves. Cards without a serial number say 0 or nothing."""
     known = serial if serial.strip("0") else uuid or address

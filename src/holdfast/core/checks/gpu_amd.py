@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.core.checks.gpu import plural
+from holdfast.core.plurals import counted
 from holdfast.model.checks import (
     BASELINE,
     DEVICE_FAULT,
@@ -181,7 +181,7 @@ def judge_amd(gpus: Sequence[AmdGpu], on_bus: int | None, baseline: Baseline) ->
     if silent:
         found.append(Finding(status=SKIP, why=f"{silent[0].where}: it tells no ECC errors"))
     corrected = sum(gpu.corrected or 0 for gpu in gpus)
-    measured = f"{plural(len(gpus), 'GPU')}, 0 uncorrected errors, {corrected} corrected, none too hot"
+    measured = f"{counted(len(gpus), 'GPU')}, 0 uncorrected errors, {corrected} corrected, none too hot"
     return [*found, Finding(status=PASS, measured=measured)] if len(silent) < len(gpus) else found
 
 
@@ -192,8 +192,8 @@ def _missing(gpus: Sequence[AmdGpu], on_bus: int | None, baseline: Baseline) -> 
     has_left = on_bus is not None and on_bus < learned
     yield Finding(
         status=FAIL if has_left else WARN,
-        measured=plural(len(gpus), "GPU"),
-        expected=plural(learned, "GPU"),
+        measured=counted(len(gpus), "GPU"),
+        expected=counted(learned, "GPU"),
         whence=BASELINE,
         why=f"{learned - len(gpus)} of the {learned} AMD GPUs that this node had are not to be seen",
         advice=Words(
@@ -215,7 +215,7 @@ def _of_gpu(gpu: AmdGpu, gpus: Sequence[AmdGpu]) -> Iterable[Finding]:
             measured=f"{gpu.uncorrected} uncorrected",
             expected="0",
             whence=STATED,
-            why=f"{plural(gpu.uncorrected, 'uncorrected error')} since the driver was loaded",
+            why=f"{counted(gpu.uncorrected, 'uncorrected error')} since the driver was loaded",
             advice=Words(
                 en=f"Look at `amd-smi bad-pages -g {gpu.index}`, end what uses the GPU and reset it (`amd-smi reset -g"
                 f" {gpu.index} --gpureset`); if it counts again, keep the node out and have it replaced.",

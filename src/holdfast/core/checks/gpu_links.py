@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from holdfast.core.checks.gpu import RESET, Gpu, Unread, advice, answered, plural
+from holdfast.core.checks.gpu import RESET, Gpu, Unread, advice, answered
+from holdfast.core.plurals import counted
 from holdfast.model.checks import (
     BASELINE,
     DEVICE_FAULT,
@@ -102,8 +103,8 @@ def judge_nvlinks(seen: Sequence[NvLinks], unread: Sequence[Unread], baseline: B
         else:
             troubles += _link_errors(one)
     most = max((one.up for one in seen), default=0)
-    count = f"{plural(most, 'link')} up" if most else "no NVLink in use"
-    return answered(troubles, unread, len(seen), measured=f"{count} on {plural(len(seen), 'GPU')}")
+    count = f"{counted(most, 'link')} up" if most else "no NVLink in use"
+    return answered(troubles, unread, len(seen), measured=f"{count} on {counted(len(seen), 'GPU')}")
 
 
 def _learned(one: NvLinks, baseline: Baseline) -> int | None:
@@ -126,10 +127,10 @@ def _links_down(one: NvLinks, expected: int, whence: str, fault: str) -> Finding
     return Finding(
         status=FAIL if whence == BASELINE else WARN,
         device=one.gpu.where,
-        measured=f"{plural(one.up, 'link')} up{which}",
-        expected=plural(expected, "link"),
+        measured=f"{counted(one.up, 'link')} up{which}",
+        expected=counted(expected, "link"),
         whence=whence,
-        why=f"{expected - one.up} of its {plural(expected, 'NVLink')} are down",
+        why=f"{expected - one.up} of its {counted(expected, 'NVLink')} are down",
         advice=advice(
             Words(
                 en="Look for Xid 74 or 144-150 in the kernel log and at `nvidia-smi nvlink -s -i {gpu}`; restart the"
@@ -202,7 +203,7 @@ def judge_pcie(seen: Sequence[PcieLink], unread: Sequence[Unread], baseline: Bas
             good += 1
     widths = sorted({f"x{one.width}" for one in seen if one.width})
     kinds = sorted({f"generation {one.generation_max}" for one in seen if one.generation_max})
-    measured = f"{', '.join(widths)}, {', '.join(kinds)} on {plural(good, 'GPU')}"
+    measured = f"{', '.join(widths)}, {', '.join(kinds)} on {counted(good, 'GPU')}"
     return answered(troubles, silent, good, measured=measured, expected="as wide as it can be", whence=STATED)
 
 
@@ -297,7 +298,7 @@ def judge_fabric(seen: Sequence[Fabric], unread: Sequence[Unread], switches: Swi
     troubles = [finding for one in part for finding in _fabric(one, len(part), switches)]
     if not part and switches.count and switches.is_managed is False:
         troubles.append(
-            _unmanaged("", f"{plural(switches.count, 'NVSwitch', 'NVSwitches')}, no fabric manager")
+            _unmanaged("", f"{counted(switches.count, 'NVSwitch', 'NVSwitches')}, no fabric manager")
         )
     if not troubles and not part and not switches.count and seen:
         return answered([], unread, len(seen), measured="no NVSwitch here")
@@ -305,7 +306,7 @@ def judge_fabric(seen: Sequence[Fabric], unread: Sequence[Unread], switches: Swi
         why = "whether a fabric manager runs cannot be seen from here"
         return answered([], [*unread, Unread("NVSwitch", why)], 0, measured="")
     good = len(part) or (1 if switches.is_managed else 0)
-    measured = f"registered: {plural(len(part), 'GPU')}" if part else "the fabric manager runs"
+    measured = f"registered: {counted(len(part), 'GPU')}" if part else "the fabric manager runs"
     return answered(troubles, unread, good, measured=measured, expected="registered", whence=STATED)
 
 
@@ -388,18 +389,18 @@ def judge_peers(
         troubles.append(
             _p2p(
                 "",
-                plural(len(good), "pair"),
-                plural(learned, "pair"),
+                counted(len(good), "pair"),
+                counted(learned, "pair"),
                 BASELINE,
                 "fewer GPUs reach each other directly",
             )
         )
-    counted = len(pairs) and len(gpus)
-    measured = f"{len(good)} of {plural(len(pairs), 'pair')}"
+    looked_at = len(pairs) and len(gpus)
+    measured = f"{len(good)} of {counted(len(pairs), 'pair')}"
     silent = list(unread)
     if not pairs and not silent and gpus:
         silent = [Unread(gpus[0].where, "the only GPU here has no peer")]
-    return answered(troubles, silent, counted, measured=measured)
+    return answered(troubles, silent, looked_at, measured=measured)
 
 
 def _is_alone(gpu: Gpu, gpus: Sequence[Gpu], partners: Mapping[int, int]) -> bool:

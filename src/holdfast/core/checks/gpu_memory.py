@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from holdfast.core.checks.gpu import REBOOT, REPLACE, RESET, Gpu, Unread, advice, answered, plural
+from holdfast.core.checks.gpu import REBOOT, REPLACE, RESET, Gpu, Unread, advice, answered
+from holdfast.core.plurals import counted
 from holdfast.model.checks import (
     BASELINE,
     DEVICE_FAULT,
@@ -74,7 +75,9 @@ def judge_errors(seen: Sequence[Errors], unread: Sequence[Unread], baseline: Bas
             good += 1
     corrected = sum(errors.corrected or 0 for errors in seen)
     old = sum(errors.uncorrected_lifetime or 0 for errors in seen)
-    measured = f"0 uncorrected errors on {plural(good, 'GPU')}; corrected {corrected}, uncorrected ever {old}"
+    measured = (
+        f"0 uncorrected errors on {counted(good, 'GPU')}; corrected {corrected}, uncorrected ever {old}"
+    )
     return answered(troubles, silent, good, measured=measured, expected="0 uncorrected", whence=RULE)
 
 
@@ -86,10 +89,10 @@ def _errors(errors: Errors, baseline: Baseline) -> list[Finding]:
                    " uncorrectable errors than the driver allows", advice(REPLACE, where))
         ]  # fmt: skip
     if errors.sram_uncorrected:
-        why = f"{plural(errors.sram_uncorrected, 'uncorrected error')} in its caches since the last reset"
+        why = f"{counted(errors.sram_uncorrected, 'uncorrected error')} in its caches since the last reset"
         return [_uncorrected(errors, errors.sram_uncorrected, why)]
     if errors.uncorrected:
-        why = f"{plural(errors.uncorrected, 'uncorrected memory error')} since the last reset"
+        why = f"{counted(errors.uncorrected, 'uncorrected memory error')} since the last reset"
         return [_uncorrected(errors, errors.uncorrected, why)]
     if (errors.sram_lifetime or 0) > SRAM_LIFETIME_MAX:
         why = f"{errors.sram_lifetime} uncorrectable errors in its caches over its life"
@@ -133,7 +136,7 @@ def judge_repairs(seen: Sequence[Repairs], unread: Sequence[Unread]) -> list[Fin
             good += 1
     rows = sum(repairs.remapped or 0 for repairs in seen)
     pages = sum(repairs.retired or 0 for repairs in seen)
-    measured = f"nothing waits and nothing failed on {plural(good, 'GPU')}; {rows} rows remapped, {pages} pages retired"
+    measured = f"nothing waits and nothing failed on {counted(good, 'GPU')}; {counted(rows, 'row')} remapped, {counted(pages, 'page')} retired"
     return answered(
         troubles, silent, good, measured=measured, expected="none pending, none failed", whence=STATED
     )
@@ -154,8 +157,8 @@ def _repairs(repairs: Repairs) -> list[Finding]:
         why = "a channel of its memory or a processor cluster waits for a reset to be repaired"
         return [_warning(where, "a repair is pending", "none pending", STATED, why, advice(RESET, where))]
     if repairs.full_banks:
-        why = f"{plural(repairs.full_banks, 'bank')} of its memory have no spare row left: the next fault there stays"
-        measured = f"{plural(repairs.full_banks, 'bank')} exhausted"
+        why = f"{counted(repairs.full_banks, 'bank')} of its memory have no spare row left: the next fault there stays"
+        measured = f"{counted(repairs.full_banks, 'bank')} exhausted"
         return [_warning(where, measured, "spare rows in every bank", STATED, why, advice(REPLACE, where))]
     if (repairs.retired or 0) >= RETIRED_PAGES_MAX:
         why = f"{repairs.retired} pages of its memory are retired, and there is room for few more"
@@ -223,7 +226,7 @@ def judge_recovery(
         troubles,
         silent,
         good,
-        measured=f"nothing, on {plural(good, 'GPU')}",
+        measured=f"nothing, on {counted(good, 'GPU')}",
         expected="nothing",
         whence=STATED,
     )

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from holdfast.core.checks.gpu import REBOOT, Gpu, Unread, advice, answered, named, plural
+from holdfast.core.checks.gpu import REBOOT, Gpu, Unread, advice, answered, named
+from holdfast.core.plurals import counted
 from holdfast.model.checks import (
     ASKED,
     BASELINE,
@@ -108,7 +109,7 @@ def judge_count(seen: Presence, baseline: Baseline) -> list[Finding]:
     unread = [Unread(gpu.where, gpu.why_not) for gpu in seen.gpus if gpu.why_not and not gpu.is_lost]
     good = sum(not gpu.why_not for gpu in seen.gpus)
     kinds = sorted({gpu.name for gpu in seen.gpus if gpu.name})
-    measured = f"{plural(good, 'GPU')} ({', '.join(kinds)})" if kinds else plural(good, "GPU")
+    measured = f"{counted(good, 'GPU')} ({', '.join(kinds)})" if kinds else counted(good, "GPU")
     return answered(troubles, unread, good, measured=measured)
 
 
@@ -147,7 +148,7 @@ def _not_taken(seen: Presence) -> list[Finding]:
                 status=status,
                 device=card.address,
                 measured="not usable",
-                expected=plural(len(seen.pci or ()), "GPU") + " on the PCI bus",
+                expected=counted(len(seen.pci or ()), "GPU") + " on the PCI bus",
                 whence=STATED,
                 why=why,
                 advice=advice(REBOOT, card.address),
@@ -179,8 +180,8 @@ def _gone(seen: Presence, baseline: Baseline, found_missing: int) -> list[Findin
     return [
         Finding(
             status=status,
-            measured=plural(now, "GPU"),
-            expected=plural(before, "GPU"),
+            measured=counted(now, "GPU"),
+            expected=counted(before, "GPU"),
             whence=BASELINE,
             why=f"{before - now} of the {before} GPUs that this node had are gone{who}",
             advice=Words(
@@ -214,10 +215,10 @@ def _too_few(seen: Presence) -> list[Finding]:
     return [
         Finding(
             status=WARN,
-            measured=plural(usable, "usable GPU"),
-            expected=plural(seen.ranks, "rank"),
+            measured=counted(usable, "usable GPU"),
+            expected=counted(seen.ranks, "rank"),
             whence=ASKED,
-            why=f"{plural(seen.ranks, 'rank')} are to run here and {plural(usable, 'GPU')} can be used",
+            why=f"{counted(seen.ranks, 'rank')} are to run here and {counted(usable, 'GPU')} can be used",
             advice=Words(
                 en="Start as many ranks as there are GPUs, or look at CUDA_VISIBLE_DEVICES and at what was allotted.",
                 zh="每块 GPU 启动一个 rank,或检查 CUDA_VISIBLE_DEVICES 与分配到的 GPU。",
@@ -262,7 +263,7 @@ def judge_away(away: Away, had_gpus: bool) -> Finding:
     if away.kind == "no-driver" and not away.is_loaded and away.on_bus:
         return Finding(
             status=FAIL,
-            measured=f"{plural(away.on_bus, 'GPU')} on the PCI bus, and no driver loaded",
+            measured=f"{counted(away.on_bus, 'GPU')} on the PCI bus, and no driver loaded",
             expected="the driver is loaded",
             whence=STATED,
             why=f"the NVIDIA driver is not loaded: {away.why}",
@@ -353,7 +354,7 @@ def judge_persistence(
                 measured=f"off on {named([gpu.where for gpu in off])}",
                 expected="on",
                 whence=BASELINE if baseline.of(off[0].key, "persistence") is True else "rule",
-                why=f"persistence mode is off on {plural(len(off), 'GPU')}: each start attaches them anew, which takes"
+                why=f"persistence mode is off on {counted(len(off), 'GPU')}: each start attaches them anew, which takes"
                 " seconds and forgets error counts",
                 advice=Words(
                     en="Start nvidia-persistenced at boot (or `nvidia-smi -pm 1`).",
@@ -365,4 +366,4 @@ def judge_persistence(
         else []
     )
     on = sum(is_on for _, is_on, _ in modes)
-    return answered(troubles, unread, len(modes), measured=f"on for {on} of {plural(len(modes), 'GPU')}")
+    return answered(troubles, unread, len(modes), measured=f"on for {on} of {counted(len(modes), 'GPU')}")

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from holdfast.core.checks.gpu import Gpu, Unread, advice, answered, plural
+from holdfast.core.checks.gpu import Gpu, Unread, advice, answered
+from holdfast.core.plurals import counted
 from holdfast.model.checks import BASELINE, PEERS, RULE, STATED, WARN, Baseline, Fact, Finding
 from holdfast.model.signatures import Words
 
@@ -83,7 +84,7 @@ def judge_clocks(seen: Sequence[Clocks], unread: Sequence[Unread], baseline: Bas
     moments = f", {passing} for a moment" if passing else ""
     limits = sorted({f"{one.limit_w:.0f} W" for one in seen if one.limit_w})
     power = f"; power limit {', '.join(limits)}" if limits else ""
-    measured = f"nothing slows {plural(good, 'GPU')} for long{moments}{power}"
+    measured = f"nothing slows {counted(good, 'GPU')} for long{moments}{power}"
     return answered(troubles, silent, good, measured=measured)
 
 

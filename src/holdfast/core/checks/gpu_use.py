@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.checks.gpu import RESET, Gpu, Unread, advice, answered, plural
+from holdfast.core.checks.gpu import RESET, Gpu, Unread, advice, answered
+from holdfast.core.plurals import counted
 from holdfast.model.checks import ASKED, PEERS, RULE, STATED, WARN, Finding
 from holdfast.model.signatures import Words
 
@@ -44,7 +45,7 @@ def judge_use(seen: Sequence[Use], unread: Sequence[Unread], is_training: bool =
         finding for use in shown if (finding := _foreign(use) or (None if is_training else _ownerless(use)))
     ]
     used = sum(use.used or 0 for use in seen)
-    measured = f"nobody else uses {plural(len(seen), 'GPU')}; {used / MIB:.0f} MiB in use in all"
+    measured = f"nobody else uses {counted(len(seen), 'GPU')}; {used / MIB:.0f} MiB in use in all"
     return answered(
         troubles, unread, len(seen) - len(troubles), measured=measured, expected="nobody else", whence=RULE
     )
@@ -126,7 +127,7 @@ def judge_division(seen: Sequence[Division], unread: Sequence[Unread], ranks: in
         troubles.append(
             _mig(
                 on[0].gpu.where if len(on) == 1 else "",
-                f"on for {len(on)} of {plural(len(seen), 'GPU')}",
+                f"on for {len(on)} of {counted(len(seen), 'GPU')}",
                 "the same on all",
                 PEERS,
                 "MIG is on for some GPUs of the node only",
@@ -134,7 +135,7 @@ def judge_division(seen: Sequence[Division], unread: Sequence[Unread], ranks: in
         )
     elif on and ranks is not None and ranks > 1:
         why = f"MIG is on, and {ranks} ranks that work together need whole GPUs"
-        troubles.append(_mig("", f"on for {plural(len(on), 'GPU')}", "off", ASKED, why))
+        troubles.append(_mig("", f"on for {counted(len(on), 'GPU')}", "off", ASKED, why))
     elif ranks:
         troubles += [
             _mig(one.gpu.where, "on, and not one instance", "instances", ASKED, "MIG is on without any instance: CUDA sees no device there")
@@ -142,7 +143,7 @@ def judge_division(seen: Sequence[Division], unread: Sequence[Unread], ranks: in
             if one.parts == 0
         ]  # fmt: skip
     parts = sum(one.parts or 0 for one in on)
-    measured = f"on for {plural(len(on), 'GPU')} with {plural(parts, 'instance')}" if on else "off"
+    measured = f"on for {counted(len(on), 'GPU')} with {counted(parts, 'instance')}" if on else "off"
     return answered(troubles, unread, len(seen), measured=measured)
 
 

@@ -15,15 +15,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from holdfast.core.checks.gpu import plural
 from holdfast.core.diagnosis.device_codes import sub_code
 from holdfast.core.diagnosis.device_words import advice_of
+from holdfast.core.plurals import counted
+from holdfast.late_pattern import late
 from holdfast.model.checks import DEVICE_FAULT, FAIL, NO_FAULT, PASS, RULE, WARN, Finding
 from holdfast.model.code_facts import CodeFact
 from holdfast.model.signatures import Words
 
-XID = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<device>[0-9a-fA-F:.]+)[^)]*\): (?P<code>\d{1,3})\b(?P<text>.*)")
-RELOADED = re.compile(
+XID = late(r"NVRM: Xid \((?:PCI:)?(?P<device>[0-9a-fA-F:.]+)[^)]*\): (?P<code>\d{1,3})\b(?P<text>.*)")
+RELOADED = late(
     r"nvidia: loading out-of-tree|NVRM: loading NVIDIA|nvidia-nvlink: Nvlink Core is being initialized"
 )
 ANNOUNCEMENT = "154"
@@ -146,7 +147,7 @@ def _trouble(device: str, group: Sequence[Xid], *, is_new: bool) -> Finding:
     return Finding(
         status=FAIL if is_fault else WARN,
         device=device,
-        measured=f"Xid {shown} {since}, {plural(len(group), 'time')}",
+        measured=f"Xid {shown} {since}, {counted(len(group), 'time')}",
         expected="none that asks for a repair",
         whence=RULE,
         why=f"the driver reported Xid {first.code} for this GPU {since}{meaning}",

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from holdfast.core.checks.node_findings import passed, size, skipped, warned
+from holdfast.core.plurals import counted
 from holdfast.model.checks import ASKED, BASELINE, RULE, Finding
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -40,10 +41,10 @@ def judge_cores(allowed: float, of_what: str, ranks: int | None) -> Finding:
     if ranks is None or allowed >= ranks:
         return passed(measured)
     return warned(
-        f"{measured} for {ranks} ranks",
+        f"{measured} for {counted(ranks, 'rank')}",
         f"at least {ranks}",
         ASKED,
-        why=f"{ranks} ranks share {allowed:g} processors ({of_what}); they slow each other down",
+        why=f"{counted(ranks, 'rank shares', 'ranks share')} {allowed:g} processors ({of_what}); they slow each other down",
         en="Give the container or job more processors (--cpus, cpu.max, --cpus-per-task), or start fewer ranks.",
         zh="为容器或作业分配更多 CPU(--cpus、cpu.max、--cpus-per-task),或减少 rank 数。",
         category="straggler",
@@ -108,7 +109,7 @@ def judge_memory(memory: Memory, ranks: int | None) -> list[Finding]:
 
 def _too_little(memory: Memory, ranks: int | None) -> list[Finding]:
     need = max(ranks or 0, 1) * RANK_BYTES
-    for_what = f"{ranks} ranks" if ranks else "a training"
+    for_what = counted(ranks, "rank") if ranks else "a training"
     found = []
     if memory.available < need:
         found.append(
@@ -208,7 +209,7 @@ def judge_processes(zombies: Mapping[str, int], blocked: Sequence[Blocked]) -> l
                 f"{count} zombies, {zombies[parent]} of {parent}",
                 f"fewer than {ZOMBIES_MANY}",
                 RULE,
-                why=f"{count} processes have ended and {parent} does not collect them; they use up process ids",
+                why=f"{counted(count, 'process has', 'processes have')} ended and {parent} does not collect {'it: it uses' if count == 1 else 'them; they use'} up process ids",
                 en=f"Restart {parent}; in a container start a real init (--init).",
                 zh=f"重启 {parent};容器请使用真正的 init(--init)。",
                 category="host_limit",

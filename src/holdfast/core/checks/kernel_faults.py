@@ -3,7 +3,6 @@
 A line alone is no verdict: the rules of the diagnosis join lines to incidents, and say what was harmless.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
@@ -11,6 +10,7 @@ from msgspec import Struct
 from holdfast.core.checks.node_findings import failed, warned
 from holdfast.core.diagnosis.clues import Ruling, class_of, filled, kind_of
 from holdfast.core.diagnosis.rulings import all_rulings
+from holdfast.late_pattern import late
 from holdfast.model.checks import DEVICE_FAULT, NO_FAULT, RULE, Finding
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.sightings import Search, Sighting
@@ -21,7 +21,7 @@ KILLS = frozenset(("host_oom", "cgroup_oom"))  # mostly a job's own fault: told 
 OF_PROGRAMS = frozenset(("fix_code", "none"))  # actions for a program's fault, and for none
 BROKEN = frozenset(("reboot_node", "isolate_node"))
 # What only a reboot or a new part mends. A PCIe port, say, may have recovered since, and be of no use to a run.
-LASTING = re.compile(r"gpu_missing|ecc_uncorrectable|sxid|xid_\d+")
+LASTING = late(r"gpu_missing|ecc_uncorrectable|sxid|xid_\d+")
 SURE = 0.85
 TEXT_MAX = 200
 KILLS_NEWS_S = 3600.0

@@ -1,11 +1,12 @@
 """What an earlier job left on a node: processes, files of shared memory. Pure."""
 
-import re
 from collections.abc import Mapping, Sequence, Set
 
 from msgspec import Struct
 
 from holdfast.core.checks.node_findings import size, warned
+from holdfast.core.plurals import counted
+from holdfast.late_pattern import late
 from holdfast.model.checks import RULE, Finding
 
 ANCESTORS_MAX = 64
@@ -15,9 +16,9 @@ INITS = frozenset(
 )
 RANK_MARKS = ("RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID")  # torchrun began it
 REAPER = "reaper.loop"
-HOLDFAST = re.compile(r"(?:^|[/ ])holdfast(?: |$)|-m holdfast")
+HOLDFAST = late(r"(?:^|[/ ])holdfast(?: |$)|-m holdfast")
 # Not psm_*: who makes shared memory by name may mean it to stay.
-SEGMENT = re.compile(r"torch_(?P<torch>\d+)_|nccl-|sem\.|loky-(?P<loky>\d+)-")
+SEGMENT = late(r"torch_(?P<torch>\d+)_|nccl-|sem\.|loky-(?P<loky>\d+)-")
 SEGMENTS_BYTES, SEGMENTS_MANY = 16 << 20, 200
 SEGMENT_AGE_S = 120.0  # a younger one may be on its way to a process that opens it
 NAMED_MAX = 8
@@ -126,7 +127,7 @@ def judge_left_segments(found: Sequence[Segment]) -> list[Finding]:
     more = f" and {len(found) - 4} more" if len(found) > 4 else ""
     return [
         warned(
-            f"{len(found)} files, {size(total)}: {names}{more}",
+            f"{counted(len(found), 'file')}, {size(total)}: {names}{more}",
             "none that no process has open",
             RULE,
             device="/dev/shm",

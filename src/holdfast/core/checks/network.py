@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from holdfast.core.checks.node_findings import failed, passed, warned
 from holdfast.core.checks.risen import SINCE_BOOT
+from holdfast.core.plurals import counted
 from holdfast.model.checks import ASKED, BASELINE, DEVICE_FAULT, RULE, Baseline, Finding
 
 IFF_UP = 0x1
@@ -241,7 +242,7 @@ def judge_traffic(name: str, seen: Traffic, flaps: tuple[int, float, str]) -> li
     if seen.errors >= ERRORS_LEAST and seen.errors / packets >= ERRORS_SHARE:
         found.append(
             warned(
-                f"{seen.errors} errors in {seen.packets} packets",
+                f"{counted(seen.errors, 'error')} in {counted(seen.packets, 'packet')}",
                 f"fewer than 1 in {1 / ERRORS_SHARE:,.0f}",
                 RULE,
                 device=name,
@@ -280,7 +281,7 @@ def _flaps_too_much(flaps: tuple[int, float, str]) -> bool:
 def _flapped(name: str, flaps: tuple[int, float, str]) -> Finding:
     times, over_s, since = flaps
     return warned(
-        f"carrier lost {times} times in {over_s / 3600:.1f} h since {since}",
+        f"carrier lost {counted(times, 'time')} in {over_s / 3600:.1f} h since {since}",
         "less than once a day",
         RULE,
         device=name,

@@ -18,8 +18,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from holdfast.core.checks.gpu import plural
 from holdfast.core.diagnosis.device_words import advice_of
+from holdfast.core.plurals import counted
+from holdfast.late_pattern import late
 from holdfast.model.checks import (
     BASELINE,
     DEVICE_FAULT,
@@ -44,10 +45,10 @@ SERIOUS = ("reset_gpu", "reboot_node", "isolate_node")
 GRAVE = ("ALARM", "CRITICAL")
 HELD_MIN_MB = 1024
 ISOLATED_PAGES_MAX = 64
-_PCI = re.compile(r"^[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$")
-_OF = re.compile(r"(\d+) */ *(\d+)")
-_CODE = re.compile(r"\b(?:0x)?([0-9A-Fa-f]{8,9})\b")
-_COUNTER = re.compile(r"^\s*(?P<name>[A-Za-z][A-Za-z0-9 ()-]*?)\s*:\s*(?P<count>\d+)\s*$", re.MULTILINE)
+_PCI = late(r"^[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$")
+_OF = late(r"(\d+) */ *(\d+)")
+_CODE = late(r"\b(?:0x)?([0-9A-Fa-f]{8,9})\b")
+_COUNTER = late(r"^\s*(?P<name>[A-Za-z][A-Za-z0-9 ()-]*?)\s*:\s*(?P<count>\d+)\s*$", re.MULTILINE)
 
 
 class Npu(Struct, frozen=True, kw_only=True):
@@ -149,13 +150,13 @@ def judge_npu_count(npus: Sequence[Npu], on_bus: int | None, baseline: Baseline)
         return [Finding(status=SKIP, why="`npu-smi info` names no NPU")]
     if not isinstance(learned, int) or len(npus) >= learned:
         kinds = ", ".join(sorted({npu.name for npu in npus}))
-        return [Finding(status=PASS, measured=f"{plural(len(npus), 'NPU')} ({kinds})")]
+        return [Finding(status=PASS, measured=f"{counted(len(npus), 'NPU')} ({kinds})")]
     has_left = on_bus is not None and on_bus < learned
     return [
         Finding(
             status=FAIL if has_left else WARN,
-            measured=plural(len(npus), "NPU"),
-            expected=plural(learned, "NPU"),
+            measured=counted(len(npus), "NPU"),
+            expected=counted(learned, "NPU"),
             whence=BASELINE,
             why=f"{learned - len(npus)} of the {learned} NPUs that this node had are not to be seen",
             advice=Words(
@@ -186,7 +187,7 @@ def judge_npu_health(
         )
     if not found:
         found.append(
-            Finding(status=PASS, measured=f"{plural(len(npus), 'NPU')} OK", expected=GOOD, whence=STATED)
+            Finding(status=PASS, measured=f"{counted(len(npus), 'NPU')} OK", expected=GOOD, whence=STATED)
         )
     return found
 
@@ -233,7 +234,7 @@ def judge_npu_ecc(npus: Sequence[Npu], counters: Mapping[int, Mapping[str, int]]
         now = sum(count for name, count in double if "aggregate" not in name and "page" not in name)
         pages = sum(count for name, count in double if "page" in name)
         if now:
-            why = f"{plural(now, 'uncorrected memory error')} of this NPU"
+            why = f"{counted(now, 'uncorrected memory error')} of this NPU"
             found.append(_npu_memory(npu, FAIL, f"{now} double bit errors", "0", STATED, why))
         elif pages >= ISOLATED_PAGES_MAX:
             why = f"{pages} pages of its memory are isolated"
@@ -242,7 +243,7 @@ def judge_npu_ecc(npus: Sequence[Npu], counters: Mapping[int, Mapping[str, int]]
         return found
     if not told:
         return [Finding(status=SKIP, why="npu-smi tells no ECC counters here")]
-    return [Finding(status=PASS, measured=f"0 uncorrected errors on {plural(told, 'NPU')}", expected="0")]
+    return [Finding(status=PASS, measured=f"0 uncorrected errors on {counted(told, 'NPU')}", expected="0")]
 
 
 def _npu_memory(npu: Npu, status: str, measured: str, expected: str, whence: str, why: str) -> Finding:
@@ -288,4 +289,4 @@ def judge_npu_use(table: NpuTable, own: Collection[int]) -> list[Finding]:
                 category="gpu_busy",
             )
         )
-    return found or [Finding(status=PASS, measured=f"nobody else uses {plural(len(table.npus), 'NPU')}")]
+    return found or [Finding(status=PASS, measured=f"nobody else uses {counted(len(table.npus), 'NPU')}")]

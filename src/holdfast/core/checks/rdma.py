@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from holdfast.core.checks.node_findings import failed, passed, skipped, warned
+from holdfast.late_pattern import late
 from holdfast.model.checks import (
     ASKED,
     BASELINE,
@@ -28,9 +29,9 @@ ACTIVE, INITIALIZED = "ACTIVE", "INIT"
 INFINIBAND, ETHERNET = "InfiniBand", "Ethernet"
 ROCE_V2 = "RoCE v2"
 NO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
-_RATE = re.compile(r"([\d.]+) Gb/sec(?: \((\d+)X)?")
+_RATE = late(r"([\d.]+) Gb/sec(?: \((\d+)X)?")
 # GPUs of these families cannot be read by other devices on the bus.
-_NO_DIRECT = re.compile(r"GeForce|TITAN", re.IGNORECASE)
+_NO_DIRECT = late(r"GeForce|TITAN", re.IGNORECASE)
 DMABUF_KERNEL = (5, 12)
 
 

@@ -4,12 +4,13 @@ sources: proc_pid_mountinfo(5); statvfs(3); getrlimit(2); the defaults of Docker
 """
 
 import errno
-import re
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from holdfast.core.checks.node_findings import failed, passed, size, skipped, warned
+from holdfast.core.plurals import counted
+from holdfast.late_pattern import late
 from holdfast.model.checks import ASKED, DEVICE_FAULT, ENVIRONMENT_FAULT, NO_FAULT, RULE, Baseline, Finding
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -20,9 +21,9 @@ NETWORK = frozenset(
     "nfs nfs4 lustre gpfs beegfs ceph cifs smb3 glusterfs 9p afs orangefs pvfs2 panfs wekafs gfs2 ocfs2 davfs".split()
 )
 NOT_ASKED = frozenset(("autofs", "fusectl"))  # asking would mount it; no files
-_ESCAPED = re.compile(r"\\([0-7]{3})")
+_ESCAPED = late(r"\\([0-7]{3})")
 # `file:/`, `s3:/`: what is left of an address that was taken for a folder
-_REMOTE = re.compile(r"(?:^|/)[A-Za-z][A-Za-z0-9+.-]{1,15}:/")
+_REMOTE = late(r"(?:^|/)[A-Za-z][A-Za-z0-9+.-]{1,15}:/")
 
 DISK_FULL, FILESYSTEM, STALL = "disk_full", "filesystem_error", "nfs_lustre_stall"
 GONE = {
@@ -294,7 +295,9 @@ def judge_shm(size_bytes: int, free_bytes: int, ranks: int | None, loaders: int 
     32 MiB for the buffers of NCCL in each rank, 64 MiB for the batches of each loader worker."""
     measured = f"{size(free_bytes)} free of {size(size_bytes)}"
     need = (ranks or 0) * (SHM_RANK_BYTES + (loaders or 0) * SHM_LOADER_BYTES)
-    what_for = f"{ranks} ranks" + (f" with {loaders} loader workers each" if loaders else "")
+    what_for = counted(ranks or 0, "rank") + (
+        f" with {counted(loaders, 'loader worker')} each" if loaders else ""
+    )
     if ranks and size_bytes < need:
         return warned(
             measured,
@@ -392,10 +395,10 @@ def _processes(limits: Limits, ranks: int, loaders: int) -> list[Finding]:
     return [
         warned(
             f"{min(left)} more processes and threads" if of_group else f"{min(left)} processes and threads",
-            f"about {need} for {ranks} ranks",
+            f"about {need} for {counted(ranks, 'rank')}",
             ASKED,
             device="pids" if of_group else "nproc",
-            why=f"the {'control group' if of_group else 'user'} may have too few processes and threads for {ranks} ranks",
+            why=f"the {'control group' if of_group else 'user'} may have too few processes and threads for {counted(ranks, 'rank')}",
             en="Raise pids.max of the container (--pids-limit, podPidsLimit)."
             if of_group
             else "Raise it: `ulimit -u unlimited`, or `* - nproc unlimited` in /etc/security/limits.d.",

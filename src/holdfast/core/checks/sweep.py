@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.core.checks.comm_local import NCCL, bus_bandwidth
+from holdfast.core.plurals import counted
 from holdfast.model.checks import DEVICE_FAULT, FAIL, PASS, RULE, Fact, Finding
 from holdfast.model.signatures import Words
 
@@ -109,7 +110,7 @@ def of_sweep(swept: Sequence[Row], ranks: int, backend: str, model: str) -> Iter
 def _corrupt(row: Row, lines: str, backend: str) -> Finding:
     return Finding(
         status=FAIL,
-        measured=f"{row.wrong} wrong numbers in sums of {row.size} bytes\n{lines}",
+        measured=f"{counted(row.wrong, 'wrong number')} in sums of {row.size} bytes\n{lines}",
         expected="0 wrong numbers",
         whence=RULE,
         why=f"an all-reduce of {row.size} bytes among the ranks of this node with {backend} gave wrong sums",

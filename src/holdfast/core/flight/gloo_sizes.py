@@ -10,17 +10,17 @@ A ring moves each rank's share in two segments, so what it compares is 1/(2 n) o
 source: gloo/transport/tcp/pair.cc, gloo/allreduce.cc (ring); the direction was seen on torch 2.13, 20 of 20 times
 """
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from holdfast.core.flight.members import ranks_of
 from holdfast.core.flight.signature import words
+from holdfast.late_pattern import late
 from holdfast.model.digests import Digest
 from holdfast.model.flight import Operation
 
-TOLD = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs\.? (\d+)")
-SHAPE = re.compile(r"of (\d+(?:x\d+)*) (\w+)$")
+TOLD = late(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs\.? (\d+)")
+SHAPE = late(r"of (\d+(?:x\d+)*) (\w+)$")
 BYTES = {
     **dict.fromkeys(("Double", "Long", "ComplexFloat", "UInt64"), 8),
     **dict.fromkeys(("Float", "Int", "UInt32", "ComplexHalf"), 4),

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from holdfast.core.flight.gather import Scene
 from holdfast.core.flight.graph import Awaited, Waits
+from holdfast.late_pattern import late
 from holdfast.model.digests import Digest, GroupDigest, RankLife, Waiting
 
 ENTRY = 3  # bytes of `Digest.order` an operation
@@ -18,7 +19,7 @@ CONTEXT_MAX = 4  # operations looked back
 TAIL = 8  # operations before the one it waits in: a skipped one may lie there
 
 # source: gloo/transport/tcp/pair.cc, the check on what a peer announces
-WRONG_SIZE = re.compile(r"op\.preamble\.length <= op\.nbytes\. (?P<received>\d+) vs (?P<own>\d+)")
+WRONG_SIZE = late(r"op\.preamble\.length <= op\.nbytes\. (?P<received>\d+) vs (?P<own>\d+)")
 
 Token = tuple[int, int]  # the group as its process numbers it, and what was run
 

@@ -7,24 +7,23 @@ from msgspec import Struct
 
 from holdfast.core.culprits import waits_for_others
 from holdfast.core.flight.graph import is_victim
+from holdfast.late_pattern import late
 from holdfast.model.digests import LocatedKind, RankLife
 
 STACK_INNERMOST = 6
-LOADS_DATA = re.compile(
+LOADS_DATA = late(
     r"torch/utils/data/|\b(_next_data|_try_get_data|_get_data|__next__|__getitem__|collate\w*)$"
     r"|\w*(data_?load|load_?(batch|data|shard|sample)|next_?batch|get_?batch|read_?batch|fetch_?(batch|data|sample)"
     r"|prefetch)\w*$",
     re.IGNORECASE,
 )
-REMOTE_FILES = re.compile(
-    r"nfs|rpc_|lustre|ldlm|ll_|cl_sync|osc_|ptlrpc|fuse|ceph|gpfs|beegfs|cifs", re.IGNORECASE
-)
+REMOTE_FILES = late(r"nfs|rpc_|lustre|ldlm|ll_|cl_sync|osc_|ptlrpc|fuse|ceph|gpfs|beegfs|cifs", re.IGNORECASE)
 # Collectives that a gloo record shows as soon as they begin: a rank inside one has enqueued it.
-IN_COLLECTIVE = re.compile(
+IN_COLLECTIVE = late(
     r"torch/distributed/distributed_c10d\.py:\d+ "
     r"(all_reduce|broadcast|barrier|all_gather\w*|reduce_scatter\w*|all_to_all\w*|reduce|gather|scatter)$"
 )
-IN_SEND = re.compile(r"torch/distributed/distributed_c10d\.py:\d+ (send|recv|batch_isend_irecv)$|pipelining/")
+IN_SEND = late(r"torch/distributed/distributed_c10d\.py:\d+ (send|recv|batch_isend_irecv)$|pipelining/")
 
 STOPPED_FIRST = ("stopped", "killed", "dataloader", "uneven", "missing")
 

@@ -77,9 +77,10 @@ def does(rank: int, life: RankLife | None, kind: LocatedKind, *, is_absent: bool
     at = place(life.frames)
     channel = f" ({life.wait_channel})" if life.wait_channel not in ("", "0") else ""
     error = f": {life.error.strip()[:ERROR_CHARS]}" if life.error and kind not in ("stopped",) else ""
+    at_zh = "" if not at else f" {at}" if zh == DOES["unknown"][1] else f",位于 {at}"
     return Words(
         en=f"rank {rank} {en}" + (f" at {at}" if at else "") + channel + error,
-        zh=f"rank {rank} {zh}" + (f" {at}" if at else "") + channel + error,
+        zh=f"rank {rank} {zh}{at_zh}{channel}{error}",
     )
 
 

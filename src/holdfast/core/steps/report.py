@@ -4,7 +4,6 @@ The same step told by several ranks is one step: the log that tells most of a tr
 the others give their ranks' own times.
 """
 
-import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite, nan
@@ -19,6 +18,7 @@ from holdfast.core.stragglers.matrix import analyse
 from holdfast.core.stragglers.panel import LARGE
 from holdfast.core.stragglers.records import arrivals, peers
 from holdfast.core.stragglers.watch import FLOOR_SHARE, StragglerWatch
+from holdfast.late_pattern import late
 from holdfast.model.flight import FlightRecord
 from holdfast.model.sightings import NOBODY, Writer
 from holdfast.model.steps import (
@@ -43,8 +43,8 @@ OVER_MAX = 50  # of stragglers that are none any more
 VIEWS = ("log", "jsonl", "events")
 OVERLAP = 0.5  # of the steps of the shorter log, for two sorts of logs to be of one training
 
-NUMBERS = re.compile(r"\d+")
-STREAMS = re.compile(r"(?i)(?<![a-z])(?:std)?(?:out|err)(?:put|or)?(?![a-z])")
+NUMBERS = late(r"\d+")
+STREAMS = late(r"(?i)(?<![a-z])(?:std)?(?:out|err)(?:put|or)?(?![a-z])")
 
 
 class PlatformLine(Struct, frozen=True):

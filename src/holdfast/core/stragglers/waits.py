@@ -10,6 +10,7 @@ A sequential test for each rank: does it wait as often as its peers do, or less 
 from collections.abc import Iterable, Mapping, Sequence
 from math import log
 
+from holdfast.core.slices import Sliced, pieces, whole
 from holdfast.core.stragglers.limits import StragglerSettings
 from holdfast.core.stragglers.looks import SUSPECT, Teams
 from holdfast.model.samples import GONE_STATES, RankSample
@@ -21,7 +22,8 @@ CLEARLY, STILL = (
 )  # less than its peers, as a share of theirs: when it is named, and as long as it stays so
 WAITS_MIN = 0.15  # where peers wait less than this nobody costs them much
 SHARE_MIN, SHARE_MAX = 0.02, 0.9
-RECENT = 1 / 40  # weight of a new look in the shares
+RECENT_LOOKS = 40
+RECENT = 1 / RECENT_LOOKS  # weight of a new look in the shares
 SETTLED = 10  # looks before shares are known at all
 CARE = 1.5  # looks a second apart are not quite independent
 SAMPLE = 255  # ranks of which the peers' share is taken where there are more
@@ -45,35 +47,42 @@ class Waits:
         self._usual = 0.0
         self._named: set[int] = set()
 
-    def add(self, samples: Sequence[RankSample], teams: Teams) -> None:
-        """New samples of some ranks or of all, each once."""
+    def adding(self, samples: Sequence[RankSample], teams: Teams) -> Sliced[None]:
+        """New samples of some ranks or of all, each once; in pieces."""
         living = [sample for sample in samples if sample.state not in GONE_STATES]
         if not living:
             return
         self.counted += 1
         self._pace(living)
-        weight, sums = self._moves, self.sums
+        weight = self._moves
         peers = self._usual
         low = min(SHARE_MAX, max(SHARE_MIN, peers))
         busy = weight * log((1.0 - LESS * low) / (1.0 - low)) if peers >= WAITS_MIN else 0.0
         waits = weight * log(LESS)
         most = 1.2 * self._limit
-        for sample in living:
-            rank = sample.rank
-            is_waiting = self._waits(sample)
-            looks = self._looks[rank] = self._looks.get(rank, 0) + 1
-            share = self._shares.get(rank, 0.0)
-            self._shares[rank] = share + max(RECENT, 1.0 / looks) * (is_waiting - share)
-            before = sums.get(rank, 0.0)
-            if is_waiting:
-                sums[rank] = max(0.0, before + waits)
-            elif looks > SETTLED and busy:
-                if before == 0.0:
-                    self.since[rank] = sample.at_s
-                # Not without end, so that one who is well again is soon known to be.
-                sums[rank] = min(before + busy, most)
+        for part in pieces(living):
+            for sample in part:
+                self._count(sample, waits, busy, most)
+            yield
         self._of = max(2, len(self._shares))
         self._usual = self._peers_share()
+
+    add = whole(adding)
+
+    def _count(self, sample: RankSample, waits: float, busy: float, most: float) -> None:
+        rank = sample.rank
+        is_waiting = self._waits(sample)
+        looks = self._looks[rank] = self._looks.get(rank, 0) + 1
+        share = self._shares.get(rank, 0.0)
+        self._shares[rank] = share + (RECENT if looks >= RECENT_LOOKS else 1.0 / looks) * (is_waiting - share)
+        before = self.sums.get(rank, 0.0)
+        if is_waiting:
+            self.sums[rank] = max(0.0, before + waits) if before else 0.0
+        elif looks > SETTLED and busy:
+            if before == 0.0:
+                self.since[rank] = sample.at_s
+            # Not without end, so that one who is well again is soon known to be.
+            self.sums[rank] = min(before + busy, most)
 
     def suspects(self) -> tuple[int, ...]:
         return tuple(rank for rank, sum_ in self.sums.items() if sum_ >= SUSPECT)
@@ -110,7 +119,10 @@ class Waits:
     def _waits(self, sample: RankSample) -> bool:
         """A rank that does not answer and runs does not wait: who waits answers."""
         if sample.groups is not None:
-            return any(one.enqueued > one.completed >= 0 for one in sample.groups)
+            for one in sample.groups:
+                if one.enqueued > one.completed >= 0:
+                    return True
+            return False
         return sample.state == "S"
 
     def _pace(self, living: Sequence[RankSample]) -> None:

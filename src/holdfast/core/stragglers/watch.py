@@ -11,6 +11,7 @@ from math import isfinite
 
 from msgspec import Struct
 
+from holdfast.core.slices import Sliced, whole
 from holdfast.core.stragglers.heat import Heat
 from holdfast.core.stragglers.limits import StragglerSettings
 from holdfast.core.stragglers.looks import Looks
@@ -120,13 +121,20 @@ class StragglerWatch:
         """Members, as ranks of the job, of the groups that the rank's status numbers with these ids."""
         self._teams[rank] = {number: members for number, members in groups.items() if len(members) > 1}
 
-    def look(self, samples: Sequence[RankSample], throttled: Mapping[int, float] | None = None) -> None:
-        """All ranks at one moment; `apart`: new samples of some. `throttled`: seconds for which each was held back by a
-        quota so far."""
+    def looking(
+        self, samples: Sequence[RankSample], throttled: Mapping[int, float] | None = None
+    ) -> Sliced[None]:
+        """All ranks at one moment; `apart`: new samples of some, in pieces. `throttled`: seconds for which each was held back
+        by a quota so far."""
         if not samples:
             return
-        self._looks.add(samples, self._teams)
+        if isinstance(self._looks, Waits):
+            yield from self._looks.adding(samples, self._teams)
+        else:
+            self._looks.add(samples, self._teams)
         self._throttle.add(samples[0].at_s, throttled or {})
+
+    look = whole(looking)
 
     def wants_records(self, at_s: float) -> bool:
         """Whether flight records are worth their cost now. True counts as fetched: ask only when they can be."""

@@ -1,0 +1,22 @@
+"""How long a first verdict waits for what others, their logs and the checks of their nodes may still add. Pure."""
+
+from holdfast.model.policy import Policy
+from holdfast.model.verdicts import Verdict
+
+# Seen as it happens; what the others, their launchers or a check could say later changes nothing of it.
+SEEN_AT_ONCE = ("process_killed",)
+SURE = 0.8
+SURE_S = 1.5  # for what is on its way already
+
+
+def patience_s(first: Verdict, policy: Policy, limit_s: float, *, is_certain: bool) -> float:
+    """In seconds. A certain verdict on what a restart can mend waits a moment, one on what was seen at once not at all.
+
+    Where nothing is started again the verdict is all that people get: all that can be known is waited for, `limit_s`.
+    """
+    restarts = policy.max_restarts is not None or policy.hang_restart or policy.replace_workers is not None
+    if not (restarts and is_certain):
+        return limit_s
+    if first.category in SEEN_AT_ONCE:
+        return 0.0
+    return min(limit_s, SURE_S) if first.confidence >= SURE else limit_s
