@@ -14,6 +14,8 @@ POLICY = Policy(max_restarts=9, unconditional_restart=True, boot_check="off")
 class Nothing:
     """A link, and parts, to which nothing happens."""
 
+    is_busy = False
+
     def __getattr__(self, name: str) -> object:
         return lambda *given, **named: []
 

@@ -1,6 +1,8 @@
 """Pieces of the workers' files: each byte once, gaps said, and the folder made again where somebody removed it."""
 
+import os
 import shutil
+from pathlib import Path
 
 from holdfast.controller.shipped import ShippedFiles
 from holdfast.model.nodes import Shipped
@@ -41,6 +43,7 @@ def test_a_folder_that_was_removed_is_made_again(tmp_path):
     shutil.rmtree(tmp_path / "attempt-001")
     assert files.take(piece(4, b"two\n")) == ""
     assert (tmp_path / "attempt-001" / "worker-3" / "stdout").read_bytes() == b"two\n"
+    files.close()
 
 
 def test_a_name_that_leads_elsewhere_is_not_taken(tmp_path):
@@ -53,3 +56,23 @@ def test_a_name_that_leads_elsewhere_is_not_taken(tmp_path):
 def test_a_place_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "attempt-001").write_bytes(b"in the way")
     assert "cannot be kept" in ShippedFiles(tmp_path, lambda: 1000.0).take(piece(0, b"x"))
+
+
+def test_files_are_left_open_up_to_a_bound_and_not_those_of_an_attempt_that_is_over(tmp_path):
+    def count_open():
+        ends = [Path("/proc/self/fd", one) for one in os.listdir("/proc/self/fd")]
+        return sum(str(one.readlink()).startswith(str(tmp_path)) for one in ends if one.is_symlink())
+
+    files = ShippedFiles(tmp_path, lambda: 1000.0, open_max=2)
+    for turn in range(2):
+        for worker in range(4):
+            assert files.take(piece(4 * turn, b"one\n", worker=worker)) == ""
+    for worker in range(4):
+        log = tmp_path / "attempt-001" / f"worker-{worker}" / "stdout"
+        assert log.read_bytes() == b"one\none\n"
+        assert Index(log).count == 2
+    assert count_open() == 4  # two, each with its index
+    files.take(Shipped(attempt=2, worker=0, name="stdout", offset=0, data=b"two\n"))
+    assert count_open() == 2
+    files.close()
+    assert count_open() == 0

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from holdfast.core.checks.evidence import with_checks
 from holdfast.core.conclude import (
-    SEEN_AT_ONCE,
     answer,
-    first_of,
+    first_of_many,
     joined_failure,
     joined_scene,
     joined_search,
@@ -25,6 +24,7 @@ from holdfast.core.crew import Crew
 from holdfast.core.crew_acts import Act, Forget, Send, Tell
 from holdfast.core.crew_orders import joined as joined_checks
 from holdfast.core.diagnosis.concluded import concluded
+from holdfast.core.patience import SURE_S, patience_s
 from holdfast.model.checks import ON_FAILURE
 from holdfast.model.events import AnyEvent, AttemptStartFailed, NodesChecked, RankStarted
 from holdfast.model.failures import Failure
@@ -36,8 +36,6 @@ from holdfast.model.signatures import Signature
 from holdfast.model.verdicts import Evidence, Verdict
 from holdfast.observe.code_store import tables_for
 
-SURE = 0.8
-SURE_S = 1.5  # a sure verdict on what a restart can mend waits no longer for what others may add
 LOOK_S = 3.5  # for flight records and stacks, which each agent gives at most 3 s
 AGAIN_S = 0.1  # between two looks at what there is
 SPARE_S = 5.0  # of the core's own patience, which the verdict must not use up
@@ -137,7 +135,7 @@ class Concluding:
             return []
         asked.looked_s = at_s
         failure = self._failure(asked)
-        first, is_certain = first_of(failure)
+        first, is_certain = first_of_many(failure, asked.evidence.values())
         if self._waits(asked, failure, first, is_certain=is_certain, for_s=at_s - asked.since_s):
             return []
         self._asked = None
@@ -178,15 +176,10 @@ class Concluding:
         silent = [node for node in living.values() if not self._crew.roster[node].is_reachable]
         if silent and not is_certain and for_s <= self._silence_s + LOST_S:
             return True  # whether it is lost is about to be known, and nothing can go on before
-        if is_certain and first.confidence >= SURE and self._restarts:
-            heard = all(worker in asked.evidence for worker in living)
-            return not (heard and first.category in SEEN_AT_ONCE) and for_s <= SURE_S
-        return for_s <= self._limit_s
-
-    @property
-    def _restarts(self) -> bool:
-        policy = self._policy
-        return policy.max_restarts is not None or policy.hang_restart or policy.replace_workers is not None
+        wait_s = patience_s(first, self._policy, self._limit_s, is_certain=is_certain)
+        if wait_s:
+            return for_s <= wait_s
+        return any(worker not in asked.evidence for worker in living) and for_s <= SURE_S
 
     # The verdict ------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ Orders of the core go in by `carry_out`; what agents, link and engine say comes 
 report is acknowledged only once what was made of it is in the journal: until then its agent keeps it.
 """
 
+import select
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -13,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.controller.crew_times import NodeTimes
+from holdfast.controller.later import Later
 from holdfast.core.crew import Crew
 from holdfast.core.crew_acts import (
     Act,
@@ -29,13 +31,21 @@ from holdfast.core.crew_acts import (
 from holdfast.engines.nodes import NodeEngine
 from holdfast.link.arrived import Arrived, Entry, Joined, Left, Refused, Said, Silent
 from holdfast.link.messages import UNREADABLE
-from holdfast.model.events import AnyEvent, ControllerResumed, FindingNoted, NodeIsolated, NodeReleased
+from holdfast.model.events import (
+    AnyEvent,
+    ControllerResumed,
+    FindingNoted,
+    NodeIsolated,
+    NodeReleased,
+    StepReached,
+)
 from holdfast.model.nodes import (
     AgentHello,
     AnyNews,
     AnyReport,
     EndAsked,
     EngineNote,
+    JobGoesOn,
     Looked,
     PortFound,
     RecordsTold,
@@ -62,6 +72,9 @@ from holdfast.model.state import Job
 
 AGENT = "agent"
 TICK_S = 1.0
+SLICE_S = 0.02  # of judging, in one turn
+LATER_S = 0.03  # of samples and logs, likewise
+ALONE_S = 0.07  # so much longer, while nothing comes
 TOLD_AGAIN_S = 60.0  # what is refused at the door, or not understood, again and again
 TOLD_MAX = 256  # different ones remembered
 
@@ -92,24 +105,31 @@ class Link(Protocol):
     def drop(self, peer: str, why: str) -> None: ...
 
 
-class HangWatch(Protocol):
+class Looking(Protocol):
+    """`tick` may begin what takes longer than anybody should wait; `go_on` does one piece of it while it `is_busy`."""
+
+    @property
+    def is_busy(self) -> bool: ...
+
+    def tick(self, at_s: float) -> list[Act]: ...
+
+    def go_on(self, at_s: float) -> list[Act]: ...
+
+
+class HangWatch(Looking, Protocol):
     """Central hang detection (controller/hang_watch.py)."""
 
     def sampled(self, node: str, report: Sampled) -> None: ...
 
     def looked(self, node: str, report: Looked) -> None: ...
 
-    def tick(self, at_s: float) -> list[Act]: ...
 
-
-class StragglerWatch(Protocol):
+class StragglerWatch(Looking, Protocol):
     """Who is slower than the others (controller/straggler_watch.py)."""
 
     def sampled(self, node: str, report: Sampled) -> None: ...
 
     def records(self, node: str, report: RecordsTold) -> None: ...
-
-    def tick(self, at_s: float) -> list[Act]: ...
 
 
 class Conclusion(Protocol):
@@ -171,6 +191,7 @@ class CrewEngine:
         self.link = link
         self.ended: EndJob | None = None
         self.end_asked: EndAsked | None = None
+        self.goes_on = False  # the engine says so, once it was asked
         self.connected: set[str] = set()  # agents
         self.emit = emit
         self._engine = engine
@@ -181,7 +202,9 @@ class CrewEngine:
         self._heard: dict[
             str, int
         ] = {}  # by stream: up to where it was taken in and is yet to be acknowledged
+        self._ahead: dict[str, int] = {}  # likewise, of what has overtaken something
         self._arrived: deque[Arrived] = deque()
+        self._later = Later()
         self._engine_news: deque[AnyNews] = deque()
         self._said_s: dict[str, float] = {}
         self._ticked_s = float("-inf")
@@ -222,10 +245,14 @@ class CrewEngine:
         return [self.link.fileno(), *self._engine.channels()]
 
     def turn(self) -> None:
-        """All that has come; never blocks."""
+        """What has come, the urgent first; never blocks, and does no more than a part of a second's work."""
         self._arrived.extend(self.link.turn())
         while self._arrived:  # what a fault of ours cuts short goes on with the next turn
-            self._one(self._arrived.popleft())
+            arrived = self._arrived.popleft()
+            if isinstance(arrived, Entry) and arrived.may_drop:
+                self._later.put(arrived)
+            else:
+                self._one(arrived)
         self._engine_news.extend(self._engine.turn())
         while self._engine_news:
             self._news(self._engine_news.popleft())
@@ -234,6 +261,8 @@ class CrewEngine:
         if at_s - self._ticked_s >= TICK_S:
             self._ticked_s = at_s
             self._tick(at_s)
+        self._look_on(at_s)
+        self._take_later()
         self.acknowledge()
 
     def acknowledge(self) -> None:
@@ -242,6 +271,31 @@ class CrewEngine:
             heard, self._heard = self._heard, {}
             for stream, seq in heard.items():
                 self.link.recorded(stream, seq)
+
+    def _look_on(self, at_s: float) -> None:
+        """Goes on with what a tick has begun, and nobody waits for longer than `SLICE_S`."""
+        until_s = self._clock() + SLICE_S
+        for part in (self.parts.hangs, self.parts.stragglers):
+            while part is not None and part.is_busy and not self._is_enough(until_s):
+                self._do(part.go_on(at_s))
+
+    def _take_later(self) -> None:
+        """What was not urgent, for `LATER_S`: all of it, unless the machine is too slow."""
+        until_s = self._clock() + LATER_S
+        while (entry := self._later.take()) is not None:
+            self._entry(entry, self._clock())
+            if self._is_enough(until_s) and not self._later.is_full:
+                return
+
+    def _is_enough(self, until_s: float) -> bool:
+        """It is time for others, if there are any."""
+        at_s = self._clock()
+        return at_s > until_s and (at_s > until_s + ALONE_S or _is_readable(self.channels()))
+
+    def _take_of(self, peer: str) -> None:
+        """All that this peer has told before."""
+        while self._later.waits(peer) and (entry := self._later.take(peer)) is not None:
+            self._entry(entry, self._clock())
 
     def _tick(self, at_s: float) -> None:
         for name in self.connected:
@@ -261,6 +315,7 @@ class CrewEngine:
         at_s = self._clock()
         match arrived:
             case Joined(role=role) if role == AGENT:
+                self._take_of(arrived.peer)
                 self.parts.calls.left(arrived.peer)
                 self._joined(arrived, at_s)
             case Entry():
@@ -268,6 +323,7 @@ class CrewEngine:
             case Said():
                 self.parts.calls.hear(arrived.peer, arrived.body)
             case Left():
+                self._take_of(arrived.peer)
                 self.parts.calls.left(arrived.peer)
                 if arrived.peer in self.connected:
                     self.connected.discard(arrived.peer)
@@ -294,23 +350,39 @@ class CrewEngine:
         self._do(self.crew.joined(hello, joined.address, at_s))
 
     def _entry(self, entry: Entry, at_s: float) -> None:
-        self._heard[entry.stream] = max(entry.seq, self._heard.get(entry.stream, 0))
+        """In its peer's order, but for what overtakes."""
         try:
             report = _REPORTS.decode(entry.body)
         except UNREADABLE as error:
+            self._note_heard(entry)
             self.note("report-not-read", f"a report of {entry.peer} cannot be read: {error}", key=entry.peer)
             return
+        if not entry.may_drop and not _overtakes(report):
+            self._take_of(entry.peer)
+        self._note_heard(entry)
         match report:
             case Told():
                 event = self._times.of_event(entry.peer, report.event)
-                told = replace(event, via=f"{entry.stream}/{entry.seq}")
-                self._do(self.crew.told(entry.peer, told, told.at_s))
+                if not self._later.waits(entry.peer):  # else what came before it would count as known, too
+                    event = replace(event, via=f"{entry.stream}/{entry.seq}")
+                self._do(self.crew.told(entry.peer, event, event.at_s))
             case PortFound():
                 self._do(self.crew.port_found(entry.peer, report, at_s))
             case StandbyState():
                 self._do(self.crew.stands_by(entry.peer, report, self._clock()))
             case _:
                 self._seen(entry.peer, report)
+
+    def _note_heard(self, entry: Entry) -> None:
+        """It may be acknowledged once all before it has been taken in, too."""
+        stream, seq = entry.stream, entry.seq
+        if self._later.waits(entry.peer):
+            if not entry.may_drop:
+                self._ahead[stream] = seq
+                return
+        elif stream in self._ahead:
+            seq = max(seq, self._ahead.pop(stream))
+        self._heard[stream] = max(seq, self._heard.get(stream, 0))
 
     def _seen(self, peer: str, report: Sampled | RecordsTold | Looked | WorkerEvidence | Shipped) -> None:
         """What is looked at beside the crew."""
@@ -339,6 +411,8 @@ class CrewEngine:
                 self.note("engine", text, key=text)
             case EndAsked():
                 self.end_asked = news
+            case JobGoesOn():
+                self.goes_on = True
             case _:
                 self._do(self.crew.news(news, at_s))
 
@@ -408,3 +482,15 @@ class CrewEngine:
             self._said_s.clear()
         self._said_s[key] = at_s
         self.emit(FindingNoted(at_s=at_s, finding=finding, text=text))
+
+
+def _is_readable(channels: Sequence[int]) -> bool:
+    poll = select.poll()
+    for channel in channels:
+        poll.register(channel, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _overtakes(report: AnyReport) -> bool:
+    """A step comes with each sample, rests on nothing, and does no harm when it is told twice."""
+    return isinstance(report, Told) and isinstance(report.event, StepReached)

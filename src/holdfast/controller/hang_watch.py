@@ -16,6 +16,7 @@ from holdfast.core.crew import Crew
 from holdfast.core.crew_acts import Act, Forget, Say, Send, Tell
 from holdfast.core.flight.locate import locate
 from holdfast.core.hang_verdict import joined
+from holdfast.core.slices import Sliced
 from holdfast.model.events import HangFound
 from holdfast.model.nodes import LookCloser, Looked, Sampled, SampleStacks
 from holdfast.model.policy import Policy
@@ -66,6 +67,7 @@ class HangWatching:
         self._sampling: dict[str, tuple[int, ...]] = {}  # by node: whose stacks are being sampled
         self._sampling_told_s = float("-inf")
         self._used: list[Utilisation] = []  # of devices, since the last look
+        self._judging: Sliced[Hang | None] | None = None  # of the last tick that is not done yet
 
     @property
     def samples(self) -> tuple[RankSample, ...]:
@@ -86,7 +88,8 @@ class HangWatching:
         if before is None or report.at_s >= before.at_s:
             self._last[report.worker] = report
             self.world_size = report.world_size or self.world_size
-            self._used += (replace(one, device=f"{node} {one.device}") for one in report.used)
+            if report.used:
+                self._used += (replace(one, device=f"{node} {one.device}") for one in report.used)
 
     def looked(self, node: str, report: Looked) -> None:
         look = self._look
@@ -96,14 +99,42 @@ class HangWatching:
         look.waits_for.discard(report.worker)
 
     def tick(self, at_s: float) -> list[Act]:
-        """Once a second."""
-        team = self._crew.roster.team
-        self._turn_to(team.attempt)
-        if team.over or team.stop_asked or self.hang is not None or not self._last:
+        """Once a second. Judging many ranks takes a while: it is begun here, and done by `go_on`."""
+        self._turn_to(self._crew.roster.team.attempt)
+        if self._is_settled:
             self._used.clear()
+            self._judging = None
             return []
-        acts = self._judge(at_s) + self._whom_to_sample(at_s)
-        return acts + self._look_on(at_s)
+        if self._judging is not None:  # the machine is too slow
+            return self._look_on(at_s)
+        self._judging = self._judge(at_s)
+        return []
+
+    @property
+    def is_busy(self) -> bool:
+        """There is something for `go_on` to do."""
+        return self._judging is not None
+
+    def go_on(self, at_s: float) -> list[Act]:
+        """One piece of what a tick has begun, some 10 ms."""
+        self._turn_to(self._crew.roster.team.attempt)
+        judging, self._judging = self._judging, None  # a fault in it is told by who calls this
+        if judging is None or self._is_settled:
+            return []
+        try:
+            next(judging)
+        except StopIteration as end:
+            found: Hang | None = end.value
+            acts = self._look_closer(found, at_s) if found is not None else []
+            return acts + self._whom_to_sample(at_s) + self._look_on(at_s)
+        self._judging = judging
+        return []
+
+    @property
+    def _is_settled(self) -> bool:
+        """There is nothing to judge: the attempt ends, or it is known that it hangs."""
+        team = self._crew.roster.team
+        return team.over or team.stop_asked or self.hang is not None or not self._last
 
     def _turn_to(self, attempt: int) -> None:
         if attempt == self._attempt:
@@ -111,16 +142,18 @@ class HangWatching:
         self._attempt = attempt
         self.watch = hang.start(hang.learned(self.watch))
         self._platform = platform_rule.Watch()
-        self.hang, self._look = None, None
+        self.hang, self._look, self._judging = None, None, None
         self._last, self._sampling, self._used = {}, {}, []
 
     # Judging ----------------------------------------------------------------------------------------------
 
-    def _judge(self, at_s: float) -> list[Act]:
+    def _judge(self, at_s: float) -> Sliced[Hang | None]:
+        """By what was known when it began, as of then."""
         fresh = self._fresh(at_s)
         samples = self._samples_of(fresh, at_s)
         if not samples:
-            return []
+            return None
+        reports = list(self._last.values())  # of all: what a node told before it fell silent has been told
         used, self._used = self._used, []
         is_whole = len(fresh) == len(self._crew.roster.team.nodes)
         if is_whole:
@@ -129,9 +162,9 @@ class HangWatching:
             )
             if finding is not None:
                 self._note("platform-hang", f"platform rule: {finding.says}")
-        reports = self._last.values()  # of all: what a node told before it fell silent has been told
+        yield
         busy = [one.node_busy_s for one in reports if one.node_busy_s is not None]
-        self.watch, found = hang.observe(
+        self.watch, found = yield from hang.observing(
             self.watch,
             samples,
             at_s,
@@ -139,14 +172,12 @@ class HangWatching:
             log_bytes=sum(one.log_bytes for one in reports),
             step=max((one.step for one in reports if one.step is not None), default=None),
             first_step=min((one.first_step for one in reports if one.first_step is not None), default=None),
-            node_busy_s=max(busy) if len(busy) == len(self._last) else None,
+            node_busy_s=max(busy) if len(busy) == len(reports) else None,
             trends={trend.rank: trend for one in fresh.values() for trend in one.trends},
         )
-        if found is not None:
-            return self._look_closer(found, at_s)
         if self._look is not None and not self.watch.reported:
             self._look = None  # life has come back meanwhile: it was none
-        return []
+        return found
 
     def _fresh(self, at_s: float) -> dict[int, Sampled]:
         """Of the workers that are heard now. Where one is missing the job is not judged by what it did then."""

@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from holdfast.observe.logindex import SOURCE, IndexWriter
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 GAP = b"\n[holdfast: %d bytes are missing here]\n"
+OPEN_MAX = 8192
+OPEN_SHARE = 8  # of the files that this process may have: one eighth, each with an index beside it
 APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 
@@ -21,17 +24,28 @@ class _File(Struct):
     path: str
     source_end: int
     index: IndexWriter | None
+    descriptor: int | None = None  # while it is open, its index is, too
 
 
 class ShippedFiles:
     """`folder`: the job's. `clock`: the job's; lines of logs are stamped as they come. `workers`: (attempt, worker)
-    of which something came."""
+    of which something came. `open_max`: files held open at one time; None: as many as this process can spare.
+    """
 
-    def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
+    def __init__(self, folder: Path, clock: Callable[[], float], open_max: int | None = None) -> None:
         self._folder = folder
         self._clock = clock
         self.workers: set[tuple[int, int]] = set()
         self._files: dict[tuple[int, int, str], _File] = {}
+        self._open: dict[str, _File] = {}  # by path, what was opened first to begin with
+        self._attempt = 0  # the last one of which something came
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._open_max = min(OPEN_MAX, soft // OPEN_SHARE) if open_max is None else open_max
+
+    def close(self) -> None:
+        """What comes later opens its file anew."""
+        while self._open:
+            self._close_one()
 
     def take(self, report: Shipped) -> str:
         """Why it could not be written; "": it was, or was there already."""
@@ -62,32 +76,50 @@ class ShippedFiles:
         return file
 
     def _append(self, file: _File, report: Shipped) -> None:
-        """Opened for each piece: a large job has more logs than a process may have files."""
+        """Files are left open, up to a bound: a large job has more logs than a process may have files."""
         data = report.data[max(0, file.source_end - report.offset) :]
         if not data:
             return
         if report.offset > file.source_end:
             data = GAP % (report.offset - file.source_end) + data
         descriptor = self._opened(file, report)
-        try:
-            with memoryview(data) as left:
-                sent = 0
-                while sent < len(data):
-                    sent += os.write(descriptor, left[sent:])
-            size = os.fstat(descriptor).st_size
-        finally:
-            os.close(descriptor)
+        with memoryview(data) as left:
+            sent = 0
+            while sent < len(data):
+                sent += os.write(descriptor, left[sent:])
+        size = os.fstat(descriptor).st_size
         file.source_end = report.offset + len(report.data)
         if file.index is not None:
             file.index.append(self._clock(), size)
-            file.index.close()
 
     def _opened(self, file: _File, report: Shipped) -> int:
+        if file.descriptor is not None:
+            if os.fstat(file.descriptor).st_nlink:
+                return file.descriptor
+            self._close(file)  # somebody has removed it
+        if report.attempt > self._attempt:  # who removes what older ones wrote gets its room back
+            self._attempt = report.attempt
+            self.close()
+        while len(self._open) >= self._open_max:
+            self._close_one()
         try:
-            return os.open(file.path, APPEND, 0o666)
-        except FileNotFoundError:  # somebody has removed the folder
+            file.descriptor = os.open(file.path, APPEND, 0o666)
+        except FileNotFoundError:  # or its folder
             self._folder_of(report).mkdir(parents=True, exist_ok=True)
-            return os.open(file.path, APPEND, 0o666)
+            file.descriptor = os.open(file.path, APPEND, 0o666)
+        self._open[file.path] = file
+        return file.descriptor
+
+    def _close_one(self) -> None:
+        self._close(next(iter(self._open.values())))
+
+    def _close(self, file: _File) -> None:
+        del self._open[file.path]
+        descriptor, file.descriptor = file.descriptor, None
+        if file.index is not None:
+            file.index.close()
+        if descriptor is not None:
+            os.close(descriptor)
 
     def _folder_of(self, report: Shipped) -> Path:
         return self._folder / f"attempt-{report.attempt:03d}" / f"worker-{report.worker}"

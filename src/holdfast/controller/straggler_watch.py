@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from holdfast.core.crew import Crew
 from holdfast.core.crew_acts import Act, Say, Tell
+from holdfast.core.slices import Sliced, pieces
 from holdfast.core.stragglers.records import Arrival, joined
 from holdfast.core.stragglers.steps_told import StepsTold
 from holdfast.core.stragglers.watch import StragglerWatch
@@ -28,6 +29,7 @@ RANKS_ASKED_MAX = 256  # of a larger job: those under suspicion and some of the 
 ENTRIES_MAX = 32_768  # of all ranks, joined in one tick
 ENTRIES_AT_ONCE = 16_384  # taken in with one tick
 THROTTLED_EVERY_S = 4.0
+REPORTS_AT_ONCE = 128  # each may tell of some steps of eight ranks
 NEWS_MAX = 200  # lines of one kind in one attempt
 
 
@@ -51,6 +53,7 @@ class StragglersWatching:
         self._attempt = attempt
         self._last: dict[int, Sampled] = {}  # by worker
         self._new: list[Sampled] = []
+        self._comparing: Sliced[list[Act]] | None = None  # since the last tick
         self._throttled: dict[int, float] = {}
         self._throttled_s = float("-inf")
         self._nodes: dict[int, str] = {}
@@ -93,34 +96,58 @@ class StragglersWatching:
             fetch.answers.append(report)
 
     def tick(self, at_s: float) -> list[Act]:
-        """Once a second."""
+        """Once a second. Comparing many ranks takes a while: it is begun here, and done by `go_on`."""
         team = self._crew.roster.team
         if team.attempt != self._attempt:
             self._turn_to(team.attempt)
-        new, self._new = self._new, []
-        if self._broken or not new or team.over or team.stop_asked:
+        if self._broken or team.over or team.stop_asked:
+            self._new, self._comparing = [], None
+        if self._new and self._comparing is None:
+            new, self._new = self._new, []
+            self._comparing = self._compare(new, at_s)
+        return []
+
+    @property
+    def is_busy(self) -> bool:
+        """There is something for `go_on` to do."""
+        return self._comparing is not None
+
+    def go_on(self, at_s: float) -> list[Act]:
+        """One piece of what a tick has begun, some 10 ms."""
+        team = self._crew.roster.team
+        if team.attempt != self._attempt:
+            self._turn_to(team.attempt)
+        comparing, self._comparing = self._comparing, None
+        if comparing is None or team.over or team.stop_asked:
             return []
         self._broken = True  # a fault of ours in what follows is told by who calls this, and is not met again
-        acts = self._compare(new, at_s)
+        acts: list[Act] = []
+        try:
+            next(comparing)
+            self._comparing = comparing
+        except StopIteration as end:
+            acts = end.value
         self._broken = False
         return acts
 
     # Comparing --------------------------------------------------------------------------------------------
 
-    def _compare(self, new: Sequence[Sampled], at_s: float) -> list[Act]:
+    def _compare(self, new: Sequence[Sampled], at_s: float) -> Sliced[list[Act]]:
         """While all ranks of all workers train: a start has its own order, and who waits for the dead is not slow."""
         if not self._all_train(at_s):
             return []
         watch = self._watched()
-        for report in new:
-            for one in report.steps:
-                self._steps.add(one, watch)
+        for part in pieces(new, REPORTS_AT_ONCE):
+            for report in part:
+                for one in report.steps:
+                    self._steps.add(one, watch)
+            yield
         if self._is_looking():
             return []
         throttled: Mapping[int, float] = {}
         if at_s - self._throttled_s >= THROTTLED_EVERY_S:
             self._throttled_s, throttled = at_s, self._throttled
-        watch.look([sample for report in new for sample in report.ranks], throttled)
+        yield from watch.looking([sample for report in new for sample in report.ranks], throttled)
         self._fetch_on(watch, at_s)
         acts: list[Act] = []
         if self._fetch is None and not self._arrivals and len(self._nodes) > 1 and watch.wants_records(at_s):
