@@ -30,7 +30,7 @@ from holdfast.model.nodes import SampleStacks
 from holdfast.model.thread_stacks import RankStacks
 from holdfast.parsers.call_words import decode, encode
 
-WAIT_S = 15.0
+WAIT_S = 60.0
 
 
 class Node:

@@ -1,6 +1,7 @@
 """The steps of an attempt as its output grows: who tells, what is found, and what a fault of ours costs."""
 
 import threading
+from itertools import pairwise
 
 import pytest
 
@@ -97,6 +98,33 @@ def test_of_other_logs_the_platforms_rule_is_told_when_asked_for(tmp_path, forms
             log.at_s += (step_s := 0.5 if step < 40 else 2.0)
             log.lines(f"step {step} | loss: 0.7128 | dt: {step_s * 1000:.2f}ms")
         assert ("platform-slowdown" in log.kinds()) == is_told
+
+
+def quick_log(found, pause_at=0, pause_s=0.0):
+    """`step N loss X` every 0.1 s, read ten at a time; before one of the steps a pause, in which others read on."""
+    log = Log(found)
+    for step in range(1, 301):
+        if step == pause_at:
+            log.told += found.read([], log.at_s + pause_s / 2, log.ranks)
+            log.at_s += pause_s
+        log.at_s += 0.1
+        log.lines(f"step {step} loss 0.7128")
+    log.told += found.read([], log.at_s, log.ranks, finish=True)
+
+
+def test_short_steps_that_are_read_together_are_as_long_as_they_are(tmp_path, forms):
+    """A log without times of its own: several of its lines in one reading did not all come at its end."""
+    quick_log(watching(tmp_path, forms))
+    now = read(tmp_path).now
+    assert now.median_s == pytest.approx(0.1, rel=0.02)
+    assert now.now_s == pytest.approx(0.1, rel=0.02)
+
+
+def test_a_pause_between_short_steps_is_one_long_step_and_not_ten(tmp_path, forms):
+    found = watching(tmp_path, forms)
+    quick_log(found, pause_at=280, pause_s=8.0)
+    taken = [after.at_s - before.at_s for before, after in pairwise(found.records)]
+    assert [round(one, 2) for one in taken if one > 0.2] == [8.1]
 
 
 def test_a_process_that_takes_a_job_up_does_not_say_again_that_the_command_runs(tmp_path, forms):

@@ -1,7 +1,9 @@
 """Both ends together, over real sockets: what is sent arrives, once, in order, whatever happens between."""
 
 import select
+import socket
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 from link_kit import SECRET, Ends, ends
@@ -9,6 +11,7 @@ from link_kit import SECRET, Ends, ends
 from holdfast.link import heard
 from holdfast.link.arrived import Entry, Joined, Left, Refused, Said, Silent
 from holdfast.link.heard import Connected, Lost, Ordered
+from holdfast.link.hub import Limits
 from holdfast.link.spool import Spool
 
 
@@ -73,6 +76,21 @@ def test_what_was_not_recorded_comes_again_to_the_next_controller_and_the_rest_d
     assert bodies(both) == [b"%d" % number for number in range(3, 11)]
     assert len(both.told(link, Lost)) == 1
     assert len(both.told(link, Connected)) == 2
+
+
+def test_what_many_agents_sent_is_acknowledged_with_the_beats(both, tmp_path):
+    hub = both.hub(limits=Limits(prompt_acks=0, acks_a_second=1))
+    spool = Spool(tmp_path, both.clock)
+    link = both.link(hub, spool=spool)
+    both.connect(link)
+    both.pass_s(1.5)
+    link.send(b"of which the controller is to keep a record")
+    both.until(lambda: len(bodies(both)) == 1)
+    for _ in range(20):
+        both.turn()
+    assert spool.read(0, 100)  # nobody has said that it is recorded
+    both.pass_s(1.2)
+    both.until(lambda: not spool.read(0, 100))
 
 
 def test_an_agent_started_again_goes_on_with_its_stream(both, tmp_path):
@@ -201,6 +219,37 @@ def test_an_agent_that_hears_nothing_tries_again(both):
     both.hubs.append(hub)
     both.until(lambda: link.connected, step_s=0.1)
     assert len(both.of(Joined)) == 2
+
+
+def test_a_controller_that_has_moved_is_found_while_the_old_one_is_only_silent(both):
+    silent = both.hub()
+    told = [*silent.addresses]
+    link = both.link(where=lambda: told)
+    both.connect(link)
+    both.hubs.remove(silent)  # its machine has lost its power: nothing is closed
+    both.pass_s(1.5)
+    begun_s = both.clock.now_s
+    told.insert(0, both.hub().addresses[0])  # the old one is still known to who was started with it
+    both.until(lambda: len(both.of(Joined)) == 2, step_s=0.1)
+    assert both.clock.now_s - begun_s < 3.0
+    both.hubs.append(silent)
+
+
+def test_an_address_that_does_not_answer_is_given_up_once_another_is_known(both):
+    with ExitStack() as full:  # its queue is full: it takes no connection, and refuses none
+        deaf = full.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(2):
+            one = full.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(deaf.getsockname())
+        told = [deaf.getsockname()]
+        link = both.link(where=lambda: told)
+        both.pass_s(1.5)
+        begun_s = both.clock.now_s
+        told.insert(0, both.hub().addresses[0])
+        both.until(lambda: both.of(Joined) != [], step_s=0.1)
+        assert both.clock.now_s - begun_s < 2.0
+        both.connect(link)
 
 
 def test_clocks_hours_apart_are_told_and_do_no_harm(both):

@@ -69,7 +69,7 @@ def test_a_rank_with_torch_distributed_answers(fake):
     up(fake, rank=3)
     assert asked(fake, 3) == STATUS
     path = fake.folder / "rank-3.sock"
-    assert flight_records(path, time.monotonic() + 10, time.monotonic) == (b"pickle",)
+    assert flight_records(path, time.monotonic() + 60, time.monotonic) == (b"pickle",)
     groups = worker_server.read_groups(fake.folder / "rank-3.groups.json")
     assert groups == {"0": Group(name="0", about="default_pg", ranks=(0, 1), backend="gloo")}
     assert path.stat().st_mode & 0o777 == 0o600
@@ -316,12 +316,10 @@ print("up", flush=True)
 @pytest.mark.torch
 def test_a_real_rank(ranks):
     process = up(ranks, REAL + "os.read(os.pipe()[0], 1)\n", TORCH_FR_BUFFER_SIZE="2000")
-    until_s = time.monotonic() + 10
-    not_yet = (GroupStatus(0, 5, -1, 4),)  # the end of the last is noted a moment later
-    while (told := asked(ranks)) == not_yet:
-        assert time.monotonic() < until_s
-    assert told == (GroupStatus(0, 5, -1, 5),)
-    (record,) = flight_records(ranks.folder / "rank-0.sock", time.monotonic() + 10, time.monotonic)
+    until_s = time.monotonic() + 60
+    while (told := asked(ranks)) != (GroupStatus(0, 5, -1, 5),):  # ends are noted a moment later
+        assert time.monotonic() < until_s, told
+    (record,) = flight_records(ranks.folder / "rank-0.sock", time.monotonic() + 60, time.monotonic)
     assert b"all_reduce" in record
     assert b"frames" not in record
     groups = worker_server.read_groups(ranks.folder / "rank-0.groups.json")
@@ -343,7 +341,6 @@ if __name__ == "__main__":
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(60)  # each loader that is spawned imports PyTorch
 @pytest.mark.parametrize("way", ["fork", "spawn"])
 def test_data_loaders(ranks, way):
     assert ranks.run(LOADER % way, OMP_NUM_THREADS="1")[::2] == (0, "")

@@ -6,6 +6,7 @@ whether something hangs, by the pure detectors; and that only where this worker 
 
 import errno
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -37,6 +38,7 @@ from holdfast.agent.looks import Looks, Rank
 from holdfast.agent.memory import MemoryWatch
 from holdfast.agent.step_watch import COMMAND_RUNS, StepWatching
 from holdfast.core import hang, platform_rule
+from holdfast.core.plurals import counted
 from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,
@@ -60,7 +62,6 @@ from holdfast.observe.procs import RankReader
 from holdfast.observe.space import SpaceGuard
 from holdfast.parsers.steps import PREFILTER, StepReader
 
-GUARD_S = 1.0
 STEP_EVENT_S = 1.0
 LEFTOVERS_NAMED_MAX = 5
 TRAINS_OPERATIONS = 100  # completed collectives, where no log names a step
@@ -291,9 +292,12 @@ class Attempt:
         marks = {"HOLDFAST_WORKER_DIR": str(self.folder)}
         killed = sweep(marks)
         left = marked(marks)
-        text = f"the reaper was killed from outside; ended what it watched over ({len(killed)} processes)"
+        text = f"the reaper was killed from outside; ended what it watched over ({counted(len(killed), 'process', 'processes')})"
         self._note("reaper-lost", text, at_s)
-        self._emit(WorkerExited(at_s=at_s, attempt=self.number, worker=self.worker, code=-9))
+        self.command_code = -signal.SIGKILL
+        for rank in self.ranks.values():
+            rank.gone = rank.gone or not left
+        self._emit(WorkerExited(at_s=at_s, attempt=self.number, worker=self.worker, code=self.command_code))
         self.over = not left
         self.stopping = True
 
@@ -426,12 +430,16 @@ class Attempt:
         self._emit(noted)
 
     def _guard_disk(self, at_s: float) -> None:
-        if self.over or at_s - self._guarded_s < GUARD_S:
+        if self.over or at_s - self._guarded_s < self._space.next_look_s:
             return
         self._guarded_s = at_s
         text = self._space.look()
         if text:
             self._note("disk-full", text, at_s)
+
+    def output_full(self) -> str:
+        """The folder that the ranks print into, where its disk has no room; then no exception can be told either."""
+        return str(self.folder) if self._space.is_full() else ""
 
     def _outputs(self) -> list[Path]:
         """All output of the job so far, the oldest attempt first."""

@@ -3,7 +3,7 @@
 The restart never waits for a bundle: what it needs of the ended attempt is on the disk and stays there.
 """
 
-import importlib.metadata
+import importlib
 import os
 import platform
 import threading
@@ -257,11 +257,13 @@ def _time(path: Path) -> float:
 
 
 def _versions() -> dict[str, str]:
+    # With `email` and more: not to be paid for at every agent's start.
+    metadata = importlib.import_module("importlib.metadata")
     found = {"holdfast": __version__, "python": platform.python_version(), "kernel": os.uname().release}
     for name in PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
             continue
     return found
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.agent.attempt import Attempt
 from holdfast.agent.hang_scene import Seen, as_flight_scene
-from holdfast.core.conclude import NETWORK, answer, is_certain
+from holdfast.core.conclude import NETWORK, answer, is_certain, were_only_ended
 from holdfast.core.diagnosis.concluded import concluded
 from holdfast.core.verdict import first_verdict, is_complaint
 from holdfast.model.events import VerdictReached
@@ -23,6 +23,7 @@ from holdfast.parsers.elastic import failed_lines, failure_table
 from holdfast.parsers.tracebacks import Traceback, tracebacks
 
 TAIL_BYTES = 256 * 1024
+TABLE_S = 6.0  # for a launcher to say which rank was first; it gives those that do not end 30 s
 
 
 class Told(Struct, frozen=True):
@@ -48,10 +49,16 @@ def diagnosis(attempt: Attempt) -> Told:
         command_error=attempt.start_error,
         hang=attempt.hang,
         left=_left(attempt),
+        output_full=attempt.output_full(),
     )
     first = first_verdict(failure)
     certain = attempt.command_code is not None or is_certain(failure, first)
     return Told(failure, first, certain)
+
+
+def waits_for_launcher(attempt: Attempt, told: Told, for_s: float) -> bool:
+    """Whether who was first may have gone unseen: a rank that dies before it is found, while its launcher ends the others."""
+    return for_s <= TABLE_S and attempt.command_code is None and were_only_ended(told.failure)
 
 
 def needs_look(attempt: Attempt, told: Told) -> bool:

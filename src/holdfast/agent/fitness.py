@@ -9,15 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from holdfast.agent.evidence import Told
 from holdfast.agent.node_checks import NodeChecker
 from holdfast.core.checks.evidence import BOTH_PASSED, speaks_for_the_code, with_checks
-from holdfast.core.conclude import SEEN_AT_ONCE
+from holdfast.core.patience import patience_s
 from holdfast.model.checks import CONTINUOUS, ON_FAILURE
 from holdfast.model.events import AnyEvent, FindingNoted, NodesChecked
 from holdfast.model.orders import CheckNodes, Diagnose
 from holdfast.model.settings import RunSettings
 from holdfast.model.verdicts import UNKNOWN, Verdict
-
-SURE = 0.8
-SURE_S = 1.5  # a sure verdict waits no longer for what checks find
 
 
 class Fitness:
@@ -80,8 +77,7 @@ class Fitness:
     def troubleshoot(self, order: Diagnose, told: Told, *, living: bool) -> bool:
         """Begins to look for the cause on the node; whether the verdict is to wait for what that finds.
 
-        A sure verdict on what a restart can mend waits only a moment, that on a killed process none: what is found later
-        is told later.
+        What is found later is told later.
         """
         policy = self._settings.policy
         wait_s = policy.troubleshoot_wait_s
@@ -92,13 +88,9 @@ class Fitness:
             self._asked, self._since_s, self._verdict = order, at_s, None
             pids = self._own_pids()
             self.checker.troubleshoot(order.attempt, told.first, wait_s, pids, living=living)
-        restarts = (
-            policy.max_restarts is not None or policy.hang_restart or policy.replace_workers is not None
-        )
-        if restarts and told.certain and told.first.category in SEEN_AT_ONCE:
-            wait_s = 0.0
-        elif restarts and told.certain and told.first.confidence >= SURE:
-            wait_s = min(wait_s, SURE_S)
+        wait_s = patience_s(told.first, policy, wait_s, is_certain=told.certain)
+        if not wait_s:
+            self.checker.give_way()
         return not self.checker.take_up() and at_s - self._since_s <= wait_s and wait_s > 0
 
     def with_checks(self, verdict: Verdict, order: Diagnose) -> Verdict:
@@ -114,6 +106,11 @@ class Fitness:
             return verdict
         self._tell(answer, order)
         return with_checks(verdict, answer, order.boot, order.known)
+
+    def give_way(self) -> None:
+        """The attempt is ended: what looks for the cause goes on beside the start of the next one."""
+        if self.checker.runs(ON_FAILURE):
+            self.checker.give_way()
 
     def tell_found(self, order: Diagnose) -> None:
         """What troubleshooting has found by now, where the verdict is given elsewhere; what comes later comes late."""

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from holdfast.core.diagnosis.choose import CODE
 from holdfast.core.diagnosis.clues import filled
+from holdfast.core.diagnosis.sifting import CODE
 from holdfast.model.sightings import Search, Sighting, Source
 from holdfast.model.signatures import EXCEPTION, Signature, Words
 from holdfast.observe.excerpts import TAIL_LINE_MAX, TAIL_LINES

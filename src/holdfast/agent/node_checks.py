@@ -37,19 +37,21 @@ from holdfast.model.verdicts import Verdict
 
 FULL_S = 60.0
 CONTINUOUS_S = 20.0
+LATE_TIMES = 3.0  # of its time, at most, for a boot check whose processes wait for a processor
 GOOD_AGAIN_S = 600.0
 LEARN_S = 1.0  # at the end, for what was learned to be written
 TOLD_MAX = 256
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """What a suite that runs is for. `until_s`: by the monotonic clock."""
+    """What a suite that runs is for. `until_s`, `at_latest_s` (see SuiteRun): by the monotonic clock."""
 
     context: str
     attempt: int
     nodes: tuple[str, ...]
     until_s: float
     began_s: float
+    at_latest_s: float | None = None
 
 
 class NodeChecker:
@@ -87,6 +89,7 @@ class NodeChecker:
         self._outcomes: list[Outcome] = []
         self._specs: Sequence[Spec] = ()
         self._why_not = ""
+        self._gives_way = False
         self._learning: threading.Thread | None = None
         self._good_s = float("-inf")  # when it was last written down that a step was made
         self._continuous_s = monotonic()
@@ -141,6 +144,7 @@ class NodeChecker:
             nodes=nodes or (self._host,),
             until_s=now_s + limit_s,
             began_s=now_s,
+            at_latest_s=now_s + LATE_TIMES * limit_s if quick and context == BOOT else None,
         )
         self._outcomes, self._specs = [], ()
         try:
@@ -166,7 +170,13 @@ class NodeChecker:
 
     def _go(self, specs: Sequence[Spec], until_s: float) -> None:
         self._specs = self._choose(specs)
-        self._run = self._start(self._specs, self._scene, until_s, clock=self._monotonic)
+        asked = self._asked
+        latest_s = asked.at_latest_s if asked is not None else None
+        self._run = self._start(
+            self._specs, self._scene, until_s, clock=self._monotonic, at_latest_s=latest_s
+        )
+        if self._gives_way:
+            self._run.give_way()
         self._outcomes += self._run.poll()
 
     def _known(self) -> Baseline:
@@ -193,13 +203,16 @@ class NodeChecker:
 
     def _read_list(self, listing: SpecList, asked: Asked) -> bool:
         """Whether it is over already: there was no time for more than the list."""
-        if self._monotonic() >= asked.until_s:
+        until_s = asked.until_s
+        if asked.at_latest_s is not None:
+            until_s = min(until_s + listing.waited_s(), asked.at_latest_s)
+        if self._monotonic() >= until_s:
             listing.close()
             self._listing = None
             return True
         if (specs := listing.read()) is not None:
             self._all, self._listing = specs, None
-            self._go(specs, asked.until_s)
+            self._go(specs, until_s)
         return False
 
     def channels(self) -> list[int]:
@@ -213,6 +226,7 @@ class NodeChecker:
 
     def give_way(self) -> None:
         """Nobody waits for the answer any more, and the next attempt may start beside it."""
+        self._gives_way = True
         if self._run is not None:
             self._run.give_way()
 
@@ -302,3 +316,4 @@ class NodeChecker:
         self._run = self._listing = None
         self._asked = None
         self._why_not = ""
+        self._gives_way = False

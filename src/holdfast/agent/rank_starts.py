@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 RANKS = "ranks"  # in the folder of a standby: how its launcher is to start them
+SEEN = "ranks.seen"  # in that of a worker: how they were seen to be started
 RANKS_MAX = 256  # of one worker
 
 
@@ -36,17 +37,27 @@ def as_listing(starts: Sequence[RankStart]) -> bytes:
     return json.dumps([{"argv": list(one.argv), "env": one.env} for one in starts]).encode()
 
 
-def starts_beside(attempt: Path, worker: int) -> tuple[RankStart, ...]:
+def starts_beside(attempt: Path, worker: int, name: str = RANKS) -> tuple[RankStart, ...]:
     """For this worker, by what stands by for the first other one in the attempt's folder; none where that does not tell."""
-    for path in sorted(attempt.glob(f"worker-*/{RANKS}")):
+    for path in sorted(attempt.glob(f"worker-*/{name}")):
         number = path.parent.name.removeprefix("worker-")
-        try:
-            starts = msgspec.json.decode(path.read_bytes(), type=tuple[RankStart, ...])
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-            continue
+        starts = _listed(path)
         if starts and number.isdigit() and int(number) != worker:
             return _as_worker(starts, int(number), worker)
     return ()
+
+
+def starts_before(attempt: Path, worker: int) -> tuple[RankStart, ...]:
+    """For this worker, as it was seen to be started in that attempt, or another one was; none where that does not tell."""
+    own = attempt / f"worker-{worker}"
+    return _listed(own / SEEN) or _listed(own / RANKS) or starts_beside(attempt, worker, SEEN)
+
+
+def _listed(path: Path) -> tuple[RankStart, ...]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=tuple[RankStart, ...])
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return ()
 
 
 def _as_worker(starts: tuple[RankStart, ...], other: int, worker: int) -> tuple[RankStart, ...]:

@@ -24,8 +24,10 @@ from holdfast.agent.shipping import Shipping
 from holdfast.agent.step_logs import StepForms
 from holdfast.agent.telling import Telling, looked_of
 from holdfast.agent.worker import WorkerAgent
+from holdfast.core.plurals import counted
 from holdfast.model.events import AnyEvent, AttemptStopped, FindingNoted, NodesChecked
 from holdfast.model.nodes import (
+    AGENT_ENDS,
     AnyCommand,
     AnyReport,
     CheckNode,
@@ -276,7 +278,7 @@ class RemoteAgent:
         """What is left of these attempts though their reapers are gone."""
         killed = sweep_attempts(self._home.job_folder, self._node, up_to) if up_to > 0 else ()
         if killed:
-            text = f"ended {len(killed)} processes that an older attempt had left on {self._node}"
+            text = f"ended {counted(len(killed), 'process', 'processes')} that an older attempt had left on {self._node}"
             self._tell(FindingNoted(at_s=self._clock(), finding="left-behind", text=text))
 
     def _leave(self, command: Leave) -> None:
@@ -321,7 +323,7 @@ class RemoteAgent:
         force = self._ends > 1
         name, attempt = signal.Signals(number).name, self.worker.attempt
         reason = f"{name} was sent to the agent of {self._node}"
-        self._tell(FindingNoted(at_s=self._clock(), finding="agent-ends", text=f"{reason}: its worker ends"))
+        self._tell(FindingNoted(at_s=self._clock(), finding=AGENT_ENDS, text=f"{reason}: its worker ends"))
         self.leaving = Leave(code=128 + number, reason=reason)
         self.worker.drop_checks()
         self.worker.drop_standby()

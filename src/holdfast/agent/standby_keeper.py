@@ -6,6 +6,7 @@ Never decides that there will be a next attempt: it only has its processes ready
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -13,7 +14,14 @@ from msgspec.structs import replace
 from holdfast.agent.attempt import Attempt
 from holdfast.agent.launch import LaunchSpec
 from holdfast.agent.part import Part, unmet
-from holdfast.agent.rank_starts import RankStart, rank_starts, starts_beside
+from holdfast.agent.rank_starts import (
+    SEEN,
+    RankStart,
+    as_listing,
+    rank_starts,
+    starts_before,
+    starts_beside,
+)
 from holdfast.agent.standby import (
     GATE,
     IMPORTS,
@@ -95,9 +103,8 @@ class StandbyKeeper:
         trains = trains or self._clock() - attempt.started_s > UNSEEN_S
         if attempt.stopping or attempt.is_done:
             return False
+        self._note_starts(attempt, trains=trains and standby is None)
         if standby is None:
-            if trains:
-                self._note_starts(attempt)
             self._grant_wish()
             return trains and self.standby is None
         if trains and not standby.imports:
@@ -145,26 +152,34 @@ class StandbyKeeper:
         if self.standby is not None or not self._holds_launcher:
             return
         folder = self._spec(number, part).folder
-        self._starts = part, starts_beside(folder.parent, part.worker)
         before = folder.parent.with_name(f"attempt-{number - 1:03d}")
+        self._starts = part, starts_before(before, part.worker) or starts_beside(folder.parent, part.worker)
         seen = (imports_to_repeat(path.parent) for path in sorted(before.glob(f"worker-*/{IMPORTS}")))
         self._imports = next((listing for listing in seen if listing is not None), self._imports)
         self.prepare(number, part)
         if self.standby is not None:
             self.standby.hurry(self._imports)
 
-    def _note_starts(self, attempt: Attempt) -> None:
-        """How its ranks were started, while they run: once, for it is read from /proc and they stay the same."""
+    def _note_starts(self, attempt: Attempt, *, trains: bool) -> None:
+        """How its ranks were started, while they run: once, for it is read from /proc and they stay the same.
+
+        As soon as all of them do: what dies before its first step is started again, too.
+        """
         if not self._holds_launcher or not self._is_wanted or self._noted == attempt.number:
             return
         living = {number: rank.pid for number, rank in sorted(attempt.ranks.items()) if not rank.gone}
         if not all((attempt.folder / f"rank-{number}.shim.json").exists() for number in living):
             return  # what the shim does not reach would run the script at once
         is_whole = len(living) == attempt.local_size
+        if not (is_whole or trains):
+            return
         starts = rank_starts(living.values()) if is_whole else ()
         self._noted = attempt.number if is_whole else 0
         self._starts = unmet(attempt.worker, attempt.workers), starts
         self._may_begin = True
+        if starts:
+            with suppress(OSError):  # for who goes on where nobody is left that has seen them
+                (attempt.folder / SEEN).write_bytes(as_listing(starts))
 
     def note_imports(self, attempt: Attempt) -> None:
         """Those of the last attempt that trained; one that died early may not have made all of its own."""

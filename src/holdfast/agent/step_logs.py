@@ -19,6 +19,7 @@ SETTING_WORDS = ("atch", "seq")  # in lines that name the size of a batch or of 
 QUICK_PER_S = 5.0  # steps; more of them are read together
 TOGETHER_S = 1.0
 TOGETHER_LINES_MAX = 20_000
+PAUSE_S = 0.5  # before lines that are read together: a pause of the first step, and not a part of all
 
 
 class StepForms:
@@ -83,6 +84,7 @@ class StepLog:
         self._lines: list[bytes] = []
         self._first_s = 0.0  # when the first of these came
         self._last_s = 0.0
+        self._taken_s: float | None = None  # when the last of those before came
         self._counted_s = float("-inf")
         self._count = 0  # of records since
         self._is_quick = False
@@ -103,8 +105,8 @@ class StepLog:
         waits = self._is_quick and len(self._lines) < TOGETHER_LINES_MAX
         return not waits or at_s - self._first_s >= TOGETHER_S
 
-    def take(self) -> list[StepRecord | PhaseMark]:
-        """What the lines so far tell. Stamps of lines that have none: when the last of these came."""
+    def take(self) -> list[tuple[float, StepRecord | PhaseMark]]:
+        """What the lines so far tell, each with the moment at which it came, as far as that is known."""
         lines, self._lines = self._lines, []
         if self._is_quick:
             items = self._reader.feed_block(b"\n".join(lines) + b"\n", self._last_s)
@@ -115,8 +117,26 @@ class StepLog:
         if gone_s >= TOGETHER_S:
             self._is_quick = self._count > QUICK_PER_S * gone_s
             self._counted_s, self._count = self._last_s, 0
-        return items
+        came = self._came(items)
+        self._taken_s = self._last_s
+        return came
 
-    def finish(self) -> list[StepRecord | PhaseMark]:
+    def finish(self) -> list[tuple[float, StepRecord | PhaseMark]]:
         """The log has come to its end."""
-        return [*self.take(), *self._reader.finish()]
+        return [*self.take(), *((self._last_s, item) for item in self._reader.finish())]
+
+    def _came(self, items: Sequence[StepRecord | PhaseMark]) -> list[tuple[float, StepRecord | PhaseMark]]:
+        """Records that were read together are spread evenly: with one stamp for all, their steps took no time."""
+        count = sum(isinstance(item, StepRecord) for item in items)
+        if count < 2:
+            return [(self._last_s, item) for item in items]
+        before_s = self._taken_s
+        if before_s is None or self._first_s - before_s > PAUSE_S:
+            start_s, parts, number = self._first_s, count - 1, -1
+        else:
+            start_s, parts, number = before_s, count, 0
+        came = []
+        for item in items:
+            number += isinstance(item, StepRecord)
+            came.append((start_s + (self._last_s - start_s) * max(number, 0) / parts, item))
+        return came

@@ -156,8 +156,8 @@ class StepWatching:
         last = self.records[-1] if self.records else None
         for log in self._logs.values():
             if finish or log.is_due(at_s):
-                for item in log.finish() if finish else log.take():
-                    found += self._item(log, item, at_s, ranks)
+                for came_s, item in log.finish() if finish else log.take():
+                    found += self._item(log, item, came_s, ranks)
         if self._watch is not None and lines:
             stands = self.records[-1] is last
             for _ in range(min(lines, LINES_COUNTED_MAX) if stands else 1):

@@ -9,7 +9,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from holdfast.agent.attempt import Attempt
-from holdfast.agent.evidence import diagnosis, needs_look
+from holdfast.agent.evidence import diagnosis, needs_look, waits_for_launcher
 from holdfast.agent.fitness import Fitness
 from holdfast.agent.hang_scene import Seen
 from holdfast.agent.log_watch import KERNEL, Signatures
@@ -88,8 +88,11 @@ class Telling:
         seen = attempt.looks.look_at_failure() if looks else None
         waits = (
             (not told.certain and for_s <= SETTLE_S)
+            or waits_for_launcher(attempt, told, for_s)
             or (looks and bool(attempt.living) and for_s <= SETTLE_S)
             or (looks and seen is None and for_s <= LOOK_S)
+            # The ends of ranks whose launcher is gone come a moment after its own: who was killed is to be named.
+            or (attempt.command_code is not None and bool(attempt.living) and for_s <= SETTLE_S)
             or (not self._signatures.is_over and for_s <= SIGNATURES_WAIT_S)
             or checking
         )

@@ -20,6 +20,7 @@ from holdfast.agent.evidence import (
     diagnosis,
     diagnosis_of_no_start,
     needs_look,
+    waits_for_launcher,
     with_logs,
 )
 from holdfast.agent.fitness import Fitness
@@ -298,6 +299,7 @@ class WorkerAgent:
             return
         if attempt is None:
             return
+        self.fitness.give_way()
         attempt.read_output()
         attempt.stopping = order.finish_s == 0.0
         self._stopped_asked_s = self._stopped_asked_s or self._clock()
@@ -390,6 +392,8 @@ class WorkerAgent:
         )
         looks = needs_look(attempt, told)
         if not told.certain and at_s - asked_s <= SETTLE_S:
+            return
+        if waits_for_launcher(attempt, told, at_s - asked_s):
             return
         if looks and attempt.living and at_s - asked_s <= SETTLE_S:  # the others' ends tell more
             return

@@ -40,6 +40,8 @@ from holdfast.model.nodes import PROTOCOL
 BEAT_S = 1.0
 LOST_AFTER_S = 5.0  # of silence of the controller
 CONNECT_S = 5.0  # until there is a connection
+LOOK_AGAIN_S = 1.0  # whether the controller is elsewhere by now, while it does not answer
+QUIET_S = 2.0  # of silence of the controller, of which a beat was due each second
 HANDSHAKE_S = (
     15.0  # longer than the controller's own limit: who gives up early and asks again makes a queue longer
 )
@@ -59,7 +61,7 @@ class AgentLink:
     """For one thread. Nothing is raised, whatever the world does, and nothing blocks but `close`.
 
     `name`: unlike any other's; a client without one gets one. `where`: where the controller listens, asked before
-    every connection. `hello`: what we say of ourselves, asked likewise. `spool` None: kept in memory.
+    every connection, and each second while none comes about: one that is new there is tried before those that were known. `hello`: what we say of ourselves, asked likewise. `spool` None: kept in memory.
     `clock`: seconds since the epoch that never jump. `dice`: 0 to 1, so that not all come back at the same moment.
     Call `turn` when `fileno` is readable, and at least five times a second: beats and time limits are kept there.
     """
@@ -99,7 +101,11 @@ class AgentLink:
         self._targets: deque[SocketAddress] = deque()
         self._connecting: socket.socket | None = None
         self._connecting_place: tuple[object, ...] = ()
-        self._last_place: tuple[object, ...] = ()  # where the controller was found: tried first
+        self._last_place: tuple[
+            object, ...
+        ] = ()  # where the controller was found: tried before others that were known
+        self._known: frozenset[Address] = frozenset()  # where it was said to be when that was last looked up
+        self._looked_s = clock()
         self._since_s = clock()  # of what is being tried now
         self._channel: Channel | None = None
         self._mask = 0
@@ -193,6 +199,7 @@ class AgentLink:
                 self._go_on(self._connecting, now_s)
             elif self._targets or self._lookup is not None or now_s >= self._next_try_s:
                 self._begin(now_s)
+            self._look_again(now_s)
         except ChannelEnded as ended:
             self._end(str(ended), now_s, refused=ended.refused)
         except BadFrame as error:
@@ -205,12 +212,31 @@ class AgentLink:
             self._put_away_s = now_s + BEAT_S
         self._heard += [Noted(note) for note in self._spool.notes()]
 
+    def _look_again(self, now_s: float) -> None:
+        """raises: ChannelEnded, where the controller does not answer and is said to be elsewhere by now"""
+        is_heard = self.connected and now_s - self._beats.heard_s < QUIET_S
+        if is_heard or now_s - self._looked_s < LOOK_AGAIN_S:
+            return
+        self._looked_s = now_s
+        if not self._known.issuperset(self._where()):
+            self._targets.clear()
+            self._failures = 0
+            raise ChannelEnded("the controller is said to listen elsewhere by now")
+
+    def _places(self) -> list[Address]:
+        """Where the controller is said to be; where it was found before counts no more once it has moved."""
+        places = list(self._where())
+        if not self._known.issuperset(places):
+            self._last_place = ()
+        self._known = frozenset(places)
+        return places
+
     def _begin(self, now_s: float) -> None:
         """Begins a connection to the next address; asks where they are when none is left to be tried."""
         if not self._targets:
             if self._lookup is None:
-                self._since_s = now_s
-                self._lookup = Lookup(self._where())
+                self._since_s = self._looked_s = now_s
+                self._lookup = Lookup(self._places())
             if not self._lookup.is_done:
                 if now_s - self._since_s > CONNECT_S:
                     raise ChannelEnded("the name of the controller's host could not be looked up in time")

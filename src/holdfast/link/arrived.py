@@ -20,12 +20,14 @@ class Entry(Struct, frozen=True):
     """One entry of a stream: each comes once, in the order of `seq`. Numbers have gaps.
 
     It is sent again to the controller's next process unless `recorded` was called for it, or for a later one.
+    `may_drop`: the peer would rather lose it than wait.
     """
 
     peer: str
     stream: str
     seq: int
     body: bytes
+    may_drop: bool = False
 
 
 class Said(Struct, frozen=True):

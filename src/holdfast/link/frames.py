@@ -10,6 +10,7 @@ import hmac
 import struct
 import threading
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import NamedTuple
 
 import zstandard
@@ -20,6 +21,8 @@ BODY_BYTES_MAX = 16 << 20  # as it is and as it travels
 COMPRESSED_FROM_BYTES = 512
 _NUMBER = struct.Struct("!Q")
 _COMPRESSED = 0x80
+_BLOCK_BYTES = 64  # of SHA-256
+_INNER, _OUTER = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
 _LEVEL = 1  # 4 kB of samples: a third of their size in about 10 us
 
 # Kinds. Handshake:
@@ -57,11 +60,29 @@ def plain(kind: int, body: bytes) -> bytes:
     return HEADER.pack(len(body), kind) + body
 
 
+class _Mac:
+    """HMAC-SHA256 of one key, what the key alone determines worked out once: 2 us instead of 6 of a small frame.
+
+    source: RFC 2104, 2 and 4
+    """
+
+    def __init__(self, key: bytes) -> None:
+        block = (key if len(key) <= _BLOCK_BYTES else sha256(key).digest()).ljust(_BLOCK_BYTES, b"\0")
+        self._inner = sha256(block.translate(_INNER))
+        self._outer = sha256(block.translate(_OUTER))
+
+    def of(self, number: int, framed: bytes) -> bytes:
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(_NUMBER.pack(number) + framed)
+        outer.update(inner.digest())
+        return outer.digest()[:MAC_BYTES]
+
+
 class Sealer:
     """Makes the frames of one direction of one connection."""
 
     def __init__(self, key: bytes) -> None:
-        self._key = key
+        self._mac = _Mac(key)
         self._number = 0
 
     def seal(self, kind: int, body: bytes) -> bytes:
@@ -73,7 +94,7 @@ class Sealer:
             if len(smaller) < len(body):
                 kind, body = kind | _COMPRESSED, smaller
         framed = HEADER.pack(len(body), kind) + body
-        mac = _mac(self._key, self._number, framed)
+        mac = self._mac.of(self._number, framed)
         self._number += 1
         return framed + mac
 
@@ -82,7 +103,7 @@ class Opener:
     """Takes the frames of one direction of one connection apart again. Holds no more than one frame and one read."""
 
     def __init__(self, key: bytes, body_bytes_max: int = BODY_BYTES_MAX) -> None:
-        self._key = key
+        self._mac = _Mac(key)
         self._body_bytes_max = body_bytes_max
         self._number = 0
         self._buffer = bytearray()
@@ -92,31 +113,34 @@ class Opener:
 
         raises: BadFrame, after those that came before
         """
-        self._buffer += data
+        if self._buffer:
+            self._buffer += data
+            if self._end(self._buffer, 0) is None:
+                return
+            data = bytes(self._buffer)
+            self._buffer.clear()
         at = 0
         try:
-            while (end := self._end(at)) is not None:
-                framed = bytes(self._buffer[at : end - MAC_BYTES])
-                mac = bytes(self._buffer[end - MAC_BYTES : end])
-                at = end
-                yield self._opened(framed, mac)
+            while (end := self._end(data, at)) is not None:
+                begin, at = at, end
+                yield self._opened(data[begin : end - MAC_BYTES], data[end - MAC_BYTES : end])
         finally:
-            del self._buffer[:at]
+            self._buffer += data[at:]
 
-    def _end(self, at: int) -> int | None:
+    def _end(self, data: bytes | bytearray, at: int) -> int | None:
         """Where the frame that begins here ends; None: it is not all there yet. Checked before anything waits for it."""
-        if len(self._buffer) - at < HEADER.size:
+        if len(data) - at < HEADER.size:
             return None
-        length, _ = HEADER.unpack_from(self._buffer, at)
+        length, _ = HEADER.unpack_from(data, at)
         if length > self._body_bytes_max:
             raise BadFrame(
                 f"a frame of {length} bytes was announced, at most {self._body_bytes_max} are allowed"
             )
         end: int = at + HEADER.size + length + MAC_BYTES
-        return end if end <= len(self._buffer) else None
+        return end if end <= len(data) else None
 
     def _opened(self, framed: bytes, mac: bytes) -> Frame:
-        if not hmac.compare_digest(mac, _mac(self._key, self._number, framed)):
+        if not hmac.compare_digest(mac, self._mac.of(self._number, framed)):
             raise BadFrame(f"frame {self._number} of this connection is forged, repeated or out of order")
         self._number += 1
         kind, body = framed[HEADER.size - 1], framed[HEADER.size :]
@@ -133,7 +157,3 @@ class Opener:
             return _codec.decompress(body)
         except zstandard.ZstdError as error:
             raise BadFrame(f"a compressed body cannot be read: {error}") from error
-
-
-def _mac(key: bytes, number: int, framed: bytes) -> bytes:
-    return hmac.digest(key, _NUMBER.pack(number) + framed, "sha256")[:MAC_BYTES]

@@ -7,6 +7,7 @@ import secrets
 import select
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
@@ -32,14 +33,16 @@ from holdfast.link.frames import (
     Frame,
 )
 from holdfast.link.handshake import NONCE_BYTES, ControllerSide
+from holdfast.link.listening import ListenFailed, listeners
 from holdfast.link.order_books import OrderBook
 from holdfast.link.resolve import Address
 from holdfast.link.tls import ServerTls, server_context
 from holdfast.link.wire import Wire
 from holdfast.model.nodes import PROTOCOL
 
+__all__ = ["Hub", "Limits", "ListenFailed"]
+
 ACCEPTED_A_TURN = 128
-BACKLOG = 4096
 TIMES_LOOKED_AT_S = 0.1
 EVENTS_A_POLL = 512
 EVENT_BYTES = 1000  # what an event costs besides its bytes, as if it were bytes
@@ -50,7 +53,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """`silent_s`: when it is told. `lost_s`: when the connection is given up. `strangers`: connections at one time
     that have not proven themselves; where there are so many, one that is older than `patience_s` makes room for the
     next. `turn_bytes`, `serve_bytes`: about so much is taken in by one turn, of all and of
-    one peer, as it is when expanded. `read_bytes`: likewise, as it travels. `out_bytes`: what may wait for one peer."""
+    one peer, as it is when expanded. `read_bytes`: likewise, as it travels. `out_bytes`: what may wait for one peer.
+    `prompt_acks`: so many connections are told at once what was received; more, `acks_a_second` of them, or by a beat."""
 
     beat_s: float = 1.0
     silent_s: float = 3.0
@@ -63,15 +67,13 @@ class Limits(Struct, frozen=True, kw_only=True):
     read_bytes: int = 1 << 18
     serve_bytes: int = 1 << 20
     ack_bytes: int = 1 << 20
+    prompt_acks: int = 64
+    acks_a_second: int = 2000
     out_bytes: int = 8 << 20
     refusals_a_minute: int = 60
 
 
 LIMITS = Limits()
-
-
-class ListenFailed(OSError):
-    """The hub cannot listen where it was told to; the text says where and why."""
 
 
 class _Stream(Struct):
@@ -88,6 +90,7 @@ class _Connection(Struct, eq=False):
     peer: "_Peer | None" = None
     is_open: bool = True
     ack_due: bool = False
+    ack_due_s: float = 0.0
     unacknowledged_bytes: int = 0
 
 
@@ -130,7 +133,7 @@ class Hub:
         self._connections: dict[int, _Connection] = {}
         self._strangers: dict[int, _Connection] = {}  # the oldest first
         self._unfinished: dict[int, _Connection] = {}  # to be read from, who has waited longest first
-        self._acks: list[_Connection] = []
+        self._acks: deque[_Connection] = deque()  # in the order in which they are due
         self._joined: list[_Peer] = []  # since the last turn
         self._arrived: list[Arrived] = []
         self._times_s = -math.inf
@@ -138,7 +141,7 @@ class Hub:
         self._refusals_from_s = -math.inf
         self._refusals = 0
         self._is_closed = False
-        self._listeners = _listeners(listen)
+        self._listeners = listeners(listen)
         self.addresses: tuple[Address, ...] = tuple(
             listener.getsockname()[:2] for listener in self._listeners.values()
         )
@@ -218,7 +221,7 @@ class Hub:
         if self._is_closed:
             return
         self._is_closed = True
-        self._send_acks()
+        self._send_acks(math.inf)
         for connection in self._connections.values():
             if connection.peer is not None:
                 self._send(connection, GOODBYE, b"the controller has ended, or is being restarted")
@@ -234,7 +237,7 @@ class Hub:
         if self._is_kicked:
             self._is_kicked = False
             os.eventfd_read(self._kick)
-        self._send_acks()
+        self._send_acks(now_s)
         joined, self._joined = self._joined, []
         for peer in joined:
             peer.orders_wait = False
@@ -334,7 +337,7 @@ class Hub:
         stream.received = seq
         if not may_drop:
             stream.kept = seq
-        self._arrived.append(Entry(peer.name, peer.stream, seq, body))
+        self._arrived.append(Entry(peer.name, peer.stream, seq, body, may_drop))
 
     # Who comes and goes -----------------------------------------------------------------------------------
 
@@ -416,9 +419,10 @@ class Hub:
         is_same = join.stream == peer.stream or join.instance == peer.instance
         if is_same or now_s - peer.beats.heard_s > self._limits.silent_s:
             return ""
-        return (
-            f"the name {peer.name!r} is used twice: by {peer.connection.channel.address}, which is connected, "
-            f"and by {address}, which is refused; give each node a name of its own"
+        there, here = (one.rpartition(":")[0] for one in (peer.connection.channel.address, address))
+        return (  # without ports, so that it is the same each time
+            f"the name {peer.name!r} is used twice: by {there}, which is connected, and by {here}, which is refused; "
+            "give each node a name of its own"
         )
 
     def _replace(self, connection: _Connection) -> None:
@@ -478,6 +482,7 @@ class Hub:
             peer = connection.peer
             if peer is not None and now_s - peer.beats.sent_s >= self._limits.beat_s:
                 connection.unacknowledged_bytes = 0
+                connection.ack_due = False  # this is one
                 self._send(connection, BEAT, messages.beat(peer.beats.next(now_s)) + self._ack(connection))
 
     def _judge_strangers(self, now_s: float) -> None:
@@ -514,19 +519,25 @@ class Hub:
         return peer
 
     def _ack_soon(self, connection: _Connection) -> None:
-        if not connection.ack_due:
-            connection.ack_due = True
-            if not self._acks:
-                self._wake()
-            self._acks.append(connection)
+        """With the next turn; where many are connected, within their share of a second."""
+        if connection.ack_due:
+            return
+        many, limits = len(self._connections), self._limits
+        connection.ack_due, connection.ack_due_s = True, 0.0
+        if many > limits.prompt_acks:
+            connection.ack_due_s = self._clock() + many / limits.acks_a_second
+        else:
+            self._wake()
+        self._acks.append(connection)
 
-    def _send_acks(self) -> None:
-        """Of the turn before: what was recorded meanwhile is said along with what was received."""
-        acks, self._acks = self._acks, []
-        for connection in acks:
-            connection.ack_due = False
-            connection.unacknowledged_bytes = 0
-            if connection.is_open and connection.peer is not None:
+    def _send_acks(self, now_s: float) -> None:
+        """Those that are due: what was recorded meanwhile is said along with what was received."""
+        while self._acks and self._acks[0].ack_due_s <= now_s:
+            connection = self._acks.popleft()
+            is_due = connection.ack_due and connection.ack_due_s <= now_s  # no beat has told it since
+            if is_due and connection.is_open and connection.peer is not None:
+                connection.ack_due = False
+                connection.unacknowledged_bytes = 0
                 self._send(connection, ACK, self._ack(connection))
 
     def _ack(self, connection: _Connection) -> bytes:
@@ -567,25 +578,3 @@ class Hub:
         if mask != connection.mask and connection.is_open:
             connection.mask = mask
             self._epoll.modify(connection.channel.wire.fileno, mask)
-
-
-def _listeners(addresses: Sequence[Address]) -> dict[int, socket.socket]:
-    """raises: ListenFailed"""
-    listeners: dict[int, socket.socket] = {}
-    try:
-        for host, port in addresses:
-            where = f"{host}:{port}"
-            family, _, _, _, place = socket.getaddrinfo(
-                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            listener = socket.socket(family, socket.SOCK_STREAM)
-            listeners[listener.fileno()] = listener
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.setblocking(False)
-            listener.bind(place)
-            listener.listen(BACKLOG)
-    except OSError as error:
-        for listener in listeners.values():
-            listener.close()
-        raise ListenFailed(f"the controller cannot listen at {where}: {error}") from error
-    return listeners

@@ -1,0 +1,34 @@
+"""The sockets at which a controller is to be found."""
+
+import socket
+from collections.abc import Sequence
+
+from holdfast.link.resolve import Address
+
+BACKLOG = 4096
+
+
+class ListenFailed(OSError):
+    """The controller cannot listen where it was told to; the text says where and why."""
+
+
+def listeners(addresses: Sequence[Address]) -> dict[int, socket.socket]:
+    """By descriptor; none of them blocks. Port 0: a free one. raises: ListenFailed"""
+    made: dict[int, socket.socket] = {}
+    try:
+        for host, port in addresses:
+            where = f"{host}:{port}"
+            family, _, _, _, place = socket.getaddrinfo(
+                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            listener = socket.socket(family, socket.SOCK_STREAM)
+            made[listener.fileno()] = listener
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setblocking(False)
+            listener.bind(place)
+            listener.listen(BACKLOG)
+    except OSError as error:
+        for listener in made.values():
+            listener.close()
+        raise ListenFailed(f"the controller cannot listen at {where}: {error}") from error
+    return made
