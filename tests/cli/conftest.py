@@ -6,7 +6,7 @@ import time
 import pytest
 
 from cli.nodes_kit import Nodes
-from holdfast.cli.main import exit_code
+from holdfast.cli.command_line import exit_code
 from holdfast.journal.jobdir import StateDir
 
 

@@ -21,7 +21,7 @@ from holdfast.link.heard import Said as Heard
 from holdfast.link.hub import Hub
 from holdfast.model.settings import RunSettings
 
-WAIT_S = 15.0
+WAIT_S = 60.0
 
 
 class Node:
@@ -74,6 +74,7 @@ class Nodes:
         self.nodes = [self._node(number, number < count) for number in range(count + spares)]
         self.workers = {number: f"node-{number}" for number in range(count)}
         self._is_over = False
+        self._over_why = ""
         self._wake = os.eventfd(0)
         self._thread = threading.Thread(target=self._turn)
         self._thread.start()
@@ -123,12 +124,19 @@ class Nodes:
                 case Left():
                     self.connected.discard(one.peer)
                     self.relay.left(one.peer)
+        if self._over_why:
+            why, self._over_why = self._over_why, ""
+            self.relay.close(why)
         self.relay.turn()
         for node in self.nodes:
             node.turn()
 
     def clients(self):
         return {name for name in self.connected if name.startswith("client-")}
+
+    def ends(self, why):
+        """The job does, for whoever asks for something: told by the thread that the hub belongs to."""
+        self._over_why = why
 
     def stop(self):
         self._is_over = True

@@ -9,7 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+
+from cli.journals import one_failure_and_on, write_job
+from holdfast.model.failures import Failure, RankExit
+from holdfast.observe.bundles import Member, write_bundle
 
 SCRIPT = Path(sys.executable).with_name("holdfast")
 
@@ -144,7 +149,7 @@ def test_files_and_archives_give_the_same_answer(holdfast, job, place):
 def test_stdin_is_read_where_it_or_nothing_is_named(job, place, words):
     with (job / "worker-0" / "rank-2.log").open("rb") as file:
         done = subprocess.run(
-            [SCRIPT, "diagnose", "--json", *words], stdin=file, capture_output=True, check=True, timeout=19
+            [SCRIPT, "diagnose", "--json", *words], stdin=file, capture_output=True, check=True, timeout=100
         )
     found = json.loads(done.stdout)
     assert (found["category"], found["first_error"]["line"]) == ("gpu_oom", 8)
@@ -192,7 +197,7 @@ def test_colours_are_for_terminals_that_want_them(job, place):
 def test_a_terminal_without_chinese_is_no_error(job, place):
     environ = {"HOME": str(place), "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(
-        [SCRIPT, "diagnose", "logs", "--lang", "zh"], env=environ, capture_output=True, check=True, timeout=15
+        [SCRIPT, "diagnose", "logs", "--lang", "zh"], env=environ, capture_output=True, check=True, timeout=60
     )
     assert done.stderr == b""
     assert b"gpu_oom" in done.stdout
@@ -227,6 +232,50 @@ def test_nothing_to_read_is_unknown_and_said(holdfast, place):
     assert found["category"] == "unknown"
     assert {one["name"] for one in found["scanned"]["skipped"]} >= {"core", "pipe"}
     assert "nothing to read" in holdfast("diagnose", "empty")[1]
+
+
+def bundle(job, number, code):
+    """The bundle of an incident in which rank 1 ended so."""
+    failure = Failure(exits=(RankExit(rank=1, pid=7, code=code, at_s=5.0),))
+    members = [Member("failure.json", msgspec.json.encode(failure)), Member("worker-0/stderr", STOPPED)]
+    write_bundle(job.incidents / f"incident-{number:03}.tar.zst", members, 5.0)
+
+
+STOPPED = b"W0101 00:00:00.000000 7 torch/distributed/elastic/agent/server/api.py:752] Received 15 death signal, shutting down workers\n"
+
+
+@pytest.mark.parametrize("by", ["name", "folder"])
+def test_of_a_job_the_newest_incident_counts_and_not_what_its_launcher_was_told(holdfast, state, by):
+    """Holdfast itself stopped the launcher; which rank was killed before stands in the bundle alone."""
+    job = write_job(state, "llama", one_failure_and_on())
+    write(job.worker(2, 0) / "stderr", STOPPED.decode())
+    bundle(job, 1, 1)
+    bundle(job, 2, -9)
+    code, out, err = holdfast("diagnose", "--json", "llama" if by == "name" else str(job.path))
+    assert (code, json.loads(out)["category"]) == (0, "process_killed")
+    assert json.loads(out)["culprits"][0]["rank"] == 1
+    assert "the newest of its 2 incidents" in err and err.count("\n") == 1
+
+
+def test_a_job_without_an_incident_is_its_folder(holdfast, state):
+    job = write_job(state, "llama", one_failure_and_on())
+    write(job.worker(2, 0) / "stderr", "RuntimeError: CUDA error: out of memory\n")
+    assert asked(holdfast, "llama")["first_error"]["file"].endswith("stderr")
+
+
+def test_why_a_file_was_not_read_is_said_in_chinese_too(holdfast, place):
+    write(place / "logs" / "rank-0.log", "step 1\n")
+    (place / "logs" / "core").write_bytes(b"\x7fELF" + b"\0" * 9000)
+    (place / "logs" / "rank-0.log.idx").write_bytes(b"\0")
+    out = holdfast("diagnose", "logs", "--lang", "zh")[1]
+    assert "未读取,为可执行程序或 core 转储: core" in out
+    assert "Holdfast" not in out
+    assert "为 Holdfast 自身文件" in holdfast("diagnose", "logs", "--lang", "zh", "--all")[1]
+
+
+def test_a_rank_whose_other_log_is_empty_is_not_called_silent(holdfast, job):
+    write(job / "again" / "worker-0" / "rank-1.log", "")
+    assert not any("is empty" in text for text in asked(holdfast, "logs")["not_found"])
 
 
 def test_what_was_not_given_is_said(holdfast, job):

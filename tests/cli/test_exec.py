@@ -201,7 +201,7 @@ def test_the_answers_that_came_are_shown_where_somebody_loses_patience(nodes, tm
     done = job.nodes[0].calls
     wait_for("the other answer", lambda: (tmp_path / "pid.node-0").exists() and done.is_idle)
     client.send_signal(signal.SIGINT)
-    out, _ = client.communicate(timeout=15)
+    out, _ = client.communicate(timeout=60)
     assert client.returncode == 130
     assert "worker 1 on node-1: was cancelled\n    here" in out
     assert "worker 0 on node-0: ended with 0" in out
@@ -243,7 +243,7 @@ def test_a_person_is_asked_before_several_workers(nodes, answer, code, ran):
     )
     os.close(slave)
     os.write(master, answer)
-    _, err = client.communicate(timeout=15)
+    _, err = client.communicate(timeout=60)
     os.close(master)
     assert (client.returncode, bool(job.notes)) == (code, ran)
     assert b"would run on 2 workers (0-1) of job llama, for at most 30s: true\n" in err
@@ -257,7 +257,7 @@ def test_who_is_waited_for_is_shown_to_who_watches(nodes):
     words = [str(HOLDFAST), "exec", "llama", "--yes", "--timeout", "2s", "--", "sh", "-c", script]
     client = subprocess.Popen(words, stdin=slave, stdout=subprocess.PIPE, stderr=slave)
     os.close(slave)
-    out, _ = client.communicate(timeout=15)
+    out, _ = client.communicate(timeout=60)
     shown = os.read(master, 1 << 16)
     os.close(master)
     assert shown.startswith(b"\r\x1b[K1 of 2 have answered; waiting for 1") and shown.endswith(b"\r\x1b[K")

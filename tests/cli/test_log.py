@@ -23,11 +23,13 @@ from cli.journals import (
     write_job,
 )
 from holdfast.controller.loop import replay
+from holdfast.journal.jobdir import StateDir
 from holdfast.journal.store import Store, open_reader
 from holdfast.model.events import DeviceFaulted, HangFound, StopRequested, VerdictReached
 from holdfast.model.policy import Policy
 from holdfast.model.verdicts import UNKNOWN
 
+SCRIPT = Path(sys.executable).with_name("holdfast")
 ALONE = "nobody supervises this job now; holdfast attach llama"
 
 
@@ -170,6 +172,38 @@ def test_no_job_and_no_such_job(holdfast, state, job):
     assert "the newest are llama" in err
     assert "cannot be the name of a job" in holdfast("status", "../etc")[2]
     assert holdfast("log", "--state-dir", str(state.root / "other"))[0] == 1
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounts: root only")
+def test_a_job_whose_record_had_to_go_elsewhere_is_found(place):
+    """As `holdfast run` says it where the home cannot be written: `trying another place for the record`."""
+    elsewhere = StateDir(place / "tmp" / f"holdfast-{os.getuid()}")
+    write_job(elsewhere, "llama", one_failure_and_on())
+    home = place / "ro"
+    home.mkdir()
+    look = f"mount -t tmpfs -o ro none {home} && {SCRIPT} status | head -1 && {SCRIPT} status llama | head -1"
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", look],
+        env={**os.environ, "TMPDIR": str(place / "tmp"), "HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert [line.split()[:2] for line in done.stdout.splitlines()] == [["job", "llama:"]] * 2, done.stderr
+
+
+def test_attach_too_finds_a_job_whose_record_had_to_go_elsewhere(place):
+    elsewhere = StateDir(place / "tmp" / f"holdfast-{os.getuid()}")
+    write_job(elsewhere, "llama", hang_then_lost_node_then_success())
+    done = subprocess.run(
+        [SCRIPT, "attach", "llama"],
+        env={**os.environ, "TMPDIR": str(place / "tmp"), "HOME": str(place)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "there is no job" not in done.stderr
+    assert "journal of llama" in done.stderr or "llama has ended" in done.stderr
 
 
 def test_a_job_without_a_journal_yet(holdfast, state):

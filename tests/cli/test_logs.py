@@ -71,6 +71,14 @@ def test_lines_are_chosen(holdfast, job, flags, lines):
     assert (code, out.splitlines()) == (0, lines)
 
 
+def test_that_no_line_fits_is_said(holdfast, job):
+    assert holdfast("logs", "llama", "--rank", "7") == (
+        0,
+        "",
+        "holdfast: job llama has no such line of output\n",
+    )
+
+
 def test_json_lines(holdfast, job):
     out = holdfast("logs", "--json", "--rank", "2")[1]
     first, second = map(json.loads, out.splitlines())

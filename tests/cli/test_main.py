@@ -1,25 +1,37 @@
 """The command line as a whole: help, exit codes, one-line complaints, completion, the start's weight."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import typer
 
 from holdfast import __version__
-from holdfast.cli.main import COMMANDS
+from holdfast.cli.command_line import COMMANDS
+from holdfast.cli.flags import BadParameter
 from holdfast.cli.run_command import full_command
 
 SCRIPT = Path(sys.executable).with_name("holdfast")
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 # What help must not wait for.
-HEAVY = ("rich", "msgspec", "psutil", "sqlite3", "asyncio", "yaml", "holdfast.core", "holdfast.journal")
+HEAVY = (
+    "typer",
+    "pydantic",
+    "rich",
+    "msgspec",
+    "psutil",
+    "sqlite3",
+    "asyncio",
+    "yaml",
+    "holdfast.core",
+    "holdfast.journal",
+)
 
 
 def command(*words, **environ):
     return subprocess.run(
-        [SCRIPT, *words], check=False, capture_output=True, text=True, env=environ or None, timeout=15
+        [SCRIPT, *words], check=False, capture_output=True, text=True, env=environ or None, timeout=60
     )
 
 
@@ -37,11 +49,18 @@ def test_the_version():
     assert (done.returncode, done.stdout, done.stderr) == (0, f"holdfast {__version__}\n", "")
 
 
+def test_ctrl_c_while_the_command_is_still_imported_ends_it_without_a_word(place):
+    (place / "click.py").write_text("raise KeyboardInterrupt\n")
+    paths = os.pathsep.join([str(place), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = command("status", **{**os.environ, "PYTHONPATH": paths})
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_help_loads_nothing_heavy():
     """Rather than a time, which another process may stretch: 0.06 s were measured, of at most 0.3 s."""
-    look = f"import sys, holdfast.cli.main as m; m.exit_code(['--help']); print([h for h in {HEAVY} if h in sys.modules])"
+    look = f"import sys, holdfast.cli.command_line as m; m.exit_code(['--help']); print([h for h in {HEAVY} if h in sys.modules])"
     done = subprocess.run(
-        [sys.executable, "-c", look], check=False, capture_output=True, text=True, timeout=15
+        [sys.executable, "-c", look], check=False, capture_output=True, text=True, timeout=60
     )
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
@@ -85,9 +104,28 @@ def test_a_usage_error_is_one_line_and_a_two(holdfast, words, says):
     assert err.count("\n") == 1
 
 
+def test_a_result_that_cannot_be_written_is_one_line(place):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([SCRIPT, "config"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("holdfast: the result cannot be written: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_what_the_terminal_cannot_show_is_a_question_mark(place):
+    look = "import sys; from holdfast.cli import standard_streams as s; s.fill_standard_streams(); sys.stdout.write('step \u4e2d')"
+    done = subprocess.run(
+        [sys.executable, "-c", look],
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"step ?", b"")
+
+
 def test_a_reader_that_has_enough_is_no_error(place):
     done = subprocess.run(
-        ["sh", "-c", f"{SCRIPT} config | head -1"], check=False, capture_output=True, text=True, timeout=15
+        ["sh", "-c", f"{SCRIPT} config | head -1"], check=False, capture_output=True, text=True, timeout=60
     )
     assert done.stdout.startswith("job ")
     assert done.stderr == ""
@@ -104,8 +142,70 @@ def test_a_reader_that_has_enough_is_no_error(place):
     ],
 )
 def test_completion_knows_commands_and_flags(line, offers):
-    done = command(_HOLDFAST_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(line.count(" ")))
-    assert done.stdout.strip() == offers
+    done = command(_HOLDFAST_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(line.count(" ")))
+    assert done.stdout.strip().replace("plain,", "") == offers
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_given_what_completes_lines(holdfast, monkeypatch, shell):
+    code, named, err = holdfast("--show-completion", shell)
+    assert (code, err) == (0, "")
+    assert f"_HOLDFAST_COMPLETE={shell}_complete" in named
+    monkeypatch.setenv("SHELL", f"/usr/bin/{shell}")
+    assert holdfast("--show-completion") == (0, named, "")
+
+
+@pytest.mark.parametrize(
+    ("shell", "script", "settings"),
+    [
+        ("bash", ".bash_completions/holdfast.sh", ".bashrc"),
+        ("zsh", ".zfunc/_holdfast", ".zshrc"),
+        ("fish", ".config/fish/completions/holdfast.fish", None),
+    ],
+)
+def test_completion_is_installed_where_the_shell_finds_it_and_once(holdfast, place, shell, script, settings):
+    home = place / "home"
+    if settings:
+        home.mkdir()
+        (home / settings).write_text("alias ll='ls -l'")  # without an end of line
+    code, out, err = holdfast("--install-completion", shell)
+    assert (code, err) == (0, "")
+    assert str(home / script) in out
+    assert f"_HOLDFAST_COMPLETE={shell}_complete" in (home / script).read_text()
+    assert holdfast("--install-completion", shell)[0] == 0
+    if settings:
+        assert str(home / settings) in out
+        first, line = (home / settings).read_text().splitlines()
+        assert first == "alias ll='ls -l'" and ("holdfast.sh" in line or ".zfunc" in line)
+
+
+def test_bash_completes_by_what_was_installed(holdfast, place):
+    holdfast("--install-completion", "bash")
+    look = "shopt -s expand_aliases; . ~/.bashrc; COMP_WORDS=(holdfast sim); COMP_CWORD=1; "
+    look += f"_holdfast_completion {SCRIPT}; echo ${{COMPREPLY[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", look],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "simulate\n", done.stderr
+
+
+def test_a_shell_that_is_not_known(holdfast, monkeypatch, place):
+    code, out, err = holdfast("--show-completion", "tcsh")
+    assert (code, out) == (2, "")
+    assert "'tcsh' is not one of bash, zsh, fish" in err
+    monkeypatch.delenv("SHELL", raising=False)
+    assert "SHELL is not set" in holdfast("--install-completion")[2]
+    assert not (place / "home").exists()
+
+
+def test_a_home_that_cannot_be_written_is_said(holdfast, place):
+    (place / "home").write_text("no folder")
+    code, _, err = holdfast("--install-completion", "fish")
+    assert code == 2 and "home" in err and err.count("\n") == 1
 
 
 def test_the_command_is_run_as_it_is_written():
@@ -116,7 +216,7 @@ def test_the_short_form_takes_the_torchrun_on_the_users_path(place, monkeypatch)
     tools = place / "bin"
     tools.mkdir()
     monkeypatch.setenv("PATH", str(tools))
-    with pytest.raises(typer.BadParameter, match="neither torchrun nor python is on PATH"):
+    with pytest.raises(BadParameter, match="neither torchrun nor python is on PATH"):
         full_command(["train.py"], "2")
     standalone = ("--standalone", "--nproc-per-node", "2", "train.py", "--lr", "1")
     for name, launcher in (

@@ -73,6 +73,13 @@ def fleet(book):
     return book
 
 
+def test_a_check_that_a_run_wrote_down_is_named_once(book, holdfast):
+    text = "host-fans: the fan stands still"
+    told = CheckLine(at_s=time.time(), node="gpu-00", status="warn", text=text, check="host-fans")
+    book.note([("c", told)], [])
+    assert holdfast("nodes", "show", "gpu-00")[1].endswith("host-fans warn: the fan stands still\n")
+
+
 def test_the_list_shows_what_there_is_to_say_and_counts_the_rest(fleet, holdfast):
     fleet.isolate(Isolation(node="gpu-20", since_s=time.time() - 300, reason="smells of smoke", by="kim"))
     code, out, err = holdfast("nodes")
@@ -300,7 +307,7 @@ def test_a_passed_check_gives_a_node_back_and_a_picked_one_does_not(book, holdfa
     assert holdfast("nodes", "release", "gpu-05")[0] == 0
     history = holdfast("nodes", "show", "gpu-05")[1]
     assert "host-fans fail: the fan stands still" in history
-    assert "released: it has passed its check: 1 checks passed" in history
+    assert "released: it has passed its check: 1 check passed" in history
 
 
 def test_the_check_command_finds_the_book(book, holdfast):

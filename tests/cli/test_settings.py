@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from holdfast.cli.live_signatures import cache_for
 from holdfast.cli.setting_table import BY_KEY, SETTINGS, BadValue, allowed, read, spelled
 from holdfast.cli.settings import SettingsRefused, cache_dir, settle, site_signatures, state_root, step_forms
 from holdfast.model.policy import Policy
@@ -287,3 +288,12 @@ def _row(setting):
 
 def test_every_key_can_be_found_by_its_name():
     assert len(BY_KEY) == len(SETTINGS)
+
+
+def test_a_node_without_a_cache_of_its_own_shares_that_of_the_job(tmp_path):
+    env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    own, shared = tmp_path / "cache" / "holdfast", tmp_path / "state" / "signatures"
+    assert cache_for(env, None) == own
+    assert cache_for(env, shared) == shared
+    own.mkdir(parents=True)
+    assert cache_for(env, shared) == own

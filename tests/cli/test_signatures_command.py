@@ -53,7 +53,8 @@ def test_the_list_can_be_narrowed(holdfast, folder):
     assert set(found) < {one["id"] for one in json.loads(by_class)}
     _, by_area, _ = holdfast("signatures", "list", "--area", "kernel", "--json")
     assert {one["area"] for one in json.loads(by_area)} <= {"kernel"}
-    assert holdfast("signatures", "list", "--category", "no_such") == (0, "", "")
+    none = holdfast("signatures", "list", "--category", "no_such")
+    assert none == (0, "", "holdfast: no signature is of this kind\n")
 
 
 def test_one_in_full_in_either_language(holdfast, folder, monkeypatch):

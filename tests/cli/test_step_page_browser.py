@@ -12,7 +12,6 @@ from holdfast.model.steps import StepReport
 
 pytestmark = [
     pytest.mark.skipif(browser_path() is None, reason="needs Chromium: apt-get install chromium"),
-    pytest.mark.timeout(120),
 ]
 # How much of a canvas is neither empty nor of one colour: the number of its colours.
 COLOURS = """(() => {

@@ -7,36 +7,34 @@ import os
 import sys
 from typing import Annotated
 
-import typer
 from msgspec.structs import replace
 
 from holdfast.cli.agent_alone import run_alone
 from holdfast.cli.agent_main import REFUSED, agent_of
+from holdfast.cli.flags import App, Argument, Exit, Option
 from holdfast.cli.settings import SettingsRefused, settle
 
 DEFAULT = "default"  # as the source of a setting
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = App()
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
 def agent(
-    command: Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND...", show_default=False)] = None,
-    job: Annotated[
-        str | None, typer.Option("--job", help="Name of the job, the same in all workers.")
-    ] = None,
-    state_dir: Annotated[str | None, typer.Option("--state-dir", help="Folder of all jobs.")] = None,
-    quiet: Annotated[bool | None, typer.Option("--quiet", help="No echo of the training's output.")] = None,
+    command: Annotated[list[str] | None, Argument("[-- COMMAND...]")] = None,
+    job: Annotated[str | None, Option("--job", help="Name of the job, the same in all workers.")] = None,
+    state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
+    quiet: Annotated[bool | None, Option("--quiet", help="No echo of the training's output.")] = None,
 ) -> None:
     """Watches over one node of a job, as its controller says; or over COMMAND alone, without a controller."""
     if not command:
-        raise typer.Exit(agent_of(os.environ))
+        raise Exit(agent_of(os.environ))
     try:
         settled = settle({"job": job, "state-dir": state_dir, "quiet": quiet}, os.environ)
         cwd = os.getcwd()
     except (SettingsRefused, OSError) as error:
         sys.stderr.write(f"holdfast agent: {error}\n")
-        raise typer.Exit(REFUSED) from error
+        raise Exit(REFUSED) from error
     settings = replace(settled.run, command=tuple(command))
     if settled.sources["boot-check"] == DEFAULT:  # eight tasks of one node would check it eight times
         settings = replace(settings, policy=replace(settings.policy, boot_check="off"))
-    raise typer.Exit(run_alone(settings, os.environ, cwd))
+    raise Exit(run_alone(settings, os.environ, cwd))

@@ -28,6 +28,7 @@ from holdfast.agent.step_logs import StepForms
 from holdfast.cli.agent_place import AgentPlace
 from holdfast.cli.live_signatures import live_signatures
 from holdfast.cli.settings import step_forms
+from holdfast.engines.nodes import IN_USE
 from holdfast.link.agent_link import AgentLink
 from holdfast.link.heard import Connected, Lost, Noted, Ordered, Refused, Said
 from holdfast.link.messages import UNREADABLE
@@ -43,7 +44,8 @@ UNKILLABLE_S = 30.0  # beyond the grace: what still lives then is in state D
 REFUSED_S = 60.0  # an agent that nobody takes, and that guards nothing, gives up
 FAULTS_TOLD_MAX = 20
 SPOOL = "spool"
-NOT_TAKEN, IN_USE = 3, 4
+SIGNATURES = "signatures"  # in the state folder
+NOT_TAKEN = 3
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 _COMMANDS: msgspec.msgpack.Decoder[AnyCommand] = msgspec.msgpack.Decoder(AnyCommand)
@@ -84,7 +86,7 @@ class AgentWheel:
         self._clock = clock
         self._instance = uuid.uuid4().hex
         self._agent: RemoteAgent | None = None
-        self._signatures: Signatures = live_signatures(env)
+        self._signatures: Signatures = live_signatures(env, place.job_folder.parents[1] / SIGNATURES)
         self._selector = selectors.DefaultSelector()
         self._watched: set[int] = set()
         self._signals: list[int] = []

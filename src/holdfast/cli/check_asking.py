@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import typer
 from msgspec import Struct
 
 from holdfast.checks.baseline_store import BaselineUnusable, baseline_path, change_baseline, read_baseline
@@ -16,6 +15,7 @@ from holdfast.checks.last_good import read_last_good
 from holdfast.checks.remote import SRUN, SSH, BadVia, check_nodes
 from holdfast.checks.runner import AT_ONCE, SuiteRun
 from holdfast.checks.scene import scene_for
+from holdfast.cli.flags import BadParameter
 from holdfast.cli.output import say
 from holdfast.core.checks.clocks import clocks_compared
 from holdfast.core.checks.learning import learned
@@ -48,11 +48,11 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 def answers_to(question: Question) -> tuple[NodeChecks, ...]:
-    """In the order of the nodes. raises: typer.BadParameter"""
+    """In the order of the nodes. raises: BadParameter"""
     try:
         return _elsewhere(question) if question.nodes else (_here(question),)
     except BadVia as error:
-        raise typer.BadParameter(str(error), param_hint="--via") from error
+        raise BadParameter(str(error), param_hint="--via") from error
     finally:
         if sys.stderr.isatty():
             sys.stderr.write(WIPE)
@@ -68,7 +68,7 @@ def known_of(state: Path) -> Baseline:
 
 
 def _elsewhere(question: Question) -> tuple[NodeChecks, ...]:
-    """raises: BadVia, typer.BadParameter"""
+    """raises: BadVia, BadParameter"""
     pairs_of = importlib.import_module(
         PAIRS
     )  # a tenth of the memory, which a look at this node alone does not need
@@ -85,7 +85,7 @@ def _elsewhere(question: Question) -> tuple[NodeChecks, ...]:
                 question.nodes, via, question.limit_s, question.options, known, _Progress()
             )
         except pairs_of.BadOption as error:
-            raise typer.BadParameter(str(error), param_hint="--option") from error
+            raise BadParameter(str(error), param_hint="--option") from error
         answers = pairs_of.with_pairs(answers, pairs)
         _learn(question.state, pairs[0])
     return answers

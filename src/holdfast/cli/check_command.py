@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
-import typer
 from msgspec.structs import replace
 
 from holdfast.checks.baseline_store import BaselineUnusable, baseline_path, read_baseline
@@ -27,8 +26,8 @@ from holdfast.cli.check_flags import (
     Json,
     List,
     Nodes,
+    OfCheck,
     Only,
-    Option,
     Plot,
     Quick,
     Ranks,
@@ -41,6 +40,7 @@ from holdfast.cli.check_flags import (
 from holdfast.cli.check_formats import exported
 from holdfast.cli.check_notes import note_checks
 from holdfast.cli.check_report import baseline_lines, document, listed, listing, report
+from holdfast.cli.flags import App, BadParameter, Exit
 from holdfast.cli.languages import Lang, Language, chosen_language, put_plain
 from holdfast.cli.output import put_json, say
 from holdfast.cli.report_lines import for_terminal
@@ -56,7 +56,7 @@ QUICK_S = 5.0
 NODES_MAX = 4096
 BASELINES = ("show", "reset")
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = App()
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -69,7 +69,7 @@ def check(
     via: Via = None,
     checkpoint: Checkpoint = None,
     ranks: Ranks = None,
-    option: Option = None,
+    option: OfCheck = None,
     plot: Plot = None,
     drawn_from: DrawnFrom = None,
     timeout: Timeout = None,
@@ -105,7 +105,7 @@ def check(
             command=tuple(command or ()),
         )
     except (LookupError, SettingsRefused, NotATime) as error:
-        raise typer.BadParameter(str(error)) from error
+        raise BadParameter(str(error)) from error
     if list_:
         _list(question.specs, language, json=json)
     elif baseline:
@@ -113,7 +113,7 @@ def check(
     elif plot and drawn_from:
         _draw(Path(plot), drawn_from=drawn_from)
     else:
-        raise typer.Exit(_asked(question, language, json=json, as_node=as_node, format_=format_, plot=plot))
+        raise Exit(_asked(question, language, json=json, as_node=as_node, format_=format_, plot=plot))
 
 
 def _asked(
@@ -154,7 +154,7 @@ def _note(question: Question, answers: Sequence[NodeChecks]) -> None:
 
 
 def _refuse(suite: str, context: str | None, baseline: str | None, format_: str, nodes: str | None) -> None:
-    """raises: typer.BadParameter"""
+    """raises: BadParameter"""
     for value, known, hint in (
         (suite, SUITES, "--suite"),
         (context, CONTEXTS, "--context"),
@@ -162,17 +162,17 @@ def _refuse(suite: str, context: str | None, baseline: str | None, format_: str,
         (format_, FORMATS, "--format"),
     ):
         if value is not None and value not in known:
-            raise typer.BadParameter(f"{value!r} is not one of {', '.join(known)}", param_hint=hint)
+            raise BadParameter(f"{value!r} is not one of {', '.join(known)}", param_hint=hint)
     if nodes and len(nodes.split(",")) > NODES_MAX:
-        raise typer.BadParameter(f"more than {NODES_MAX} nodes", param_hint="--nodes")
+        raise BadParameter(f"more than {NODES_MAX} nodes", param_hint="--nodes")
 
 
 def _refuse_plot(plot: str | None, drawn_from: Sequence[str] | None) -> None:
-    """raises: typer.BadParameter"""
+    """raises: BadParameter"""
     if plot is not None and (why := _plots().refused_plot(plot)):
-        raise typer.BadParameter(why, param_hint="--plot")
+        raise BadParameter(why, param_hint="--plot")
     if drawn_from and plot is None:
-        raise typer.BadParameter("--plot says where to draw it", param_hint="--from")
+        raise BadParameter("--plot says where to draw it", param_hint="--from")
 
 
 def _plots() -> ModuleType:
@@ -187,22 +187,22 @@ def _draw(
     *,
     drawn_from: Sequence[str] = (),
 ) -> None:
-    """raises: typer.Exit"""
+    """raises: Exit"""
     plots = _plots()
     try:
         plots.draw(path, nodes or plots.read_nodes([Path(name) for name in drawn_from]), known)
     except plots.NotDrawn as error:
         say(str(error))
-        raise typer.Exit(FAILED) from error
+        raise Exit(FAILED) from error
 
 
 def _options(texts: Sequence[str]) -> dict[str, str]:
-    """raises: typer.BadParameter"""
+    """raises: BadParameter"""
     pairs = {}
     for text in texts:
         name, has_value, value = text.partition("=")
         if not has_value or "." not in name:
-            raise typer.BadParameter(f"{text!r} is not CHECK.KEY=VALUE", param_hint="--option")
+            raise BadParameter(f"{text!r} is not CHECK.KEY=VALUE", param_hint="--option")
         pairs[name] = value
     return pairs
 
@@ -219,7 +219,7 @@ def _baseline(what: str, store: Path, *, json: bool) -> None:
             known = read_baseline(store)
     except OSError as error:
         say(str(error))
-        raise typer.Exit(FAILED) from error
+        raise Exit(FAILED) from error
     if json:
         put_json(known)
         return

@@ -2,31 +2,30 @@
 
 from typing import Annotated
 
-import typer
-
 from holdfast.cli.check_formats import EXITS
+from holdfast.cli.flags import Argument, Option
 from holdfast.model.checks import CONTEXTS
 
 FORMATS = ("text", *EXITS)
 
 Command = Annotated[
     list[str] | None,
-    typer.Argument(metavar="-- COMMAND...", help="The training it is to be fit for.", show_default=False),
+    Argument("[-- COMMAND...]", help="The training it is to be fit for."),
 ]
-Suite = Annotated[str, typer.Option("--suite", metavar="boot|troubleshoot|bench|all", help="Which checks.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Only what is done within 5 s.")]
+Suite = Annotated[str, Option("--suite", metavar="boot|troubleshoot|bench|all", help="Which checks.")]
+Quick = Annotated[bool, Option("--quick", help="Only what is done within 5 s.")]
 Only = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--only", metavar="NAME", help="Only this check, or area; may be given again.", show_default=False
     ),
 ]
 Nodes = Annotated[
-    str | None, typer.Option("--nodes", metavar="A,B,...", help="On these nodes instead.", show_default=False)
+    str | None, Option("--nodes", metavar="A,B,...", help="On these nodes instead.", show_default=False)
 ]
 Via = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--via",
         metavar="WORDS",
         help="What starts a program on {node}; else srun or ssh.",
@@ -34,14 +33,14 @@ Via = Annotated[
     ),
 ]
 Checkpoint = Annotated[
-    str | None, typer.Option("--checkpoint", metavar="DIR", help="Where checkpoints go.", show_default=False)
+    str | None, Option("--checkpoint", metavar="DIR", help="Where checkpoints go.", show_default=False)
 ]
 Ranks = Annotated[
-    int | None, typer.Option("--ranks", help="Ranks on each node.", min=1, max=1 << 16, show_default=False)
+    int | None, Option("--ranks", help="Ranks on each node.", min=1, max=1 << 16, show_default=False)
 ]
-Option = Annotated[
+OfCheck = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--option",
         metavar="CHECK.KEY=VALUE",
         help="Of a single check; may be given again.",
@@ -50,13 +49,13 @@ Option = Annotated[
 ]
 Plot = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--plot", metavar="FILE", help="Draw the numbers too, into FILE.html or FILE.png.", show_default=False
     ),
 ]
 DrawnFrom = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--from",
         metavar="FILE.json",
         help="Draw this answer of --json with --plot, and run nothing; may be given again.",
@@ -64,25 +63,21 @@ DrawnFrom = Annotated[
     ),
 ]
 Timeout = Annotated[
-    str | None, typer.Option("--timeout", metavar="TIME", help="For all of it.", show_default=False)
+    str | None, Option("--timeout", metavar="TIME", help="For all of it.", show_default=False)
 ]
 Context = Annotated[
     str | None,
-    typer.Option("--context", metavar="|".join(CONTEXTS), help="On what occasion.", show_default=False),
+    Option("--context", metavar="|".join(CONTEXTS), help="On what occasion.", show_default=False),
 ]
-Training = Annotated[bool, typer.Option("--training", help="A job runs here: only what is passive.")]
-List = Annotated[bool, typer.Option("--list", help="Which checks there are, and run none.")]
+Training = Annotated[bool, Option("--training", help="A job runs here: only what is passive.")]
+List = Annotated[bool, Option("--list", help="Which checks there are, and run none.")]
 BaselineFlag = Annotated[
     str | None,
-    typer.Option(
-        "--baseline", metavar="show|reset", help="What was learned of this node.", show_default=False
-    ),
+    Option("--baseline", metavar="show|reset", help="What was learned of this node.", show_default=False),
 ]
 Format = Annotated[
-    str, typer.Option("--format", metavar="|".join(FORMATS), help="Line and exit code for other programs.")
+    str, Option("--format", metavar="|".join(FORMATS), help="Line and exit code for other programs.")
 ]
-AsNode = Annotated[bool, typer.Option("--as-node", hidden=True)]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead.")]
-State = Annotated[
-    str | None, typer.Option("--state-dir", help="Folder of all jobs, and of what was learned.")
-]
+AsNode = Annotated[bool, Option("--as-node", hidden=True)]
+Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
+State = Annotated[str | None, Option("--state-dir", help="Folder of all jobs, and of what was learned.")]

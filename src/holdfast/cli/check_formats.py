@@ -9,6 +9,7 @@ custom_plugin_monitor.md.
 from collections.abc import Sequence
 
 from holdfast.core.checks.judged import Told, sentence, status_of, troubles
+from holdfast.core.plurals import counted
 from holdfast.model.checks import FAIL, PASS, SKIP, STATUSES, WARN, NodeChecks
 
 EXITS = {
@@ -36,7 +37,10 @@ def _nagios(status: str, told: Sequence[Told], nodes: Sequence[NodeChecks]) -> s
         for kind in (PASS, WARN, FAIL, SKIP)
     ]
     seconds = max((node.seconds for node in nodes), default=0.0)
-    said = _few(told) or f"{counts[0].partition('=')[2]} checks passed"
+    said = (
+        _few(told)
+        or f"{counted(sum(outcome.status == PASS for node in nodes for outcome in node.outcomes), 'check')} passed"
+    )
     return f"HOLDFAST {_NAGIOS[status]} - {said.replace('|', '/')} | {' '.join(counts)} time={seconds:.2f}s"
 
 

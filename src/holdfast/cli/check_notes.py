@@ -5,6 +5,7 @@ from pathlib import Path
 
 from holdfast.cli.output import say
 from holdfast.core.checks.answers import devices
+from holdfast.core.plurals import counted
 from holdfast.journal.node_book import FILE, NodeBook, NodeBookUnusable
 from holdfast.model.checks import FAIL, PASS, WARN, NodeChecks
 from holdfast.model.node_book import AnyLine, CheckLine, DeviceLine
@@ -65,7 +66,7 @@ def _lines(node: NodeChecks, at_s: float) -> list[tuple[str, CheckLine]]:
         if finding.status == FAIL
     ]
     if not failed:
-        text = f"{len(looked)} checks passed"
+        text = f"{counted(len(looked), 'check')} passed"
         line = CheckLine(at_s=at_s, node=node.node, status=PASS, text=text, context=BY_HAND)
         return [(f"check/{node.node}/{BY_HAND}/passed", line)]
     return [

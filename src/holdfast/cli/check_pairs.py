@@ -11,6 +11,7 @@ from holdfast.cli.times import NotATime, seconds
 from holdfast.core.checks.pairs import Limits, Round, Verdict
 from holdfast.core.checks.pairs_verdict import verdict
 from holdfast.core.checks.pairs_words import CHECK, node_outcomes
+from holdfast.core.plurals import counted
 from holdfast.model.checks import Baseline, NodeChecks, Spec
 
 NODES_MAX = 1024
@@ -54,7 +55,7 @@ def check_pairs(
 
     def tell(number: int, chosen: Round) -> None:
         if told is not None:
-            told(NodeChecks(node=f"{CHECK}: round {number + 1}, {len(chosen.pairs)} pairs"))
+            told(NodeChecks(node=f"{CHECK}: round {number + 1}, {counted(len(chosen.pairs), 'pair')}"))
 
     done = run.run(tell)
     found = verdict(done.measured, settings.limits)

@@ -7,6 +7,7 @@ from typing import Any
 from holdfast.cli.languages import Language, said
 from holdfast.cli.report_lines import Line
 from holdfast.core.checks.judged import Judged, worst
+from holdfast.core.plurals import counted
 from holdfast.model.checks import FAIL, PASS, SKIP, WARN, Baseline, Finding, NodeChecks, Outcome, Spec
 
 NAMES_MAX = 6
@@ -17,7 +18,7 @@ _TEXT = {
     "en": {
         "isolate": "A device or node is broken: keep {nodes} out of the run.",
         "stop": "The run cannot work like this: {why}",
-        "pass": "fit: {passed} checks passed",
+        "pass": "fit: {checks} passed",
         "fail": "not fit: {failed} failed",
         "warn": "fit, with {warned} to look at",
         "skip": "nothing could be told",
@@ -85,7 +86,9 @@ def _sum(nodes: Sequence[NodeChecks], verdict: Judged, language: Language) -> st
             count[outcome.status] += 1
         count[WARN] += bool(node.why_not)
     words = _TEXT[language]
-    text = words[verdict.status].format(passed=count[PASS], failed=count[FAIL], warned=count[WARN])
+    text = words[verdict.status].format(
+        checks=counted(count[PASS], "check"), passed=count[PASS], failed=count[FAIL], warned=count[WARN]
+    )
     if count[SKIP]:
         text += ("，" if language == "zh" else ", ") + words["skipped"].format(skipped=count[SKIP])
     return text

@@ -3,31 +3,28 @@
 import os
 from typing import Annotated
 
-import typer
-
+from holdfast.cli.flags import App, Exit, Option
 from holdfast.cli.output import put, put_json, say
 from holdfast.cli.setting_table import BY_KEY, SETTINGS, spelled
 from holdfast.cli.settings import SettingsRefused, Settled, settle
 
 REFUSED = 2
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = App()
 
 
 @app.command()
 def config(
-    config: Annotated[
-        str | None, typer.Option("--config", metavar="FILE", help="Settings file (TOML).")
-    ] = None,
-    policy: Annotated[str | None, typer.Option("--policy", help=BY_KEY["policy"].help)] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document instead.")] = False,
+    config: Annotated[str | None, Option("--config", metavar="FILE", help="Settings file (TOML).")] = None,
+    policy: Annotated[str | None, Option("--policy", help=BY_KEY["policy"].help)] = None,
+    json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
 ) -> None:
     """Prints each setting, its value, and where the value came from."""
     try:
         settled = settle({"policy": policy}, os.environ, config=config)
     except SettingsRefused as error:
         say(str(error))
-        raise typer.Exit(REFUSED) from error
+        raise Exit(REFUSED) from error
     for note in settled.notes:
         say(note)
     if json:

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from holdfast.core.checks.answers import key_of
 from holdfast.core.decision import Decision
+from holdfast.core.plurals import counted
 from holdfast.core.story import check_lines, check_name, check_words
-from holdfast.model.events import AnyEvent, FindingNoted, NodesChecked, VerdictReached
+from holdfast.model.events import AnyEvent, FindingNoted, HangFound, NodesChecked, VerdictReached
 from holdfast.model.state import Ended
 from holdfast.model.verdicts import Verdict
 from holdfast.observe.follow import Chunk
@@ -40,6 +41,7 @@ class Console:
         self._often_s = float("-inf")
         self._seen: set[tuple[str, str]] = set()  # what checks found wrong on a node
         self._said = ""  # last: what stands above need not be said again
+        self._hang = ""  # the newest, in full
 
     def echo(self, chunk: Chunk, before: bytes = b"") -> None:
         """Lines of the training, as they came, each with its rank where that is known; `before` it: whose it is."""
@@ -59,13 +61,18 @@ class Console:
         """News of a decision; most events have none."""
         if isinstance(event, FindingNoted) and self._is_only_for_the_record(event):
             return
+        if isinstance(event, HangFound):
+            self._hang = event.reason
         if isinstance(event, NodesChecked):
             self._checked(event)
         if isinstance(event, VerdictReached):
             self._verdict(event.verdict)
         if decision.choice is not None:
-            title = _said_of(event)
-            why = decision.why.replace(title, "the above") if title else decision.why
+            why = decision.why
+            if isinstance(event, VerdictReached) and self._hang:
+                why = why.replace(self._hang, "the above")
+            if title := _said_of(event):
+                why = why.replace(title, "the above")
             self.tell(f"rung: {decision.choice.rung}: {why}")
             if isinstance(ended := decision.state.phase, Ended):  # nothing was left to wait for
                 self.tell(f"{ended.outcome}: {ended.reason}")
@@ -157,7 +164,7 @@ class _Sink:
         try:
             while self._waiting and self._is_ready():
                 if self._dropped:
-                    note = f"holdfast: {self._dropped} lines are left out here; `holdfast logs` has them\n"
+                    note = f"holdfast: {counted(self._dropped, 'line is', 'lines are')} left out here; `holdfast logs` has {'it' if self._dropped == 1 else 'them'}\n"
                     self._dropped = 0
                     os.write(self._fd, note.encode())
                     continue

@@ -19,7 +19,9 @@ from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
+from holdfast.cli.output import say
 from holdfast.controller.loop import decisions
+from holdfast.core.plurals import counted
 from holdfast.core.story import IncidentStory, Story, Summary
 from holdfast.journal.jobdir import StateDir
 from holdfast.journal.store import open_reader
@@ -62,7 +64,7 @@ def run_demo(keep: bool, state_dir: str) -> int:
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDTH)
     if importlib.util.find_spec("torch") is None:
-        console.print("the demo trains a real model and needs PyTorch: pip install 'holdfast[demo]'")
+        say("the demo trains a real model and needs PyTorch: pip install 'holdfast[demo]'")
         return 2
     folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     try:
@@ -99,7 +101,7 @@ def _demo(console: Console, folder: Path, state_dir: Path) -> int:
     console.print(_verdict(code, result, plain, same))
     console.print(
         f"{took_s:.1f} s with {len(FAULTS)} faults, {plain_s:.1f} s without any: "
-        f"goodput {plain_s / took_s:.0%}; {sum(lost)} of {STEPS} steps were made twice"
+        f"goodput {plain_s / took_s:.0%}; {counted(sum(lost), 'step was', 'steps were')} made twice"
     )
     return 0 if code == 0 and same else 1
 

@@ -3,26 +3,25 @@
 import os
 from typing import Annotated
 
-import typer
-
 from holdfast.cli.demo import run_demo
+from holdfast.cli.flags import App, Exit, Option
 from holdfast.cli.output import say
 from holdfast.cli.settings import SettingsRefused, state_root
 
 REFUSED = 2
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = App()
 
 
 @app.command()
 def demo(
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the demo's files.")] = False,
-    state_dir: Annotated[str | None, typer.Option("--state-dir", help="Folder of all jobs.")] = None,
+    keep: Annotated[bool, Option("--keep", help="Keep the demo's files.")] = False,
+    state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
 ) -> None:
     """A small training on this machine, a fault in it, and what Holdfast does about it. Needs no GPU."""
     try:
         root = state_root(state_dir, os.environ)
     except SettingsRefused as error:
         say(str(error))
-        raise typer.Exit(REFUSED) from error
-    raise typer.Exit(run_demo(keep, str(root)))
+        raise Exit(REFUSED) from error
+    raise Exit(run_demo(keep, str(root)))

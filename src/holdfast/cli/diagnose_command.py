@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import msgspec
-import typer
 from msgspec.structs import replace
 
+from holdfast.cli.diagnosed_job import is_job, job_named, place_of
 from holdfast.cli.diagnosis_document import Scanned, document, scanned
 from holdfast.cli.diagnosis_report import WIDTH_MAX, Line, report
+from holdfast.cli.flags import App, Argument, BadParameter, Exit, Option
 from holdfast.cli.languages import Lang, Language, chosen_language, put_plain
 from holdfast.cli.output import put_json, say
 from holdfast.cli.settings import SettingsRefused, cache_dir, site_signatures
@@ -22,7 +23,9 @@ from holdfast.core.diagnosis.flights import with_flights
 from holdfast.core.diagnosis.live import joined
 from holdfast.core.diagnosis.missing import NOTHING_READ, is_empty, not_found
 from holdfast.core.diagnosis.reason import diagnose as reasoned
+from holdfast.core.diagnosis.verdict_zh import told_in_chinese
 from holdfast.core.verdict import first_verdict
+from holdfast.journal.jobdir import JobDir
 from holdfast.model.diagnoses import Diagnosis, FirstError
 from holdfast.model.failures import Failure
 from holdfast.model.flight_scenes import FlightScene
@@ -43,11 +46,11 @@ STDIN = "-"
 NO_RECORDS = FlightScene()
 _STYLES = {"strong": "\x1b[1m", "error": "\x1b[1;31m", "quiet": "\x1b[2m"}
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = App()
 
 SignatureFolder = Annotated[
     str | None,
-    typer.Option("--signatures", metavar="DIR", help="Your site's own signatures, which add or replace."),
+    Option("--signatures", metavar="DIR", help="Your site's own signatures, which add or replace."),
 ]
 
 
@@ -55,20 +58,20 @@ SignatureFolder = Annotated[
 def diagnose(
     paths: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="PATH...",
-            help="Folders, files, archives, evidence bundles; - for stdin.",
-            show_default=False,
+        Argument(
+            "PATH...",
+            help="Folders, files, archives, evidence bundles, names of jobs; - for stdin.",
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document instead.")] = False,
+    json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
     lang: Lang = None,
     signatures: SignatureFolder = None,
-    everything: Annotated[bool, typer.Option("--all", help="Cut no list and no line short.")] = False,
+    everything: Annotated[bool, Option("--all", help="Cut no list and no line short.")] = False,
+    state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
 ) -> None:
     """Says why a job stopped: what broke first, whose it was, what to do. Exits with 0 when it has an answer."""
     language = chosen_language(lang, os.environ, json=json)
-    places, stdin = _places(paths or [])
+    places, stdin = _places(paths or [], state_dir)
     cache = cache_dir(os.environ)
     try:
         known = all_signatures(site_signatures(signatures, os.environ), cache)
@@ -77,9 +80,11 @@ def diagnose(
         found = search(places, known, stdin=stdin, cache=cache, beside=beside.take)
     except (SettingsRefused, SignatureError) as error:
         say(str(error))
-        raise typer.Exit(REFUSED) from error
+        raise Exit(REFUSED) from error
     scene = beside.scene()
     answer = answered(found, {one.id: one for one in known}, places, scene)
+    if language == "zh":
+        answer = told_in_chinese(answer)
     read = scanned(found, time.monotonic() - started_s, scene)
     if json:
         put_json(document(answer, read, language))
@@ -128,19 +133,26 @@ def _failures(places: Sequence[Path]) -> list[Failure]:
     return found
 
 
-def _places(paths: Sequence[str]) -> tuple[list[Path], BinaryIO | None]:
-    """What to read: the paths, and stdin where it is named or nothing is. raises: typer.BadParameter"""
+def _places(paths: Sequence[str], state_dir: str | None) -> tuple[list[Path], BinaryIO | None]:
+    """What to read: the paths, and stdin where it is named or nothing is. raises: BadParameter"""
     if not paths and sys.stdin.isatty():
-        raise typer.BadParameter("name a folder or file with logs, or - for stdin", param_hint="PATH")
-    places = [Path(path) for path in paths if path != STDIN]
-    for place in places:
-        try:
-            place.lstat()
-        except OSError as error:
-            raise typer.BadParameter(
-                f"{str(place)!r} cannot be read: {error.strerror or error}", param_hint="PATH"
-            ) from error
+        raise BadParameter("name a folder or file with logs, a job, or - for stdin", param_hint="PATH")
+    places = [_place(path, state_dir) for path in paths if path != STDIN]
     return places, sys.stdin.buffer if not paths or STDIN in paths else None
+
+
+def _place(word: str, state_dir: str | None) -> Path:
+    """A path, or the name of a job where there is no such file. raises: BadParameter"""
+    path = Path(word)
+    try:
+        path.lstat()
+    except OSError as error:
+        if (job := job_named(word, state_dir)) is not None:
+            return place_of(job)
+        raise BadParameter(
+            f"{word!r} cannot be read: {error.strerror or error}", param_hint="PATH"
+        ) from error
+    return place_of(JobDir(path)) if is_job(path) else path
 
 
 def _print(answer: Diagnosis, read: Scanned, language: Language, *, everything: bool) -> None:

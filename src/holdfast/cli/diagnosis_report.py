@@ -10,12 +10,15 @@ from rich.cells import cell_len
 
 from holdfast.cli.diagnosis_document import Scanned, utc
 from holdfast.cli.languages import Language, said
+from holdfast.cli.skip_reasons import why_in
 from holdfast.cli.wrapping import cut, cut_left, shown, wrapped
 from holdfast.core.diagnosis.meanings import meaning_of
 from holdfast.core.diagnosis.missing import spans
+from holdfast.core.plurals import counted
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError, Other
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
+from holdfast.observe.log_tree import WHY_OWN
 from holdfast.parsers.secrets import masked
 
 WIDTH_MIN, WIDTH_MAX = 40, 120
@@ -36,7 +39,7 @@ _EVIDENCE = Words(en="Evidence", zh="证据")
 _ALSO = Words(en="Also possible", zh="其他可能")
 _MISSING = Words(en="Not found", zh="未找到")
 _FRAME = Words(en="in the code", zh="代码位置")
-_SEEN = Words(en="seen {n} times", zh="出现 {n} 次")
+_SEEN = Words(en="seen {times}", zh="出现 {n} 次")
 _DECIDED = Words(en="Decided by", zh="判定依据")
 _AGAINST = Words(en="Speaks against it", zh="不一致之处")
 _CONFIDENCE = Words(en="confidence", zh="置信度")
@@ -49,10 +52,9 @@ _RANK, _WORKER, _HOST = (
 _RANKS = Words(en="ranks", zh="rank")
 _MORE = Words(en="and {n} more", zh="另有 {n} 个")
 _MORE_ALL = Words(en="and {n} more: --all", zh="另有 {n} 条,--all 显示全部")
-_SKIPPED = Words(en="not read", zh="未读取")
+_SKIPPED = Words(en="not read, ", zh="未读取,")
 _READ = Words(en="Read {files}, {size}, in {seconds} s", zh="读取 {files},{size},用时 {seconds} 秒")
-_FILES = Words(en="{n} files", zh="{n} 个文件")
-_FILE = Words(en="1 file", zh="1 个文件")
+_FILES = Words(en="{files}", zh="{n} 个文件")
 
 
 class Line(Struct, frozen=True):
@@ -119,7 +121,14 @@ class _Page:
             yield Line(label + cut_left(_clean(first.frame), self._width - cell_len(label)))
         fact = next((one for one in diagnosis.evidence if _is(one, first)), None)
         if fact and (fact.count > 1 or len(fact.ranks) > 1):
-            yield Line(cut(INDENT + self._say(_SEEN).format(n=fact.count) + self._by(fact), self._width))
+            yield Line(
+                cut(
+                    INDENT
+                    + self._say(_SEEN).format(n=fact.count, times=counted(fact.count, "time"))
+                    + self._by(fact),
+                    self._width,
+                )
+            )
 
     def advice(self, diagnosis: Diagnosis) -> Iterator[Line]:
         text = self._text(diagnosis.advice)
@@ -156,24 +165,27 @@ class _Page:
 
     def missing(self, diagnosis: Diagnosis, read: Scanned) -> Iterator[Line]:
         """What was not given, and what was not read and why."""
-        if not diagnosis.not_found and not read.skipped:
+        skips = [one for one in read.skipped if self._everything or one.why != WHY_OWN]
+        if not diagnosis.not_found and not skips:
             return
         yield from self._section(_MISSING)
         for words in diagnosis.not_found:
             yield from self._bullet(self._text(words))
         reasons: dict[str, list[str]] = {}
-        for skipped in read.skipped:
+        for skipped in skips:
             reasons.setdefault(_clean(skipped.why), []).append(_clean(skipped.name))
         few = list(reasons.items()) if self._everything else list(reasons.items())[:SKIPPED_MAX]
         for why, names in few:
             shown_names = names if self._everything else names[:SKIPPED_MAX]
             more = len(names) - len(shown_names)
             rest = f" {self._say(_MORE).format(n=more)}" if more else ""
-            yield from self._bullet(f"{self._say(_SKIPPED)}, {why}: {', '.join(shown_names)}{rest}")
+            yield from self._bullet(
+                f"{self._say(_SKIPPED)}{why_in(why, self._language)}: {', '.join(shown_names)}{rest}"
+            )
         yield from self._left_out(len(reasons) - len(few))
 
     def read(self, read: Scanned) -> str:
-        files = self._say(_FILE) if read.files == 1 else self._say(_FILES).format(n=read.files)
+        files = self._say(_FILES).format(n=read.files, files=counted(read.files, "file"))
         return self._say(_READ).format(
             files=files,
             size=_size(read.size_bytes),

@@ -7,9 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
-import typer
-
 from holdfast.cli.exec_report import Asked, document, ending, plan, plan_document, report
+from holdfast.cli.flags import App, Argument, BadParameter, Exit, Option
 from holdfast.cli.job_call import CANCEL_S, CallNotMade, Gathering, output_bytes_max, places
 from holdfast.cli.job_line import JobLine, NoLine, open_line, who
 from holdfast.cli.languages import Lang, Language, chosen_language, put_plain
@@ -20,6 +19,7 @@ from holdfast.cli.record_commands import FAILED, REFUSED, Json, StateFolder
 from holdfast.cli.times import NotATime, length, seconds
 from holdfast.cli.wrapping import cut, shown
 from holdfast.core.answer_groups import Answer, answer_groups, exit_code
+from holdfast.core.plurals import counted
 from holdfast.core.stack_groups import ranges
 from holdfast.model.calls import LIMIT_S_DEFAULT, LIMIT_S_MAX, CallPlaces, Program
 
@@ -27,32 +27,32 @@ INTERRUPTED = 130
 PROGRESS_S = 1.0
 ANSWER_S = 25.0  # beyond the time limit; the controller answers for silent nodes before that
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = App()
 
-RunningJob = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.", show_default=False)]
+RunningJob = Annotated[str, Argument("JOB", help="Name of the job.")]
 
 
 @app.command(name="exec")
 def exec_(
     job: RunningJob,
-    command: Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND...", show_default=False)] = None,
+    command: Annotated[list[str] | None, Argument("-- COMMAND...")] = None,
     workers: Annotated[
         str | None,
-        typer.Option("--workers", metavar="N[,N-M]", help="Only on these workers.", show_default=False),
+        Option("--workers", metavar="N[,N-M]", help="Only on these workers.", show_default=False),
     ] = None,
     nodes: Annotated[
         str | None,
-        typer.Option("--nodes", metavar="A,B", help="On these nodes, spares too.", show_default=False),
+        Option("--nodes", metavar="A,B", help="On these nodes, spares too.", show_default=False),
     ] = None,
     timeout: Annotated[
-        str, typer.Option("--timeout", metavar="TIME", help="End it where it takes longer.")
+        str, Option("--timeout", metavar="TIME", help="End it where it takes longer.")
     ] = length(LIMIT_S_DEFAULT),
     loose: Annotated[
         bool,
-        typer.Option("--loose", help="Answers that differ only in numbers and names of nodes are one."),
+        Option("--loose", help="Answers that differ only in numbers and names of nodes are one."),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would run where.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before several workers.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only say what would run where.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask before several workers.")] = False,
     lang: Lang = None,
     json: Json = False,
     state_dir: StateFolder = None,
@@ -63,12 +63,12 @@ def exec_(
     limit_s = _limit(timeout)
     language = chosen_language(lang, os.environ, json=json)
     if not command:
-        raise typer.BadParameter(f"there is no command: holdfast exec {job} -- COMMAND", param_hint="COMMAND")
+        raise BadParameter(f"there is no command: holdfast exec {job} -- COMMAND", param_hint="COMMAND")
     try:
         line = open_line(named_job(job, state_dir))
     except (RecordUnreadable, NoLine) as error:
         say(str(error))
-        raise typer.Exit(FAILED) from error
+        raise Exit(FAILED) from error
     try:
         asked = Asked(places(line, chosen, named), tuple(command), limit_s, loose)
         if dry_run:
@@ -77,10 +77,10 @@ def exec_(
         _confirm(asked, language, yes=yes)
         gathered = _gathered(line, asked)
         code = _show(asked, gathered.answers, language, json=json)
-        raise typer.Exit(INTERRUPTED if gathered.is_interrupted else code)
+        raise Exit(INTERRUPTED if gathered.is_interrupted else code)
     except (CallNotMade, NoLine) as error:
         say(str(error))
-        raise typer.Exit(FAILED) from error
+        raise Exit(FAILED) from error
     finally:
         line.close()
 
@@ -181,7 +181,7 @@ def _say_plan(asked: Asked, language: Language, *, json: bool) -> None:
 
 
 def _confirm(asked: Asked, language: Language, *, yes: bool) -> None:
-    """Before several nodes are touched, somebody has to mean it. raises: typer.Exit, typer.Abort"""
+    """Before several nodes are touched, somebody has to mean it. raises: Exit, Abort"""
     if yes or len(asked.places.places) == 1:
         return
     if not sys.stdin.isatty():
@@ -189,38 +189,36 @@ def _confirm(asked: Asked, language: Language, *, yes: bool) -> None:
             f"this would run on {_many(asked.places)}: where nobody can be asked, say so with --yes, "
             "or look first with --dry-run"
         )
-        raise typer.Exit(REFUSED)
+        raise Exit(REFUSED)
     for text in plan(asked, language):
         sys.stderr.write(f"{text}\n")
     sys.stderr.write("run it? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         say("nothing was run")
-        raise typer.Exit(FAILED)
+        raise Exit(FAILED)
 
 
 def _many(found: CallPlaces) -> str:
-    return f"{len(found.places)} nodes of job {shown(found.job)}"
+    return f"{counted(len(found.places), 'node')} of job {shown(found.job)}"
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
-    """raises: typer.BadParameter"""
+    """raises: BadParameter"""
     if text is None:
         return None
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     if not all(names):
-        raise typer.BadParameter(f"{text!r} is not a list of nodes such as A,B", param_hint="--nodes")
+        raise BadParameter(f"{text!r} is not a list of nodes such as A,B", param_hint="--nodes")
     return names
 
 
 def _limit(text: str) -> float:
-    """raises: typer.BadParameter"""
+    """raises: BadParameter"""
     try:
         limit_s = seconds(text)
     except NotATime as error:
-        raise typer.BadParameter(str(error), param_hint="--timeout") from error
+        raise BadParameter(str(error), param_hint="--timeout") from error
     if not 0 < limit_s <= LIMIT_S_MAX:
-        raise typer.BadParameter(
-            f"{text!r} is not within 1ms and {length(LIMIT_S_MAX)}", param_hint="--timeout"
-        )
+        raise BadParameter(f"{text!r} is not within 1ms and {length(LIMIT_S_MAX)}", param_hint="--timeout")
     return limit_s

@@ -4,8 +4,7 @@ import sys
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias, cast
 
-import typer
-
+from holdfast.cli.flags import BadParameter, Option
 from holdfast.cli.output import put
 from holdfast.model.signatures import Words
 
@@ -14,15 +13,15 @@ LANGUAGES = ("en", "zh")
 Language: TypeAlias = Literal["en", "zh"]
 Lang = Annotated[
     str | None,
-    typer.Option("--lang", metavar="en|zh", help="Language; text by $LANG when absent, JSON en."),
+    Option("--lang", metavar="en|zh", help="Language; text by $LANG when absent, JSON en."),
 ]
 
 
 def chosen_language(flag: str | None, environ: Mapping[str, str], *, json: bool) -> Language:
-    """That of the flag; else, for people, that of the locale; else English. raises: typer.BadParameter"""
+    """That of the flag; else, for people, that of the locale; else English. raises: BadParameter"""
     if flag is not None:
         if flag not in LANGUAGES:
-            raise typer.BadParameter(f"{flag!r} is not one of {', '.join(LANGUAGES)}", param_hint="--lang")
+            raise BadParameter(f"{flag!r} is not one of {', '.join(LANGUAGES)}", param_hint="--lang")
         return cast(Language, flag)
     names = ("LC_ALL", "LC_MESSAGES", "LANG")
     locale = next((environ[name] for name in names if environ.get(name)), "")

@@ -1,6 +1,7 @@
 """The signatures of a run, from Holdfast's own files and the site's, as an agent reads them."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from holdfast.agent.log_watch import Signatures
 from holdfast.cli.settings import SettingsRefused, cache_dir, site_signatures
@@ -9,9 +10,9 @@ from holdfast.observe.signature_store import all_signatures
 from holdfast.parsers.signature_files import SignatureError
 
 
-def live_signatures(env: Mapping[str, str]) -> Signatures:
-    """Read in a thread, which has just been started."""
-    cache = cache_dir(env)
+def live_signatures(env: Mapping[str, str], shared: Path | None = None) -> Signatures:
+    """Read in a thread, which has just been started. `shared`: see `cache_for`."""
+    cache = cache_for(env, shared)
 
     def load() -> tuple[Signature, ...]:
         try:
@@ -20,3 +21,12 @@ def live_signatures(env: Mapping[str, str]) -> Signatures:
             raise SignatureError(str(error)) from error
 
     return Signatures(load, cache)
+
+
+def cache_for(env: Mapping[str, str], shared: Path | None) -> Path:
+    """Holdfast's own here, or, where it has none yet, a folder that other nodes of the job may see as well.
+
+    On a node that comes new to a job, compiling would take seconds of a core while the training starts.
+    """
+    own = cache_dir(env)
+    return own if shared is None or own.is_dir() else shared

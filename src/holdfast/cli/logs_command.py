@@ -10,8 +10,7 @@ from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from holdfast.cli.flags import App, BadParameter, Exit, Option
 from holdfast.cli.number_lists import numbers
 from holdfast.cli.output import put, put_json_line, say
 from holdfast.cli.record import LOOK_S, RecordUnreadable, named_job, open_record, supervisor
@@ -23,7 +22,7 @@ from holdfast.observe.logindex import LogLine, read_lines
 LATE_S = 10.0  # a file may be noted this much later than another; looked back for while following
 _WORKER_DIR = re.compile(r"attempt-(\d+)/worker-(\d+)")
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = App()
 
 
 @app.command()
@@ -31,20 +30,16 @@ def logs(
     job: Job = None,
     worker: Annotated[
         str | None,
-        typer.Option("--worker", metavar="N[,N-M]", help="Only these workers.", show_default=False),
+        Option("--worker", metavar="N[,N-M]", help="Only these workers.", show_default=False),
     ] = None,
-    rank: Annotated[
-        int | None, typer.Option("--rank", help="Only lines known to be this rank's.", min=0)
-    ] = None,
-    attempt: Annotated[int | None, typer.Option("--attempt", help="Only this attempt.", min=1)] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help=f"From then on: {MOMENTS}.")
-    ] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Up to then.")] = None,
-    grep: Annotated[str | None, typer.Option("--grep", metavar="RE", help="Only lines that match.")] = None,
-    prefix: Annotated[bool, typer.Option("--prefix/--no-prefix", help="Time, attempt, worker, rank.")] = True,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as the job does.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document a line instead.")] = False,
+    rank: Annotated[int | None, Option("--rank", help="Only lines known to be this rank's.", min=0)] = None,
+    attempt: Annotated[int | None, Option("--attempt", help="Only this attempt.", min=1)] = None,
+    since: Annotated[str | None, Option("--since", metavar="TIME", help=f"From then on: {MOMENTS}.")] = None,
+    until: Annotated[str | None, Option("--until", metavar="TIME", help="Up to then.")] = None,
+    grep: Annotated[str | None, Option("--grep", metavar="RE", help="Only lines that match.")] = None,
+    prefix: Annotated[bool, Option("--prefix/--no-prefix", help="Time, attempt, worker, rank.")] = True,
+    follow: Annotated[bool, Option("--follow", "-f", help="Go on as the job does.")] = False,
+    json: Annotated[bool, Option("--json", help="One JSON document a line instead.")] = False,
     state_dir: StateFolder = None,
 ) -> None:
     """The training's output: `time a1 w0 r2 | text`, across attempts, workers and ranks."""
@@ -55,10 +50,13 @@ def logs(
         folder = named_job(job, state_dir)
     except RecordUnreadable as error:
         say(str(error))
-        raise typer.Exit(FAILED) from error
+        raise Exit(FAILED) from error
     lines = _followed(folder, wanted) if follow else wanted.lines(folder)
+    line = None
     for line in lines:
         show(line, follow)
+    if line is None:
+        say(f"job {folder.name} has no such line of output")
 
 
 class Wanted:
@@ -195,7 +193,7 @@ def _time(text: str | None, flag: str) -> float | None:
     try:
         return moment(text, time.time())
     except NotATime as error:
-        raise typer.BadParameter(str(error), param_hint=flag) from error
+        raise BadParameter(str(error), param_hint=flag) from error
 
 
 def _pattern(text: str | None) -> re.Pattern[bytes] | None:
@@ -204,6 +202,4 @@ def _pattern(text: str | None) -> re.Pattern[bytes] | None:
     try:
         return re.compile(os.fsencode(text))
     except re.error as error:
-        raise typer.BadParameter(
-            f"{text!r} is not a regular expression: {error}", param_hint="--grep"
-        ) from error
+        raise BadParameter(f"{text!r} is not a regular expression: {error}", param_hint="--grep") from error

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Annotated, TypeVar
 
-import typer
 from msgspec.structs import asdict
 
+from holdfast.cli.flags import App, Argument, BadParameter, Context, Exit, Option
 from holdfast.cli.languages import Lang, chosen_language, put_plain
 from holdfast.cli.nodes_report import lemon_list, node_list, node_page, node_rows
 from holdfast.cli.output import put, put_json, say
@@ -31,22 +31,20 @@ FAILED, REFUSED = 1, 2
 DAY_S = 86_400.0
 _Answer = TypeVar("_Answer")
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = App()
 
 FleetDir = Annotated[
     str | None,
-    typer.Option("--fleet-dir", metavar="DIR", help="Folder of the node book. [HOLDFAST_FLEET_DIR]"),
+    Option("--fleet-dir", metavar="DIR", help="Folder of the node book. [HOLDFAST_FLEET_DIR]"),
 ]
 StateFolder = Annotated[
     str | None,
-    typer.Option("--state-dir", metavar="DIR", help="Folder of all jobs; the book is in its `fleet`."),
+    Option("--state-dir", metavar="DIR", help="Folder of all jobs; the book is in its `fleet`."),
 ]
-Days = Annotated[
-    float, typer.Option("--days", metavar="N", min=1, max=120, help="How far back failures count.")
-]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead.")]
-All = Annotated[bool, typer.Option("--all", help="Also nodes of which there is nothing to say.")]
-Node = Annotated[str, typer.Argument(metavar="NODE", show_default=False)]
+Days = Annotated[float, Option("--days", metavar="N", min=1, max=120, help="How far back failures count.")]
+Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
+All = Annotated[bool, Option("--all", help="Also nodes of which there is nothing to say.")]
+Node = Annotated[str, Argument("NODE")]
 
 
 def _complete_isolated(incomplete: str) -> list[str]:
@@ -57,14 +55,12 @@ def _complete_known(incomplete: str) -> list[str]:
     return [name for name in _names(isolated=False) if name.startswith(incomplete)]
 
 
-KnownNode = Annotated[str, typer.Argument(metavar="NODE", show_default=False, autocompletion=_complete_known)]
-IsolatedNode = Annotated[
-    str, typer.Argument(metavar="NODE", show_default=False, autocompletion=_complete_isolated)
-]
+KnownNode = Annotated[str, Argument("NODE", completed=_complete_known)]
+IsolatedNode = Annotated[str, Argument("NODE", completed=_complete_isolated)]
 
 
 @app.callback(invoke_without_command=True)
-def nodes(context: typer.Context) -> None:
+def nodes(context: Context) -> None:
     """The nodes over all jobs: list, show, isolate, release, lemons. Alone: the list."""
     if context.invoked_subcommand is None:
         list_()
@@ -79,7 +75,7 @@ def list_(
     lang: Lang = None,
     json: Json = False,
 ) -> None:
-    """All nodes: isolated or not, how likely a lemon, failures, hours at work, what was last."""
+    """All nodes, in a line each. Isolated or not, how likely a lemon, failures, hours at work, what was last."""
     language = chosen_language(lang, os.environ, json=json)
     book, now_s = _reader(fleet_dir, state_dir), time.time()
 
@@ -105,7 +101,7 @@ def show(
     lang: Lang = None,
     json: Json = False,
 ) -> None:
-    """One node, or one device by its serial number: isolation, the lemon score with its terms, and its history."""
+    """One node, or one device by its serial number. Isolation, the lemon score with its terms, and its history."""
     language = chosen_language(lang, os.environ, json=json)
     book, now_s = _reader(fleet_dir, state_dir), time.time()
 
@@ -122,7 +118,7 @@ def show(
     judged, isolated, known, history, devices = _asked(read)
     if not known:
         say(f"there is no node or device {node} in {book.folder}: see holdfast nodes list --all")
-        raise typer.Exit(REFUSED)
+        raise Exit(REFUSED)
     if json:
         score = next((one for one in judged.scores if one.node == node), None)
         put_json(
@@ -148,7 +144,7 @@ def lemons(
     lang: Lang = None,
     json: Json = False,
 ) -> None:
-    """Nodes that fail many times as often as the others, with the numbers that say so."""
+    """Nodes that fail many times as often as the rest."""
     language = chosen_language(lang, os.environ, json=json)
     book, now_s = _reader(fleet_dir, state_dir), time.time()
     judged = _asked(lambda: _judged(book, book.lines(since_s=now_s - days * DAY_S), now_s, days))
@@ -161,14 +157,14 @@ def lemons(
 @app.command()
 def isolate(
     node: KnownNode,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why. It is kept, and shown.")],
+    reason: Annotated[str, Option("--reason", metavar="TEXT", help="Why. It is kept, and shown.")],
     fleet_dir: FleetDir = None,
     state_dir: StateFolder = None,
     json: Json = False,
 ) -> None:
-    """Keeps the node from being used by any job of the fleet, until it is released."""
+    """Keeps a node from being used by any job until it is released."""
     if not reason.strip():
-        raise typer.BadParameter("say why: it is what others will see", param_hint="--reason")
+        raise BadParameter("say why: it is what others will see", param_hint="--reason")
     book = _writer(fleet_dir, state_dir)
     wanted = Isolation(node=_name(node), since_s=time.time(), reason=reason.strip(), by=_who())
 
@@ -191,11 +187,11 @@ def isolate(
 def release(
     node: IsolatedNode,
     reason: Annotated[
-        str | None, typer.Option("--reason", metavar="TEXT", help="Why it may be used again. It is kept.")
+        str | None, Option("--reason", metavar="TEXT", help="Why it may be used again. It is kept.")
     ] = None,
     repaired: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--repaired",
             metavar="TEXT",
             help="What was mended or replaced: its failures before are no longer held against it.",
@@ -203,7 +199,7 @@ def release(
     ] = None,
     device: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--device",
             metavar="SERIAL",
             help="With --repaired: which device of the node, by its serial number.",
@@ -215,12 +211,12 @@ def release(
 ) -> None:
     """Gives an isolated node back. Needs a reason, a repair, or a check that it has passed since."""
     if device and not repaired:
-        raise typer.BadParameter("say with --repaired what was mended or replaced", param_hint="--device")
+        raise BadParameter("say with --repaired what was mended or replaced", param_hint="--device")
     book, now_s, by = _writer(fleet_dir, state_dir), time.time(), _who()
     isolation = _asked(book.isolated).get(node)
     if isolation is None:
         say(f"{node} is not isolated in {book.folder}: see holdfast nodes list")
-        raise typer.Exit(REFUSED)
+        raise Exit(REFUSED)
     why = (reason or repaired or "").strip()
     if not why:
         passed = _passed_since(_asked(lambda: book.lines(node, kinds=("check",))), isolation.since_s)
@@ -229,7 +225,7 @@ def release(
                 f"{node} is isolated for {isolation.reason}: say why it may be used again (--reason, --repaired), "
                 "or let it pass a check first"
             )
-            raise typer.Exit(REFUSED)
+            raise Exit(REFUSED)
         why = f"it has passed its check: {passed.text}"
     if repaired:
         repair = RepairLine(
@@ -292,7 +288,7 @@ def _book(fleet_dir: str | None, state_dir: str | None, *, read_only: bool) -> N
         return NodeBook(fleet_root(fleet_dir, state_dir, os.environ), read_only=read_only)
     except SettingsRefused as error:
         say(str(error))
-        raise typer.Exit(REFUSED) from error
+        raise Exit(REFUSED) from error
 
 
 def _asked(ask: Callable[[], _Answer]) -> _Answer:
@@ -300,7 +296,7 @@ def _asked(ask: Callable[[], _Answer]) -> _Answer:
         return ask()
     except NodeBookUnusable as error:
         say(str(error))
-        raise typer.Exit(FAILED) from error
+        raise Exit(FAILED) from error
 
 
 def _names(*, isolated: bool) -> list[str]:
@@ -324,7 +320,7 @@ def _put(lines: Iterable[Line]) -> None:
 
 def _name(node: str) -> str:
     if not node.strip() or any(letter.isspace() or not letter.isprintable() for letter in node):
-        raise typer.BadParameter(f"{node!r} cannot be the name of a node", param_hint="NODE")
+        raise BadParameter(f"{node!r} cannot be the name of a node", param_hint="NODE")
     return node
 
 

@@ -10,6 +10,7 @@ from holdfast.cli.languages import Language
 from holdfast.cli.report_lines import Line
 from holdfast.cli.times import length, stamp
 from holdfast.core.lemons import Judged, Score
+from holdfast.core.plurals import counted
 from holdfast.model.node_book import (
     AnyLine,
     CheckLine,
@@ -40,7 +41,7 @@ _TEXT = {
         "last": "LAST",
         "isolated": "isolated",
         "in use": "",
-        "sum": "nodes: {nodes}, isolated: {isolated}, probably lemons: {lemons}, in the last {days:.0f} days ({folder})",
+        "sum": "nodes: {nodes}, isolated: {isolated}, probably lemons: {lemons}, in the last {span} ({folder})",
         "more": "and {count} more with nothing to say; --all shows them",
         "none": "no node is known yet in {folder}: runs write it",
         "ago": "{time} ago",
@@ -53,7 +54,7 @@ _TEXT = {
         "named": "LEMON, probably",
         "no lemons": "no node is probably a lemon",
         "few": "So few failures tell little: what is said rests mostly on figures of other fleets.",
-        "score": "lemon       {posterior} ({days:.0f} days at work, {attributed} failures its own, {shared} shared "
+        "score": "lemon       {posterior} ({span} at work, {attributed} failures its own, {shared} shared "
         "of which {likely:.1f} are probably its)",
         "why": "            odds {odds} = {terms}",
         "devices": "devices",
@@ -159,7 +160,14 @@ def node_list(
     isolated = sum(row.state == "isolated" for row in rows)
     lemons = sum(row.named for row in rows)
     yield Line(
-        text["sum"].format(nodes=len(rows), isolated=isolated, lemons=lemons, days=days, folder=folder),
+        text["sum"].format(
+            nodes=len(rows),
+            isolated=isolated,
+            lemons=lemons,
+            days=days,
+            span=counted(round(days), "day"),
+            folder=folder,
+        ),
         "strong",
     )
     telling = [row for row in rows if row.state or row.lemon >= WORTH_A_ROW or row.last]
@@ -230,6 +238,7 @@ def score_lines(score: Score, language: Language) -> Iterator[Line]:
         text["score"].format(
             posterior=percent(score.posterior),
             days=score.days,
+            span=counted(round(score.days), "day"),
             attributed=score.attributed,
             shared=score.shared,
             likely=score.likely_its,
@@ -298,7 +307,7 @@ def words(line: AnyLine) -> str:  # noqa: C901 - one case per kind
         case CheckLine(check=""):
             return line.text
         case CheckLine():
-            return f"{line.check} {line.status}: {line.text}"
+            return f"{line.check} {line.status}: {line.text.removeprefix(f'{line.check}: ')}"
         case ExonerationLine():
             return f"not its fault: incident {line.incident} of {line.run.partition('@')[0]}: {line.reason}"
         case RepairLine():

@@ -4,6 +4,8 @@ import sys
 
 import msgspec
 
+from holdfast.cli.standard_streams import NotWritten, flush
+
 
 def say(text: str) -> None:
     """To stderr, where our own words go."""
@@ -11,10 +13,15 @@ def say(text: str) -> None:
 
 
 def put(text: str, *, now: bool = False) -> None:
-    """A line of the result, to stdout. `now`: somebody waits for it."""
-    sys.stdout.write(f"{text}\n")
+    """A line of the result, to stdout. `now`: somebody waits for it. raises: NotWritten, BrokenPipeError"""
+    try:
+        sys.stdout.write(f"{text}\n")
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise NotWritten(str(error)) from error
     if now:
-        sys.stdout.flush()
+        flush()
 
 
 def put_json(value: object) -> None:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 import psutil
 
+from holdfast.cli.job_places import found_job
 from holdfast.cli.settings import SettingsRefused, state_root
 from holdfast.controller.loop import decisions
 from holdfast.core.story import Line, Story
@@ -94,15 +95,12 @@ def named_job(name: str | None, state_dir: str | None) -> JobDir:
     """The job of this name; the newest when none is given. raises: RecordUnreadable"""
     try:
         root = state_root(state_dir, os.environ)
-        state = StateDir(root)
-        if name is not None:
-            return state.job(name)
-        newest = next(iter(state.jobs()), None)
+        found = found_job(name, root)
     except (NoSuchJob, BadJobName, SettingsRefused) as error:
         raise RecordUnreadable(_with_near_name(str(error), name, state_dir)) from error
-    if newest is None:
+    if found is None:
         raise RecordUnreadable(f"there is no job in {root} yet: start one with holdfast run -- COMMAND")
-    return newest
+    return found
 
 
 def open_record(job: JobDir) -> Record:

@@ -7,28 +7,28 @@ import time
 from collections.abc import Sequence
 from typing import Annotated
 
-import typer
-
 from holdfast import __version__
+from holdfast.cli.flags import App, Argument, Exit, Option
 from holdfast.cli.output import put, put_json, put_json_line, say
 from holdfast.cli.plain_log import printed
 from holdfast.cli.record import Record, RecordUnreadable, named_job, open_record, supervisor
 from holdfast.cli.status_screen import NoTerminal, Seen, refuse_without_terminal, watch
 from holdfast.cli.step_rows import step_rows, steps_of
 from holdfast.cli.times import length, stamp
+from holdfast.core.plurals import counted
 from holdfast.core.story import IncidentStory, Line, Summary, verdict_words
 
 RANKS_SHOWN_MAX = 16
 FAILED, REFUSED = 1, 2
 
-log_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-status_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+log_app = App()
+status_app = App()
 
-Job = Annotated[str | None, typer.Argument(metavar="[JOB]", help="Name of the job; the newest when absent.")]
-StateFolder = Annotated[str | None, typer.Option("--state-dir", help="Folder of all jobs.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead.")]
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="A live view in the terminal; q leaves it.")]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on as the job does.")]
+Job = Annotated[str | None, Argument("[JOB]", help="Name of the job; the newest when absent.")]
+StateFolder = Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")]
+Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
+Watch = Annotated[bool, Option("--watch", "-w", help="A live view in the terminal; q leaves it.")]
+Follow = Annotated[bool, Option("--follow", "-f", help="Go on as the job does.")]
 
 
 @log_app.command()
@@ -50,7 +50,7 @@ def log(job: Job = None, state_dir: StateFolder = None, follow: Follow = False, 
             put(warning)
     except RecordUnreadable as error:
         say(str(error))
-        raise typer.Exit(FAILED) from error
+        raise Exit(FAILED) from error
     finally:
         record.close()
 
@@ -86,7 +86,7 @@ def status(job: Job = None, state_dir: StateFolder = None, json: Json = False, l
             put(warning)
     except RecordUnreadable as error:
         say(str(error))
-        raise typer.Exit(FAILED) from error
+        raise Exit(FAILED) from error
     finally:
         record.close()
 
@@ -159,7 +159,7 @@ def _refuse_watch(json: bool) -> None:
         refuse_without_terminal()
     except NoTerminal as error:
         say(str(error))
-        raise typer.Exit(REFUSED) from error
+        raise Exit(REFUSED) from error
 
 
 def _seen(record: Record, lines: Sequence[Line]) -> Seen:
@@ -200,7 +200,7 @@ def _open_incident(summary: Summary) -> str:
 
 
 def _took(last: IncidentStory) -> str:
-    lost = "" if last.steps_lost is None else f", {last.steps_lost} steps lost"
+    lost = "" if last.steps_lost is None else f", {counted(last.steps_lost, 'step')} lost"
     return f"the last over after {length(round(last.took_s or 0.0, 1))}{lost}"
 
 
@@ -232,7 +232,7 @@ def _opened(job: str | None, state_dir: str | None) -> Record:
         return open_record(named_job(job, state_dir))
     except RecordUnreadable as error:
         say(str(error))
-        raise typer.Exit(FAILED) from error
+        raise Exit(FAILED) from error
 
 
 def _say_notes(record: Record) -> None:

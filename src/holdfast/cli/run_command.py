@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from msgspec import MsgspecError
 from msgspec.structs import replace
 
+from holdfast.cli.flags import App, Argument, BadParameter, Context, Exit, Option
+from holdfast.cli.job_places import found_job
 from holdfast.cli.output import say
 from holdfast.cli.run import attach_job, run_job
 from holdfast.cli.run_start import recorded
@@ -26,8 +27,8 @@ REFUSED = 2
 _COUNT = re.compile(r"[1-9]\d*|auto|gpu|cpu")
 _DEFAULTS = RunSettings(command=(), state_dir="")
 
-run_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-attach_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+run_app = App()
+attach_app = App()
 
 
 def _flag(key: str) -> Any:
@@ -35,7 +36,7 @@ def _flag(key: str) -> Any:
     setting = BY_KEY[key]
     help_ = f"{setting.help} [{_range(setting)}{setting.env_name}]"
     if setting.kind == "yes":
-        return typer.Option(f"{setting.flag_name}/--no-{key}", help=help_, show_default=False)
+        return Option(f"{setting.flag_name}/--no-{key}", help=help_, show_default=False)
     metavar = {
         "whole": "N",
         "length": "TIME",
@@ -43,15 +44,15 @@ def _flag(key: str) -> Any:
         "choice": "|".join(setting.choices),
     }.get(setting.kind, "TEXT")
     names = filter(None, (setting.flag_name, setting.also))
-    return typer.Option(*names, help=help_, metavar=metavar, show_default=False)
+    return Option(*names, help=help_, metavar=metavar, show_default=False)
 
 
 def _sbatch(name: str, what: str) -> Any:
     """A flag that is handed to sbatch as it is."""
-    return typer.Option(name, help=f"For sbatch: {what}", metavar="TEXT", show_default=False)
+    return Option(name, help=f"For sbatch: {what}", metavar="TEXT", show_default=False)
 
 
-def _sbatch_flags(context: typer.Context) -> tuple[str, ...]:
+def _sbatch_flags(context: Context) -> tuple[str, ...]:
     given = [(key, context.params.get(key)) for key in ("gres", "partition", "account", "time", "qos")]
     named = [f"--{key}={value}" for key, value in given if value]
     return (*named, *(context.params.get("sbatch_arg") or ()))
@@ -67,12 +68,12 @@ def _range(setting: Setting) -> str:
 
 @run_app.command(context_settings={"allow_interspersed_args": False})
 def run(
-    context: typer.Context,
-    command: Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND...", show_default=False)] = None,
+    context: Context,
+    command: Annotated[list[str] | None, Argument("-- COMMAND...")] = None,
     job: Annotated[str | None, _flag("job")] = None,
     state_dir: Annotated[str | None, _flag("state-dir")] = None,
     config: Annotated[
-        str | None, typer.Option("--config", metavar="FILE", help="Settings file (TOML). [HOLDFAST_CONFIG]")
+        str | None, Option("--config", metavar="FILE", help="Settings file (TOML). [HOLDFAST_CONFIG]")
     ] = None,
     policy: Annotated[str | None, _flag("policy")] = None,
     max_restarts: Annotated[str | None, _flag("max-restarts")] = None,
@@ -101,7 +102,7 @@ def run(
     isolation_share: Annotated[str | None, _flag("isolation-share")] = None,
     nproc_per_node: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--nproc-per-node",
             metavar="N",
             help="Short form: run the script that follows with torchrun, N ranks.",
@@ -117,13 +118,11 @@ def run(
     ] = None,
 ) -> None:
     """Runs a training command and keeps it going. Exits with the training's own exit code."""
-    raise typer.Exit(_run(context, command or (), config, nproc_per_node))
+    raise Exit(_run(context, command or (), config, nproc_per_node))
 
 
-def _run(
-    context: typer.Context, command: Sequence[str], config: str | None, nproc_per_node: str | None
-) -> int:
-    """What `run` exits with. Each flag of its is read by typer, and taken here by the name of its setting."""
+def _run(context: Context, command: Sequence[str], config: str | None, nproc_per_node: str | None) -> int:
+    """What `run` exits with. Each flag of its is read by cli.flags, and taken here by the name of its setting."""
     flags = {key: context.params.get(key.replace("-", "_")) for key in BY_KEY}
     try:
         settled = settle(flags, os.environ, config=config)
@@ -145,12 +144,12 @@ def _run(
 
 @attach_app.command()
 def attach(
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="The newest when absent.")] = None,
+    job: Annotated[str | None, Argument("[JOB]", help="The newest when absent.")] = None,
     state_dir: Annotated[str | None, _flag("state-dir")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help=BY_KEY["quiet"].help)] = False,
+    quiet: Annotated[bool, Option("--quiet", help=BY_KEY["quiet"].help)] = False,
     when_alone: Annotated[
         bool,
-        typer.Option("--when-alone", help="In a Slurm job: wait until its controller is gone.", hidden=True),
+        Option("--when-alone", help="In a Slurm job: wait until its controller is gone.", hidden=True),
     ] = False,
 ) -> None:
     """Takes up a job whose Holdfast is gone: the training was never touched."""
@@ -158,15 +157,25 @@ def attach(
         root = state_root(state_dir, os.environ)
     except SettingsRefused as error:
         say(str(error))
-        raise typer.Exit(REFUSED) from error
+        raise Exit(REFUSED) from error
     if when_alone and job:
-        raise typer.Exit(_elsewhere().stand_by_slurm(str(root), job, os.environ))
+        raise Exit(_elsewhere().stand_by_slurm(str(root), job, os.environ))
     if (code := _followed(root, job, quiet=quiet)) is not None:
-        raise typer.Exit(code)
+        raise Exit(code)
+    root = _place_of(job, root)
     of_many = job_of_many(StateDir(root), job)
     if of_many is None:
-        raise typer.Exit(attach_job(str(root), job, quiet=quiet))
-    raise typer.Exit(_elsewhere().attach_elsewhere(of_many, quiet=quiet))
+        raise Exit(attach_job(str(root), job, quiet=quiet))
+    raise Exit(_elsewhere().attach_elsewhere(of_many, quiet=quiet))
+
+
+def _place_of(name: str | None, root: Path) -> Path:
+    """The folder of all jobs that has this one: another than `root` where that could not be written at its start."""
+    try:
+        job = found_job(name, root)
+    except (LookupError, ValueError):
+        return root
+    return job.path.parent.parent if job is not None else root
 
 
 def _followed(root: Path, job: str | None, *, quiet: bool) -> int | None:
@@ -201,18 +210,18 @@ def _elsewhere() -> Any:
 
 
 def full_command(words: Sequence[str], ranks: str | None, *, alone: bool = True) -> tuple[str, ...]:
-    """What is run: the words as they are, or the script they name under torchrun. raises: typer.BadParameter
+    """What is run: the words as they are, or the script they name under torchrun. raises: BadParameter
 
     `alone`: no other worker; else torchrun finds in its environment which of them this is, and where they meet.
     """
     if not words or not words[0]:
-        raise typer.BadParameter(
+        raise BadParameter(
             "holdfast run [FLAGS] -- torchrun … train.py …", param_hint="COMMAND (there is none)"
         )
     if ranks is None:
         return tuple(words)
     if not _COUNT.fullmatch(ranks):
-        raise typer.BadParameter(f"{ranks!r} is neither a number from 1 on nor auto, gpu or cpu")
+        raise BadParameter(f"{ranks!r} is neither a number from 1 on nor auto, gpu or cpu")
     where = ("--standalone",) if alone else ()
     return (*_launcher(), *where, "--nproc-per-node", ranks, *words)
 
@@ -223,5 +232,5 @@ def _launcher() -> tuple[str, ...]:
         return ("torchrun",)
     python = next((name for name in ("python", "python3") if shutil.which(name)), None)
     if python is None:
-        raise typer.BadParameter("neither torchrun nor python is on PATH; give the whole command after --")
+        raise BadParameter("neither torchrun nor python is on PATH; give the whole command after --")
     return (python, "-m", "torch.distributed.run")

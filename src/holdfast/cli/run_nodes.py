@@ -4,6 +4,7 @@ Wires link, engine, crew and controller together and turns their wheel; the trai
 and the training do not need this process to live: another takes the job up from its journal.
 """
 
+import gc
 import os
 import resource
 import secrets
@@ -40,9 +41,10 @@ from holdfast.controller.shipped import ShippedFiles
 from holdfast.controller.straggler_watch import StragglersWatching
 from holdfast.core import node_watch
 from holdfast.core.crew import Crew
-from holdfast.core.crew_memory import MOVED, Memory
+from holdfast.core.crew_memory import FOR_OTHERS, MOVED, Memory
 from holdfast.core.crew_roster import Settings as CrewSettings
 from holdfast.core.decision import Decision
+from holdfast.core.plurals import counted
 from holdfast.core.stragglers.told import in_few_words
 from holdfast.engines.nodes import EngineRefused, JobPlace, NodeEngine
 from holdfast.journal.jobdir import JobDir
@@ -55,11 +57,12 @@ from holdfast.model.events import (
     FindingNoted,
     JobMoved,
     JobSubmitted,
+    RankExited,
     StopRequested,
     Tick,
     WorkerExited,
 )
-from holdfast.model.nodes import PROTOCOL, EndAsked, SetUp
+from holdfast.model.nodes import AGENT_ENDS, PROTOCOL, EndAsked, SetUp
 from holdfast.model.orders import StopAttempt
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import Ended, Running, State
@@ -68,11 +71,13 @@ from holdfast.observe.clock import JobClock
 from holdfast.observe.step_file import StepFile, StepFileWriter
 
 TICK_S = 1.0
+ASKED_S = 3.0  # for the scheduler to say whether it ends the job
+TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 GOODBYE_S = 10.0  # for agents to end once the job is over, beyond the grace of what may still run there
 SECRET, TOKEN, WHERE = "secret", "shared-token", "controller.json"
 SECRET_BYTES = 32
 CONNECTIONS = 65_536
-HUB_LIMITS = Limits(turn_bytes=2 << 20)  # half a second's work at most, however much is held back
+HUB_LIMITS = Limits(turn_bytes=1 << 19)  # a tenth of a second's work at most, however much is held back
 
 
 class NodesSupervisor:
@@ -127,7 +132,7 @@ class NodesSupervisor:
             self._parts,
             self.clock,
             self._hear,
-            lambda: self.record.flush(),
+            lambda: self.record.flush() and self._held is None,  # what is held is not written down yet
         )
         self.controller = Controller(settings.policy, self.record, self.machine, self._on_decision)
         self._echo = WorkerEcho(job.path, console.echo, console.tell)
@@ -138,7 +143,9 @@ class NodesSupervisor:
         self._stop_signals = 0
         self._slow: tuple[Straggler, ...] = ()  # ranks, as last written down
         self._engine_asked = False
+        self._is_told_to_end = False  # for good, by the engine
         self._held: list[AnyEvent] | None = None  # until it is known whether the scheduler ends the job
+        self._held_until_s: float | None = None  # where the engine need not answer
         self._moves: EndAsked | None = None
         self._evidence = NodesEvidence(job, settings, env)
 
@@ -225,7 +232,7 @@ class NodesSupervisor:
         )
 
         def begin() -> None:  # once signals are heeded: who reads the first line may send one
-            nodes = f"{self._settings.nnodes} nodes"
+            nodes = counted(self._settings.nnodes, "node")
             self._console.tell(f"job {self._job.name} on {nodes}; its record: {self._job.path}")
             self._engine.begin(self._place)
             self.controller.handle(submitted)
@@ -246,7 +253,9 @@ class NodesSupervisor:
             self._engine.begin(self._place)
             if self._memory.moved:
                 reason = "the scheduler has started the job again"
-                self.controller.handle(JobMoved(at_s=self.clock(), reason=reason))
+                left_s, at_s = self._memory.left_s, self.clock()
+                away_s = None if left_s is None else at_s - left_s
+                self.controller.handle(JobMoved(at_s=at_s, reason=reason, away_s=away_s))
             self.machine.resume(self.controller.state.job)
 
         return self._turn(begin)
@@ -254,6 +263,7 @@ class NodesSupervisor:
     # The wheel --------------------------------------------------------------------------------------------
 
     def _turn(self, begin: Callable[[], None]) -> int:
+        gc.freeze()  # what is there by now stays: collecting it again and again holds up all agents
         return self._wheel.turn(begin, self._once, self._is_over, self._finish)
 
     def _is_over(self) -> bool:
@@ -312,6 +322,7 @@ class NodesSupervisor:
             self._wheel.wait(self.machine.channels())
             fenced(self.machine.turn)
         fenced(lambda: self._engine.end(code))
+        fenced(self._files.close)
         self.hub.close()
         if ended is not None:
             forget_environment(self._job)
@@ -338,7 +349,7 @@ class NodesSupervisor:
         name = signal.Signals(number).name
         if not self._engine_asked and self._engine.signalled(number):
             self._engine_asked = True  # it may be the scheduler, which starts the job again by itself
-            self._held = []
+            self._held, self._held_until_s = self._held or [], None
             return
         self._stop_signals += 1
         force = self._stop_signals > 1
@@ -354,32 +365,50 @@ class NodesSupervisor:
         """What is told while the scheduler ends the job's processes says nothing of the job, if that is to be moved."""
         if self._moves is not None:
             return
+        if self._held is None and self._was_told_to_end(event) and self._engine.is_to_end():
+            self._held, self._held_until_s = [], self.clock() + ASKED_S
+            self.machine.goes_on = False
         if self._held is not None:
             self._held.append(event)
         else:
             self.controller.handle(event)
 
+    def _was_told_to_end(self, event: AnyEvent) -> bool:
+        """It may be the scheduler, which in a preemption tells the nodes first: then nothing has failed."""
+        if not isinstance(self.controller.state.phase, Running):
+            return False
+        if isinstance(event, FindingNoted):
+            return event.finding == AGENT_ENDS
+        return isinstance(event, RankExited | WorkerExited) and event.code in TERMINATED
+
+    def _let_go(self) -> None:
+        """The scheduler has nothing to do with what ended, or does not say in time."""
+        is_late = self._held_until_s is not None and self.clock() > self._held_until_s
+        if self._held is not None and (is_late or (self.machine.goes_on and not self._engine_asked)):
+            held, self._held, self._held_until_s = self._held, None, None
+            for event in held:
+                self.controller.handle(event)
+
     def _heed_engine(self) -> None:
         """The scheduler wants the job to end. Where it starts it again by itself the record is left open."""
         asked, self.machine.end_asked = self.machine.end_asked, None
         if asked is None or self._moves is not None:
+            self._let_go()
             return
-        held, self._held = self._held or [], None
+        held, self._held, self._held_until_s = self._held or [], None, None
         if not asked.comes_back:
-            for event in held:
+            self._end_for(asked, held[0].at_s if held else self.clock())
+            for event in held:  # what has ended meanwhile has not failed
                 self.controller.handle(event)
-            self._console.tell(f"ending the job: {asked.reason}")
-            self.machine.signal(signal.SIGTERM)
-            self.controller.handle(
-                StopRequested(
-                    at_s=self.clock(), reason=asked.reason, code=asked.code, finish_s=asked.finish_s
-                )
-            )
             return
         text = f"{asked.reason}: the processes end, and the scheduler starts the job again"
         self.controller.handle(
             FindingNoted(
-                at_s=self.clock(), finding=MOVED, text=text, attempt=self.controller.state.job.attempt
+                at_s=self.clock(),
+                finding=MOVED,
+                text=text,
+                attempt=self.controller.state.job.attempt,
+                numbers={FOR_OTHERS: 1} if asked.for_others else {},
             )
         )
         self._moves = asked
@@ -389,6 +418,16 @@ class NodesSupervisor:
         )
         self.machine.signal(signal.SIGTERM)
         self.machine.carry_out(stop)
+
+    def _end_for(self, asked: EndAsked, at_s: float) -> None:
+        """Once: the scheduler says it to this process, too, after it has told the agents."""
+        if self._is_told_to_end:
+            return
+        self._is_told_to_end = True
+        self._console.tell(f"ending the job: {asked.reason}")
+        self.machine.signal(signal.SIGTERM)
+        stop = StopRequested(at_s=at_s, reason=asked.reason, code=asked.code, finish_s=asked.finish_s)
+        self.controller.handle(stop)
 
     # What is seen -----------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from holdfast.cli.run_nodes import attach_nodes, run_nodes
 from holdfast.cli.run_start import USAGE, NotTakenUp, taken_up
 from holdfast.cli.slurm_follow import Follower, ended_code
 from holdfast.cli.slurm_submission import NotSubmitted, submission, submit, submitted_jobs
+from holdfast.core.plurals import counted
 from holdfast.engines.nodes import EngineRefused, JobPlace
 from holdfast.engines.slurm.commands import asked, plain_environment
 from holdfast.engines.slurm.engine import DEFAULT_PORT, SlurmEngine
@@ -66,7 +67,7 @@ def run_slurm(settings: RunSettings, env: Mapping[str, str], flags: Sequence[str
         console.tell(str(error))
         return USAGE
     console.tell(
-        f"job {one.name} is Slurm job {one.slurm_job}, on {settings.nnodes} nodes and {settings.spares} spare; "
+        f"job {one.name} is Slurm job {one.slurm_job}, on {counted(settings.nnodes, 'node')} and {counted(settings.spares, 'spare')}; "
         f"its output: {one.out}"
     )
     if settings.detach:
@@ -114,13 +115,13 @@ def _take_over(settings: RunSettings, env: Mapping[str, str], found: Allocation,
     settings = _sized(settings, found)
     if settings.nnodes < 1:
         console.tell(
-            f"{settings.spares} spares leave none of the {len(found.nodes)} nodes of job {found.job} to train"
+            f"{counted(settings.spares, 'spare leaves', 'spares leave')} none of the {counted(len(found.nodes), 'node')} of job {found.job} to train"
         )
         return USAGE
     if settings.nnodes + settings.spares > len(found.nodes):
         console.tell(
-            f"Slurm job {found.job} has {len(found.nodes)} nodes, which are too few for {settings.nnodes} workers and "
-            f"{settings.spares} spares: ask Slurm for more, or give --nnodes and --spares"
+            f"Slurm job {found.job} has {counted(len(found.nodes), 'node')}, too few for {counted(settings.nnodes, 'worker')} and "
+            f"{counted(settings.spares, 'spare')}: ask Slurm for more, or give --nnodes and --spares"
         )
         return USAGE
     name = settings.job or f"slurm-{found.job}"
@@ -212,7 +213,7 @@ def stand_by(state_dir: str, name: str, env: Mapping[str, str]) -> int:
     console.tell(f"the controller of {name} on {first} is gone: going on from {found.node}")
     code = _go_on(job, _Engine(found, env, no_kill=True, lost_with=first), env, console)
     # The batch script is gone with its node, and nothing but its end would end the Slurm job.
-    asked(["scancel", found.job], plain_environment(env))
+    asked(["scancel", found.target], plain_environment(env))
     return code
 
 

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Annotated
 
-import typer
-
 from holdfast.cli.exec_command import RunningJob
+from holdfast.cli.flags import App, Argument, BadParameter, Exit, Option
 from holdfast.cli.job_call import CallNotMade, made_up, places
 from holdfast.cli.job_line import JobLine, NoLine, open_line, who
 from holdfast.cli.output import say
@@ -41,40 +40,38 @@ READ_BYTES_MAX = 1 << 14
 WAIT_S = 1.0
 SIZE = (24, 80)
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = App()
 
 
 @app.command()
 def shell(
     job: RunningJob,
-    command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND...]", show_default=False)
-    ] = None,
+    command: Annotated[list[str] | None, Argument("[-- COMMAND...]")] = None,
     worker: Annotated[
-        int | None, typer.Option("--worker", help="The worker; needed where there are several.", min=0)
+        int | None, Option("--worker", help="The worker; needed where there are several.", min=0)
     ] = None,
-    node: Annotated[str | None, typer.Option("--node", help="A node instead, such as a spare.")] = None,
+    node: Annotated[str | None, Option("--node", help="A node instead, such as a spare.")] = None,
     state_dir: StateFolder = None,
 ) -> None:
     """A terminal beside the training of one worker: its folder, its environment; ~. on a new line leaves it."""
     if worker is not None and node is not None:
-        raise typer.BadParameter("a terminal is of one node: give --worker or --node", param_hint="--node")
+        raise BadParameter("a terminal is of one node: give --worker or --node", param_hint="--node")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         say(f"a shell needs a terminal; for a command there is holdfast exec {job} -- COMMAND")
-        raise typer.Exit(REFUSED)
+        raise Exit(REFUSED)
     try:
         line = open_line(named_job(job, state_dir))
     except (RecordUnreadable, NoLine) as error:
         say(str(error))
-        raise typer.Exit(FAILED) from error
+        raise Exit(FAILED) from error
     try:
         found = places(line, None if worker is None else {worker}, None if node is None else (node,))
         if len(found.places) > 1:
             raise CallNotMade(f"job {found.job} has {len(found.places)} workers: name one with --worker")
-        raise typer.Exit(Session(line, found.places[0], tuple(command or ())).run())
+        raise Exit(Session(line, found.places[0], tuple(command or ())).run())
     except (CallNotMade, NoLine) as error:
         say(str(error))
-        raise typer.Exit(FAILED) from error
+        raise Exit(FAILED) from error
     finally:
         line.close()
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.cells import set_cell_size
 
+from holdfast.cli.flags import App, Argument, Exit, Option
 from holdfast.cli.languages import Lang, Language, chosen_language, put_plain, said
 from holdfast.cli.output import put, put_json, say
 from holdfast.cli.settings import SettingsRefused, cache_dir, site_signatures
@@ -23,12 +23,12 @@ REFUSED = 2
 NOT_PROVEN = 1
 NEAR_MAX = 3
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = App()
 
 SiteFolder = Annotated[
-    str | None, typer.Option("--signatures", metavar="DIR", help="Your site's own, which add or replace.")
+    str | None, Option("--signatures", metavar="DIR", help="Your site's own, which add or replace.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead.")]
+Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
 
 
 @app.callback()
@@ -40,11 +40,11 @@ def signatures() -> None:
 def list_(
     category: Annotated[
         str | None,
-        typer.Option("--category", metavar="C", help="Only this category, or class of categories."),
+        Option("--category", metavar="C", help="Only this category, or class of categories."),
     ] = None,
     area: Annotated[
         str | None,
-        typer.Option("--area", metavar="A", help="worker, kernel, scheduler, npu, fabric or tool."),
+        Option("--area", metavar="A", help="worker, kernel, scheduler, npu, fabric or tool."),
     ] = None,
     folder: SiteFolder = None,
     lang: Lang = None,
@@ -60,6 +60,8 @@ def list_(
     if json:
         put_json([_summary(one, language) for one in chosen])
         return
+    if not chosen:
+        say("no signature is of this kind")
     rows = [(one.id, one.category, one.role, one.severity, said(one.title, language)) for one in chosen]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
     for row in rows:
@@ -69,7 +71,7 @@ def list_(
 
 @app.command()
 def show(
-    id_: Annotated[str, typer.Argument(metavar="ID", show_default=False)],
+    id_: Annotated[str, Argument("ID")],
     folder: SiteFolder = None,
     lang: Lang = None,
     json: Json = False,
@@ -81,7 +83,7 @@ def show(
         near = difflib.get_close_matches(id_, known, n=NEAR_MAX, cutoff=0.4)
         hint = f"did you mean {' or '.join(near)}?" if near else "see holdfast signatures list"
         say(f"there is no signature {id_}: {hint}")
-        raise typer.Exit(REFUSED)
+        raise Exit(REFUSED)
     if json:
         put_json(known[id_])
         return
@@ -93,11 +95,11 @@ def show(
 def test(
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="[DIR]", help="Your own; those that come with Holdfast when absent."),
+        Argument("[DIR]", help="Your own; those that come with Holdfast when absent."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Proves that each matches the lines it must, none that it must not, and is found by a search.
+    """Proves that signatures match what they must, and nothing else.
 
     Exits with 1 when one does not hold.
     """
@@ -106,10 +108,10 @@ def test(
         tested = package if folder is None else folder_signatures(folder)
     except SignatureError as error:
         say(str(error))
-        raise typer.Exit(REFUSED) from error
+        raise Exit(REFUSED) from error
     if not tested:
         say(f"there is no signature in {folder}: give a folder with *.toml files")
-        raise typer.Exit(REFUSED)
+        raise Exit(REFUSED)
     wrong = problems(tested, package)
     if not wrong:  # an engine is asked for patterns that can be compiled
         wrong = disagreements(tested, cache_dir(os.environ))
@@ -120,7 +122,7 @@ def test(
             put_plain(text)
         put(f"{_counted(len(tested), 'signature')}, {_counted(len(wrong), 'complaint')}")
     if wrong:
-        raise typer.Exit(NOT_PROVEN)
+        raise Exit(NOT_PROVEN)
 
 
 def problems(tested: Sequence[Signature], package: Sequence[Signature]) -> list[str]:
@@ -140,7 +142,7 @@ def _known(folder: str | None) -> tuple[Signature, ...]:
         return all_signatures(site_signatures(folder, os.environ), cache_dir(os.environ))
     except (SettingsRefused, SignatureError) as error:
         say(str(error))
-        raise typer.Exit(REFUSED) from error
+        raise Exit(REFUSED) from error
 
 
 def _categories(signature: Signature) -> tuple[str, ...]:

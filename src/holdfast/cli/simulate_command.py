@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from holdfast.cli.flags import App, Argument, BadParameter, Exit, Option
 from holdfast.cli.output import put, put_json, say
 from holdfast.sim.run import Answer, check_expect, run_file
 from holdfast.sim.scenario import ScenarioRefused, read
@@ -13,19 +12,19 @@ from holdfast.sim.seeds import run_seed
 REFUSED = 2
 NOT_AS_EXPECTED = 1
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = App()
 
 
 @app.command()
 def simulate(
     scenario: Annotated[
-        Path | None, typer.Argument(metavar="[SCENARIO.yaml]", help="A cluster, a policy, and what strikes.")
+        Path | None, Argument("[SCENARIO.yaml]", help="A cluster, a policy, and what strikes.")
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", help="Of the dice. Without a scenario: a random world of this seed."),
+        Option("--seed", help="Of the dice. Without a scenario: a random world of this seed."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="The answer as one JSON document.")] = False,
+    json: Annotated[bool, Option("--json", help="The answer as one JSON document.")] = False,
 ) -> None:
     """Runs a scenario, or a random world. Exits with 1 when what was expected does not hold."""
     if scenario is not None:
@@ -33,9 +32,7 @@ def simulate(
     elif seed is not None:
         _run_world(seed, json=json)
     else:
-        raise typer.BadParameter(
-            "give a SCENARIO.yaml, or --seed N for a random world", param_hint="SCENARIO.yaml"
-        )
+        raise BadParameter("give a SCENARIO.yaml, or --seed N for a random world", param_hint="SCENARIO.yaml")
 
 
 def _run_scenario(path: Path, seed: int, *, json: bool) -> None:
@@ -44,7 +41,7 @@ def _run_scenario(path: Path, seed: int, *, json: bool) -> None:
         answer = run_file(path, seed)
     except ScenarioRefused as error:
         say(str(error))
-        raise typer.Exit(REFUSED) from error
+        raise Exit(REFUSED) from error
     if json:
         put_json(answer)
     else:
@@ -54,7 +51,7 @@ def _run_scenario(path: Path, seed: int, *, json: bool) -> None:
     for text in wrong:
         say(f"not as expected: {text}")
     if wrong:
-        raise typer.Exit(NOT_AS_EXPECTED)
+        raise Exit(NOT_AS_EXPECTED)
 
 
 def _run_world(seed: int, *, json: bool) -> None:
@@ -67,7 +64,7 @@ def _run_world(seed: int, *, json: bool) -> None:
     for text in report.violations:
         say(f"seed {seed}: {text}")
     if not report.ok:
-        raise typer.Exit(NOT_AS_EXPECTED)
+        raise Exit(NOT_AS_EXPECTED)
 
 
 def told(answer: Answer) -> list[str]:

@@ -30,6 +30,9 @@ from holdfast.parsers.slurm import SlurmJob, jobs_of_lines
 POLL_S = 2.0
 MOVES_POLL_S, MOVES_S_MAX = 0.25, 120.0  # while the job is being put back
 LOOK_S = 0.1
+# After the job has left its nodes. In the second in which it was ended they still refuse it (its credential counts as
+# revoked), and Slurm then takes the job for failed.
+REFUSED_S = 1.2
 LOST_POLLS = 10
 GONE_MAX = 3  # answers in a row that do not know the job any more
 BLOCK_BYTES = 1 << 16
@@ -81,6 +84,9 @@ class Follower:
         self._plan: Plan | None = None
         self._plan_s = 0.0  # when it was first seen
         self._gone = 0
+        self._left_s: float | None = (
+            None  # when it was first seen to have left its nodes, or to be leaving them
+        )
         self._restarts: int | None = None
         self._runs = 0  # the restarts of the run that was last seen
         self._said = ""
@@ -121,6 +127,8 @@ class Follower:
             plan = plan_in(StateDir(Path(self._state_dir)).job(self._one.name).path)
         if plan != self._plan:
             self._plan, self._plan_s = plan, now_s
+        if self._left_s is not None and now_s - self._left_s < MOVES_S_MAX:
+            return MOVES_POLL_S
         waits = plan is not None and plan.job == self._one.slurm_job and plan.restarts >= self._runs
         return MOVES_POLL_S if waits and now_s - self._plan_s < MOVES_S_MAX else POLL_S
 
@@ -146,9 +154,12 @@ class Follower:
         """What only somebody outside of the job can do for it."""
         restarted = self._restarts is not None and (job.restarts or 0) > self._restarts
         if job.state == "RUNNING":
-            self._runs = job.restarts or 0
+            self._runs, self._left_s = job.restarts or 0, None
+        elif self._left_s is None and (job.completing or (job.restarts or 0) > 0):
+            self._left_s = time.monotonic()
         if job.state == "PENDING" and (job.restarts or 0) > 0 and job.reason == "BeginTime":
-            self._start_now(job)
+            if self._left_s is not None and time.monotonic() - self._left_s >= REFUSED_S:
+                self._start_now(job)
         elif job.state == "RUNNING" and job.batch_host and job.batch_host not in job.nodes:
             self._lost_batch = self._lost_batch + 1 if self._is_alone() else 0
             if self._lost_batch == LOST_POLLS:  # its deputy has not taken it up

@@ -48,6 +48,7 @@ while :; do
   kept=$((kept + 1)); sleep 1
 done
 """
+_ARRAY = ("--array", "-a")
 
 
 class NotSubmitted(Exception):
@@ -102,6 +103,11 @@ def submit(
     settings: RunSettings, flags: Sequence[str], argv: Sequence[str], env: Mapping[str, str], now_s: float
 ) -> Submission:
     """Hands the job to Slurm. `flags`: of sbatch. `argv`: of this `holdfast`, from `run` on. raises: NotSubmitted"""
+    if any(flag.startswith(_ARRAY) for flag in flags):
+        raise NotSubmitted(
+            "--array makes several jobs of one, which would all be this one: submit each by itself, or call holdfast run "
+            "in a batch script of your own, where each member is a job of its own"
+        )
     try:
         one = _folder(settings, now_s)
         words = [sys.executable, "-P", "-m", "holdfast", *_again(argv, one.name, settings.state_dir)]

@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
-import typer
-
+from holdfast.cli.flags import App, Exit, Option
 from holdfast.cli.job_call import CallNotMade
 from holdfast.cli.job_line import NoLine, open_line
 from holdfast.cli.languages import Lang, chosen_language, put_plain
@@ -33,30 +32,30 @@ from holdfast.model.thread_stacks import RankStacks
 
 NATIVE_RANKS_MAX = 3  # of those that were not named
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = App()
 
 
 @app.command()
 def stacks(
     job: Job = None,
     rank: Annotated[
-        str | None, typer.Option("--rank", metavar="N[,N-M]", help="Only these ranks.", show_default=False)
+        str | None, Option("--rank", metavar="N[,N-M]", help="Only these ranks.", show_default=False)
     ] = None,
     worker: Annotated[
         str | None,
-        typer.Option("--worker", metavar="N[,N-M]", help="Only ranks of these workers.", show_default=False),
+        Option("--worker", metavar="N[,N-M]", help="Only ranks of these workers.", show_default=False),
     ] = None,
     native: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--native", help="Frames of C code too: of the ranks named, or of the first three groups' first."
         ),
     ] = False,
     all_threads: Annotated[
-        bool, typer.Option("--all-threads", help="Every thread, not only the main one.")
+        bool, Option("--all-threads", help="Every thread, not only the main one.")
     ] = False,
     ignore_lines: Annotated[
-        bool, typer.Option("--ignore-lines", help="Stacks that differ only in line numbers are one.")
+        bool, Option("--ignore-lines", help="Stacks that differ only in line numbers are one.")
     ] = False,
     lang: Lang = None,
     json: Json = False,
@@ -87,14 +86,14 @@ def stacks(
         seen = _seen(named_job(job, state_dir), looked, all_threads=all_threads)
     except (RecordUnreadable, NotRunning, NoLine, CallNotMade) as error:
         say(str(error))
-        raise typer.Exit(FAILED) from error
+        raise Exit(FAILED) from error
     if json:
         put_json(document(seen, all_threads=all_threads))
     else:
         for line in report(seen, language, all_threads=all_threads):
             put_plain(line)
     if not seen.groups:
-        raise typer.Exit(FAILED)
+        raise Exit(FAILED)
 
 
 def _seen(folder: JobDir, looked: Callable[[RunningJob, Collect], Seen], *, all_threads: bool) -> Seen:

@@ -5,6 +5,7 @@ For people the outermost frame comes last, as in every stack dump; what is quote
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from holdfast.cli.languages import Language, said
@@ -17,6 +18,7 @@ from holdfast.model.thread_stacks import ThreadStack
 
 FRAMES_SHOWN_MAX = 60  # of one thread; the rest is said to be there
 
+IMPORTLIB = "<frozen importlib"
 FRAME_COLUMNS_MAX = 200  # names of C++ templates have thousands
 _SOURCE = {"native": "py-spy --native"}
 
@@ -31,6 +33,7 @@ _AT = Words(en="{does} at {place}", zh="{does},位于 {place}")
 _IN = Words(en=", in {function}", zh=",在 {function} 中")
 _MISSING = Words(en="not complete:", zh="不完整:")
 _MORE = Words(en="... and {n} more frames", zh="…… 另有 {n} 帧")
+_IMPORT = Words(en="... {n} frames of importlib", zh="…… importlib 的 {n} 帧")
 _THREAD = Words(en="thread {id} {name}", zh="线程 {id} {name}")
 _KERNEL = Words(en="in the kernel:", zh="内核调用栈:")
 _BY = Words(en="by {source}", zh="来源 {source}")
@@ -128,8 +131,14 @@ def _body(group: StackGroup, language: Language, *, all_threads: bool) -> Iterat
 
 
 def _frames(frames: Sequence[str], language: Language) -> Iterator[str]:
-    for frame in frames[:FRAMES_SHOWN_MAX]:
-        yield f"    {cut(shown(frame), FRAME_COLUMNS_MAX)}"
+    """What Python's own machinery does between one import and the next is folded: it says nothing to anybody."""
+    for is_importlib, part in groupby(frames[:FRAMES_SHOWN_MAX], lambda frame: frame.startswith(IMPORTLIB)):
+        some = list(part)
+        if is_importlib and len(some) > 1:
+            yield "    " + said(_IMPORT, language).format(n=len(some))
+            continue
+        for frame in some:
+            yield f"    {cut(shown(frame), FRAME_COLUMNS_MAX)}"
     if len(frames) > FRAMES_SHOWN_MAX:
         yield "    " + said(_MORE, language).format(n=len(frames) - FRAMES_SHOWN_MAX)
 

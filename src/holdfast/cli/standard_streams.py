@@ -1,7 +1,12 @@
 """Input, output and errors of a process whose caller may have closed them."""
 
+import io
 import os
 import sys
+
+
+class NotWritten(Exception):
+    """The result cannot be written where it was to go: a full disk, as a rule."""
 
 
 def fill_standard_streams() -> None:
@@ -12,3 +17,18 @@ def fill_standard_streams() -> None:
     sys.stdin = sys.stdin or open(0, encoding="utf-8", closefd=False)
     sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)
+    stdout = (
+        sys.stdout
+    )  # a training's words are quoted, in whatever script: what a terminal lacks is a question mark
+    if isinstance(stdout, io.TextIOWrapper) and stdout.errors == "strict":
+        stdout.reconfigure(errors="replace")
+
+
+def flush() -> None:
+    """What is left of the result. raises: NotWritten, BrokenPipeError"""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise NotWritten(str(error)) from error

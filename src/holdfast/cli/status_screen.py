@@ -27,6 +27,7 @@ from holdfast.cli.record import Record
 from holdfast.cli.step_rows import bars, part_done, span
 from holdfast.cli.times import stamp
 from holdfast.cli.wrapping import cut, shown, wrapped
+from holdfast.core.plurals import counted
 from holdfast.core.stack_groups import ranges
 from holdfast.core.story import Line, RankKnown
 from holdfast.journal.rows import RawEntry
@@ -271,7 +272,9 @@ def _workers(ranks: Sequence[RankKnown], width: int, rows_max: int) -> list[Rend
     ]
     if rest:
         count = sum(len(workers[number]) for number in rest)
-        found.append(_row("", f"and {len(rest)} more workers with {count} ranks", width))
+        found.append(
+            _row("", f"and {counted(len(rest), 'more worker')} with {counted(count, 'rank')}", width)
+        )
     return found
 
 

@@ -22,6 +22,7 @@ from holdfast.cli.step_chart import (
     ticks,
 )
 from holdfast.cli.times import duration
+from holdfast.core.plurals import counted
 from holdfast.model.steps import CurvePoint, HeatMap, StepReport
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def _texts(figure: "Figure", report: StepReport, title: str, high: float) -> flo
     if report.first.step is not None and report.last.step is not None:
         told.append(f"steps {report.first.step:,} to {report.last.step:,}")
     if report.runs > 1:
-        told.append(f"{report.runs} runs")
+        told.append(counted(report.runs, "run"))
     told.append(f"{len(report.slowdowns)} slowdown{'' if len(report.slowdowns) == 1 else 's'}")
     costs = [slow.cost_gpu_hours for slow in report.slowdowns if slow.cost_gpu_hours is not None]
     if costs:

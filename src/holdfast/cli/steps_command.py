@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import msgspec
-import typer
 
+from holdfast.cli.flags import App, Argument, BadParameter, Exit, Option
 from holdfast.cli.languages import Lang, chosen_language, put_plain
 from holdfast.cli.output import put, put_json, say
 from holdfast.cli.record import RecordUnreadable, named_job
@@ -41,39 +41,38 @@ RANKS_MAX = 1 << 24
 PROGRESS_AFTER_S, PROGRESS_EVERY_S = 1.0, 0.2
 PATTERN_SUFFIX = ".toml"
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = App()
 
 
 @app.command()
 def steps(
     logs: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="LOG...",
+        Argument(
+            "LOG...",
             help="Logs, folders, archives, TensorBoard event files, names of jobs; - for stdin.",
-            show_default=False,
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document instead.")] = False,
+    json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
     plot: Annotated[
-        str | None, typer.Option("--plot", metavar="FILE", help="Draw it too, into FILE.html or FILE.png.")
+        str | None, Option("--plot", metavar="FILE", help="Draw it too, into FILE.html or FILE.png.")
     ] = None,
     step_pattern: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--step-pattern",
             metavar="REGEX|FILE.toml",
             help="Your own form of step lines: groups step, time, total, loss, ...",
         ),
     ] = None,
     rule: Annotated[
-        str | None, typer.Option("--rule", metavar="aistudio", help="Only the lines of a platform's rule.")
+        str | None, Option("--rule", metavar="aistudio", help="Only the lines of a platform's rule.")
     ] = None,
     ranks: Annotated[
-        int | None, typer.Option("--ranks", help="GPUs of the training, for costs.", min=1, max=RANKS_MAX)
+        int | None, Option("--ranks", help="GPUs of the training, for costs.", min=1, max=RANKS_MAX)
     ] = None,
     lang: Lang = None,
-    state_dir: Annotated[str | None, typer.Option("--state-dir", help="Folder of all jobs.")] = None,
+    state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
 ) -> None:
     """Says how long steps take and took, what became slower, since when, and what that costs."""
     language = chosen_language(lang, os.environ, json=json)
@@ -137,15 +136,15 @@ def _document(one: Training) -> dict[str, Any]:
 
 
 def _check(rule: str | None, plot: str | None) -> None:
-    """raises: typer.BadParameter"""
+    """raises: BadParameter"""
     if rule is not None and rule not in RULES:
-        raise typer.BadParameter(f"{rule!r} is not one of {', '.join(RULES)}", param_hint="--rule")
+        raise BadParameter(f"{rule!r} is not one of {', '.join(RULES)}", param_hint="--rule")
     if plot is not None and Path(plot).suffix.lower() not in PLOTS:
-        raise typer.BadParameter(f"{plot!r} ends neither in .html nor in .png", param_hint="--plot")
+        raise BadParameter(f"{plot!r} ends neither in .html nor in .png", param_hint="--plot")
 
 
 def _forms(step_pattern: str | None) -> tuple[StepForm, ...]:
-    """All known forms, and the user's own before them. raises: typer.Exit"""
+    """All known forms, and the user's own before them. raises: Exit"""
     try:
         if step_pattern is None:
             return all_forms(None)
@@ -154,13 +153,13 @@ def _forms(step_pattern: str | None) -> tuple[StepForm, ...]:
         return (from_pattern(step_pattern), *all_forms(None))
     except StepFormError as error:
         say(str(error))
-        raise typer.Exit(REFUSED) from error
+        raise Exit(REFUSED) from error
 
 
 def _places(logs: Sequence[str], state_dir: str | None) -> tuple[list[Path], JobDir | None, BinaryIO | None]:
-    """What to read: paths, a job, stdin where it is named or nothing is. raises: typer.BadParameter"""
+    """What to read: paths, a job, stdin where it is named or nothing is. raises: BadParameter"""
     if not logs and sys.stdin.isatty():
-        raise typer.BadParameter("name a log, a folder or a job, or - for stdin", param_hint="LOG")
+        raise BadParameter("name a log, a folder or a job, or - for stdin", param_hint="LOG")
     places: list[Path] = []
     jobs: list[JobDir] = []
     for word in logs:
@@ -174,18 +173,18 @@ def _places(logs: Sequence[str], state_dir: str | None) -> tuple[list[Path], Job
         else:
             jobs.append(_job(word, state_dir))
     if jobs and len(logs) > 1:
-        raise typer.BadParameter(
+        raise BadParameter(
             f"{jobs[0].name} is a job: ask for one job, or for logs, at a time", param_hint="LOG"
         )
     return places, jobs[0] if jobs else None, sys.stdin.buffer if not logs or STDIN in logs else None
 
 
 def _job(name: str, state_dir: str | None) -> JobDir:
-    """raises: typer.BadParameter"""
+    """raises: BadParameter"""
     try:
         return named_job(name, state_dir)
     except RecordUnreadable as error:
-        raise typer.BadParameter(f"there is no file {name!r}, and {error}", param_hint="LOG") from error
+        raise BadParameter(f"there is no file {name!r}, and {error}", param_hint="LOG") from error
 
 
 def _print_rule(groups: Sequence[Sequence[LogSteps]], skipped: Sequence[Skipped], *, is_local: bool) -> None:
@@ -202,7 +201,7 @@ def _print_rule(groups: Sequence[Sequence[LogSteps]], skipped: Sequence[Skipped]
 
 
 def _draw(path: Path, all_of: Sequence[Training]) -> None:
-    """The plot of the first training. raises: typer.Exit"""
+    """The plot of the first training. raises: Exit"""
     first = (
         all_of[0] if all_of else Training(name="holdfast steps", logs=(), report=StepReport(), now=StepNow())
     )
@@ -214,10 +213,10 @@ def _draw(path: Path, all_of: Sequence[Training]) -> None:
             path.write_text(html_page(*drawn), encoding="utf-8")
     except PlotUnavailable as error:
         say(str(error))
-        raise typer.Exit(FAILED) from error
+        raise Exit(FAILED) from error
     except OSError as error:
         say(f"{path} cannot be written: {error.strerror or error}")
-        raise typer.Exit(FAILED) from error
+        raise Exit(FAILED) from error
 
 
 class Progress:

@@ -14,6 +14,7 @@ from holdfast.cli.languages import Language, said
 from holdfast.cli.report_lines import Line
 from holdfast.cli.times import duration, length, three_figures
 from holdfast.cli.wrapping import cut, shown, wrapped
+from holdfast.core.plurals import counted
 from holdfast.core.stack_groups import ranges
 from holdfast.core.steps.report import Training
 from holdfast.model.sightings import ASSUMED_DATES_S, DAY_UNKNOWN_S, Skipped
@@ -50,7 +51,7 @@ _WAS_SLOWER = Words(
 )
 _WAITED_FOR = Words(en="Held back by {who}", zh="被{who}拖慢")
 _LOSS_GONE = Words(en="The loss is no number since step {step}", zh="自第 {step} 步起损失不是有限数值")
-_NO_TIMES = Words(en="{n} steps found, without times", zh="找到 {n} 步,但日志中没有用时")
+_NO_TIMES = Words(en="{steps} found, without times", zh="找到 {n} 步,但日志中没有用时")
 _STEPS = Words(en="steps {first} to {last}", zh="第 {first} 至 {last} 步")
 _STEP = Words(en="step {first}", zh="第 {first} 步")
 _OF = Words(en="of {total}", zh="共 {total} 步")
@@ -216,7 +217,9 @@ class _Page:
         if report.slowdowns:
             return self._slower(_WAS_SLOWER, max(report.slowdowns, key=lambda slow: slow.ratio)), "strong"
         if report.median_step_time_s is None:
-            return self._say(_NO_TIMES).format(n=report.iteration_lines), "strong"
+            return self._say(_NO_TIMES).format(
+                n=report.iteration_lines, steps=counted(report.iteration_lines, "step")
+            ), "strong"
         if report.iteration_lines < 3:
             few = _ONE if report.iteration_lines == 1 else _FEW
             return self._say(few).format(n=report.iteration_lines), "strong"

@@ -1,0 +1,68 @@
+"""Completion of command lines: the script that a shell reads for it, and where that shell looks for scripts.
+
+Installing writes into the home folder, of holdfast's own name alone; a shell's settings gain one line, once, where the
+shell finds scripts in no other way.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+from click.shell_completion import get_completion_class
+
+ENV = "_HOLDFAST_COMPLETE"  # what the script asks by
+SHELLS = ("bash", "zsh", "fish")
+
+
+class UnknownShell(Exception):
+    """There is no completion for it."""
+
+
+class _Home(NamedTuple):
+    """`script`: where it goes. `line`: what `settings` must say for it to be found."""
+
+    script: str
+    settings: str = ""
+    line: str = ""
+
+
+_HOMES = {
+    "bash": _Home(".bash_completions/holdfast.sh", ".bashrc", "source ~/.bash_completions/holdfast.sh"),
+    "zsh": _Home(".zfunc/_holdfast", ".zshrc", "fpath+=~/.zfunc; autoload -Uz compinit; compinit"),
+    "fish": _Home(".config/fish/completions/holdfast.fish"),
+}
+
+
+def script(shell: str, env: Mapping[str, str]) -> str:
+    """What makes `shell`, or the user's where it is empty, complete lines of `holdfast`. raises: UnknownShell"""
+    kind = get_completion_class(_known(shell, env))
+    assert kind is not None
+    # The commands are asked for only later, by the script.
+    return kind(click.Command("holdfast"), {}, "holdfast", ENV).source()
+
+
+def install(shell: str, env: Mapping[str, str], home: Path) -> tuple[Path, ...]:
+    """Puts the script where `shell` finds it; the files written. raises: UnknownShell, OSError"""
+    place = _HOMES[_known(shell, env)]
+    path = home / place.script
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(script(shell, env))
+    if not place.settings:
+        return (path,)
+    settings = home / place.settings
+    said = settings.read_text(errors="surrogateescape") if settings.exists() else ""
+    if place.line in said.splitlines():
+        return (path,)
+    gap = "" if said.endswith("\n") or not said else "\n"
+    with settings.open("a") as file:
+        file.write(f"{gap}{place.line}\n")
+    return path, settings
+
+
+def _known(shell: str, env: Mapping[str, str]) -> str:
+    name = shell or Path(env.get("SHELL", "")).name
+    if name not in _HOMES:
+        what = f"{name!r} is not one of {', '.join(SHELLS)}"
+        raise UnknownShell(what if name else f"SHELL is not set: name one of {', '.join(SHELLS)}")
+    return name

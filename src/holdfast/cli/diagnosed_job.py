@@ -1,0 +1,43 @@
+"""Why a job of Holdfast stopped is asked of its newest incident: the bundle holds what no log does, and that alone.
+
+The whole folder would mislead: it has the logs of all attempts, and their launchers say that they were told to stop
+where it was Holdfast that stopped them.
+"""
+
+import os
+from pathlib import Path
+
+from holdfast.cli.job_places import found_job
+from holdfast.cli.output import say
+from holdfast.cli.settings import SettingsRefused, state_root
+from holdfast.journal.jobdir import BadJobName, JobDir, NoSuchJob
+
+JOURNAL = "journal.db"
+BUNDLES = "incident-*.tar.zst"
+
+
+def is_job(folder: Path) -> bool:
+    return (folder / JOURNAL).is_file()
+
+
+def job_named(name: str, state_dir: str | None) -> JobDir | None:
+    """The job of this name; None where there is none, or it is no name at all."""
+    if "/" in name:
+        return None
+    try:
+        return found_job(name, state_root(state_dir, os.environ))
+    except (BadJobName, NoSuchJob, SettingsRefused):
+        return None
+
+
+def place_of(job: JobDir) -> Path:
+    """What is to be read of the job: the bundle of its newest incident; its folder where it had none."""
+    try:
+        bundles = sorted(job.incidents.glob(BUNDLES))
+    except OSError:
+        bundles = []
+    if not bundles:
+        return job.path
+    which = "its incident" if len(bundles) == 1 else f"the newest of its {len(bundles)} incidents"
+    say(f"job {job.name}: {which}, {bundles[-1]}")
+    return bundles[-1]
