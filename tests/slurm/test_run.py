@@ -108,13 +108,18 @@ def test_the_signal_ahead_of_a_time_limit_reaches_every_worker_and_a_cancel_ends
     job.cluster.ctl("scancel", job.slurm_id())
     assert run.code(LONG_S) == 143, job.said()
     run.says("the Slurm job was cancelled")
+    assert len(job.events("stop-requested")) == 1
+    assert not job.events("verdict-reached"), job.said()
 
 
 def test_the_first_node_is_lost_with_the_controller_and_a_deputy_goes_on(job):
+    """n4 is heard last, so that it is the spare: the first node left over would leave nothing to recover."""
+    job.cluster.stop_slurmd(4)
     run = job.submit(*RESTARTS)
     job.given_to()
     job.trains()
-    # Not when Slurm lists their steps: what is only being launched goes with the srun that launches it.
+    assert "n4" not in job.placed()
+    job.cluster.stop_slurmd(4, goes_on=True)
     wait_for(lambda: job.said(), lambda: "stands by" in job.deputy_said(), LONG_S)
     wait_for(lambda: job.said(), lambda: job.agents_said("connected") == 5, LONG_S)
     job.cluster.crash(1)
@@ -123,3 +128,84 @@ def test_the_first_node_is_lost_with_the_controller_and_a_deputy_goes_on(job):
     job.go()
     assert run.code(LONG_S) == 0, job.said()
     assert job.events("job-moved") == []
+
+
+def test_a_deputy_starts_the_agents_that_were_only_being_launched_when_the_first_node_was_lost(job):
+    """On n2 the order to launch is still to be read, on n3 it is lost: Slurm lists the steps of both."""
+    cluster = job.cluster
+    for number in (2, 3):
+        cluster.stop_slurmd(number)
+    run = job.submit(*RESTARTS)
+    wait_for(lambda: job.said(), lambda: "stands by" in job.deputy_said(), LONG_S)
+    wait_for(lambda: job.said(), lambda: job.agents_said("connected") == 3, LONG_S)
+    steps = ("squeue", "-h", "-s", "-j", job.slurm_id(), "-o", "%j")
+    wait_for(lambda: cluster.ctl(*steps), lambda: cluster.ctl(*steps).count("holdfast-agent") == 5, LONG_S)
+    assert not job.events("attempt-started")
+    cluster.crash(1)
+    cluster.kill_slurmd(3)
+    cluster.start_slurmd(3)
+    cluster.stop_slurmd(2, goes_on=True)
+    assert sorted(job.trains().placed(1)) == ["n2", "n3", "n4", "n5"]
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+    assert job.events("job-moved") == []
+
+
+@pytest.mark.parametrize("grace_s", [0, 6])
+def test_a_preempted_job_ends_in_order_and_trains_again_once_there_are_nodes_and_has_not_failed(job, grace_s):
+    """By a job of a partition of higher priority. No restart is allowed: a failure would end it.
+
+    Without a time of grace Slurm puts it back at once; with one it first tells the steps, and them alone, to end.
+    """
+    cluster = job.cluster
+    cluster.ctl("scontrol", "update", "PartitionName=train", f"GraceTime={grace_s}")
+    run = job.submit(spares=0)
+    job.given_to()
+    job.trains()
+    flags = ("--partition=urgent", "--nodes=4", "--exclusive", "--wrap=exec sleep 1000")
+    urgent = cluster.ctl("sbatch", "--parsable", *flags)
+    job.waits_for("finding-noted", lambda event: event["finding"] == "job-moved")
+    where = ("squeue", "-h", "-j", urgent, "-o", "%T")
+    wait_for(lambda: job.said(), lambda: cluster.ctl(*where) == "RUNNING", LONG_S)
+    cluster.ctl("scancel", urgent)
+    given = job.trains(attempt=2).given_to(attempt=2)
+    assert {(one["MA_SCHEDULE_CNT"], one["MA_PROC_START_CNT"]) for one in given} == {("2", "1")}
+    assert not job.events("verdict-reached"), job.said()
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+    assert len(job.events("attempt-started")) == 2
+
+
+def test_a_member_of_an_array_is_moved_by_itself(job):
+    """The one that has the id of the whole array: what Slurm is told of that number is told of all."""
+    waits = 'while [ ! -e "$NOTES/go" ]; do sleep 0.1; done'
+    array = job.script(
+        2, "run", *RESTARTS, "--", "sh", "-c", f"'{waits}'", flags=("--array=0-1", "--no-kill")
+    )
+    words = ("squeue", "-h", "-r", "-j", array, "-t", "R", "-o", "%A %N")
+    wait_for(lambda: job.said(), lambda: job.cluster.ctl(*words).count("n") == 2, LONG_S)
+    nodes = dict(line.split() for line in job.cluster.ctl(*words).splitlines())
+    (other,) = nodes.keys() - {array}
+    starts = {one: _starts_of(job, one) for one in nodes}
+    wait_for(lambda: job.said(), lambda: [count() for count in starts.values()] == [1, 1], LONG_S)
+    job.cluster.crash(2 if nodes[array] == "n[1-2]" else 4)
+    wait_for(lambda: job.said(), lambda: starts[array]() == 2, LONG_S)
+    assert starts[other]() == 1
+    assert "Restarts=0" in job.cluster.ctl("scontrol", "--oneliner", "show", "job", other)
+    job.go()
+    wait_for(lambda: job.said(), lambda: not job.cluster.ctl(*words), LONG_S)
+
+
+def _starts_of(job, slurm_id):
+    """How many attempts of a job that has the name of its Slurm job have started so far."""
+    name = f"slurm-{slurm_id}"
+    path = job.job(name) / "journal.db"
+    return lambda: len(job.events("attempt-started", name)) if path.exists() else 0
+
+
+@pytest.mark.parametrize("flag", ["--array=0-3", "-a0-3"])
+def test_an_array_is_not_submitted_as_one_job(job, flag):
+    run = job.submit(f"--sbatch-arg={flag}")
+    assert run.code() == 2
+    run.says("submit each by itself")
+    assert not job.cluster.ctl("squeue", "-h")
