@@ -15,6 +15,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from holdfast.core.plurals import counted
 from holdfast.engines.local_hosts import (
     NODES_MAX,
     Hosts,
@@ -139,8 +140,11 @@ class LocalNodes:
         self._news.append(SetAside(node=node, says=says))
 
     def more_nodes(self, workers: int, without: Sequence[str]) -> None:
-        said = f"this machine plays {len(self._names)} nodes for the job, and no more"
+        said = f"this machine plays {counted(len(self._names), 'node')} for the job, and no more"
         self._news.append(NoMoreNodes(reason=f"{said}; --spares N gives it more from the start"))
+
+    def is_to_end(self) -> bool:
+        return False
 
     def signalled(self, number: int) -> bool:
         return False

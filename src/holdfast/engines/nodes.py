@@ -11,6 +11,8 @@ from msgspec import Struct
 
 from holdfast.model.nodes import AnyNews
 
+IN_USE = 4  # what an agent exits with where another one of the job has the node
+
 
 class EngineRefused(Exception):
     """The engine cannot do at all what was asked of it. The text says what, and what would do."""
@@ -66,13 +68,17 @@ class NodeEngine(Protocol):
         """Answer: SetAside."""
 
     def more_nodes(self, workers: int, without: Sequence[str]) -> None:
-        """Too few healthy nodes are left for so many workers: get others, the job anew elsewhere if need be.
+        """Too few healthy nodes are left for the job's so many workers: get others, all of it elsewhere if need be.
 
         Answers: NodeReady for each that comes, EndAsked where the whole job is moved, or NoMoreNodes.
         """
 
     def signalled(self, number: int) -> bool:
         """The controller's process was told to end. Whether the engine can say why: EndAsked then follows within 3 s."""
+
+    def is_to_end(self) -> bool:
+        """Something of the job was told to end on its node. Whether the engine can say if that is the scheduler's doing:
+        EndAsked or JobGoesOn then follows, within 3 s where the scheduler answers."""
 
     def end(self, code: int) -> None:
         """The job is over: no agent is left, and what the engine holds for the job is given back."""

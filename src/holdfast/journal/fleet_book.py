@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.core.isolation_limit import IsolationLimit
+from holdfast.core.plurals import counted
 from holdfast.journal.node_book import NodeBook, NodeBookUnusable
 from holdfast.model.node_book import (
     AnyLine,
@@ -136,7 +137,7 @@ class FleetBook:
             left = len(self._lines) + len(self._ran)
             if left:
                 self._tell(
-                    f"the node book in {self.folder} was not written to its end: {left} lines are lost"
+                    f"the node book in {self.folder} was not written to its end: {counted(left, 'line is', 'lines are')} lost"
                 )
         self.turn()
 

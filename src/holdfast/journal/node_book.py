@@ -260,8 +260,9 @@ class NodeBook:
         if self._connection is not None and self._identity == _identity(self.path):
             return self._connection
         self.close()
-        self._connection = self._for_reading() if self._read_only else self._for_writing()
+        # Before it is opened: what is found damaged is this file, or one that has taken its place already.
         self._identity = _identity(self.path)
+        self._connection = self._for_reading() if self._read_only else self._for_writing()
         return self._connection
 
     def _for_reading(self) -> sqlite3.Connection:
@@ -277,11 +278,12 @@ class NodeBook:
 
     def _for_writing(self) -> sqlite3.Connection:
         self.folder.mkdir(parents=True, exist_ok=True)
-        if not self.path.exists():
-            with _locked(self.folder):
-                if not self.path.exists():
-                    self._create()
-        connection = _connected(self.path.absolute().as_uri() + "?mode=rw", self._busy_s)
+        try:
+            connection = self._standing()
+        except (OSError, sqlite3.OperationalError):
+            if self._identity is not None and _identity(self.path) == self._identity:
+                raise
+            connection = self._standing_or_new()  # there was none, or another process sets it aside just now
         try:
             _refuse_newer(self.path, connection)
             mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
@@ -292,6 +294,16 @@ class NodeBook:
             connection.close()
             raise
         return connection
+
+    def _standing(self) -> sqlite3.Connection:
+        return _connected(self.path.absolute().as_uri() + "?mode=rw", self._busy_s)
+
+    def _standing_or_new(self) -> sqlite3.Connection:
+        with _locked(self.folder):
+            if not self.path.exists():
+                self._create()
+            self._identity = _identity(self.path)
+            return self._standing()
 
     def _create(self) -> None:
         """A new file, whole before it has its name. The isolated nodes of one that was lost are in it."""
@@ -331,7 +343,7 @@ class NodeBook:
 
     def _begin_anew(self, error: Exception) -> None:
         """Sets the damaged file aside, unless another process has meanwhile. raises: OSError"""
-        seen, text = self._identity or _identity(self.path), _words(error)
+        seen, text = self._identity, _words(error)
         self.close()
         with _locked(self.folder):
             if _identity(self.path) != seen:

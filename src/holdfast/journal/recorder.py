@@ -10,6 +10,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
+from holdfast.core.plurals import counted
 from holdfast.journal.rows import JournalDamaged, JournalUnusable, Row
 from holdfast.journal.store import Store
 
@@ -83,7 +84,9 @@ class Recorder:
         """Tries once more to write what is held, and says so when that is lost."""
         self._retry_at_s = self._clock_s()
         if not self.flush() and self._held:
-            self._tell(f"{len(self._held)} entries of the record of this job are lost: {self._trouble}")
+            self._tell(
+                f"{counted(len(self._held), 'entry', 'entries')} of the record of this job {'is' if len(self._held) == 1 else 'are'} lost: {self._trouble}"
+            )
         if self._store is not None:
             self._store.close()
             self._store = None
@@ -112,7 +115,7 @@ class Recorder:
             self._store = Store.open(self._path)
             self._tell(
                 f"the journal {self._path} was removed while in use: it has been made anew, "
-                f"with the {self._store.last_seq} entries it had"
+                f"with the {counted(self._store.last_seq, 'entry', 'entries')} it had"
             )
         elif self._store.displaced():
             raise JournalUnusable(f"another file stands at {self._path}; remove it if no other run uses it")
@@ -132,7 +135,7 @@ class Recorder:
 
     def _note_recovery(self, written: int) -> None:
         lost = self._lost_in_trouble
-        told = f"the record of this job is being written again: {written} entries that waited are in it"
+        told = f"the record of this job is being written again: {counted(written, 'entry that waited is', 'entries that waited are')} in it"
         self._tell(f"{told}, {lost} are lost" if lost else told)
         if lost:
             self.set_meta(LOST_KEY, b"%d" % self.lost_rows)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from holdfast.core.plurals import counted
 from holdfast.journal.rows import (
     FILE_HEADER,
     INSERT_ENTRY,
@@ -180,7 +181,7 @@ def _salvaged(path: Path, why: str) -> Ready:
     with closing(Wreck(path)) as wreck:
         tail = build(path, _rescued(path, wreck), wreck.meta)
     kept = put_in_place(path)
-    told = f"the journal {path} was damaged ({why}): {tail.seq} entries were saved into a fresh file"
+    told = f"the journal {path} was damaged ({why}): {counted(tail.seq, 'entry was', 'entries were')} saved into a fresh file"
     if wreck.beyond:
         told += f", {wreck.beyond} later ones could be read but do not join on to them"
     return Ready(tail, f"{told}; the damaged file is kept as {kept}")

@@ -274,7 +274,7 @@ def _reader_aside(path: Path, error: Exception) -> Reader:
         copy.cleanup()
         raise
     if ready.salvaged:
-        reader.damage = f"{path} is damaged: only its first {ready.tail.seq} entries can be read"
+        reader.damage = f"{path} is damaged: only {'its first entry' if ready.tail.seq == 1 else f'its first {ready.tail.seq} entries'} can be read"
     return reader
 
 

@@ -33,9 +33,14 @@ class ControllerResumed(Event, frozen=True, tag="controller-resumed"):
 
 
 class JobMoved(Event, frozen=True, tag="job-moved"):
-    """The scheduler has ended every process of the job, and has started it again, on nodes that may be others."""
+    """The scheduler has ended every process of the job, and has started it again, on nodes that may be others.
+
+    `away_s`: since the controller before has said so, for how long nodes were nobody's; None: it has not, or somebody
+    else may have had them.
+    """
 
     reason: str
+    away_s: float | None = None
 
 
 class Tick(Event, frozen=True, tag="tick"):

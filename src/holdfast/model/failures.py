@@ -36,7 +36,8 @@ class Failure(Struct, frozen=True, kw_only=True):
 
     `elastic`: torchrun's failure table, its root cause first. `oom`: sentences that name pids and say "cgroup"
     where the memory was a cgroup's. `lost_nodes`, `devices`: names, for people. `left`: ranks that came to an orderly end of
-    their own, when they began it; whatever ended them after that.
+    their own, when they began it; whatever ended them after that. `output_full`: the folder that the ranks print into, where
+    its disk is full.
     """
 
     exits: tuple[RankExit, ...] = ()  # in order of time
@@ -51,3 +52,4 @@ class Failure(Struct, frozen=True, kw_only=True):
     devices: tuple[str, ...] = ()
     lost_nodes: tuple[str, ...] = ()
     left: tuple[RankExit, ...] = ()
+    output_full: str = ""

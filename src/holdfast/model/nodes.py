@@ -17,6 +17,7 @@ from holdfast.model.sightings import Search
 from holdfast.model.steps import RankStep
 from holdfast.model.thread_stacks import RankStacks
 
+AGENT_ENDS = "agent-ends"  # the kind of the finding that says that an agent was told to end by a signal
 PROTOCOL = 1  # of these values and of the link's frames; the other side's must be the same
 
 
@@ -342,13 +343,19 @@ class SetAside(News, frozen=True):
 class EndAsked(News, frozen=True):
     """The scheduler wants the job to end: a time limit, a preemption, a cancel. `finish_s`: it leaves this long.
 
-    `comes_back`: it will start the job again by itself, and the record is to be gone on with.
+    `comes_back`: it will start the job again by itself, and the record is to be gone on with. `for_others`: somebody else
+    may have the nodes meanwhile.
     """
 
     reason: str
     code: int
     finish_s: float
     comes_back: bool = False
+    for_others: bool = False
+
+
+class JobGoesOn(News, frozen=True):
+    """The scheduler does not want the job to end, as far as it says."""
 
 
 class EngineNote(News, frozen=True):
@@ -363,4 +370,6 @@ class NoMoreNodes(News, frozen=True):
     reason: str
 
 
-AnyNews = NodeReady | NodeDown | NodeAlive | AgentEnded | SetAside | EndAsked | EngineNote | NoMoreNodes
+AnyNews = (
+    NodeReady | NodeDown | NodeAlive | AgentEnded | SetAside | EndAsked | JobGoesOn | EngineNote | NoMoreNodes
+)

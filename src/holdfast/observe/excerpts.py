@@ -167,6 +167,8 @@ def _step_like_lines(block: Block, end: int) -> Iterator[tuple[int, bytes]]:
 def _exception_line(traceback: Traceback, lines: list[bytes]) -> int:
     """A message may go on over several lines: the one that names the type."""
     name = traceback.type.encode()
+    if 0 < traceback.error_line < len(lines) and name in lines[traceback.error_line]:
+        return traceback.error_line
     for number in range(traceback.last_line, traceback.first_line, -1):
         if name in lines[number]:
             return number

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from holdfast.core.flight.digest import digest
 from holdfast.core.flight.members import runs
+from holdfast.core.plurals import counted
 from holdfast.model.digests import Digest, GroupDigest
 from holdfast.model.flight import FlightRecord, Group
 from holdfast.model.flight_scenes import FlightScene, FoundStacks, RecordFile
@@ -217,7 +218,7 @@ class SceneReader:
 
 
 def _ranks(count: int) -> str:
-    return "1 rank" if count == 1 else f"{count} ranks"
+    return counted(count, "rank")
 
 
 def _version(held: _Held) -> str:

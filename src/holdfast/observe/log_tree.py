@@ -68,6 +68,9 @@ MAGICS = {
 }
 
 
+WHY_OWN = "it is Holdfast's own, no log"
+
+
 class LogFile(Struct, frozen=True):
     """A regular file that was found. `size_bytes`: when it was found."""
 
@@ -231,10 +234,10 @@ class _Walk:
             folders.append((path, name))
 
     def _add_file(self, path: Path, name: str, about: os.stat_result) -> None:
-        if not stat.S_ISREG(about.st_mode):
+        if OWN.fullmatch(path.name):
+            self._say(Skipped(name=name, why=WHY_OWN))
+        elif not stat.S_ISREG(about.st_mode):
             self._say(Skipped(name=name, why=f"it is {_kind(about.st_mode)}, no file"))
-        elif OWN.fullmatch(path.name):
-            self._say(Skipped(name=name, why="it is Holdfast's own, no log"))
         elif len(self.found) >= FILES_MAX:
             if not self._is_full:
                 self._say(
@@ -326,7 +329,7 @@ def _member(archive: str, member: Member, say: Say, meter: Meter, depth: int) ->
     if member.reader is None:
         say(Skipped(name=name, why=member.why_not))
     elif OWN.fullmatch(member.name.rpartition("/")[2]):
-        say(Skipped(name=name, why="it is Holdfast's own, no log"))
+        say(Skipped(name=name, why=WHY_OWN))
     else:
         yield from _logs(name, member.reader, say, meter, depth)
 

@@ -8,11 +8,14 @@ and says what it gave up. Never waits for space and never raises.
 import ctypes
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 FREE_BYTES_MIN = 64 << 20  # less than this is too little; of a small disk a quarter
 KEPT_BYTES = 8 << 20  # of each file, the newest; of a small disk no more than an eighth of it
 GIVEN_UP_BYTES_MAX = 1 << 30  # in one look: punching takes its time too
+LOOK_S, LOOK_NEAR_S, NEAR = 1.0, 0.2, 4  # near: so many times what is too little
+FULL_BYTES = 64 << 10  # with less than this, buffers of a few ranks no longer fit
 BLOCK_BYTES = 4096
 STAT_BLOCK_BYTES = 512  # the unit of st_blocks
 PUNCH_HOLE, KEEP_SIZE = 0x02, 0x01  # linux/falloc.h
@@ -29,26 +32,40 @@ class SpaceGuard:
         self._folder = folder
         self._files = files
         self.given_up_bytes = 0
+        self.next_look_s = LOOK_S  # from the last one: sooner where the disk may be full soon
         self._said_bytes = 0  # of what was given up
         self._is_low = False
+        self._was_full = False
         self._refused = ""  # why the last file could not be shortened
 
+    def is_full(self) -> bool:
+        """Not even a traceback finds room: now, or when that was last looked at."""
+        with suppress(OSError):
+            _size_bytes, free_bytes = self._room()
+            self._was_full = self._was_full or free_bytes < FULL_BYTES
+        return self._was_full
+
+    def _room(self) -> tuple[int, int]:
+        """Bytes of the disk, and those that are free for us. raises: OSError"""
+        disk = os.statvfs(self._folder)
+        free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail
+        return disk.f_frsize * disk.f_blocks, disk.f_frsize * free
+
     def look(self) -> str:
-        """To be called every second. A sentence for people when there is news, else nothing."""
+        """To be called after `next_look_s`. A sentence for people when there is news, else nothing."""
         try:
-            disk = os.statvfs(self._folder)
+            size_bytes, free_bytes = self._room()
         except OSError:
             return ""  # the folder is gone: there is nothing to guard
-        size_bytes, free_bytes = disk.f_frsize * disk.f_blocks, disk.f_frsize * disk.f_bavail
-        if os.geteuid() == 0:
-            free_bytes = disk.f_frsize * disk.f_bfree
         wanted_bytes = min(FREE_BYTES_MIN, size_bytes // 4)
+        self.next_look_s = LOOK_S if free_bytes > NEAR * wanted_bytes else LOOK_NEAR_S
         if not size_bytes or free_bytes >= wanted_bytes:
-            self._is_low = False
+            self._is_low = self._was_full = False
             return ""
         kept_bytes = min(KEPT_BYTES, size_bytes // 8)
         given_up = self._give_up(min(2 * wanted_bytes - free_bytes, GIVEN_UP_BYTES_MAX), kept_bytes)
         self.given_up_bytes += given_up
+        self._was_full = free_bytes + given_up < FULL_BYTES
         return self._news(free_bytes, given_up)
 
     def _give_up(self, wanted_bytes: int, kept_bytes: int) -> int:

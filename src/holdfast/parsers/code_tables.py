@@ -5,10 +5,10 @@ Columns: code, mnemonic, meaning, meaning_zh, cause, severity, action, program (
 """
 
 import csv
-import re
 from collections.abc import Collection, Mapping
 from typing import get_args
 
+from holdfast.late_pattern import late
 from holdfast.model.code_facts import CodeFact, CodeKind, Repeats
 from holdfast.model.signatures import Severity, Words
 
@@ -17,7 +17,7 @@ COLUMNS = (
     "verdicts",
 )
 CAUSES = frozenset({"app", "driver", "hardware", "bus", "fabric", "thermal", "unknown"})
-REPEATS = re.compile(r"(\d+) in (\d+): (\w+)")
+REPEATS = late(r"(\d+) in (\d+): (\w+)")
 
 
 class CodeTableError(ValueError):

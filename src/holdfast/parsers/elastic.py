@@ -27,18 +27,19 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
+from holdfast.late_pattern import late
 from holdfast.parsers.tracebacks import tracebacks
 
 ROWS_MAX = 4096
 FILE_MAX_BYTES = 1 << 20
-HEAD = re.compile(r"(?P<root>Root Cause \(first observed failure\):)|(?P<rest>(?:Other )?Failures:\s*$)")
-FIELD = re.compile(r"\b(?P<name>time|host|rank|exitcode|error_file|traceback) *: (?P<value>.*)")
-RANK = re.compile(r"(?P<rank>\d{1,9}) \(local_rank: (?P<local>\d{1,9})\)")
-CODE = re.compile(r"(?P<code>-?\d{1,9}) +\(pid: (?P<pid>\d{1,9})\)")
-FAILED = re.compile(
+HEAD = late(r"(?P<root>Root Cause \(first observed failure\):)|(?P<rest>(?:Other )?Failures:\s*$)")
+FIELD = late(r"\b(?P<name>time|host|rank|exitcode|error_file|traceback) *: (?P<value>.*)")
+RANK = late(r"(?P<rank>\d{1,9}) \(local_rank: (?P<local>\d{1,9})\)")
+CODE = late(r"(?P<code>-?\d{1,9}) +\(pid: (?P<pid>\d{1,9})\)")
+FAILED = late(
     r"failed \(exitcode: (?P<code>-?\d{1,9})\) local_rank: (?P<local>\d{1,9}) \(pid: (?P<pid>\d{1,9})\)"
 )
-TABLE_END = re.compile(r"={10,}")
+TABLE_END = late(r"={10,}")
 
 
 class RankFailure(Struct, frozen=True, kw_only=True):

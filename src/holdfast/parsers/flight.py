@@ -21,7 +21,6 @@ What changed: torch 2.2 wrote the list of entries alone, in microseconds; up to 
 source: torch/csrc/distributed/c10d/TraceUtils.h (2.2-2.4), NCCLUtils.hpp (2.5), FlightRecorder*.hpp (2.6-2.13)
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -29,6 +28,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from holdfast.late_pattern import late
 from holdfast.model.flight import FlightRecord, Group, GroupStatus, Operation, OperationState
 from holdfast.parsers.flight_pickle import SIZE_BYTES_MAX, Refused, unpickled
 
@@ -41,7 +41,7 @@ RANK_MAX = 1 << 20
 NAME_MAX = 300
 NOTES_MAX = 20
 KNOWN_MAJOR = 2
-NUMBER = re.compile(r"-?\d{1,12}(?!\d)")
+NUMBER = late(r"-?\d{1,12}(?!\d)")
 STATES: Mapping[str, OperationState] = {
     "scheduled": "scheduled",
     "started": "started",

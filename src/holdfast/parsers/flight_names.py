@@ -14,46 +14,43 @@ source: torch, FlightRecorder.cpp (names are a prefix, TORCH_FR_DUMP_TEMP_FILE, 
 import re
 from typing import Literal
 
+from holdfast.late_pattern import late
 from holdfast.parsers.log_names import writer_of_name
 
 Kind = Literal["record", "groups", "faulthandler", "py-spy"]
 
 HEAD_BYTES = 8 << 10
 RANK_MAX = 1 << 20
-PICKLE = re.compile(rb"\x80[\x02-\x05]")
-TEXT_PICKLE = re.compile(rb"\(d(?:p\d+\n)?|\(l(?:p\d+\n)?\(d|c[A-Za-z_][\w.]*\n\w+\n")  # protocols 0 and 1
-KEYS = re.compile(
-    rb"pg_config|pg_status|entries|comm_lib_version|nccl_version|collective_seq_id|profiling_name"
-)
-JSON_KEYS = re.compile(
+PICKLE = late(rb"\x80[\x02-\x05]")
+TEXT_PICKLE = late(rb"\(d(?:p\d+\n)?|\(l(?:p\d+\n)?\(d|c[A-Za-z_][\w.]*\n\w+\n")  # protocols 0 and 1
+KEYS = late(rb"pg_config|pg_status|entries|comm_lib_version|nccl_version|collective_seq_id|profiling_name")
+JSON_KEYS = late(
     rb'"(?:pg_config|pg_status|comm_lib_version|nccl_version|collective_seq_id|nccl_comm_state)"\s*:'
 )
-JSON_PART = re.compile(rb'"(?:entries|pg_config|pg_status)"\s*:\s*[\[{]')
-GROUPS = re.compile(rb'\s*\{\s*"[^"]{0,300}"\s*:\s*\{[^{}]{0,7000}"ranks"\s*:', re.DOTALL)
-FAULTHANDLER = re.compile(
+JSON_PART = late(rb'"(?:entries|pg_config|pg_status)"\s*:\s*[\[{]')
+GROUPS = late(rb'\s*\{\s*"[^"]{0,300}"\s*:\s*\{[^{}]{0,7000}"ranks"\s*:', re.DOTALL)
+FAULTHANDLER = late(
     rb"\s*(?:Timeout \([\d:.]+\)!\s*)?(?:Current thread|Thread) 0x[0-9a-f]{1,16} (?:\[.{0,100}\] )?\(most recent call first\):"
 )
-DUMPED = re.compile(rb"(?:Current thread|Thread) 0x|  File \"|  File \\?|  <|  \.\.\.|\.\.\.|Timeout \(|\s*$")
+DUMPED = late(rb"(?:Current thread|Thread) 0x|  File \"|  File \\?|  <|  \.\.\.|\.\.\.|Timeout \(|\s*$")
 FATAL = b"Fatal Python error"
-PYSPY = re.compile(
+PYSPY = late(
     rb"\s*(?:\x1b\[\d*m)*Process (?:\x1b\[[\d;]*m)*\d+: [^\n]*\n(?:\x1b\[\d*m)*Python v|\s*Error: Failed to (?:get|suspend|find|open)"
 )
-PYSPY_JSON = re.compile(
-    rb'\s*\[\s*\{[^{}]{0,4000}"(?:thread_id|active|owns_gil|os_thread_id)"\s*:', re.DOTALL
-)
-RECORD_NAME = re.compile(
+PYSPY_JSON = late(rb'\s*\[\s*\{[^{}]{0,4000}"(?:thread_id|active|owns_gil|os_thread_id)"\s*:', re.DOTALL)
+RECORD_NAME = late(
     r"(?i)(?:^|[/._-])(?:fr|flight|flight_?recorder|nccl_trace|comm_lib_trace|torchcomms?_fr|trace|dump)[._-]"
     r"|(?:^|/)(?:rank|_dump)[._-]?\d+$|\.flight(?:\.|$)"
 )
-GROUPS_NAME = re.compile(r"(?i)groups?[._-]?\d*\.json(?:$|\.)")
-ENDINGS = re.compile(
+GROUPS_NAME = late(r"(?i)groups?[._-]?\d*\.json(?:$|\.)")
+ENDINGS = late(
     r"(?i)\.(?:json|pkl|pickle|bin|txt|log|dump|flight|groups|stacks?|trace|fr|out|gz|zst|xz|bz2)$"
 )
-SPOKEN = re.compile(
+SPOKEN = late(
     r"(?<![A-Za-z])(?<!local_)(?<!local-)rank[-_.=]?(\d{1,7})(?!\d|(?:\.\d{1,3}){3})", re.IGNORECASE
 )
-LAST = re.compile(r"(?<![\d.])(\d{1,7})$")
-ONE_NODE = re.compile(r"(?i)local[-_]?rank[-_.=]?\d")
+LAST = late(r"(?<![\d.])(\d{1,7})$")
+ONE_NODE = late(r"(?i)local[-_]?rank[-_.=]?\d")
 
 
 def kind_of(name: str, head: bytes) -> Kind | None:

@@ -22,6 +22,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from holdfast.late_pattern import late
+
 SIZE_BYTES_MAX = 64 << 20  # 20,000 entries with 50 frames each take 8 MB
 STEPS_MAX = 4_000_000  # of the machine: 64 for each entry, one for each of its frames; some 3 s
 PEEK_BYTES = 1 << 16
@@ -33,16 +35,16 @@ CONTAINERS_MAX = 4_000_000  # lists and dicts that C may make: a byte becomes 80
 # become a tuple; numbers; empty lists and dicts, and filling them. A MARK that is filled with nothing would let
 # what lies under it (a tuple) pass for a dict or list that may be memorised.
 _NUMBERED = rb"(?:h.|j..[\x00-\x0f]\x00)"
-_RUN = re.compile(
+_RUN = late(
     rb"(?:h.h.\x86|"
     + _NUMBERED
     + rb"(?!X)|K.|\](?:\(e)?|\((?![ue])|[ue](?:q.|r..[\x00-\x0f]\x00)?|[N\x88\x89]|M.."
     rb"|J....|\x8a\x08.{8}|\}(?:\(u)?|G.{8})*+",
     re.DOTALL,
 )
-_FETCHED = re.compile(_NUMBERED, re.DOTALL)
-_PUT = re.compile(rb"(?:q.|r..[\x00-\x0f]\x00)?", re.DOTALL)
-_SECOND = re.compile(_NUMBERED + rb"\x86", re.DOTALL)
+_FETCHED = late(_NUMBERED, re.DOTALL)
+_PUT = late(rb"(?:q.|r..[\x00-\x0f]\x00)?", re.DOTALL)
+_SECOND = late(_NUMBERED + rb"\x86", re.DOTALL)
 
 
 class Refused(ValueError):

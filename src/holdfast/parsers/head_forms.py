@@ -11,6 +11,8 @@ _private/ray_logging; vLLM, utils/system_utils.py; Composer; Megatron and NeMo l
 import re
 from collections.abc import Mapping
 
+from holdfast.late_pattern import late
+
 DIGITS = "0123456789"
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -88,13 +90,14 @@ LOGGER = (
     r"(?:[\w.:<>]{1,120} - |\[[\w.:]{1,80}\] )?"
 )
 GLOG_SOURCE = rf" {{0,8}}(?:(?P<pid>\d{{1,16}}) {{1,4}})?(?:{SOURCE_LINE}|[\w.]{{1,60}}:\d{{1,6}})\] ?"
+POD = r"(?P<host>(?:\d{1,3}\.){3}\d{1,3}) \[\d{1,4}\] ?"  # of TPUs: by the address of the host
 AFTER_STAMP = {
     "[": (rf"\[{SOURCE_LINE}(?::[\w<>]{{1,80}})?\] ?", LOGGER),
     "-": (r"- (?P<rank>\d{1,6}) - [\w.]{1,80} - [\w.]{1,60}:\d{1,6} - [A-Z]{1,10} :: ?", LOGGER),
     "|": (LOGGER,),
     ":": (r": [IWEF] [\w./-]{1,120}:\d{1,6}\] ?",),
     ">": (r">> ?",),
-    " /." + DIGITS: (GLOG_SOURCE,),
+    " /." + DIGITS: (GLOG_SOURCE, POD),
     LETTERS: (
         r"std(?:out|err) [FP] ",
         rf"(?P<host>{HOST}):(?P<local>\d{{1,4}})\t[\w.]{{1,80}}:\d{{1,6}}\t[A-Z]{{1,10}}\t",
@@ -112,7 +115,7 @@ Patterns = tuple[re.Pattern[str], ...]
 
 
 def _compiled(forms: tuple[str, ...]) -> Patterns:
-    return tuple(re.compile(form, re.ASCII) for form in forms)
+    return tuple(late(form, re.ASCII) for form in forms)
 
 
 def _by_first(forms: Mapping[str, tuple[str, ...]]) -> dict[str, Patterns]:

@@ -10,23 +10,24 @@ One kill writes several lines; kernels before 4.20 have no `oom-kill:` line:
 source: Linux, mm/oom_kill.c and mm/memcontrol.c
 """
 
-import re
 from collections.abc import Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.late_pattern import late
+
 KILLS_MAX = 1000
-CHOSEN = re.compile(
+CHOSEN = late(
     r"oom-kill:constraint=CONSTRAINT_(?P<constraint>\w+),.*?(?P<scope>global_oom|oom_memcg=(?P<limit>[^,]*))"
     r",task_memcg=(?P<memcg>[^,]*),task=(?P<name>.*?),pid=(?P<pid>\d{1,9}),uid="
 )
-KILLED = re.compile(
+KILLED = late(
     r"(?:(?P<why>Out of memory|Memory cgroup out of memory)(?: \([^)]*\))?: )?Kill(?:ed)? process (?P<pid>\d{1,9})"
     r",? ?(?:UID \d+, )?\((?P<name>.*?)\)(?=[ ,.]|$)"
 )
-KILLED_IN_CGROUP = re.compile(r"Task in (?P<memcg>\S+) killed as a result of limit of (?P<limit>\S+)")
-GROUP = re.compile(r"Tasks in (?P<memcg>\S+) are going to be killed due to memory\.oom\.group set")
+KILLED_IN_CGROUP = late(r"Task in (?P<memcg>\S+) killed as a result of limit of (?P<limit>\S+)")
+GROUP = late(r"Tasks in (?P<memcg>\S+) are going to be killed due to memory\.oom\.group set")
 INTEREST = (b"oom-kill:", b"Kill", b"killed")
 
 

@@ -28,6 +28,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.late_pattern import late
 from holdfast.model.sightings import NOBODY, Writer
 from holdfast.parsers.head_forms import ANYWHERE, AT_FIRST, BEHIND_STAMP, BEHIND_SYSLOG_STAMP, HOST
 from holdfast.parsers.log_names import writer_of_name as writer_of_name
@@ -37,14 +38,16 @@ HEAD_MAX_BYTES = 600  # no head is longer; what stands behind is text
 JSON_MAX_BYTES = 64 << 10
 PIECES_MAX = 10
 NUMBER_MAX = 10**7  # no rank, worker or device is higher
-COLOUR = re.compile(rb"\x1b(?:\[[0-9;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9])")
+COLOUR = late(rb"\x1b(?:\[[0-9;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9])")
 
 # Anywhere near the beginning, where the head says no rank: a progress bar may stand before it.
-RANK_LATER = re.compile(
-    r"\[(?:[Rr]ank|PG (?:ID )?0 (?:PG GUID 0)?[^\]]{0,40}[Rr]ank) (?P<rank>\d{1,7})\]|\[rank(?P<rank2>\d{1,7})\]:",
+RANK_LATER = late(
+    r"\[(?:[Rr]ank|PG (?:ID )?0 (?:PG GUID 0)?[^\]]{0,40}[Rr]ank) (?P<rank>\d{1,7})\]|\[rank(?P<rank2>\d{1,7})\]:"
+    rf"|srun: error: (?P<host>{HOST}): task (?P<task>\d{{1,6}}): ",
     re.ASCII,
 )
-KERNEL_ONLY = (re.compile(rf"(?P<host>{HOST}) kernel: ?", re.ASCII),)
+KERNEL_UPTIME = late(r"\[ {0,6}\d{1,7}\.\d{6}\] ")  # padded and to the microsecond: no thread's number
+KERNEL_ONLY = (late(rf"(?P<host>{HOST}) kernel: ?", re.ASCII),)
 NUMBERS = {"rank": "rank", "local": "local_rank", "worker": "worker", "pid": "pid", "task": "task"}
 
 
@@ -70,7 +73,8 @@ def writer_of(line: bytes, by_name: Writer = NOBODY, *, labels_are_nodes: bool =
     """
     reading, text = _read(line, by_name.stamp_s)
     if reading.rank is None and (later := RANK_LATER.search(text[:HEAD_MAX_BYTES].decode("latin-1"))):
-        reading.rank = int(later["rank"] or later["rank2"])
+        reading.rank = int(later["rank"] or later["rank2"] or later["task"])
+        reading.host = later["host"] or reading.host
     return _writer(reading, by_name, labels_are_nodes=labels_are_nodes)
 
 
@@ -102,7 +106,7 @@ def _read(line: bytes, near_s: float | None) -> tuple[Reading, bytes]:
     place = 0
     for _ in range(PIECES_MAX):
         if (stamp := stamp_at(head, place, near_s)) and not (
-            stamp.uptime_s is not None and reading.is_stamped
+            stamp.uptime_s is not None and reading.is_stamped and not KERNEL_UPTIME.match(head, place)
         ):
             place = _take_stamp(reading, stamp, head, place)
         elif (behind := _piece(reading, head, place)) is not None and behind > place:

@@ -5,13 +5,13 @@ together end one line. A line longer than the limit is given cut and marked as s
 rest is dropped as it comes.
 """
 
-import re
+from holdfast.late_pattern import late
 
 LINE_BYTES_MAX = 64 << 10
 CUT_MARK = b" [line cut]"
 # A carriage return that begins a line means nothing: `\n\r 10%` is one line end, not two.
-LINE_END = re.compile(rb"\n\r++(?!\n)|\r++\n?|\n")
-ANY_END = re.compile(rb"[\r\n]")
+LINE_END = late(rb"\n\r++(?!\n)|\r++\n?|\n")
+ANY_END = late(rb"[\r\n]")
 
 
 class LineCutter:

@@ -15,22 +15,23 @@ source: torch, distributed/elastic/multiprocessing (folders of --log-dir); NCCL,
 
 import re
 
+from holdfast.late_pattern import late
 from holdfast.model.sightings import Writer
 from holdfast.parsers.stamps import stamp_at
 
 PARTS_MAX = 12
 PART_MAX = 255
-TORCHRUN = re.compile(
+TORCHRUN = late(
     r"(?:^|/)attempt_\d{1,5}/(?P<local>\d{1,5})/(?:std(?:out|err)\.log|error\.json)(?:\.(?:gz|zst))?$",
     re.ASCII,
 )
 # "tp_rank_3" and "mp_rank_00" number something else; "rank0-7" is many.
-RANK = re.compile(
+RANK = late(
     r"(?<![A-Za-z])(?:(?P<of>[A-Za-z]{1,20})[-_.]?)?(?<![A-Za-z])(?P<word>[Rr]ank|RANK)[-_.=]{0,2}(?P<number>\d{1,6})"
     r"(?![A-Za-z0-9]|-\d{1,4}(?![\d-]))",
     re.ASCII,
 )
-RANK_JOINED = re.compile(
+RANK_JOINED = late(
     r"(?<![A-Za-z])(?P<of>local|node|global|world)rank[-_.=]?(?P<number>\d{1,6})(?!\d)", re.ASCII
 )
 RANK_OF = {"local": "local_rank", "node": "worker", "group": "worker", "machine": "worker"}
@@ -51,33 +52,31 @@ NO_RANK = (
     "data",
     "expert",
 )
-LORA = re.compile(r"(?i)lora|dora|adapter")
-WORKER = re.compile(
+LORA = late(r"(?i)lora|dora|adapter")
+WORKER = late(
     r"(?<![A-Za-z])(?:(?P<of>[A-Za-z]{1,20})[-_.]?)?(?<![A-Za-z])[Ww]orker[-_.=]?(?P<number>\d{1,6})(?![A-Za-z0-9])",
     re.ASCII,
 )
-NODE = re.compile(r"(?<![A-Za-z0-9-])[Nn]ode[_=](?P<number>\d{1,6})(?![A-Za-z0-9])", re.ASCII)
-POD = re.compile(
+NODE = late(r"(?<![A-Za-z0-9-])[Nn]ode[_=](?P<number>\d{1,6})(?![A-Za-z0-9])", re.ASCII)
+POD = late(
     r"(?<![A-Za-z0-9-])(?P<host>(?P<job>[a-z][a-z0-9]{0,60}(?:-[a-z0-9]{1,60}){0,12}?)-(?:worker|master|launcher|head)-\d{1,5})(?![A-Za-z0-9-])",
     re.ASCII,
 )
 # What names a host all alone, and what does so as the end of a longer name ("compute-hpc-node-73").
-HOST = re.compile(
+HOST = late(
     r"(?:ip-\d{1,3}(?:-\d{1,3}){3}(?:\.[a-z0-9-]+)*\.internal|ip-\d{1,3}(?:-\d{1,3}){3}|(?:\d{1,3}\.){3}\d{1,3}"
     r"|nid\d{3,8}|x\d{3,5}c\d+s\d+b\d+n\d+|r\d{1,3}i\d{1,3}n\d{1,3}|[a-z]{1,4}\d{1,5}n\d{1,5}"
     r"|(?:gpunode|computenode|node|nodeai|compute|host|server|dgx|hgx|cn)-?\d{1,6}|gpu-?0\d{1,5}|gpu-\d{2,6}|gpu\d{3,6}|gpu[1-9]\d)",
     re.ASCII,
 )
-SIZES = re.compile(r"gpu-?(?:16|32|64|96|128|256|512|1024|2048|4096)")
+SIZES = late(r"gpu-?(?:16|32|64|96|128|256|512|1024|2048|4096)")
 HOST_WORDS = frozenset("compute hpc cluster rack gpu cpu dgx hgx a100 h100 h200 b200 v100 mi300x".split())
 # Words that say what a log is, not whose.
 NOISE = frozenset(
     "job log logs out err stdout stderr output slurm train training trainer debug nccl trace run data dataloader loader"
     " pytorch torch ray dask local my the".split()
 )
-DATE = re.compile(
-    r"(?<!\d)(?P<year>20\d\d)(?P<s>[-_]?)(?P<month>[01]\d)(?P=s)(?P<day>[0-3]\d)(?!\d{4})", re.ASCII
-)
+DATE = late(r"(?<!\d)(?P<year>20\d\d)(?P<s>[-_]?)(?P<month>[01]\d)(?P=s)(?P<day>[0-3]\d)(?!\d{4})", re.ASCII)
 
 
 def writer_of_name(name: str) -> Writer:

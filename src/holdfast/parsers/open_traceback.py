@@ -18,7 +18,7 @@ PREFIX_MAX = 200
 
 
 class Whose(Struct, frozen=True):
-    """Who wrote a line, times apart. `label`: of srun, a rank's or a node's. `is_hook`: torch's own `[rank1]: `."""
+    """Who wrote a line, times apart. `label`: of srun, a rank's or a node's."""
 
     rank: int | None = None
     local_rank: int | None = None
@@ -26,13 +26,13 @@ class Whose(Struct, frozen=True):
     host: str | None = None
     pid: int | None = None
     label: int | None = None
-    is_hook: bool = False
 
 
 class Line(Struct, frozen=True):
     number: int
     text: str  # without its head
     has_stamp: bool = False
+    is_hook: bool = False  # behind torch's own `[rank1]: `, or a launcher's `[rank1]:` and a space
 
 
 class Open(Struct, eq=False):
@@ -48,6 +48,7 @@ class Open(Struct, eq=False):
     first_line: int
     last_line: int
     has_stamp: bool = False
+    is_hook: bool = False  # its title stands behind torch's own `[rank1]: `, and so does all of its message
     style: str = "plain"
     headline: str = ""  # notebook: the type, as the title says
     prefix: re.Pattern[str] | None = None  # further text before each line; a guess until another line has it
@@ -88,6 +89,7 @@ def opened(whose: Whose, line: Line, before: str, *, has_colon: bool) -> Open:
         first_line=line.number,
         last_line=line.number,
         has_stamp=line.has_stamp,
+        is_hook=line.is_hook,
     )
     if notebook := None if has_colon else forms.NOTEBOOK.match(before):
         one.style, one.headline = "notebook", notebook["type"].rpartition(".")[2]
@@ -276,4 +278,4 @@ def _is_message(one: Open, body: str) -> bool:
         return True
     if one.asks_more:
         return one.message_lines <= ASKED_LINES_MAX
-    return one.whose.is_hook
+    return one.is_hook

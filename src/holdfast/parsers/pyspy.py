@@ -35,19 +35,20 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.late_pattern import late
 from holdfast.model.thread_stacks import NATIVE, RankStacks, ThreadStack
 
-PROCESS = re.compile(r"Process (\d{1,10}): ?(.*)$")
-VERSION = re.compile(r"Python v(\S{1,40})")
-THREAD = re.compile(r'Thread (\d{1,20}|0x[0-9A-Fa-f]{1,16}) \((idle|active\+gil|active)\)(?:: "(.*))?$')
+PROCESS = late(r"Process (\d{1,10}): ?(.*)$")
+VERSION = late(r"Python v(\S{1,40})")
+THREAD = late(r'Thread (\d{1,20}|0x[0-9A-Fa-f]{1,16}) \((idle|active\+gil|active)\)(?:: "(.*))?$')
 # A Python function's name has neither blanks nor brackets; a native one may, and then its file has none.
-FRAME = re.compile(r"    ([^\s()]+) \((.+)\)$")
-NATIVE_FRAME = re.compile(r"    (\S.*) \(([^()]*)\)$")
-LINE = re.compile(r"(.+):(\d{1,10})$")
-SOURCE_OF_C = re.compile(r"\.(c|cc|cpp|cxx|cu|cuh|h|hh|hpp|rs|S|s)$")
-ERROR = re.compile(r"Error: (.+)$")
-CAUSE = re.compile(r"    (?:\d+: )?(\S.*)$")
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+FRAME = late(r"    ([^\s()]+) \((.+)\)$")
+NATIVE_FRAME = late(r"    (\S.*) \(([^()]*)\)$")
+LINE = late(r"(.+):(\d{1,10})$")
+SOURCE_OF_C = late(r"\.(c|cc|cpp|cxx|cu|cuh|h|hh|hpp|rs|S|s)$")
+ERROR = late(r"Error: (.+)$")
+CAUSE = late(r"    (?:\d+: )?(\S.*)$")
+COLOUR = late(r"\x1b\[[0-9;]*m")
 MAIN_NAME = "MainThread"
 DUMPS_MAX, THREADS_MAX, FRAMES_MAX = (
     1000,

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from holdfast.late_pattern import late
 from holdfast.model.node_samples import RankRef, RasGroup, RasLaunched, RasReport, RasTrouble
 
 LINES_MAX = 20_000
@@ -30,22 +31,20 @@ NAMED_MAX = 64  # ranks or processes of one entry
 SAYS_MAX = 16  # lines of one entry, each cut at LINE_MAX characters
 LINE_MAX = 200
 _NUMBER = r"\d{1,18}"
-VERSION = re.compile(r"NCCL version (\S{1,40})")
-JOB = re.compile(rf" *{_NUMBER}(?:  +{_NUMBER}){{2}}(?:  +{_NUMBER}){{0,2}} *")
-GROUP = re.compile(
+VERSION = late(r"NCCL version (\S{1,40})")
+JOB = late(rf" *{_NUMBER}(?:  +{_NUMBER}){{2}}(?:  +{_NUMBER}){{0,2}} *")
+GROUP = late(
     rf" *{_NUMBER}  +(?P<communicators>{_NUMBER})  +(?P<nodes>{_NUMBER})  +[\d-]+  +(?P<ranks>{_NUMBER})"
     rf"  +{_NUMBER}  +(?P<status>[A-Z]+)  +(?P<errors>[A-Z,]+) *"
 )
-HEAD = re.compile(r"(?:#\d+-\d+ \((?P<communicator>[0-9a-f]{1,32})\) )?(?P<kind>[A-Z][A-Z_]{1,30})")
-MISSING = re.compile(rf"Missing communicator data from ({_NUMBER}) ")
-DEAD = re.compile(rf"({_NUMBER}) job process(?:es)? .*considered dead")
-PROCESS = re.compile(
-    rf"Process (?P<pid>{_NUMBER}) on node (?P<node>\S{{1,64}})(?: managing GPUs? (?P<gpu>\d+))?"
-)
-LISTED = re.compile(r"The (?:missing|unknown) ranks?: (?P<ranks>[\d,]+)")
-DIFFER = re.compile(r"Communicator ranks have different (?:(?P<operation>\w+) )?operation counts")
-COUNT = re.compile(rf"(?P<ranks>{_NUMBER}) ranks have launched up to operation (?P<count>{_NUMBER})")
-RANK = re.compile(
+HEAD = late(r"(?:#\d+-\d+ \((?P<communicator>[0-9a-f]{1,32})\) )?(?P<kind>[A-Z][A-Z_]{1,30})")
+MISSING = late(rf"Missing communicator data from ({_NUMBER}) ")
+DEAD = late(rf"({_NUMBER}) job process(?:es)? .*considered dead")
+PROCESS = late(rf"Process (?P<pid>{_NUMBER}) on node (?P<node>\S{{1,64}})(?: managing GPUs? (?P<gpu>\d+))?")
+LISTED = late(r"The (?:missing|unknown) ranks?: (?P<ranks>[\d,]+)")
+DIFFER = late(r"Communicator ranks have different (?:(?P<operation>\w+) )?operation counts")
+COUNT = late(rf"(?P<ranks>{_NUMBER}) ranks have launched up to operation (?P<count>{_NUMBER})")
+RANK = late(
     rf"Rank (?P<rank>{_NUMBER})(?: has launched up to operation (?P<count>{_NUMBER})| (?P<said>\w[^-]*?))?"
     rf"(?: -- (?:GPU (?P<gpu>\d+)(?: \(NVML \d+\))? managed by process (?P<pid>{_NUMBER}) on node (?P<node>\S{{1,64}})"
     r"|\[.*\]))?"

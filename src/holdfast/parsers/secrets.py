@@ -7,11 +7,13 @@ stay lines, so that their numbers stay true. What nobody can tell from an ordina
 
 import re
 
+from holdfast.late_pattern import late
+
 MASK = "***"
 _RANDOM_CHARS_MIN = 16
 
 # Sources: the issuers' pages on token formats; names of header and query fields: RFC 7235, AWS Signature V4.
-_KNOWN = re.compile(
+_KNOWN = late(
     r"""(?<![A-Za-z0-9_-])(?:
         (?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}               # AWS access key
       | LTAI[0-9A-Za-z]{12,28}                            # Alibaba Cloud
@@ -30,19 +32,19 @@ _KNOWN = re.compile(
     re.VERBOSE,
 )
 # ://user:password@host, and ://token@host
-_URL_PASSWORD = re.compile(r"(://[^\s/:@'\"]{0,256}:)[^\s/@'\"]{1,1024}(?=@)")
-_URL_TOKEN = re.compile(r"(://)[\w~%+-]{20,1024}(?=@)")
-_HEADER = re.compile(
+_URL_PASSWORD = late(r"(://[^\s/:@'\"]{0,256}:)[^\s/@'\"]{1,1024}(?=@)")
+_URL_TOKEN = late(r"(://)[\w~%+-]{20,1024}(?=@)")
+_HEADER = late(
     r"(?i)(\b(?:proxy-)?authorization\\?[\"']?[ \t]{0,3}[:=][ \t]{0,3}\\?[\"']?)"
     r"((?:bearer|basic|token|digest|negotiate|apikey|aws4-hmac-sha256)[ \t]+)?[^\s\"'\\,]+"
 )
-_BEARER = re.compile(r"(?i)(\bbearer[ \t]+)([A-Za-z0-9_.~+/-]{16,}=*)")
-_COOKIE = re.compile(r"(?im)(^|[\"'\s>])((?:set-)?cookie:[ \t]?)[^\n]+")
-_HOOK = re.compile(
+_BEARER = late(r"(?i)(\bbearer[ \t]+)([A-Za-z0-9_.~+/-]{16,}=*)")
+_COOKIE = late(r"(?im)(^|[\"'\s>])((?:set-)?cookie:[ \t]?)[^\n]+")
+_HOOK = late(
     r"(https?://(?:hooks\.slack\.com/services/|[\w.-]{1,100}/open-apis/bot/v2/hook/|[\w.-]{1,100}/api/webhooks/))"
     r"[\w/-]+"
 )
-_QUERY = re.compile(
+_QUERY = late(
     r"(?i)([?&](?:[\w.-]{0,60}token|[\w.-]{0,60}signature|sig|key|access_?key(?:_?id)?|x-amz-credential|secret|password)=)"
     r"[^\s&\"'<>#]+"
 )
@@ -56,18 +58,18 @@ _HINTED = r"token|pwd|cookie|session[_-]?key|\bsk|\bak|credentials"
 _BETWEEN = r"(\\?[\"']?(?:[ \t]{0,3}(?:=>|:=|[=:])[ \t]{0,3}|[ \t]\.{2,}[ \t]))"
 _AFTER_FLAG = r"([\"']?,?[ \t]{1,3})"
 _VALUE = r"(\\?[\"'])((?:(?!\3)[^\n]){1,4096})(?=\3)|([^\s,;&|)\]}\"'\\]+)"
-_SAID_VALUE = re.compile(rf"(?i)((?:{_SAID})){_BETWEEN}(?:{_VALUE})")
-_HINTED_VALUE = re.compile(rf"(?i)((?:{_HINTED})){_BETWEEN}(?:{_VALUE})")
-_FLAG_VALUE = re.compile(rf"(?i)(--[\w-]{{0,60}}?(?:{_SAID}|token)){_AFTER_FLAG}(?:{_VALUE})")
+_SAID_VALUE = late(rf"(?i)((?:{_SAID})){_BETWEEN}(?:{_VALUE})")
+_HINTED_VALUE = late(rf"(?i)((?:{_HINTED})){_BETWEEN}(?:{_VALUE})")
+_FLAG_VALUE = late(rf"(?i)(--[\w-]{{0,60}}?(?:{_SAID}|token)){_AFTER_FLAG}(?:{_VALUE})")
 
-_RANDOM = re.compile(rf"(?=[^\n]*\d)(?=[^\n]*[A-Za-z])[A-Za-z0-9_.~+/=-]{{{_RANDOM_CHARS_MIN},}}")
+_RANDOM = late(rf"(?=[^\n]*\d)(?=[^\n]*[A-Za-z])[A-Za-z0-9_.~+/=-]{{{_RANDOM_CHARS_MIN},}}")
 # No value at all, or its placeholder in a help text: HUB_TOKEN, <token>, ${TOKEN}.
-_HARMLESS = re.compile(
+_HARMLESS = late(
     r"(?i:none|null|nil|true|false|empty|unset|not|missing|\*+|\.+|<[\w -]*>|\$\{?\w+\}?|[\[({].*)"
     r"|[A-Z]+(?:_[A-Z]+)+"
 )
-_PEM = re.compile(r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)((?:(?!-----)[\s\S]){0,16384})")
-_PEM_TEXT = re.compile(r"[A-Za-z0-9+/=]{8,}")
+_PEM = late(r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)((?:(?!-----)[\s\S]){0,16384})")
+_PEM_TEXT = late(r"[A-Za-z0-9+/=]{8,}")
 
 # What a line must hold, in small letters, for any of the rules to find something in it: most lines hold nothing.
 _SIGNS = (

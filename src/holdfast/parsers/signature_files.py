@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
+from holdfast.late_pattern import late
 from holdfast.model.signatures import FIELD, Signature, SignatureFile
 
-ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+ID = late(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 ANY_CAUSE = "*"
 
 

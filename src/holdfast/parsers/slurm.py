@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from holdfast.late_pattern import late
 from holdfast.parsers.slurm_names import BadNodeList, expanded
 
 REASON_MAX = 300
@@ -59,7 +60,7 @@ _COMPOUND = {
     "pow_up": ("IDLE", "POWERING_UP"),
 }
 _SHORT = {"alloc": "ALLOCATED", "mix": "MIXED", "err": "ERROR", "unk": "UNKNOWN", "futr": "FUTURE"}
-_FIELD = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:()]*)=")
+_FIELD = late(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:()]*)=")
 _OVER = frozenset(
     ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT")
 )

@@ -11,9 +11,11 @@ from itertools import groupby
 
 from msgspec import Struct
 
+from holdfast.late_pattern import late
+
 NODES_MAX = 1 << 17  # a list that names more is no list of nodes
-_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
-_RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?")
+_BRACKETS = late(r"\[([^\[\]]*)\]")
+_RANGE = late(r"(\d{1,12})(?:-(\d{1,12}))?")
 
 
 class BadNodeList(ValueError):
@@ -24,7 +26,8 @@ class Allocation(Struct, frozen=True, kw_only=True):
     """What a process inside a Slurm job can know of it without asking.
 
     `node`: where this process runs. `restarts`: how often Slurm has put the job back into the queue.
-    `in_step`: started by srun; the batch script itself is no step. `is_batch`: the job has a batch script.
+    `in_step`: started by srun; the batch script itself is no step. `is_batch`: the job has a batch script. `member`: of
+    an array, which one it is (`7_1`); empty: of none.
     """
 
     job: str
@@ -38,6 +41,12 @@ class Allocation(Struct, frozen=True, kw_only=True):
     partition: str = ""
     account: str = ""
     qos: str = ""
+    member: str = ""
+
+    @property
+    def target(self) -> str:
+        """What Slurm's commands are told, to act on this job alone: one member of an array has the id of the whole array."""
+        return self.member or self.job
 
 
 def allocation(env: Mapping[str, str]) -> Allocation | None:
@@ -48,6 +57,7 @@ def allocation(env: Mapping[str, str]) -> Allocation | None:
         return None
     restarts = env.get("SLURM_RESTART_COUNT", "0")
     step = env.get("SLURM_STEP_ID", "")
+    array, task = env.get("SLURM_ARRAY_JOB_ID", ""), env.get("SLURM_ARRAY_TASK_ID", "")
     return Allocation(
         job=job,
         nodes=expanded(nodes),
@@ -60,6 +70,7 @@ def allocation(env: Mapping[str, str]) -> Allocation | None:
         partition=env.get("SLURM_JOB_PARTITION", ""),
         account=env.get("SLURM_JOB_ACCOUNT", ""),
         qos=env.get("SLURM_JOB_QOS", ""),
+        member=f"{array}_{task}" if array.isdigit() and task.isdigit() else "",
     )
 
 

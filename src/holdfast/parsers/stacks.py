@@ -21,13 +21,14 @@ import re
 
 from msgspec import Struct
 
+from holdfast.late_pattern import late
 from holdfast.model.samples import Stack
 
-HEADER = re.compile(r"(?P<who>Current thread|Thread) 0x[0-9a-fA-F]+ (\[.*\] )?\(most recent call first\):$")
-FRAME = re.compile(r'  File (?:"(?P<file>.*)"|\?\?\?), line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
-PREFACE = re.compile(r"Fatal Python error|Timeout \(")  # begins a dump of its own, before an empty line
+HEADER = late(r"(?P<who>Current thread|Thread) 0x[0-9a-fA-F]+ (\[.*\] )?\(most recent call first\):$")
+FRAME = late(r'  File (?:"(?P<file>.*)"|\?\?\?), line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
+PREFACE = late(r"Fatal Python error|Timeout \(")  # begins a dump of its own, before an empty line
 CUT = "..."  # alone in its line: more threads than are listed
-ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
+ESCAPE = late(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
 
 
 class Thread(Struct):

@@ -16,6 +16,7 @@ import re
 
 from msgspec import Struct
 
+from holdfast.late_pattern import late
 from holdfast.model.sightings import DAY_UNKNOWN_S, YEAR_UNKNOWN
 
 DAY_S = 86400
@@ -37,7 +38,7 @@ EPOCH = r"(?P<epoch>1\d{9}\.\d{1,9})"
 
 # By the first character behind a "[". Tried in this order.
 DIGIT_FORMS = tuple(
-    re.compile(form, re.ASCII)
+    late(form, re.ASCII)
     for form in (
         r"(?P<year>[12]\d{3})[-/.](?P<month>[01]?\d)[-/.](?P<day>[0-3]?\d)[T _-]{1,2}" + CLOCK + HALF + ZONE,
         r"(?P<month>[0-3]?\d)/(?P<day>[0-3]?\d)/(?P<year>[12]\d{3}|\d\d)[ -]" + CLOCK + HALF + ZONE,
@@ -47,7 +48,7 @@ DIGIT_FORMS = tuple(
     )
 )
 MONTH_FORMS = tuple(
-    re.compile(form, re.ASCII)
+    late(form, re.ASCII)
     for form in (
         rf"(?:{WEEKDAY})?{MONTH} +(?P<day>[0-3]?\d),? (?:(?P<before>[12]\d{{3}}) )?{CLOCK}{HALF}"
         r"(?: [A-Z]{3,4})?(?: (?P<year>[12]\d{3}))?" + ZONE,
@@ -55,7 +56,7 @@ MONTH_FORMS = tuple(
     )
 )
 GLOG_FORMS = tuple(
-    re.compile(form, re.ASCII)
+    late(form, re.ASCII)
     for form in (
         rf"[IWEFCDV](?P<year>[12]\d{{3}})(?P<month>[01]\d)(?P<day>[0-3]\d) {CLOCK}",
         rf"[IWEFCDV](?P<month>1[0-2]|0?\d)(?P<day>[0-3]\d) {CLOCK}",
@@ -63,8 +64,8 @@ GLOG_FORMS = tuple(
     )
 )
 # Whole seconds only before a space: "[1]:" counts something.
-UPTIME = re.compile(r"\[ {0,6}(?P<up>\d{1,9}\.\d{1,9}|\d{1,12}(?=\] ))\](?:\[ *[TC]\d{1,9}\])?", re.ASCII)
-UPTIME_DELTA = re.compile(r"\[ {0,6}[<+] *[+\d.]{1,20}>?\]", re.ASCII)
+UPTIME = late(r"\[ {0,6}(?P<up>\d{1,9}\.\d{1,9}|\d{1,12}(?=\] ))\](?:\[ *[TC]\d{1,9}\])?", re.ASCII)
+UPTIME_DELTA = late(r"\[ {0,6}[<+] *[+\d.]{1,20}>?\]", re.ASCII)
 
 
 class Stamp(Struct, frozen=True, kw_only=True):

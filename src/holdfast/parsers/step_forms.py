@@ -7,10 +7,11 @@ import tomllib
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.late_pattern import late
 from holdfast.model.step_forms import GROUPS, SPECIFIC, MarkForm, Proof, SettingForm, StepForm, StepFormFile
 from holdfast.parsers.step_reading import FormReader, compiled
 
-ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+ID = late(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 MARK_WORDS = (
     "heckpoint",
     "valuat",
@@ -36,7 +37,7 @@ PROVED = (
 )
 SAMPLE = "step 120/5000 | loss 2.31 | time 415.2 ms"
 EXAMPLE = r"step (?P<step>\d+)/(?P<total>\d+) \| loss (?P<loss>\S+) \| time (?P<time>[\d.]+) (?P<unit>ms|s)"
-NESTED_REPEAT = re.compile(r"\((?:\?:|\?P<\w+>)?(?:[^()\\]|\\.)*[+*](?:[^()\\]|\\.)*\)(?:[+*]|\{\d*,)(?!\+)")
+NESTED_REPEAT = late(r"\((?:\?:|\?P<\w+>)?(?:[^()\\]|\\.)*[+*](?:[^()\\]|\\.)*\)(?:[+*]|\{\d*,)(?!\+)")
 
 
 class StepFormError(ValueError):

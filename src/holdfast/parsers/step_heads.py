@@ -7,19 +7,20 @@
 import re
 from collections.abc import Sequence
 
+from holdfast.late_pattern import late
 from holdfast.parsers.stamps import stamp_at
 
 HEAD_BYTES_MAX = 400  # what stands farther from the beginning is text
 REMEMBERED_MAX = 4096
-RANK = re.compile(
+RANK = late(
     rb"\[rank\s?(\d{1,7})\]|\[(?:Rank|RANK|rank)[ :=](\d{1,7})\]|(?i:\brank)[:= ]\s?(\d{1,7})\b|^\s*(\d{1,6}): |\[RK(\d{1,6})\]"
     rb"|^\[\d+,(\d{1,6})\]<std|\[default(\d{1,4})\]:"
 )
-FULL = re.compile(
+FULL = late(
     rb"((?:19|20)\d\d)([-/.])([01]?\d)\2([0-3]?\d)[ T_]([0-2]?\d:[0-5]\d):([0-6]\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?"
 )
 # Where a stamp of another form may begin: a date or a time of day behind a bracket, a space or nothing.
-PLACE = re.compile(
+PLACE = late(
     rb"(?:^|(?<=[\s\[|(:]))(?=\[?\d{1,2}[/:-]\d\d|[IWE]\d{4}|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)|1\d{9}\.)"
 )
 PLACES_MAX = 4

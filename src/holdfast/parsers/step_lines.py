@@ -8,6 +8,7 @@ held back, and it yields to a more telling form that comes later. Everything is 
 import re
 from collections.abc import Sequence
 
+from holdfast.late_pattern import late
 from holdfast.model.step_forms import SPECIFIC, WORDS, MarkForm, StepForm
 from holdfast.model.steps import FirstLast, PhaseMark, StepRecord
 from holdfast.parsers import step_columns
@@ -27,10 +28,10 @@ WATCHED_RECORDS = 2000  # after so many nothing takes over from a form that is s
 UNEVEN = (b"\r", b"\x1b", b"\x08")
 ALIKE_MIN = 8
 UNSETTLED_LINES = 64
-REWRITTEN = re.compile(rb"[\r\x08]+")  # a bar goes back by either
+REWRITTEN = late(rb"[\r\x08]+")  # a bar goes back by either
 JOINED_LINES_MAX = 4  # of a record that was wrapped
 STEM_BYTES = tuple(stem.encode() for stem in STEM_WORDS)
-STEMS = re.compile(rb"(?i)step|iter|epoch|it/s|s/it|loss|mllog|batch|\btime|sec")
+STEMS = late(rb"(?i)step|iter|epoch|it/s|s/it|loss|mllog|batch|\btime|sec")
 Item = StepRecord | PhaseMark
 
 

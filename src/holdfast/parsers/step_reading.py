@@ -7,6 +7,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
+from holdfast.late_pattern import late
 from holdfast.model.step_forms import LIBRARY, SPECIFIC, StepForm
 from holdfast.parsers.step_values import (
     CLOCK,
@@ -24,15 +25,15 @@ from holdfast.parsers.steps import LINE_PREFIX, NOT_TRAINING, PREPARING_BAR
 WORDS = {"NUM": NUM, "INT": INT, "CLOCK": CLOCK}
 # One of these words is in every line that tells steps, but for a few forms.
 STEM_WORDS = ("step", "iter", "epoch", "it/s", "s/it", "mllog", "batch")
-GROUP_NAME = re.compile(r"\?P<\w+>")
-INNER_GROUP = re.compile(r"\((?:\?:)?([^()]*)\)([?*])?")
-WORD = re.compile(rb"(?<![A-Za-z_\\])(?:NUM|INT|CLOCK)(?![A-Za-z_])")
+GROUP_NAME = late(r"\?P<\w+>")
+INNER_GROUP = late(r"\((?:\?:)?([^()]*)\)([?*])?")
+WORD = late(rb"(?<![A-Za-z_\\])(?:NUM|INT|CLOCK)(?![A-Za-z_])")
 NEAR_BYTES = 4096  # where common words are looked for; and so much may stand before a literal
 FAR_BYTES = 8 << 10
-TRAINING_LABEL = re.compile(
+TRAINING_LABEL = late(
     rb"(?i)train|epoch|step|iter|episode|update|optimi[sz]|tuning|ppo|learn|loss|\bacc|ppl|\blr\b"
 )
-BLANK = re.compile(rb"[\d\s%|:#\xe2\x80-\xbf]+")
+BLANK = late(rb"[\d\s%|:#\xe2\x80-\xbf]+")
 
 
 class Found(Struct, gc=False):

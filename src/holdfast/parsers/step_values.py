@@ -5,7 +5,8 @@
 """
 
 import math
-import re
+
+from holdfast.late_pattern import late
 
 # Digits with groups, or a comma for the decimals; what it means is decided in `number`.
 NUM = (
@@ -22,19 +23,17 @@ SECONDS = {
     b"h": 3600.0, b"hr": 3600.0, b"hour": 3600.0, b"hours": 3600.0, b"d": 86400.0,
 }  # fmt: skip
 SUFFIXES = {75: 1e3, 77: 1e6, 71: 1e9, 66: 1e9, 84: 1e12}  # K M G B T
-THOUSANDS = re.compile(rb"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
-THOUSANDS_MADE_SURE = re.compile(
-    rb".*,\d{3},|.*\."
-)  # not one comma before three digits: "1,234" may be 1.234 s
-LOCALE_DECIMAL = re.compile(rb"[-+]?\d+,\d+(?:[eE][-+]?\d+)?")
-DURATION_PART = re.compile(rb"(\d+(?:\.\d+)?) ?(d|h|m|s|min|sec|hours?|minutes?|seconds?)(?![a-z])")
+THOUSANDS = late(rb"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
+THOUSANDS_MADE_SURE = late(rb".*,\d{3},|.*\.")  # not one comma before three digits: "1,234" may be 1.234 s
+LOCALE_DECIMAL = late(rb"[-+]?\d+,\d+(?:[eE][-+]?\d+)?")
+DURATION_PART = late(rb"(\d+(?:\.\d+)?) ?(d|h|m|s|min|sec|hours?|minutes?|seconds?)(?![a-z])")
 STEPS = rb"(?:it|iter|iteration|iters|iterations|step|steps|batch|batches|global_step)"
-STEPS_PER_S = re.compile(STEPS + rb"s?\s?/\s?s(?:ec|econd)?")
-S_PER_STEP = re.compile(rb"(?P<unit>s|sec|secs|seconds?|ms|us|min|m|h)\s?/\s?" + STEPS)
-SAMPLES_PER_S = re.compile(
+STEPS_PER_S = late(STEPS + rb"s?\s?/\s?s(?:ec|econd)?")
+S_PER_STEP = late(rb"(?P<unit>s|sec|secs|seconds?|ms|us|min|m|h)\s?/\s?" + STEPS)
+SAMPLES_PER_S = late(
     rb"(?i)(?:samples?|images?|imgs?|examples?|ex|sentences?|seqs?|sequences?|frames?|records?|clips?)\s?/\s?s(?:ec|econd)?"
 )
-TOKENS_PER_S = re.compile(rb"(?i)(?:tokens?|toks?|words?|w|t)\s?/\s?s(?:ec|econd)?")
+TOKENS_PER_S = late(rb"(?i)(?:tokens?|toks?|words?|w|t)\s?/\s?s(?:ec|econd)?")
 SECONDS_MAX = 1e9  # 31 years: no step, and no run, takes longer
 
 

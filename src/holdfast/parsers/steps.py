@@ -15,20 +15,22 @@ import re
 
 from msgspec import Struct
 
+from holdfast.late_pattern import late
+
 LINE_BYTES_MAX = 4096  # looked at; a step stands near the beginning of its line
 RESTART_SIGHTINGS = 3  # growing numbers in a row, all under half of the best, before a counter has begun anew
 UNMISTAKABLE = 4  # trust in forms that nothing but a trainer prints
 
-PREFILTER = re.compile(rb"[sS]tep|STEP|[iI]ter|ITER|[eE]poch|it/s|s/it|samples_count")
-COLOUR = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
-NOT_TRAINING = re.compile(
+PREFILTER = late(rb"[sS]tep|STEP|[iI]ter|ITER|[eE]poch|it/s|s/it|samples_count")
+COLOUR = late(rb"\x1b\[[0-9;]*[A-Za-z]")
+NOT_TRAINING = late(
     rb"(?i)(?<![a-z])(?:test|val|valid|validat\w*|eval\w*|infer\w*|predict\w*|warm-?up|profil\w*|sampling)(?![a-z])"
 )
-LINE_PREFIX = re.compile(rb"\s*(?:\[\w+\]:|[\w.-]{0,60}\d:)?\s*")  # of torchrun, srun and pdsh
-TRAINING_BAR = re.compile(rb"(?i)train|epoch|step|iter")
-PREPARING_BAR = re.compile(rb"(?i)load|tokeniz|data|shard|fetch|sav|pack|generat|file")
-EPOCH = re.compile(rb"(?i)(?<![\w/])epochs?[\"']?\s{0,4}[:=]?\s{0,4}\[?\s{0,4}(\d{1,9})(?![\w%]|\.\d)")
-METRIC = re.compile(
+LINE_PREFIX = late(rb"\s*(?:\[\w+\]:|[\w.-]{0,60}\d:)?\s*")  # of torchrun, srun and pdsh
+TRAINING_BAR = late(rb"(?i)train|epoch|step|iter")
+PREPARING_BAR = late(rb"(?i)load|tokeniz|data|shard|fetch|sav|pack|generat|file")
+EPOCH = late(rb"(?i)(?<![\w/])epochs?[\"']?\s{0,4}[:=]?\s{0,4}\[?\s{0,4}(\d{1,9})(?![\w%]|\.\d)")
+METRIC = late(
     rb"(?i)loss|lr\b|learning|time|sec|\dm?s\b|tok|grad|it/s|s/it|speed|throughput|acc|mfu|sampl|eta"
 )
 
@@ -55,19 +57,19 @@ class Form(Struct, frozen=True):
 FORMS = (
     Form(
         "megatron",
-        re.compile(rb"(?i)\biteration\s+" + NUMBER + rb"/\s*(?P<total>\d+) \|"),
+        late(rb"(?i)\biteration\s+" + NUMBER + rb"/\s*(?P<total>\d+) \|"),
         trust=UNMISTAKABLE,
     ),
     Form(
         "dict-of-total",
-        re.compile(rb"'global_step/max_steps': '" + NUMBER + rb"/(?P<total>\d+)'"),
+        late(rb"'global_step/max_steps': '" + NUMBER + rb"/(?P<total>\d+)'"),
         trust=UNMISTAKABLE,
     ),
-    Form("current-steps", re.compile(rb'"current_steps": ' + NUMBER + rb"\b"), trust=UNMISTAKABLE),
-    Form("pipeline", re.compile(rb"\bsteps: " + NUMBER + rb" loss: "), trust=UNMISTAKABLE),
+    Form("current-steps", late(rb'"current_steps": ' + NUMBER + rb"\b"), trust=UNMISTAKABLE),
+    Form("pipeline", late(rb"\bsteps: " + NUMBER + rb" loss: "), trust=UNMISTAKABLE),
     Form(
         "epoch-of-total",
-        re.compile(
+        late(
             rb"(?:Epoch|TRAIN|Train)(?:\(train\))?:?\s{1,4}\[?\s{0,4}(?P<epoch>\d{1,9})\]?\s{0,4}\[\s{0,8}"
             + NUMBER
             + rb"\s?/\s{0,8}(?P<total>\d{1,12}+)"
@@ -75,19 +77,19 @@ FORMS = (
         trust=3,
         per_epoch=True,
     ),
-    Form("word", re.compile(WORD + NUMBER + OF_TOTAL + END), trust=3, needs_metric=True),
+    Form("word", late(WORD + NUMBER + OF_TOTAL + END), trust=3, needs_metric=True),
     Form(
         "bar",
-        re.compile(rb"(?<![\d/.])" + NUMBER + rb"/(?P<total>\d+) \[[\d:]+<[^\]]{0,200}?(?:it/s|s/it)"),
+        late(rb"(?<![\d/.])" + NUMBER + rb"/(?P<total>\d+) \[[\d:]+<[^\]]{0,200}?(?:it/s|s/it)"),
         trust=2,
     ),
     Form(
         "bar-without-total",
-        re.compile(rb"(?<![\d/.])" + NUMBER + rb"it \[[\d:]+, [^\]]{0,200}?(?:it/s|s/it)"),
+        late(rb"(?<![\d/.])" + NUMBER + rb"it \[[\d:]+, [^\]]{0,200}?(?:it/s|s/it)"),
         2,
     ),
-    Form("bare-word", re.compile(WORD + NUMBER + OF_TOTAL + END), trust=1),
-    Form("mllog", re.compile(rb':::MLLOG .*"(?:step|samples_count)": ' + NUMBER + rb"\b"), trust=0),
+    Form("bare-word", late(WORD + NUMBER + OF_TOTAL + END), trust=1),
+    Form("mllog", late(rb':::MLLOG .*"(?:step|samples_count)": ' + NUMBER + rb"\b"), trust=0),
 )
 BARS = ("bar", "bar-without-total")
 EPOCHS = Form("epochs", EPOCH, trust=0)  # far apart: no measure of how fast a training is

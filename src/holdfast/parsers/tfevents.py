@@ -13,7 +13,6 @@ No size is believed that its own checksum does not bear out. Pictures, graphs an
 source: tensorflow, core/lib/io/record_writer.h, core/util/event.proto, core/framework/{summary,tensor}.proto
 """
 
-import re
 import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.late_pattern import late
 from holdfast.model.steps import StepRecord
 
 FIRST_BYTES = 13  # enough to know such a file: the first size, its checksum, and the start of the first event
@@ -39,15 +39,15 @@ _MASK = 0xA282EAD8
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _DT_FLOAT, _DT_DOUBLE = 1, 2
 
-NOT_TRAINING = re.compile(
+NOT_TRAINING = late(
     r"(?i)(?<![a-z])(?:e?val|valid|validation|evaluation|test|dev|hp_metric|hparams?)(?![a-z])"
 )
-OTHER_AXIS = re.compile(r"(?i) vs\.? |by[_-]samples")  # Megatron writes such tags with samples for steps
-LOSS = re.compile(r"(?i)(?<![a-z])(?:lm[ _-])?loss(?:[_/-]?(?:step|train|training|total|iter))?$")
-STEP_TIME = re.compile(
+OTHER_AXIS = late(r"(?i) vs\.? |by[_-]samples")  # Megatron writes such tags with samples for steps
+LOSS = late(r"(?i)(?<![a-z])(?:lm[ _-])?loss(?:[_/-]?(?:step|train|training|total|iter))?$")
+STEP_TIME = late(
     r"(?i)(?:^|/)(?:iteration[-_ ]time|step[-_ ]time|train[-_ ]step[-_ ]timing|timing_s/step|time[-_/ ](?:per[-_ ])?(?:step|iter(?:ation)?))(?:[-_ ]?(?P<ms>ms)|[-_ ]in[-_ ]s| in s|[-_ ]?s)?$"
 )
-THROUGHPUT = re.compile(
+THROUGHPUT = late(
     r"(?i)throughput|(?:samples|tokens|examples|images)[-_ /]?(?:per|/)[-_ ]?s(?:ec(?:ond)?)?|(?:^|/)tps$"
 )
 

@@ -6,27 +6,25 @@ source: CPython, Lib/traceback.py; IPython, core/ultratb.py; rich, traceback.py;
 
 import re
 
-TITLE = re.compile(r"Traceback \(most recent call last\)(?P<colon>:?)[\s─━\-+╮┐|]*$")
-NOTEBOOK = re.compile(r"(?P<type>[A-Za-z_][\w.]*) {2,}$")
-FRAME = re.compile(
-    r'File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9})(?:, in (?P<function>[\w.<>]{1,200}))?'
-)
-FRAME_START = re.compile(r' *File "')
-END = re.compile(r"(?P<type>[^\W\d][\w.]{0,200}(?:\.<locals>\.[\w.]{1,200})?)(?:: ?(?P<message>.*))?$")
-INTERRUPT = re.compile(r"KeyboardInterrupt(?=[a-z ])")  # with the next rank's line on the same line
-CHAINED = re.compile(
+from holdfast.late_pattern import late
+
+TITLE = late(r"Traceback \(most recent call last\)(?P<colon>:?)[\s─━\-+╮┐|]*$")
+NOTEBOOK = late(r"(?P<type>[A-Za-z_][\w.]*) {2,}$")
+FRAME = late(r'File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9})(?:, in (?P<function>[\w.<>]{1,200}))?')
+FRAME_START = late(r'[ \t]*File "')
+END = late(r"(?P<type>[^\W\d][\w.]{0,200}(?:\.<locals>\.[\w.]{1,200})?)(?:: ?(?P<message>.*))?$")
+INTERRUPT = late(r"KeyboardInterrupt(?=[a-z ])")  # with the next rank's line on the same line
+CHAINED = late(
     r"During handling of the above exception, another exception occurred:|"
     r"The above exception was the direct cause of the following exception:"
 )
 # What follows is the same exception as the process saw it that raised it.
-INNER = re.compile(r"-- Process \d{1,6} terminated with the following error:$")
-REMOTE = re.compile(
+INNER = late(r"-- Process \d{1,6} terminated with the following error:$")
+REMOTE = late(
     r"ray::[\w.:<>\[\]-]{1,200}\(\) \((?:pid=(?P<pid>\d{1,9}))?(?:, )?(?:ip=(?P<host>[\w.:-]{1,60}))?[^()]{0,400}"
 )
-RANK_FIELD = re.compile(
-    r"^ *rank +: (?P<rank>\d{1,9}) \(local_rank: (?P<local>\d{1,9})\)"
-)  # of torchrun's table
-FIELD_BEFORE = re.compile(r" *traceback *: $")
+RANK_FIELD = late(r"^ *rank +: (?P<rank>\d{1,9}) \(local_rank: (?P<local>\d{1,9})\)")  # of torchrun's table
+FIELD_BEFORE = late(r" *traceback *: $")
 
 LEVELS = frozenset(
     "DEBUG INFO WARN WARNING ERROR CRITICAL FATAL NOTE NOTICE Warning Note Error Exception Info Debug".split()
@@ -34,36 +32,34 @@ LEVELS = frozenset(
 BARE = frozenset(("SyntaxError", "IndentationError", "TabError"))
 PLAIN_NAMES = frozenset(("Exception", "Error", "Warning"))
 # An exception's name, with or without its module; other words before a colon are mostly the log going on.
-NAMED = re.compile(
+NAMED = late(
     r"(?:.*\.)?_*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Iteration|Warning|Fault|Failure|Failed|Timeout|Abort|Aborted"
     r"|Cancelled|Empty|Full|Group|Signal|Died|Killed|NotFound|Unavailable|Exceeded|Denied|Violation|OutOfMemory)\w{0,8}$"
     r"|(?:[a-z_]\w*\.)+(?:error|timeout|gaierror|herror|exit|_?[A-Z]\w*)$"
     r"|_*(?:[A-Z][a-z0-9]+){2,}$|[A-Z]\w*\.<locals>\..*|\w+\.<locals>\.[A-Z]\w*$"
 )
 # With these a message goes on in lines that are not indented.
-GOES_ON = re.compile(r"nccl\w{1,40}(?:Error|InProgress): |Last error:|Cuda failure|HINT:|Original Traceback")
+GOES_ON = late(r"nccl\w{1,40}(?:Error|InProgress): |Last error:|Cuda failure|HINT:|Original Traceback")
 
-BOX_TOP = re.compile(r"[╭┌+] ?[─━-]{2}")
-BOX_LINE = re.compile(r"[│|](?P<content>.*?)[│|]?\s*$")
-BOX_END = re.compile(r"[╰└+][─━-]{2,}")
-BOX_SOURCE = re.compile(r"(?:[❱>] ?)?\d{1,7} ?[│|]|[│|╭╰+]|[.]{3}")
-BOX_FRAME = re.compile(r"(?P<file>\S.*?): ?(?P<line>\d{1,9}) ?in ?(?P<function>[\w.<>]{1,200})$")
+BOX_TOP = late(r"[╭┌+] ?[─━-]{2}")
+BOX_LINE = late(r"[│|](?P<content>.*?)[│|]?\s*$")
+BOX_END = late(r"[╰└+][─━-]{2,}")
+BOX_SOURCE = late(r"(?:[❱>] ?)?\d{1,7} ?[│|]|[│|╭╰+]|[.]{3}")
+BOX_FRAME = late(r"(?P<file>\S.*?): ?(?P<line>\d{1,9}) ?in ?(?P<function>[\w.<>]{1,200})$")
 
-NOTEBOOK_FRAME = re.compile(
+NOTEBOOK_FRAME = late(
     r"File (?P<file>\S.*?):(?P<line>\d{1,9}), in (?P<function>[\w.<>]{1,200})"
     r"|(?P<cell>Cell In ?\[\d{1,9}\]), line (?P<cell_line>\d{1,9})"
 )
-NOTEBOOK_OLD = re.compile(
-    r"(?P<file>[~/]\S{1,500}|<ipython-input-[^>]{1,100}>) in (?P<function>[\w.<>]{1,200})"
-)
-NOTEBOOK_ARROW = re.compile(r"-{2,6}> ?(?P<line>\d{1,9})")
+NOTEBOOK_OLD = late(r"(?P<file>[~/]\S{1,500}|<ipython-input-[^>]{1,100}>) in (?P<function>[\w.<>]{1,200})")
+NOTEBOOK_ARROW = late(r"-{2,6}> ?(?P<line>\d{1,9})")
 
-INSTALLED = re.compile(
+INSTALLED = late(
     r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python\d|[/\\]Lib[/\\]|^<(?!ipython)|\.pyx$|\.egg[/\\]"
     r"|[/\\]pytorch[\w.-]*[/\\]torch[/\\]|torchinductor_|inductor_cache|[/\\]bin[/\\][\w-]+$|^(?:torch|numpy|h5py)[/\\]"
 )
 # Frameworks run from a checkout of their source: no user's code either, but better than nothing.
-FRAMEWORK = re.compile(
+FRAMEWORK = late(
     r"[/\\](?:[\w-]*deepspeed[\w-]*[/\\]deepspeed|accelerate[/\\]src[/\\]accelerate"
     r"|transformers[/\\]src[/\\]transformers|vllm[/\\]vllm|ray[/\\]python[/\\]ray|jax[/\\]jax|triton[/\\]python[/\\]triton"
     r"|peft[/\\]src[/\\]peft|colossalai[/\\]colossalai|apex[/\\]apex|xformers[/\\]xformers|ao[/\\]torchao"

@@ -24,6 +24,7 @@ from collections.abc import Collection, Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.late_pattern import late
 from holdfast.parsers import traceback_forms as forms
 from holdfast.parsers.line_heads import labels_are_nodes, split_head
 from holdfast.parsers.open_traceback import Line, Open, Whose, belongs, is_frame, opened, own_text, restart
@@ -42,10 +43,10 @@ TITLE = b"Traceback (most recent call last)"
 FRAME = b'File "'
 ESCAPED_FRAME = b"\\n  File "
 TABLE_ROW = b"(local_rank: "
-LABEL = re.compile(rb" {0,3}(?P<label>\d{1,6}): ?")
+LABEL = late(rb" {0,3}(?P<label>\d{1,6}): ?")
 # Only such lines can show what srun's labels number: a rank or a GPU stands behind them.
-LABEL_PROOF = re.compile(rb" {0,3}\d{1,6}: ?(?:\[(?:rank|default)\d|[\w.-]{1,80}:\d{1,9}:\d{1,9} \[\d)")
-HOOK = re.compile(rb"\[rank\d{1,7}\]: ")
+LABEL_PROOF = late(rb" {0,3}\d{1,6}: ?(?:\[(?:rank|default)\d|[\w.-]{1,80}:\d{1,9}:\d{1,9} \[\d)")
+HOOK = late(rb"\[rank\d{1,7}\]: ")
 
 
 class Traceback(Struct, frozen=True, kw_only=True):
@@ -164,7 +165,7 @@ class _Reader:
                 continue
             if guessed and one.prefix is None:
                 one = self._merged(one, mine)
-            here = Line(line.number, text, line.has_stamp)
+            here = Line(line.number, text, line.has_stamp, line.is_hook)
             if one.state == "ended" and is_frame(text):
                 self._close(one)  # another rank's frames, whose title was mixed up with this one
                 self._adopt(one.lines_of, here)
@@ -274,10 +275,10 @@ def _split(raw: bytes, number: int) -> tuple[Whose, Line]:
         host=writer.host,
         pid=writer.pid,
         label=int(label["label"]) if label and writer.rank == int(label["label"]) else None,
-        is_hook=HOOK.search(raw[: len(raw) - len(rest)]) is not None,
     )
     has_stamp = writer.stamp_s is not None or writer.uptime_s is not None
-    return whose, Line(number, rest.decode("utf-8", "replace"), has_stamp)
+    is_hook = HOOK.search(raw[: len(raw) - len(rest)]) is not None
+    return whose, Line(number, rest.decode("utf-8", "replace"), has_stamp, is_hook)
 
 
 def _has_prefix(one: Open, new: Open, before: str) -> bool:

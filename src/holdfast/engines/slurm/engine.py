@@ -13,12 +13,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from holdfast.engines.nodes import EngineRefused, JobPlace
+from holdfast.engines.nodes import IN_USE, EngineRefused, JobPlace
 from holdfast.engines.slurm.commands import Answer, Commands, asked, plain_environment, with_plain_times
 from holdfast.engines.slurm.deputy import DEPUTY_NAME, Deputy, deputy_log
 from holdfast.engines.slurm.job_watch import JobWatch
 from holdfast.engines.slurm.lines import Lines, has_none
-from holdfast.engines.slurm.move import Move
+from holdfast.engines.slurm.move import Move, put_back
 from holdfast.engines.slurm.probe import Probe
 from holdfast.engines.slurm.queries import node_words, nodes_in
 from holdfast.engines.slurm.rights import Rights
@@ -46,6 +46,7 @@ SOON_FOR_S = 60.0
 ASK_AGAIN_S = 2.0
 PROBE_S = 1.2  # in which a machine that is there has answered one of several packets
 ROUND_MAX = 256
+SURE_S = 5.0  # for agents of before to find this controller
 SOON_S, WAIT_S_MAX = 10.0, 30.0  # an agent that ends sooner waits longer each time before it is started again
 END_S = 5.0
 DEFAULT_PORT = 6818
@@ -68,13 +69,15 @@ class _Look(Struct):
 
 
 class _Agent(Struct):
-    """`step`: None for one that another controller began. `lives`: as far as is known."""
+    """`step`: None for one that another controller began. `lives`: as far as is known. `sure_s`: when it may be made
+    sure that such a one does."""
 
     step: AgentStep | None = None
     lives: bool = False
     begun_s: float = 0.0
     wait_s: float = 0.0
     due_s: float | None = None
+    sure_s: float = 0.0
 
 
 class SlurmEngine:
@@ -124,6 +127,7 @@ class SlurmEngine:
             Deputy(deputy, allocation.nodes, here, self._start_deputy) if deputy and no_kill else None
         )
         self._lost_with = lost_with
+        self._is_second = bool(lost_with)  # another controller began this job's steps
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -202,6 +206,10 @@ class SlurmEngine:
             kill_wait_s = seconds_of(self._settings.get("KillWait", ""), 30.0)
             self._move = Move(self.allocation, self._commands, self._place.folder, workers, bad, kill_wait_s)
 
+    def is_to_end(self) -> bool:
+        self._watch.wonder()
+        return True
+
     def signalled(self, number: int) -> bool:
         """Whether Slurm can say why the controller was told to end: then EndAsked follows within 3 s."""
         if self._move is not None and self._move.is_moved:
@@ -222,6 +230,8 @@ class SlurmEngine:
             left = [step for step in left if step.code() is None]
             for step in left:
                 step.end()
+            if self._watch.is_to_be_put_back and self._place is not None:
+                put_back(self.allocation, self._env, self._place.folder)
             return
         until_s = time.monotonic() + END_S
         sent = False
@@ -283,9 +293,11 @@ class SlurmEngine:
             self._start(name)
         if agent.step is None or (code := agent.step.code()) is None:
             return
+        is_launched = self._lines.was_connected(agent.step.process.pid)
         agent.step, agent.lives = None, False
-        if code < 0:  # srun itself was killed; the step does not mind
-            agent.lives = True
+        if code < 0 or code == IN_USE:  # srun itself was killed: the step does not mind, if it had begun
+            agent.lives, agent.sure_s = True, now_s + WAIT_S_MAX
+            agent.due_s = None if code == IN_USE or is_launched else now_s
             self._ask_steps()
             return
         agent.wait_s = _longer(agent.wait_s) if now_s - agent.begun_s < SOON_S else 0.0
@@ -306,6 +318,7 @@ class SlurmEngine:
             return
         steps = steps_of_columns(answer.text)
         here = {node for step in steps if step.name == STEP_NAME for node in step.nodes}
+        self._is_second = self._is_second or (first and bool(here))
         if self._deputy is not None:
             self._deputy.heard(steps, self._clock())
         for name, agent in self._agents.items():
@@ -313,7 +326,7 @@ class SlurmEngine:
                 continue
             if first:
                 self._news.append(NodeReady(node=name))
-                agent.lives = name in here
+                agent.lives, agent.sure_s = name in here, self._clock() + SURE_S
                 if name not in here:
                     self._start(name)
             elif agent.lives and name not in here:
@@ -371,7 +384,8 @@ class SlurmEngine:
         look = self._looks[name]
         reached = look.probe.look(now_s) if look.probe is not None else None
         ended = look.code is not None or name in self._cut or name == self._lost_with
-        if reached is False and not ended and look.wanted:  # so its agent was heard, and its step had begun
+        if reached is False and not ended and look.wanted and not self._is_second:
+            # So its agent was heard, and its step had begun.
             step = self._agents[name].step
             ended = step is not None and has_none(step.process.pid)
         is_proven = reached is False and ended  # whether or not Slurm answers
@@ -395,10 +409,23 @@ class SlurmEngine:
             self._news.append(AgentEnded(node=name, code=look.code))
         elif look.wanted and reached:
             self._news.append(NodeAlive(node=name))
+            self._make_sure(name, now_s)
         elif look.wanted and reached is False:
             self._tell(
                 f"cut-{name}", f"{name} cannot be reached, and Slurm has not given it up: that is no proof"
             )
+
+    def _make_sure(self, name: str, now_s: float) -> None:
+        """Slurm lists a step of another's there, and its agent is not heard: that srun may have gone while it launched it.
+
+        Whether an agent runs is known only to the node: one more is started, which ends where it finds another. It knows
+        that by a lock, and there is a deputy only where the disk has locks.
+        """
+        agent = self._agents[name]
+        may_be_gone = self._lost_with and agent.lives and agent.step is None
+        if may_be_gone and now_s >= agent.sure_s and not self._is_ending:
+            agent.sure_s = now_s + WAIT_S_MAX
+            self._start(name)
 
     @property
     def _is_ending(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from holdfast.engines.slurm.commands import Answer, Commands
 from holdfast.engines.slurm.queries import job_in, job_words
-from holdfast.model.nodes import AnyNews, EndAsked
+from holdfast.model.nodes import AnyNews, EndAsked, JobGoesOn
 from holdfast.parsers.slurm import SlurmJob
 from holdfast.parsers.slurm_names import Allocation
 
@@ -29,6 +29,10 @@ class JobWatch:
         self._asked_s = 0.0
         self._kill_wait_s = 30.0
         self.is_told = False  # EndAsked was
+        self.is_to_be_put_back = (
+            False  # by us: Slurm does so only where something of the job is left to be ended
+        )
+        self._wonders = False  # whether Slurm ends the job: somebody waits for the answer
         self._warned = False
         self._news: list[AnyNews] = []
 
@@ -38,11 +42,16 @@ class JobWatch:
 
     def look(self) -> None:
         """Slurm may have put the job back, or be ending it, without any signal having come through."""
-        self._commands.ask(job_words(self._allocation.job, self.version), self._heard, ANSWER_WITHIN_S)
+        self._commands.ask(job_words(self._allocation.target, self.version), self._heard, ANSWER_WITHIN_S)
 
     def told_to_end(self, number: int, kill_wait_s: float) -> None:
         self._number, self._asked_s, self._kill_wait_s = number, self._clock(), kill_wait_s
         self.is_told = False
+        self.look()
+
+    def wonder(self) -> None:
+        """Something of the job was told to end on another node: by Slurm, or by somebody else."""
+        self._wonders = True
         self.look()
 
     def turn(self, now_s: float) -> None:
@@ -55,9 +64,13 @@ class JobWatch:
             return  # `turn` answers when it is time
         restarted = job.restarts is not None and job.restarts > self._allocation.restarts
         if restarted:
-            self._end("Slurm puts the job back into its queue", comes_back=True)
+            # Also where a job of higher priority takes the nodes at once: Slurm does not tell the two apart.
+            self._end("Slurm puts the job back into its queue", comes_back=True, for_others=True)
         elif job.preempted:
-            self._end("Slurm gives the nodes to a job of higher priority", comes_back=bool(job.requeue))
+            # In the time of grace. Where all has ended before that is over, the job is over, too, unless it is put back.
+            self.is_to_be_put_back = bool(job.requeue) and not (job.is_over or job.completing)
+            why = "Slurm gives the nodes to a job of higher priority"
+            self._end(why, comes_back=bool(job.requeue) and not job.is_over, for_others=True)
         elif job.reason == "TimeLimit" or job.state == "TIMEOUT":
             self._end("the time limit of the Slurm job is reached", comes_back=False)
         elif job.completing or job.is_over:
@@ -66,6 +79,9 @@ class JobWatch:
             self._end(f"{_name(self._number)} was sent to Holdfast", comes_back=False)
         else:
             self._warn(job)
+            if self._wonders:
+                self._news.append(JobGoesOn())
+        self._wonders = False
 
     def _warn(self, job: SlurmJob) -> None:
         left_s = None if job.end_s is None else job.end_s - time.time()
@@ -73,13 +89,17 @@ class JobWatch:
             self._warned = True
             self._note(f"the time limit of Slurm job {job.job} is reached in {max(left_s, 0.0) / 60:.0f} min")
 
-    def _end(self, reason: str, *, comes_back: bool) -> None:
+    def _end(self, reason: str, *, comes_back: bool, for_others: bool = False) -> None:
         if self.is_told:
             return
         self.is_told = True
         code = 128 + (self._number or signal.SIGTERM)
         finish_s = max(1.0, self._kill_wait_s - MARGIN_S)
-        self._news.append(EndAsked(reason=reason, code=code, finish_s=finish_s, comes_back=comes_back))
+        self._news.append(
+            EndAsked(
+                reason=reason, code=code, finish_s=finish_s, comes_back=comes_back, for_others=for_others
+            )
+        )
 
 
 def _name(number: int) -> str:

@@ -46,6 +46,10 @@ class Lines:
         over = {name: pid for name, pid in pids.items() if pid in self._of and not self._of[pid] & standing}
         return {name for name, pid in over.items() if not standing & _sockets(pid)}
 
+    def was_connected(self, pid: int) -> bool:
+        """Whether that srun was ever seen to be."""
+        return pid in self._of
+
 
 def has_none(pid: int) -> bool:
     """Whether an srun that has begun is not connected to its step, now; whether it ever was is not known."""

@@ -5,14 +5,14 @@ for an earlier one. A tiny job of its own does: it waits until the job is pendin
 to start it now, and ends. The same is done, sooner, by a `holdfast run` that follows the job: it needs no core for that.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from holdfast.engines.slurm.commands import Answer, Commands
+from holdfast.engines.slurm.commands import Answer, Commands, asked
 from holdfast.engines.slurm.queries import job_in, job_words
 from holdfast.model.nodes import AnyNews, EndAsked, EngineNote, NoMoreNodes
 from holdfast.parsers.slurm_names import Allocation, folded
@@ -23,23 +23,26 @@ NUDGE_FILE = "slurm-nudge.sh"
 PLAN_FILE = "slurm-move.json"  # in the job's folder: for who follows the job
 NUDGE = """#!/bin/sh
 # Starts Slurm job $1 as soon as it is pending again: not on the nodes $2, on $3 nodes. By Holdfast; ends by itself.
-tries=0; left=
+# Not in the second in which it was ended: its nodes would still refuse it, and then it is over.
+tries=0; left=0
 while [ "$tries" -lt 600 ]; do
   state=$(squeue -h -j "$1" -o %T 2>/dev/null)
   case "$state" in
     PENDING)
+      left=$((left + 1)); [ "$left" -gt 6 ] || { sleep 0.2; continue; }
       scontrol update JobId="$1" ${2:+ExcNodeList="$2"} ${3:+NumNodes="$3"} StartTime=now && exit 0
       [ -z "$2" ] || scontrol update JobId="$1" ExcNodeList="$2"
       [ -z "$3" ] || scontrol update JobId="$1" NumNodes="$3"
       scontrol update JobId="$1" StartTime=now && exit 0 ;;
-    RUNNING) [ -z "$left" ] || exit 0 ;;
-    COMPLETING) left=1 ;;
+    RUNNING) [ "$left" -eq 0 ] || exit 0 ;;
+    COMPLETING) left=$((left + 1)) ;;
   esac
   tries=$((tries + 1)); sleep 0.2
 done
 exit 1
 """
 MARGIN_S = 2.0
+PUT_BACK_S = 5.0
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -84,7 +87,7 @@ class Move:
         self.is_over = self.is_moved = False
         self._nudge = ""
         self._news: list[AnyNews] = []
-        commands.ask(job_words(allocation.job), self._job_heard)
+        commands.ask(job_words(allocation.target), self._job_heard)
 
     def news(self) -> list[AnyNews]:
         news, self._news = self._news, []
@@ -98,26 +101,14 @@ class Move:
         count = f"{self._workers}-{most}" if self._workers < most else str(self._workers)
         plan = Plan(job=self._allocation.job, restarts=self._allocation.restarts, without=bad, nodes=count)
         try:
-            script = self._folder / NUDGE_FILE
-            script.write_text(NUDGE)
+            (self._folder / NUDGE_FILE).write_text(NUDGE)
             part = self._folder / f".{PLAN_FILE}.new"
             part.write_bytes(msgspec.json.encode(plan))
             part.replace(self._folder / PLAN_FILE)
         except OSError as error:
             self._nudged(Answer(words=(), code=None, why=f"{self._folder} cannot be written: {error}"))
             return
-        words = ["sbatch", "--parsable", f"--job-name={NUDGE_NAME}", "--nodes=1", "--ntasks=1", "--mem=16"]
-        words += ["--time=5", "--output=/dev/null", "--no-requeue", *self._same_place()]
-        words += [f"--exclude={bad}"] if bad else []
-        self._commands.ask([*words, str(script), self._allocation.job, bad, count], self._nudged)
-
-    def _same_place(self) -> list[str]:
-        named = {
-            "partition": self._allocation.partition,
-            "account": self._allocation.account,
-            "qos": self._allocation.qos,
-        }
-        return [f"--{flag}={value}" for flag, value in named.items() if value]
+        self._commands.ask(_nudge_words(self._allocation, self._folder, bad, count), self._nudged)
 
     def _nudged(self, answer: Answer) -> None:
         if answer.is_good:
@@ -128,13 +119,13 @@ class Move:
         self._requeue(self._requeued)
 
     def _requeue(self, heard: Callable[[Answer], None]) -> None:
-        self._commands.ask(["scontrol", "requeue", self._allocation.job], heard)
+        self._commands.ask(["scontrol", "requeue", self._allocation.target], heard)
 
     def _requeued(self, answer: Answer) -> None:
         if answer.is_good:
             self._moved()
         else:  # the job may have been submitted with --no-requeue, which its owner can change
-            allow = ["scontrol", "update", f"JobId={self._allocation.job}", "Requeue=1"]
+            allow = ["scontrol", "update", f"JobId={self._allocation.target}", "Requeue=1"]
             self._commands.ask(allow, lambda _: self._requeue(self._requeued_at_last))
 
     def _requeued_at_last(self, answer: Answer) -> None:
@@ -153,3 +144,20 @@ class Move:
         reason = f"Slurm starts the job anew on other nodes{without}"
         finish_s = max(1.0, self._kill_wait_s - MARGIN_S)
         self._news.append(EndAsked(reason=reason, code=CODE, finish_s=finish_s, comes_back=True))
+
+
+def put_back(allocation: Allocation, env: Mapping[str, str], folder: Path) -> None:
+    """Has Slurm start the job again, on any nodes, as soon as there are some. Waits for Slurm, a few seconds at most."""
+    with suppress(OSError):  # without it the job starts two minutes later
+        (folder / NUDGE_FILE).write_text(NUDGE)
+        asked(_nudge_words(allocation, folder, "", ""), env, PUT_BACK_S)
+    asked(["scontrol", "requeue", allocation.target], env, PUT_BACK_S)
+
+
+def _nudge_words(allocation: Allocation, folder: Path, without: str, nodes: str) -> list[str]:
+    words = ["sbatch", "--parsable", f"--job-name={NUDGE_NAME}", "--nodes=1", "--ntasks=1", "--mem=16"]
+    words += ["--time=5", "--output=/dev/null", "--no-requeue"]
+    named = {"partition": allocation.partition, "account": allocation.account, "qos": allocation.qos}
+    words += [f"--{flag}={value}" for flag, value in named.items() if value]
+    words += [f"--exclude={without}"] if without else []
+    return [*words, str(folder / NUDGE_FILE), allocation.target, without, nodes]

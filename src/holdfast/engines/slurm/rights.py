@@ -44,7 +44,7 @@ class Rights:
         note: Callable[[str], None],
         clock: Callable[[], float],
     ) -> None:
-        self._job = allocation.job
+        self._job = allocation.target
         self._commands, self._note, self._clock = commands, note, clock
         self.settings: Mapping[str, str] = {}
         self.excluded: list[str] = []
