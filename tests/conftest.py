@@ -1,9 +1,12 @@
 """For all tests: golden files, what is compiled once for all, and a check that no child process is left behind."""
 
 import fcntl
+import gc
 import signal
+import sys
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +19,36 @@ from holdfast.parsers.signature_files import SignatureError
 GOLDEN = Path(__file__).parent / "golden"
 CACHE_HOME = Path(__file__).parent.parent / ".pytest_cache" / "home"
 CHILD_ENDS_S = 5.0
+# Each of these takes more than 20 s; the longest first, so that no worker of xdist is left with one at the end.
+LONG_FILES = (
+    "slurm/test_run.py",
+    "many/test_whole_jobs.py",
+    "run/test_hang.py",
+    "checks/bench/test_gpu_bench.py",
+    "slurm/test_engine.py",
+    "many/test_agent_torch.py",
+    "checks/host/test_node_matrix.py",
+    "run/test_checks.py",
+    "run/test_failures.py",
+    "run/test_steps.py",
+    "checks/gpu/test_matrix.py",
+    "run/test_holdfast_dies.py",
+    "many/test_exec.py",
+    "run/test_torchrun.py",
+    "slurm/test_exec.py",
+    "shim/test_reach.py",
+    "checks/pairs/test_pair_run.py",
+    "run/test_straggler.py",
+    "journal/test_kill.py",
+    "journal/test_damage.py",
+    "checks/bench/test_burn.py",
+    "checks/gpu/test_nvml_trouble.py",
+    "checks/bench/test_host_bench.py",
+    "cli/test_check_command.py",
+    "parsers/test_flight_pickle.py",
+    "core/test_flight_locate.py",
+    "test_tidy.py",
+)
 # Python's own: multiprocessing starts it once and keeps it until the end.
 HOUSEKEEPERS = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
 
@@ -28,6 +61,11 @@ def pytest_configure() -> None:
             signal.signal(number, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    place = {Path(__file__).parent / name: number for number, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: place.get(item.path, len(place)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -69,6 +107,23 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         with (CACHE_HOME / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             engine(package_signatures(CACHE_HOME / "holdfast"), CACHE_HOME / "holdfast")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What a failed test held open ends with it. Its traceback holds the test's variables until the next test
+    begins: that one would be told of files that were not closed, and fail too."""
+    report = yield
+    if report.failed and not item.config.getoption("usepdb"):
+        call.excinfo = None
+        for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+            sys.__dict__.pop(name, None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+    return report
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from typing import NamedTuple, get_args
 import pytest
 
 from holdfast.checks.registry import all_checks
-from holdfast.cli.main import COMMANDS
+from holdfast.cli.command_line import COMMANDS
 from holdfast.core import categories
 from holdfast.model.events import AnyEvent
 from holdfast.model.orders import AnyOrder
@@ -32,6 +32,7 @@ SHIM = SRC / "shim" / "sitecustomize.py"
 STARTED_FROM_OUTSIDE = {
     "holdfast.__main__": "python -m holdfast",
     "holdfast.cli.main": "the holdfast command (pyproject.toml)",
+    "holdfast.cli.command_line": "cli.main, by its name: Ctrl-C may come while it is imported",
     "holdfast.cli.agent_main": "python -m holdfast agent, by its name: an agent is small",
     "holdfast.cli.check_pairs": "cli.check_asking, by its name: memory that most checks do not need",
     "holdfast.cli.local_line": "cli.line_on_demand, by its name: most jobs are never asked anything",
@@ -42,14 +43,13 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.shim.holdfast_shim_launcher": "sitecustomize, by its path",
     "holdfast.agent.reaper.loop": "BOOT in holdfast.agent.launch: a process of its own",
     "holdfast.agent.reaper.call": "BOOT in holdfast.agent.call_process: a process of its own",
+    "holdfast.checks.run_side": "holdfast.checks.run_python, by its path: in the Python of the run",
     "holdfast.sim.fleet": "bench/lemons.py, and the tests of the lemon score",
     "holdfast.demo.train": "the demo's training, a script under torchrun",
 }
 OF_ONE_MACHINE = re.compile(
     r"/work/|/root/|/opt/(?:pypi|wheels)|--(?:extra-)?index-url|--find-links|PIP_[A-Z]+"
 )
-
-pytestmark = pytest.mark.timeout(120)  # each rule reads all of the code
 
 
 def _python(*places: str) -> list[Path]:

@@ -4,8 +4,6 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
-
 from holdfast.model.events import (
     AttemptStarted,
     AttemptStartFailed,
@@ -18,8 +16,6 @@ from holdfast.model.events import (
 )
 from holdfast.model.nodes import FindPort, Leave, PortFound, Sampled
 from many.agent_bench import is_over
-
-pytestmark = pytest.mark.timeout(90)  # processes that start beside a busy machine's others
 
 
 def test_a_worker_is_started_watched_and_stopped(bench):

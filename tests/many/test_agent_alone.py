@@ -8,8 +8,6 @@ import pytest
 
 from many.agent_bench import HOLDFAST
 
-pytestmark = pytest.mark.timeout(90)  # processes that start beside a busy machine's others
-
 SCRIPT = """
 import os, sys, time
 names = ("SLURM_PROCID", "NNODES", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "PET_NODE_RANK", "HOLDFAST_JOB")

@@ -1,6 +1,9 @@
 """What an agent tells of trouble: evidence, closer looks, checks of its node."""
 
-import pytest
+import os
+import signal
+
+from msgspec.structs import replace
 
 from holdfast.model.events import NodesChecked, StepReached, WorkerExited
 from holdfast.model.nodes import (
@@ -14,8 +17,6 @@ from holdfast.model.nodes import (
     WorkerEvidence,
 )
 from many.agent_bench import Bench, is_over
-
-pytestmark = pytest.mark.timeout(90)  # processes that start beside a busy machine's others
 
 
 def _evidence(bench, node, incident, attempt=1, until_s=6.0):
@@ -57,6 +58,23 @@ def test_a_healthy_worker_says_so_within_the_time_that_it_is_given(bench):
     told = _evidence(bench, "n0", 1)
     assert not told[-1].certain and not told[-1].failure.exits
     assert not told[0].is_all  # it was still waiting for what might come
+    bench.stop("n0", 1)
+    bench.stopped("n0", 1)
+
+
+def test_the_ends_of_ranks_are_waited_for_a_moment_when_their_command_was_killed(bench):
+    policy = replace(bench.settings.policy, max_restarts=3)
+    bench.settings = replace(bench.settings, policy=policy)
+    bench.agent("n0")
+    bench.joined("n0")
+    bench.start("n0", 1, workers=2)
+    given = bench.given(0)
+    bench.told("n0", StepReached)
+    os.kill(given["launcher"], signal.SIGKILL)
+    bench.told("n0", WorkerExited, code=-9)
+    first, *_, last = _evidence(bench, "n0", 1)
+    assert first.certain and not first.is_all
+    assert last.failure.command_code == -9 and not last.failure.exits  # its rank lives on
     bench.stop("n0", 1)
     bench.stopped("n0", 1)
 

@@ -11,7 +11,6 @@ import pytest
 from many.whole_job import LONG_S, WholeJob
 from run.place import HOLDFAST, is_over, wait_for
 
-pytestmark = pytest.mark.timeout(120)
 RESTARTS = ("--max-restarts", 9, "--unconditional-restart")
 
 
@@ -49,7 +48,7 @@ def test_every_worker_answers_from_beside_its_training(job):
     spare = ({"node-0", "node-1", "node-2", "node-3"} - set(placed)).pop()
     code, out, _ = ask(job, "exec", "t", "--nodes", spare, "--", "sh", "-c", "echo $HOLDFAST_NODE")
     assert (code, out) == (0, f"{spare}\n")
-    assert len(execs(job)) == 3
+    wait_for("its third line in the journal", lambda: len(execs(job)) == 3)
     assert job.events("finding-noted")[-1]["attempt"] == 1
     job.ends_well()
     code, _, err = ask(job, "exec", "t", "--", "true")
@@ -154,7 +153,7 @@ def test_a_job_of_one_machine_listens_only_once_it_is_asked(job):
     assert (job.job() / "secret").stat().st_mode & 0o777 == 0o600
     code, out, _ = ask(job, "exec", "t", "--workers", "0", "--", "echo", "again")
     assert (code, out) == (0, "again\n")
-    assert len(execs(job)) == 2
+    wait_for("both lines in the journal", lambda: len(execs(job)) == 2)
     job.go()
     assert run.code(LONG_S) == 0
     assert not (job.job() / "controller.json").exists()

@@ -9,8 +9,6 @@ from holdfast.model.node_book import IncidentLine, Isolation, ReleaseLine
 from many.whole_job import LONG_S, WholeJob
 from run.place import wait_for
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def job(tmp_path, cache_home):

@@ -2,9 +2,9 @@
 
 import json
 
-from many.test_exec import ask, job, pytestmark
+from many.test_exec import ask, job
 
-__all__ = ["job", "pytestmark"]
+__all__ = ["job"]
 
 
 def test_all_of_a_job_pins_the_certificate_that_was_made_for_it(job):

@@ -183,7 +183,6 @@ def engines(known, tmp_path_factory, cache_home):
     return small, fast
 
 
-@pytest.mark.timeout(90)  # beside a busy machine the automaton is long in the making
 def test_both_engines_find_the_proofs_of_the_package(known, engines):
     proofs = [(number, line) for number, one in enumerate(known) for line in one.matches]
     lines = [line.replace("\r", "\n").partition("\n")[0].encode() for _, line in proofs]

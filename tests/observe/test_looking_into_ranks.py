@@ -12,7 +12,7 @@ import pytest
 from holdfast.observe import pyspy
 from holdfast.observe.pyspy import NO_TOOL, Ask, Collection, Sampling, collect, sample_repeatedly
 
-WITHIN_S = 15.0
+WITHIN_S = 60.0
 SLEEPS = "def inner():\n    print('ready', flush=True)\n    input()\ninner()\n"
 LOOPS = "def loop():\n    print('ready', flush=True)\n    while True: pass\nloop()\n"
 HOLDS_THE_GIL = (

@@ -66,6 +66,7 @@ HEADS = (
     ("2026-11-20 21:45:36.000000: I tensorflow/core/util/port.cc:113] text", Writer(stamp_s=AT_S)),
     ("2026-11-20 21:45:36,000\tINFO scripts.py:843 -- text", Writer(stamp_s=AT_S)),
     ("    [rank3]: text", Writer(rank=3)),
+    ("2026-11-20 21:45:36 10.4.5.6 [0] text", Writer(host="10.4.5.6", stamp_s=AT_S)),
     ("2026-11-20 21:45:36,000 Node[2] text", Writer(worker=2, stamp_s=AT_S)),
     ("2026-11-20T21:45:36.000000001Z stdout F [rank1]: text", Writer(rank=1, stamp_s=AT_S + 1e-9)),
     ("[ERROR] HCCL(695,python3):2026-11-20-21:45:36.000.000 [heart.cc:53] text", Writer(pid=695, stamp_s=AT_S)),
@@ -76,6 +77,7 @@ HEADS = (
     ("<34>1 2026-11-20T21:45:36.000Z gpu-07 su 12 ID47 - text", Writer(host="gpu-07", pid=12, stamp_s=AT_S)),
     ("[   12.500000] gpu-07 kernel: text", Writer(host="gpu-07", uptime_s=12.5)),
     ("<6>[   12.500000][   T31] text", Writer(uptime_s=12.5)),
+    ("2026-11-20T21:45:36.000000001Z [   12.500000] text", Writer(stamp_s=AT_S + 1e-9, uptime_s=12.5)),
     ("kern  :warn  : 2026-11-20T21:45:36,000000+00:00 text", Writer(stamp_s=AT_S)),
     ("[Fri Nov 20 21:45:36 2026] text", Writer(stamp_s=AT_S)),
     ("6,1234,12500000,-;text", Writer(uptime_s=12.5)),
@@ -92,6 +94,11 @@ def test_who_and_when(line, writer):
         return
     assert writer_of(line.encode(), YEAR_2026) == writer
     assert text_of(line.encode()) == b"text"
+
+
+def test_what_srun_says_behind_a_progress_bar_is_srun_s():
+    line = b"Epoch 0:   0%|     | 0/9 [00:13<?, ?it/s]srun: error: gpu-07: task 5: Exited with exit code 1"
+    assert writer_of(line) == Writer(host="gpu-07", rank=5)
 
 
 def test_a_slurm_notice_says_where_and_when():

@@ -59,11 +59,21 @@ def test_a_chain_is_one_traceback_with_its_first_and_last_exception():
     assert (found.first_type, found.rank, found.last_line) == ("FileNotFoundError", 3, 10)
 
 
+def test_one_that_is_indented_by_a_tab_or_behind_a_numbered_line():
+    for head in ("\t", "704.7s\t{}\t", "  {}\t"):
+        text = "".join(
+            head.format(number) + line for number, line in enumerate(PLAIN.splitlines(keepends=True))
+        )
+        (found,) = tracebacks(lines(text))
+        assert (found.type, found.user_frame) == ("RuntimeError", "/home/user/train.py:9 step")
+
+
 def test_prefixes_say_whose_it_is():
     for prefix, rank in (
         ("[rank2]: ", 2),
         ("      [rank2]: ", 2),
         ("[Rank 2] ", 2),
+        ("[rank2]:", 2),
         ("[default2]:", None),
         ("[default2]:[rank2]: ", 2),
         ("2: ", 2),

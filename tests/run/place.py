@@ -14,7 +14,7 @@ from holdfast.journal.store import open_reader
 
 HERE = Path(__file__).parent
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
-WAIT_S = 15.0  # only a hung test waits so long
+WAIT_S = 60.0  # only a hung test waits so long
 
 
 def wait_for(what, is_true, wait_s=WAIT_S):

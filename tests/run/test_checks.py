@@ -13,7 +13,6 @@ from holdfast.observe.bundles import read_member
 from run.place import wait_for
 
 LONG_S = 60.0  # of suites on a machine that does other things; only a hung test waits so long
-pytestmark = pytest.mark.timeout(120)
 
 # A Python that hangs when it is asked what it is, and trains when it is told to: a driver or a mount that does not answer.
 HANGS = """#!/bin/sh
@@ -153,20 +152,26 @@ def test_holdfast_killed_while_it_looks_and_taken_up_again(place, flags):
     place.nothing_left(LONG_S)
 
 
+def _told(checked):
+    return {(told["check"], told.get("device", "")) for told in checked["troubles"]}
+
+
 def test_after_a_failure_the_node_is_looked_at_again_and_both_passed_is_said(place):
     place.with_checks(troubleshoot="25s")
     run = place.shell("echo 'step 1 loss 2'; sleep 0.2; exit 3")
     assert run.code(LONG_S) == 3, run.err
     boot, after = place.events("nodes-checked")
     assert (boot["context"], after["context"]) == ("boot", "on-failure")
+    [verdict] = place.events("verdict-reached")
+    # The kernel tells of the whole machine, on which others work too: of something new, or of what may explain it.
     troubled = (
         boot["failed"]
         or after["failed"]
-        or {t["check"] for t in after["troubles"]} - {t["check"] for t in boot["troubles"]}
+        or _told(after) - _told(boot)
+        or verdict["verdict"]["category"] != "unknown"
     )
-    [verdict] = place.events("verdict-reached")
     said = "Both passed: the training code is the likely cause" in verdict["verdict"]["title"]
-    assert said != bool(troubled)
+    assert said != bool(troubled), (boot, after, verdict)
     assert ("both passed: the training code is the likely cause" in log(place)) == said
     assert "troubleshooting: " in log(place)
     bundle = place.job() / "incidents" / "incident-001.tar.zst"

@@ -8,10 +8,10 @@ from holdfast.cli.console import Console
 from holdfast.cli.run import Supervisor
 from holdfast.core.decision import Decision
 from holdfast.journal.jobdir import StateDir
-from holdfast.model.events import VerdictReached
+from holdfast.model.events import HangFound, VerdictReached
 from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
-from holdfast.model.state import Choice, Ended, Job, State
+from holdfast.model.state import Choice, Ended, Job, Running, State
 from holdfast.model.verdicts import Verdict
 from run.place import wait_for
 
@@ -128,6 +128,32 @@ def test_the_end_is_said_though_nothing_was_left_to_wait_for(tmp_path):
         console.decided(event, Decision(over, why=why, choice=choice))
     said = [line.split(" ", 2)[2] for line in words.read_text().splitlines()]
     assert said[1:] == ["rung: fail: the above; a restart is off", f"failed: {why}"]
+
+
+def test_what_a_hang_looks_like_is_said_once(tmp_path):
+    """The verdict's title is the first half of what was said when the hang was found; the rung quotes it all."""
+    title = "rank 1 waits at train.py:20; 1 rank waits for it"
+    reason = f"{title}; no step, log line or I/O for 6 s"
+    hang = HangFound(at_s=1.0, attempt=1, hang="quiet", culprits=(1,), reason=reason)
+    verdict = Verdict(
+        category="collective_missing_rank", class_="communication", title=title, confidence=0.95
+    )
+    why = f"hung ({reason}): start again in the same workers"
+    running = State(Job(), Running(since_s=0.0))
+    words = tmp_path / "words"
+    with words.open("wb") as file:
+        console = Console(words_fd=file.fileno())
+        console.decided(hang, Decision(running, why=f"hang (quiet): {reason}"))
+        choice = Choice(incident=1, rung="hang-restart", why=why)
+        console.decided(
+            VerdictReached(at_s=2.0, incident=1, verdict=verdict), Decision(running, why=why, choice=choice)
+        )
+    said = [line.split(" ", 2)[2] for line in words.read_text().splitlines()]
+    assert said == [
+        f"hang (quiet): {reason}",
+        "verdict: collective_missing_rank (95%): the above",
+        "rung: hang-restart: hung (the above): start again in the same workers",
+    ]
 
 
 class Broken(Console):

@@ -49,6 +49,16 @@ while not os.path.exists(os.environ["NOTES"] + "/go"):
 """
 
 
+LAST_WORDS = """
+import os, time
+print("ready", flush=True)
+while not os.path.exists(os.environ["NOTES"] + "/go"):
+    time.sleep(0.02)
+for _ in range(1000):
+    print("x" * 999, flush=True)
+"""
+
+
 def test_output_that_fills_the_disk_gives_up_its_oldest_part(place, small_disk):
     """A training that prints 5 MB/s into 16 MB: it goes on, its newest output is there, and it is told what is lost."""
     place.state = small_disk("16m")
@@ -79,6 +89,16 @@ def test_a_disk_filled_by_somebody_else(place, small_disk):
     (place.path / "go").touch()
     assert run.code() == 5
     assert run.err.count("nearly full") == 1
+
+
+def test_a_training_that_cannot_even_say_that_the_disk_is_full(place, small_disk):
+    """Its traceback finds no room either; what ended it is known all the same."""
+    place.state = small_disk("8m")
+    run = place.python(LAST_WORDS, "--state-dir", place.state).prints("ready")
+    fill(place.state)
+    (place.path / "go").touch()
+    assert run.code() == 1, run.err
+    assert "disk_full" in run.err
 
 
 def test_a_state_folder_on_a_full_disk(place, small_disk):
@@ -133,7 +153,8 @@ def test_a_state_folder_that_is_deleted_during_the_run(place):
 def test_a_state_folder_that_is_deleted_and_a_failure_after_it(place):
     """A restart makes the folders anew."""
     run = place.ranks(2, "--max-restarts", "3", "--unconditional-restart").prints("step 3 ")
-    shutil.rmtree(place.state)
+    shutil.rmtree(place.state, ignore_errors=True)  # a file that is written just then keeps its folder
+    shutil.rmtree(place.job(), ignore_errors=True)
     os.kill(place.given(1, 1)["pid"], 9)
     assert place.given(0, 2)["HOLDFAST_ATTEMPT"] == "2"
     place.go()

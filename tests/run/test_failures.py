@@ -3,8 +3,6 @@
 import os
 import signal
 
-import pytest
-
 from run.place import wait_for
 
 
@@ -74,7 +72,7 @@ def test_a_stopped_rank_is_found_and_the_hang_restarted(place):
     run = place.ranks(2, "--hang-restart").prints("step 20 ")
     pid = place.given(1, 1)["pid"]
     os.kill(pid, signal.SIGSTOP)
-    run.says("hang (stopped)", wait_s=6)
+    run.says("hang (stopped)")
     assert place.given(1, 2)["MA_PROC_START_CNT"] == "2"
     assert place.given(1, 2)["MA_SCHEDULE_CNT"] == "1"
     place.go()
@@ -82,11 +80,10 @@ def test_a_stopped_rank_is_found_and_the_hang_restarted(place):
     assert place.events("hang-found")[0]["culprits"] == [1]
 
 
-@pytest.mark.timeout(40)
 def test_a_rank_asleep_is_found(place):
     run = place.ranks(3, "--hang-restart").prints("step 60 ")
     place.do(1, "sleep 10000")
-    run.says("hang (", wait_s=15)
+    run.says("hang (")
     place.given(1, 2)
     place.go()
     assert run.code() == 0
@@ -97,7 +94,7 @@ def test_a_hang_without_hang_restart_is_told_and_the_training_left_alone(place):
     run = place.ranks(2).prints("step 20 ")
     pid = place.given(1, 1)["pid"]
     os.kill(pid, signal.SIGSTOP)
-    run.says("hang (stopped)", wait_s=6).says("rung:")
+    run.says("hang (stopped)").says("rung:")
     if run.process.poll() is None:
         os.kill(pid, signal.SIGCONT)
     place.go()
@@ -118,7 +115,7 @@ def test_shadow_leaves_a_hang_alone(place):
     run = place.ranks(2, "--shadow", "--hang-restart").prints("step 20 ")
     pid = place.given(1, 1)["pid"]
     os.kill(pid, signal.SIGSTOP)
-    run.says("shadow: would", wait_s=6)
+    run.says("shadow: would")
     os.kill(pid, signal.SIGCONT)
     place.go()
     assert run.code() == 0
@@ -154,7 +151,7 @@ def test_many_quick_restarts_leave_no_descriptor_and_no_zombie(place):
         seen.setdefault(n, len(os.listdir(f"/proc/{run.pid}/fd")))
         return n >= 20
 
-    wait_for(lambda: f"20 starts: {seen}\n{run.err}", twenty, wait_s=18)
+    wait_for(lambda: f"20 starts: {seen}\n{run.err}", twenty)
     children = _children(run.pid)
     with open(place.path / "hold", "w") as hold:
         hold.write("go\n")
@@ -172,7 +169,7 @@ def test_a_rank_that_lives_on_when_another_has_ended_well_is_an_exit_hang(place)
     """One rank ends with 0 and its launcher waits for the other, which waits for nobody."""
     run = place.ranks(2, "--hang-timeout", "2s", "--hang-restart", lame=True).prints("step 20 ")
     place.do(0, "exit 0")
-    run.says("hang (exit-hang)", wait_s=10)
+    run.says("hang (exit-hang)")
     place.given(1, 2)
     place.go()
     assert run.code() == 0, run.err

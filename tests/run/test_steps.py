@@ -78,7 +78,6 @@ def test_a_loss_that_is_no_number_is_told_and_the_run_goes_on(place):
     assert read(place.worker()).now.step == 60
 
 
-@pytest.mark.timeout(60)
 def test_a_restart_is_compared_with_the_attempt_before(place):
     script = """
 if attempt == "1":

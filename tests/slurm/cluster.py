@@ -21,8 +21,8 @@ HERE = Path(__file__).parent
 PREFIX = "holdfast-slurm-"
 NET = "10.77.0"
 CTL = "ctl"
-UP_S = 30.0
-COMMAND_S = 20.0
+UP_S = 60.0
+COMMAND_S = 60.0
 TOOLS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "scontrol", "tini", "ip", "nsenter", "unshare")
 PATH = f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
 # Private host name, host list and sysfs; the cgroups stay those of the machine, which slurmd looks for.
@@ -93,6 +93,7 @@ class Cluster:
         self._inits: dict[str, int] = {}
         self._keeper: subprocess.Popen[bytes] | None = None
         self.env = {"PATH": PATH, "SLURM_CONF": str(self.folder / "etc" / "slurm.conf"), "LC_ALL": "C.UTF-8"}
+        self.env["SINFO_PARTITION"] = "train"  # each node is in two
         self._ports = _free_ports(nodes + 1)
         self._write(timeout_s, more)
 
@@ -141,6 +142,7 @@ class Cluster:
                 self.ctl("scancel", "--user", user, check=False)
         if self._inits and not self.slurmctld_lives():
             self.start_slurmctld()
+        self.ctl("scontrol", "update", "PartitionName=train", "GraceTime=0", check=False)
         for number in range(1, self.count + 1):
             if self.namespaces and not _lives(self._inits.get(f"n{number}", 0)):
                 self.boot(number)
@@ -148,6 +150,7 @@ class Cluster:
                 self.join(number)
             if not self._daemon_pid("slurmd", f"-N n{number}"):
                 self.start_slurmd(number)
+            self.stop_slurmd(number, goes_on=True)
         _wait(lambda: f"healthy nodes:\n{self.ctl('sinfo', '-N', '-l')}", self._healed)
 
     def _healed(self) -> bool:
@@ -184,9 +187,18 @@ class Cluster:
     def join(self, number: int) -> None:
         self._enter(CTL, ["ip", "link", "set", f"v{number}", "up"], net_only=True)
 
+    def slurmd_lives(self, number: int) -> bool:
+        """And does what it is sent: one that stands still does not."""
+        pid = self._daemon_pid("slurmd", f"-N n{number}")
+        return bool(pid) and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "TZX"
+
     def kill_slurmd(self, number: int) -> None:
         os.kill(self._daemon_pid("slurmd", f"-N n{number}"), signal.SIGKILL)
         _wait("the end of slurmd", lambda: not self._daemon_pid("slurmd", f"-N n{number}"))
+
+    def stop_slurmd(self, number: int, *, goes_on: bool = False) -> None:
+        """It takes what it is sent, and does nothing of it until it `goes_on`."""
+        os.kill(self._daemon_pid("slurmd", f"-N n{number}"), signal.SIGCONT if goes_on else signal.SIGSTOP)
 
     def start_slurmd(self, number: int) -> None:
         (self.folder / "spool" / f"n{number}").mkdir(parents=True, exist_ok=True)
@@ -321,7 +333,9 @@ class Cluster:
             self._unplug(number)
             self._ip(
                 CTL,
-                f"link add v{number} type veth peer name eth0 netns {self._inits[name]}",
+                # The same address after every boot, as a real card has: the others remember it for up to a minute.
+                f"link add v{number} type veth peer name eth0 address 02:00:00:00:00:{int(number):02x} "
+                f"netns {self._inits[name]}",
                 f"link set v{number} master br0 up",
             )
             self._ip(name, "link set lo up", f"addr add {NET}.{number}/24 dev eth0", "link set eth0 up")
@@ -438,7 +452,10 @@ class Cluster:
         words = {"HOST": host, "USER": user, "FOLDER": str(self.folder), "TIMEOUT": str(timeout_s)}
         for name, value in words.items():
             text = text.replace(f"@{name}@", value)
-        parts = [f"PartitionName=train Nodes=n[1-{self.count}] Default=YES MaxTime=INFINITE State=UP"]
+        parts = [
+            f"PartitionName={name} Nodes=n[1-{self.count}] MaxTime=INFINITE State=UP {more_of}"
+            for name, more_of in (("train", "Default=YES"), ("urgent", "PriorityTier=2"))
+        ]
         return "\n".join([text, *(["GresTypes=gpu"] if gpus else []), *nodes, *parts, more, ""])
 
 

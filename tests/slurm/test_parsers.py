@@ -234,3 +234,9 @@ def test_a_restart_a_step_and_no_job_at_all():
     assert inside is not None and inside.in_step
     assert allocation({"SLURM_JOB_NODELIST": "n1"}) is None
     assert allocation({}) is None
+
+
+def test_one_member_of_an_array_is_named_so_that_the_others_are_not_meant():
+    env = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"}
+    assert allocation(env).target == "7"
+    assert allocation(env | {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}).target == "7_3"
