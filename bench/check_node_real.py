@@ -9,6 +9,8 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -29,6 +31,7 @@ NOBODY = 65534
 MNT_DETACH = 2
 CHILD = (sys.executable, "-P", "-m", "holdfast.checks.child")
 UNTIL_S = 15.0
+CHILD_S = 60.0
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -62,12 +65,31 @@ def child(
 ) -> list[Outcome]:
     """Asks in a process of the checks, begun by `around`: under another limit, in another namespace or group."""
     text = msgspec.json.encode(scene) + b"\n" + "".join(f"{name}\n" for name in names).encode()
-    done = subprocess.run(
-        [*around, *CHILD], input=text, capture_output=True, check=False, cwd="/", env=env, timeout=60
-    )
-    lines = done.stdout.splitlines()[1:]
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [*around, *CHILD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd="/",
+            env=env,
+        )
+        assert process.stdin is not None and process.stdout is not None, "both are pipes"
+        impatience = threading.Timer(CHILD_S, process.kill)
+        impatience.start()
+        try:
+            with suppress(BrokenPipeError):
+                process.stdin.write(text)
+                process.stdin.flush()
+            lines = [line for _ in ("ready", *names) if (line := process.stdout.readline())][1:]
+        finally:
+            impatience.cancel()
+            process.kill()
+            process.communicate()  # not before the last answer: it ends when nobody is left to ask
+        errors.seek(0)
+        said = errors.read().decode(errors="replace").strip()
     if len(lines) != len(names):
-        raise NotHere(done.stderr.decode(errors="replace").strip()[-200:] or "the process gave no answer")
+        raise NotHere(said[-200:] or "the process gave no answer")
     return [msgspec.json.decode(line, type=Outcome) for line in lines]
 
 

@@ -10,6 +10,7 @@ back at once. At last one rank hangs: all others wait for it in a collective. Th
 """
 
 import argparse
+import gc
 import os
 import secrets
 import select
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from holdfast.cli.run_nodes import HUB_LIMITS
 from holdfast.controller.conclusion import Concluding
 from holdfast.controller.crew import CrewEngine, Parts
 from holdfast.controller.hang_watch import HangWatching
@@ -83,9 +85,11 @@ class Hangs(HangWatching):
     """Counts what it is given."""
 
     count = 0
+    late_s = 0.0  # the latest that came, as the agent's clock and ours have it
 
     def sampled(self, node: str, report: Sampled) -> None:
         self.count += 1
+        self.late_s = max(self.late_s, time.time() - report.at_s)
         super().sampled(node, report)
 
 
@@ -107,18 +111,25 @@ class Measured:
         self.secret.write_bytes(secrets.token_bytes(32))
         self.clock = JobClock()
         self.engine = Nodes(agents)
+        self.rows: list[tuple[str, str]] = []
         self.waits_s: list[float] = []
         self.turns_s: list[float] = []
+        self.turns_cpu_s: list[float] = []
         self.started = 0
         self.hang: HangFound | None = None
         self.address = ("127.0.0.1", 0)
         self.ticked_s = 0.0
         self._open(Memory())
+        gc.freeze()  # as the process of a controller does
 
     def _open(self, memory: Memory, state: State | None = None) -> None:
         self.record = Recorder(self.folder / "journal.db", self.clock, print)
         self.hub = Hub(
-            secret=self.secret.read_bytes(), listen=[self.address], clock=self.clock, seen=memory.seen
+            secret=self.secret.read_bytes(),
+            listen=[self.address],
+            clock=self.clock,
+            seen=memory.seen,
+            limits=HUB_LIMITS,
         )
         self.address = self.hub.addresses[0]
         self.crew = Crew("bench", self.engine.nodes, Settings(checks=False), VERSION, "b", memory)
@@ -176,26 +187,32 @@ class Measured:
             self.controller.handle(JobSubmitted(at_s=self.clock(), job="bench", workers=self.agents))
             self._until(lambda: self.started > 0, 180.0, "has started")
             started_s = time.monotonic() - began_s
-            rows = [("from nothing to all workers started, the agents' processes too", f"{started_s:.1f} s")]
+            self.rows.append(("from nothing to all workers started, the agents too", f"{started_s:.1f} s"))
             self._for(5.0)
-            rows += self._steady() + self._again() + self._hangs()
+            for part in (self._steady, self._again, self._hangs):
+                self.rows += part()
         finally:
             self.fleets.end()
             self.hub.close()
             self.record.close()
+            self._print(real)
+
+    def _print(self, real: int) -> None:
+        """What was measured, though it may not be all."""
         print(
             f"{self.agents} agents ({real} real links), {self.agents * RANKS} ranks, {self.seconds:g} s; ",
             end="",
         )
         print(f"{os.cpu_count()} cores for all of it, load {os.getloadavg()[0]:.1f}\n")
         print("| What | Measured |\n| --- | --- |")
-        for what, measured in rows:
+        for what, measured in self.rows:
             print(f"| {what} | {measured} |")
 
     def _steady(self) -> list[tuple[str, str]]:
         self.waits_s.clear()
         self.turns_s.clear()
-        self.hangs.count = 0
+        self.turns_cpu_s.clear()
+        self.hangs.count, self.hangs.late_s = 0, 0.0
         cpu_s, fleet_s, began_s = time.process_time(), self.fleets.cpu_s(), time.monotonic()
         self._for(self.seconds)
         cpu_s, took_s = time.process_time() - cpu_s, time.monotonic() - began_s
@@ -204,12 +221,15 @@ class Measured:
         return [
             ("CPU of the controller", f"{cpu_s / took_s:.2f} cores"),
             ("samples taken in", f"{self.hangs.count / took_s:.0f} a second of {self.agents} that are due"),
+            ("sample -> taken in, longest", f"{self.hangs.late_s:.1f} s"),
             ("CPU of the agents, all together", f"{fleet_s / took_s:.2f} cores"),
             ("memory of the controller (RSS)", f"{rss_bytes() / 2**20:.0f} MiB"),
             ("longest turn of its wheel", f"{max(self.turns_s) * 1000:.0f} ms"),
+            ("longest turn of its wheel, by its CPU", f"{max(self.turns_cpu_s) * 1000:.0f} ms"),
             ("findings", str(len(waits_s))),
             ("finding -> decision, median", f"{waits_s[len(waits_s) // 2] * 1000:.0f} ms"),
             ("finding -> decision, p99", f"{waits_s[len(waits_s) * 99 // 100] * 1000:.0f} ms"),
+            ("finding -> decision, longest", f"{waits_s[-1] * 1000:.0f} ms"),
             ("nodes that were lost for want of CPU", f"{self._lost}"),
         ]
 
@@ -271,8 +291,8 @@ class Measured:
             self._turn()
 
     def _turn(self) -> None:
-        select.select([self.hub], [], [], 0.1)
-        began_s = time.monotonic()
+        select.select(self.machine.channels(), [], [], 0.1)
+        began_s, began_cpu_s = time.monotonic(), time.process_time()
         self.machine.turn()
         at_s = self.clock()
         if at_s - self.ticked_s >= 1.0:
@@ -280,6 +300,7 @@ class Measured:
             self.controller.handle(Tick(at_s=at_s))
         self.record.flush()
         self.turns_s.append(time.monotonic() - began_s)
+        self.turns_cpu_s.append(time.process_time() - began_cpu_s)
 
 
 if __name__ == "__main__":

@@ -238,7 +238,7 @@ class LeanLine:
             if now_s - self._beats.heard_s > real.LOST_AFTER_S:
                 raise ChannelEnded("nothing was heard of the controller")
             channel.put(BEAT, messages.beat(self._beats.next(now_s)))
-            channel.flush()
+            self._push()  # along with what waits, as an AgentLink does
         elif self._descriptor:
             limit_s = real.CONNECT_S if channel is None else real.HANDSHAKE_S
             if now_s - self._since_s > limit_s:
@@ -392,9 +392,8 @@ class Fleet:
         else:
             node.line = line = LeanLine(node, self)
             self.later(first_s, line.connect)
-            self.later(first_s + 1.66, line.beat, 1.0)
         self.later(first_s + 1.0, lambda now_s: node.report(), 1.0)
-        self.later(first_s + 1.33, lambda now_s: node.ship(), 1.0)
+        self.later(first_s + 1.5, lambda now_s: node.ship_and_beat(now_s), 1.0)
 
 
 def allow_many_files() -> None:

@@ -37,6 +37,21 @@ COMMANDS = {
     "lockstep": (sys.executable, "-S", str(TRAINING.with_name("lockstep.py"))),
 }
 
+# Events whose first after a fault is a step on the way. What Slurm takes lies between the finding that the job is moved
+# (by the controller that leaves) and the event (by the one that comes).
+STAMPED = (
+    "rank-exited",
+    "node-lost",
+    "verdict-reached",
+    "attempt-stopped",
+    "job-moved",
+    "controller-resumed",
+    "workers-placed",
+    "nodes-checked",
+    "attempt-started",
+)
+MOVED = "job-moved"
+
 
 class ManyJob:
     """A started job of `RANKS` workers with a rank each. `state`: its state folder.
@@ -116,6 +131,25 @@ class ManyJob:
                 steps.setdefault(moment.rank, moment.at_s)
         return steps
 
+    def stamps(self, after_s: float) -> dict[str, float]:
+        """Seconds after that moment, of each step: by the journal, by what agents have left, and by the ranks themselves."""
+        found: dict[str, float] = {}
+        for event in (json.loads(entry.event) for entry in self.entries()):
+            name = f"said {MOVED}" if event.get("finding") == MOVED else event["kind"]
+            if event["at_s"] > after_s and name.removeprefix("said ") in STAMPED:
+                found.setdefault(name, event["at_s"])
+        last = self.path / f"attempt-{self.attempt():03d}"
+        for name in ("gate.held", "beside.held", "gate.ready", "beside.ready", "rank-*.ready"):
+            made_s = [path.stat().st_mtime for path in last.glob(f"worker-*/{name}")]
+            if made_s and max(made_s) > after_s:
+                found[f"last {name}"] = max(made_s)
+        for moment in self.moments():
+            if moment.at_s > after_s and moment.kind in ("begun", "imported", "met", "resumed"):
+                found[f"last {moment.kind}"] = max(moment.at_s, found.get(f"last {moment.kind}", 0.0))
+        return {
+            name: round(at_s - after_s, 2) for name, at_s in sorted(found.items(), key=lambda one: one[1])
+        }
+
     def rank(self, rank: int) -> tuple[int, str]:
         """The process of a rank that takes part in the present attempt, and its node. raises: LookupError"""
         attempt = self.attempt()
@@ -130,12 +164,17 @@ class ManyJob:
         told = (json.loads(entry.event) for entry in self.entries())
         return max((one["attempt"] for one in told if one["kind"] == "attempt-started"), default=0)
 
-    def of_worker(self, node: str) -> list[int]:
-        """All processes of the training on a node: the launcher, the ranks, whatever they began."""
+    def of_worker(self, node: str, attempt: int | None = None) -> list[int]:
+        """All processes of the training on a node: the launcher, the ranks, whatever they began.
+
+        `attempt`: of this one alone; None: of all, of one that stands by too.
+        """
         return [
             pid
             for pid, env in self._environments()
-            if env.get("HOLDFAST_NODE") == node and "HOLDFAST_ATTEMPT" in env
+            if env.get("HOLDFAST_NODE") == node
+            and "HOLDFAST_ATTEMPT" in env
+            and (attempt is None or env["HOLDFAST_ATTEMPT"] == str(attempt))
         ]
 
     def agent(self, node: str) -> int | None:

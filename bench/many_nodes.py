@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from many_job import COMMANDS, FOR_EVER, RANKS, ManyJob, many_job, plain_start_s, refuse_without_root
-from trial import end_on_sigterm, wait_quiet
+from trial import compile_holdfast, end_on_sigterm, wait_quiet
 
 START_S, READY_S, AGAIN_S = 180.0, 180.0, 120.0
 STEPS_BEFORE, STEPS_AFTER = 600, 20  # 12 s of training
@@ -33,7 +33,14 @@ PARTS = {"verdict": "verdict-reached", "stopped": "attempt-stopped", "started": 
 
 REPLACE = ("--max-restarts", "128", "--unconditional-restart", "--replace-workers", "128")
 RESCHEDULE = ("--max-restarts", "128", "--unconditional-restart")
-TARGETS_S = {"rank killed": 8, "worker killed": 8, "node crashed": 12, "link cut": 25, "job rescheduled": 20}
+TARGETS_S = {
+    "rank killed": 8,
+    "launcher and ranks killed": 8,
+    "worker killed": 8,
+    "node crashed": 12,
+    "link cut": 25,
+    "job rescheduled": 20,
+}
 
 Row = dict[str, object]
 
@@ -47,6 +54,13 @@ def kill_worker(job: ManyJob) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+def kill_attempt(job: ManyJob) -> None:
+    """Of one worker, what trains: the launcher and its ranks, as who runs out of memory; what stands by has its own session."""
+    attempt = job.attempt()
+    for pid in job.of_worker(job.rank(_victim())[1], attempt):
+        os.kill(pid, signal.SIGKILL)
+
+
 def crash_node(job: ManyJob) -> None:
     job.hosts.crash(job.rank(_victim())[1])
 
@@ -57,6 +71,7 @@ def cut_link(job: ManyJob) -> None:
 
 FAULTS: dict[str, tuple[Callable[[ManyJob], None], tuple[str, ...]]] = {
     "rank killed": (kill_rank, REPLACE),
+    "launcher and ranks killed": (kill_attempt, REPLACE),
     "worker killed": (kill_worker, REPLACE),
     "node crashed": (crash_node, REPLACE),
     "link cut": (cut_link, REPLACE),
@@ -71,6 +86,7 @@ def _victim() -> int:
 
 def main() -> int:
     options = read_options()
+    compile_holdfast()
     refuse_without_root()
     end_on_sigterm()
     random.seed(options.seed)
@@ -149,9 +165,10 @@ def one_fault(job: ManyJob, strike: Callable[[ManyJob], None], *, is_early: bool
     found_s = job.found_s(struck_s)
     parts = {name: job.first_event_s(kind, struck_s) for name, kind in PARTS.items()}
     moments = {"found": found_s, **parts, "stepping": again_s}
-    return {
+    taken = {
         f"{name}_s": None if at_s is None else round(at_s - struck_s, 3) for name, at_s in moments.items()
     }
+    return taken | {"stamps": job.stamps(struck_s)}
 
 
 def steps(job: ManyJob, after_s: float) -> int:

@@ -18,9 +18,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -55,7 +56,7 @@ LOSS_TOLERANCE = 1e-5
 class Fault(Struct, frozen=True):
     """`spoils`: how many nodes it may cost for good. `breaks`: all ranks must begin again. `lasts_s`: before all is well."""
 
-    strike: Callable[["Soak"], str]
+    strike: Callable[[Any], str]
     weight: int
     spoils: int = 0
     breaks: bool = False
@@ -65,8 +66,9 @@ class Fault(Struct, frozen=True):
 class Soak:
     """One job, its faults, and what is to be undone later."""
 
-    def __init__(self, job: ManyJob, dice: random.Random) -> None:
-        self.job, self.dice = job, dice
+    def __init__(self, job: Any, dice: random.Random, faults: Mapping[str, Fault]) -> None:
+        """`job`: a ManyJob."""
+        self.job, self.dice, self.faults = job, dice, faults
         self.befallen: set[str] = set()  # nodes that may be isolated
         self.away: set[str] = set()
         self.later: list[tuple[float, Callable[[], None]]] = []
@@ -166,23 +168,31 @@ class Soak:
         self.after(for_s, join)
 
     def fill_disk(self) -> str:
-        """The node's own: what its agent keeps there can no longer be written."""
+        """The node's own: a full one lies over the folder in which its agent keeps what it has."""
         node = self.node(at_work=True)
         self.befallen.add(node)
-        hosts = self.job.hosts
-        own = hosts.place(node)
+        own = self.own(node)
         mount = f"mkdir -p {own} && mount -t tmpfs -o size=64k tmpfs {own} && head -c 65536 /dev/zero > {own}/full || true"
-        _run([*hosts.inside(node), "sh", "-c", mount])
+        self.inside(node, "sh", "-c", mount)
         pid = self.job.agent(node)
         if pid is not None:  # the next one lives with the full disk
             os.kill(pid, signal.SIGKILL)
 
         def empty() -> None:
-            with suppress(ProcessLookupError):
-                _run([*hosts.inside(node), "rm", "-f", f"{own}/full"])
+            with suppress(LookupError, ProcessLookupError):  # the node has crashed since
+                self.inside(node, "rm", "-f", f"{own}/full")
 
         self.after(self.dice.uniform(5.0, 15.0), empty)
         return node
+
+    def own(self, node: str) -> Path:
+        """The folder of the node's agent."""
+        place: Path = self.job.hosts.place(node)
+        return place
+
+    def inside(self, node: str, *words: str) -> None:
+        """Runs a command on the node. raises: LookupError or ProcessLookupError, where the node is down"""
+        _run([*self.job.hosts.inside(node), *words])
 
 
 FAULTS = {
@@ -207,20 +217,31 @@ def main() -> int:
     with many_job(
         folder / "run", *FLAGS, spares=options.spares, steps=FOR_EVER, kind=options.training
     ) as job:
-        soak = Soak(job, random.Random(options.seed))
+        soak = Soak(job, random.Random(options.seed), FAULTS)
         counts: Counter[str] = Counter()
         try:
             struck(soak, options, counts)
             wrong = ended(soak, options.training)
         except (TimeoutError, ChildProcessError) as error:
             wrong = [str(error)]
-    took_s = time.monotonic() - begun_s
+    return said(Path(__file__).name, options, counts, wrong, time.monotonic() - begun_s, folder)
+
+
+def said(
+    name: str,
+    options: argparse.Namespace,
+    counts: Counter[str],
+    wrong: list[str],
+    took_s: float,
+    folder: Path,
+) -> int:
+    """What came of it, for people. What is wrong keeps its folder. Returns what to exit with."""
     print(f"seed {options.seed}: {sum(counts.values())} faults ({_told(counts)}) in {took_s:.0f} s")
     for line in wrong:
         print(f"    WRONG: {line}")
     if wrong:
         print(f"    its folder: {folder}")
-        print(f"    repeat it: python bench/many_soak.py --faults {options.faults} --seed {options.seed}")
+        print(f"    repeat it: python bench/{name} --faults {options.faults} --seed {options.seed}")
         return 1
     print("as it should be")
     shutil.rmtree(folder, ignore_errors=True)
@@ -244,24 +265,24 @@ def struck(soak: Soak, options: argparse.Namespace, counts: Counter[str]) -> Non
     trains(soak, 0.0, START_S)
     spoilt = 0
     while sum(counts.values()) < options.faults:
-        kinds = [one for one in options.kinds if spoilt + FAULTS[one].spoils < options.spares]
-        kind = soak.dice.choices(kinds, [FAULTS[one].weight for one in kinds])[0]
+        kinds = [one for one in options.kinds if spoilt + soak.faults[one].spoils < options.spares]
+        kind = soak.dice.choices(kinds, [soak.faults[one].weight for one in kinds])[0]
         at_s = time.time()
         try:
-            where = FAULTS[kind].strike(soak)
+            where = soak.faults[kind].strike(soak)
         except (LookupError, IndexError):  # in the middle of a recovery there is no such thing to strike at
             soak.turn()
             time.sleep(0.5)
             continue
         counts[kind] += 1
-        spoilt += FAULTS[kind].spoils
+        spoilt += soak.faults[kind].spoils
         print(f"{sum(counts.values()):3} {kind}: {where}", flush=True)
         if soak.dice.random() < OVERLAP:
             wait(soak, soak.dice.uniform(0.0, 4.0))
-        elif FAULTS[kind].breaks:
+        elif soak.faults[kind].breaks:
             again(soak, at_s)
         else:
-            trains(soak, at_s + FAULTS[kind].lasts_s, AGAIN_S)
+            trains(soak, at_s + soak.faults[kind].lasts_s, AGAIN_S)
     trains(soak, time.time(), AGAIN_S)
 
 

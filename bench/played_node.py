@@ -88,20 +88,24 @@ class Template:
     """
 
     def __init__(self, value: object, marks: Sequence[float]) -> None:
-        self._data = bytearray(pack(value))
-        self._places = [
-            [found.end() - 8 for found in re.finditer(re.escape(pack(mark)), self._data)] for mark in marks
-        ]
-        self._forms = [struct.Struct(">d" if isinstance(mark, float) else ">Q") for mark in marks]
+        data = pack(value)
+        places = sorted(
+            (found.end() - 8, which)
+            for which, mark in enumerate(marks)
+            for found in re.finditer(re.escape(pack(mark)), data)
+        )
+        self._which = [which for _, which in places]
+        begins = [0, *(at + 8 for at, _ in places)]
+        ends = [*(at for at, _ in places), len(data)]
+        self._parts = [b""] * (2 * len(places) + 1)
+        self._parts[::2] = [data[begin:end] for begin, end in zip(begins, ends, strict=True)]
+        self._packs = [struct.Struct(">d" if isinstance(mark, float) else ">Q").pack for mark in marks]
 
     def filled(self, numbers: Sequence[float]) -> bytes:
         """With these in the places of the marks, in their order."""
-        data = self._data
-        for form, places, number in zip(self._forms, self._places, numbers, strict=True):
-            eight = form.pack(number)
-            for at in places:
-                data[at : at + 8] = eight
-        return bytes(data)
+        eights = [pack(number) for pack, number in zip(self._packs, numbers, strict=True)]
+        self._parts[1::2] = [eights[which] for which in self._which]
+        return b"".join(self._parts)
 
 
 AT, CPU = 1.0625e300, 1.125e300
@@ -230,12 +234,12 @@ class Node:
             self.line.put(self._finding(at_s), drop=False)
         self.line.flush()
 
-    def ship(self) -> None:
-        """A piece of its log."""
+    def ship_and_beat(self, now_s: float) -> None:
+        """A piece of its log, and the beat that is due."""
         if self.run is not None and self._job.hung is None:
             self.line.put(self._shipped.filled((self._log_bytes,)), drop=True)
             self._log_bytes += self._piece_bytes
-            self.line.flush()
+        self.line.beat(now_s)
 
     def _begin(self, attempt: int, worker: int) -> None:
         self.run = (attempt, worker)

@@ -4,6 +4,8 @@ A real Slurm cluster of six nodes, each in namespaces of its own on this machine
 four ranks train over gloo between them, 20 ms a step, process start included. SlurmdTimeout is 10 s: Slurm's own
 default is 300 s. Slurm alone starts its job again by `--requeue`; the fault is the crash of a node that is not the first.
 Holdfast is struck once the next attempt's processes stand ready (`--strike early`: 12 s after the first step).
+`plain`: the same four torchrun workers from sbatch to their first steps, without Holdfast and without a fault, in the same
+run: what a job that is moved whole cannot beat.
 
     python bench/slurm_recovery.py --runs 3 --wait-quiet 60
 """
@@ -14,16 +16,17 @@ import os
 import random
 import shlex
 import signal
+import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from many_job import RANKS, ManyJob
+from many_job import COMMANDS, RANKS, ManyJob
 from many_nodes import FOR_EVER, READY_S, STEPS_AFTER, STEPS_BEFORE, steps
 from many_nodes import _spread as spread
-from trial import BIN, Trial, end_on_sigterm, holdfast_run, training, wait_quiet
+from trial import BIN, Trial, compile_holdfast, end_on_sigterm, holdfast_run, training, wait_quiet
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from slurm.cluster import Cluster, can_have_namespaces, missing
@@ -45,9 +48,16 @@ class SlurmJob(ManyJob):
     """The job under Holdfast, or alone; followed until it ends."""
 
     def __init__(
-        self, cluster: Cluster, folder: Path, flags: tuple[str, ...], *, spares: int, alone: bool
+        self,
+        cluster: Cluster,
+        folder: Path,
+        flags: tuple[str, ...],
+        *,
+        spares: int,
+        alone: bool = False,
+        kind: str = "torch",
     ) -> None:
-        self.folder, self.state, self.cluster = folder, folder / "state", cluster
+        self.folder, self.state, self.cluster, self.alone = folder, folder / "state", cluster, alone
         self._read, self._moments = {}, []
         words = training(folder, steps=FOR_EVER, step_s=0.02)
         torchrun = str(BIN / "torchrun")
@@ -56,7 +66,7 @@ class SlurmJob(ManyJob):
             command = ["sbatch", "--wait", "--job-name=bench", "alone.sh"]
         else:
             at = ("--job", "bench", "--engine", "slurm", "--nnodes", str(RANKS), "--spares", str(spares))
-            command = [*holdfast_run(self.state, *at, *flags), torchrun, "--nproc-per-node", "1", *words]
+            command = [*holdfast_run(self.state, *at, *flags), *COMMANDS[kind], *words[1:]]
         inside = cluster.words("ctl", "env", f"--chdir={folder}", *command)
         self.trial = Trial(inside, folder, cluster.env)
 
@@ -127,6 +137,7 @@ TARGETS_S = {"rank killed": 8, "node crashed": 12, "node without power": 25, "no
 
 def main() -> int:
     options = read_options()
+    compile_holdfast()
     if lacking := missing():
         sys.exit(f"this bench needs Slurm (make slurm): {', '.join(lacking)} missing")
     if not can_have_namespaces():
@@ -139,8 +150,9 @@ def main() -> int:
     try:
         cluster.start()
         for run in range(options.runs):
+            plain_s = plain(cluster, options)
             for fault in options.faults:
-                rows.append(measured(cluster, fault, run, options))
+                rows.append(measured(cluster, fault, run, options) | {"plain_s": plain_s})
                 with options.out.open("a") as out:
                     out.write(json.dumps(rows[-1]) + "\n")
                 print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
@@ -160,6 +172,22 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("out/slurm_recovery.jsonl"))
     parser.add_argument("--wait-quiet", type=float, default=0.0, metavar="S", help="for an idle machine")
     return parser.parse_args()
+
+
+def plain(cluster: Cluster, options: argparse.Namespace) -> float | None:
+    """From sbatch to the first step of the last rank; None: that took too long."""
+    if options.wait_quiet:
+        wait_quiet(options.wait_quiet)
+    begun_s = time.time()
+    with tempfile.TemporaryDirectory(prefix="slurm-plain-") as folder:
+        job = SlurmJob(cluster, Path(folder), (), spares=0, alone=True)
+        try:
+            job.wait_for("the first steps", lambda: len(job.first_steps(begun_s)) == RANKS, START_S)
+            return round(max(job.first_steps(begun_s).values()) - begun_s, 3)
+        except (TimeoutError, ChildProcessError):
+            return None
+        finally:
+            job.clear()
 
 
 def measured(cluster: Cluster, fault: str, run: int, options: argparse.Namespace) -> Row:
@@ -200,17 +228,31 @@ def one_fault(job: SlurmJob, strike: Callable[[SlurmJob], None], *, is_early: bo
     job.wait_for("more steps", lambda: steps(job, again_s) >= STEPS_AFTER, AGAIN_S)
     found_s = job.found_s(struck_s)
     noted = None if found_s is None else round(found_s - struck_s, 3)
-    return {"found_s": noted, "stepping_s": round(again_s - struck_s, 3)}
+    return {
+        "found_s": noted,
+        "stepping_s": round(again_s - struck_s, 3),
+        "stamps": {} if job.alone else job.stamps(struck_s),
+    }
 
 
 def table(rows: list[Row]) -> str:
-    lines = ["| fault | runs | found | training again | at most | as it should be |", "|---" * 6 + "|"]
+    lines = [
+        "| fault | runs | found | training again | at most | of a plain start | as it should be |",
+        "|---" * 7 + "|",
+    ]
     for fault in dict.fromkeys(str(row["fault"]) for row in rows):
         of = [row for row in rows if row["fault"] == fault]
         good = sum(row["wrong"] == [] for row in of)
         limit = f"{TARGETS_S[fault]} s" if fault in TARGETS_S else "–"
-        cells = (fault, str(len(of)), spread(of, "found_s"), spread(of, "stepping_s"), limit)
+        parts = [
+            float(str(row["stepping_s"])) / float(str(row["plain_s"]))
+            for row in of
+            if row.get("stepping_s") and row.get("plain_s")
+        ]
+        part = f"{statistics.median(parts):.2f}" if parts else "–"
+        cells = (fault, str(len(of)), spread(of, "found_s"), spread(of, "stepping_s"), limit, part)
         lines.append(f"| {' | '.join(cells)} | {good} of {len(of)} |")
+    lines.append(f"\nplain: {spread(rows, 'plain_s')}")
     return "\n".join(lines)
 
 

@@ -45,6 +45,9 @@ def main() -> None:
     events.tell("begun", BEGUN_S, master_port=int(os.environ["MASTER_PORT"]), **counted)
     events.tell("imported")
     torch.set_num_threads(1)
+    # The first step after a start sums over ranks in another order than later ones: in single precision, a run that was
+    # resumed a dozen times had drifted by 6e-4 from one that never was, after 2,770 steps.
+    torch.set_default_dtype(torch.float64)
     dist.init_process_group("gloo")
     events.tell("met")
     torch.manual_seed(0)
