@@ -2,8 +2,8 @@
 # minutes (PyTorch), later nothing.
 
 PYTHON ?= python3
-# How many tests run at once. Tests that start real processes wait for them: more is not faster.
-JOBS ?= 2
+# How many tests run at once: one more than two cores, for those that start real processes wait for them.
+JOBS ?= 3
 # The quick ones; the others by name: make bench BENCH=NAME
 BENCH ?= journal sampling simulator
 BIN := .venv/bin
@@ -11,7 +11,7 @@ READY := .venv/ready
 # Asked for first and exactly: what comes along with it is then settled before anything else asks for it.
 TORCH := torch==2.13.0
 
-.PHONY: setup check test browser slurm demo bench golden
+.PHONY: setup check test tests browser slurm demo bench golden
 
 setup: $(READY)
 
@@ -24,8 +24,12 @@ check: $(READY)
 # Thousands of processes are started: each would compile what it imports anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-test: check browser slurm
-	$(BIN)/pytest -n $(JOBS) --dist loadfile
+# What is checked by reading goes on beside the tests, which wait more than they compute.
+test: $(READY) browser slurm
+	$(MAKE) --no-print-directory --jobs=2 check tests
+
+tests: $(READY)
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # The pages are tried in a real browser. Where none can be had, those tests say so and are skipped.
 browser:
@@ -52,7 +56,7 @@ bench: $(READY)
 
 # Writes the golden files anew. Read the diff before you commit it.
 golden: $(READY)
-	$(BIN)/pytest -n $(JOBS) --dist loadfile --golden
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --golden
 	git --no-pager diff --stat -- tests/golden
 
 $(READY): pyproject.toml | $(BIN)/python
