@@ -1,10 +1,12 @@
 """The whole reasoning over sightings: what is said in the end."""
 
+from msgspec.structs import replace
+
 from core.clue_kit import search, sighting, signature
 from holdfast.core.diagnosis.clues import filled, is_calm
 from holdfast.core.diagnosis.reason import diagnose
 from holdfast.core.diagnosis.telling import telling_lines
-from holdfast.model.sightings import Search, Source
+from holdfast.model.sightings import Search, Skipped, Source
 from holdfast.model.signatures import Words
 
 OOM = signature(
@@ -127,6 +129,42 @@ def test_of_several_runs_in_one_log_the_last():
     runs = (sighting(STARTS, offset=1), sighting(OOM, offset=5), sighting(STARTS, offset=9))
     assert diagnose(search(*runs), KNOWN).category == "none"
     assert diagnose(search(*runs, sighting(FAILED, offset=12)), KNOWN).category == "python_exception"
+
+
+def test_none_is_only_half_sure_where_a_log_was_not_read_to_its_end():
+    bomb = Skipped(name="a.gz", why="it unpacks to too much", lost=True)
+    picture = Skipped(name="a.png", why="it is binary")
+    whole, in_part = (
+        diagnose(Search(sources=(Source(name="a.log"),), skipped=skipped), KNOWN)
+        for skipped in ((picture,), (picture, bomb))
+    )
+    assert (whole.category, whole.confidence, in_part.category, in_part.confidence) == (
+        "none",
+        0.9,
+        "none",
+        0.5,
+    )
+    assert "what could be read" in in_part.title.en
+    assert "not read" in in_part.advice.en
+
+
+def test_an_exception_whose_message_tells_another_category_is_explained_by_that():
+    raised = signature(
+        "uncaught",
+        "python_exception",
+        explanation=Words(en="nobody caught it", zh="未捕获"),
+        advice=Words(en="look at the line", zh="查看该行"),
+    )
+    of_category = {
+        "python_exception": ("nobody caught it", "look at the line"),
+        "gpu_oom": ("GPU memory", "Use less"),
+    }
+    for category, (explanation, advice) in of_category.items():
+        one = sighting(raised, text="RuntimeError: it ended", error_type="RuntimeError")
+        told = diagnose(search(replace(one, category=category)), {"uncaught": raised})
+        assert told.category == category
+        assert explanation in told.explanation.en
+        assert advice in told.advice.en
 
 
 def test_what_its_writer_calls_no_error_is_none_unless_the_signature_is_of_such_lines():

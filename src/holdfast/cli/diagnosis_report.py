@@ -14,6 +14,7 @@ from holdfast.cli.skip_reasons import why_in
 from holdfast.cli.wrapping import cut, cut_left, shown, wrapped
 from holdfast.core.diagnosis.meanings import meaning_of
 from holdfast.core.diagnosis.missing import spans
+from holdfast.core.diagnosis.reason import NONE_ADVICE
 from holdfast.core.plurals import counted
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError, Other
 from holdfast.model.signatures import Words
@@ -132,7 +133,7 @@ class _Page:
 
     def advice(self, diagnosis: Diagnosis) -> Iterator[Line]:
         text = self._text(diagnosis.advice)
-        if text and diagnosis.category != "none":
+        if text and diagnosis.advice != NONE_ADVICE:
             yield from self._section(_ADVICE)
             yield from (Line(INDENT + line) for line in self._wrapped(text))
 

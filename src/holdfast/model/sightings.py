@@ -74,10 +74,14 @@ class Sighting(Struct, frozen=True, kw_only=True):
 
 
 class Skipped(Struct, frozen=True, kw_only=True):
-    """Something that was not read, or not to its end, and why, in words for people."""
+    """Something that was not read, or not to its end, and why, in words for people.
+
+    `lost`: what it says of the job is missing; what is no log, or is read under another name, is no loss.
+    """
 
     name: str
     why: str
+    lost: bool = False
 
 
 class Search(Struct, frozen=True, kw_only=True):

@@ -121,7 +121,7 @@ def opened(file: LogFile, say: Say, limits: Limits | None = None) -> Iterator[Lo
     try:
         fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as error:
-        say(Skipped(name=file.name, why=f"it cannot be opened: {error.strerror}"))
+        say(Skipped(name=file.name, why=f"it cannot be opened: {error.strerror}", lost=True))
         return
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):  # it was one when it was found
@@ -129,7 +129,7 @@ def opened(file: LogFile, say: Say, limits: Limits | None = None) -> Iterator[Lo
             return
         yield from _of_file(file.name, fd, say, Meter(limits))
     except Unreadable as error:
-        say(Skipped(name=file.name, why=str(error)))
+        say(Skipped(name=file.name, why=str(error), lost=True))
     finally:
         os.close(fd)
 
@@ -140,7 +140,7 @@ def of_stdin(stdin: BinaryIO, say: Say, limits: Limits | None = None) -> Iterato
     try:
         yield from _logs(STDIN, _Pipe(stdin), say, meter, 0)
     except Unreadable as error:
-        say(Skipped(name=STDIN, why=str(error)))
+        say(Skipped(name=STDIN, why=str(error), lost=True))
 
 
 def readable_name(path: str) -> str:
@@ -176,7 +176,7 @@ class _Walk:
         try:
             about = path.stat()
         except OSError as error:
-            self._say(Skipped(name=readable_name(str(path)), why=_why_not(error, path)))
+            self._say(_unread(readable_name(str(path)), error, path))
             return
         if not stat.S_ISDIR(about.st_mode):
             self._add_file(path, readable_name(prefix or path.name), about)
@@ -203,7 +203,7 @@ class _Walk:
                 about = folder.stat()
                 entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
             except OSError as error:
-                self._say(Skipped(name=readable_name(named or str(folder)), why=_why_not(error, folder)))
+                self._say(_unread(readable_name(named or str(folder)), error, folder))
                 continue
             if self._is_known((about.st_dev, about.st_ino), named, folder):
                 continue
@@ -224,7 +224,7 @@ class _Walk:
         try:
             about = entry.stat()
         except OSError as error:
-            self._say(Skipped(name=readable_name(name), why=_why_not(error, path)))
+            self._say(_unread(readable_name(name), error, path))
             return
         if not stat.S_ISDIR(about.st_mode):
             files.append((path, readable_name(name), about))
@@ -241,7 +241,11 @@ class _Walk:
         elif len(self.found) >= FILES_MAX:
             if not self._is_full:
                 self._say(
-                    Skipped(name=name, why=f"more than {FILES_MAX} files: this and the rest were not read")
+                    Skipped(
+                        name=name,
+                        why=f"more than {FILES_MAX} files: this and the rest were not read",
+                        lost=True,
+                    )
                 )
             self._is_full = True
         elif not self._is_known((about.st_dev, about.st_ino), name, path):
@@ -267,14 +271,16 @@ def _kind(mode: int) -> str:
     return kinds.get(stat.S_IFMT(mode), "something else")
 
 
-def _why_not(error: OSError, path: Path) -> str:
+def _unread(name: str, error: OSError, path: Path) -> Skipped:
     if error.errno == errno.ELOOP:
-        return "it is a link that leads round in a circle"
+        return Skipped(name=name, why="it is a link that leads round in a circle")
     if isinstance(error, FileNotFoundError):
-        return "it is a link that leads nowhere" if path.is_symlink() else "it is not there"
+        if path.is_symlink():
+            return Skipped(name=name, why="it is a link that leads nowhere")
+        return Skipped(name=name, why="it is not there", lost=True)
     if isinstance(error, PermissionError):
-        return "it may not be read by this user"
-    return f"it cannot be read: {error.strerror}"
+        return Skipped(name=name, why="it may not be read by this user", lost=True)
+    return Skipped(name=name, why=f"it cannot be read: {error.strerror}", lost=True)
 
 
 def _of_file(name: str, fd: int, say: Say, meter: Meter) -> Iterator[Log]:
@@ -296,7 +302,11 @@ def _of_file(name: str, fd: int, say: Say, meter: Meter) -> Iterator[Log]:
         reader.at += len(UTF8_MARK) if head.startswith(UTF8_MARK) else 0
         yield Log(name, reader, reader)
         if reader.is_shorter:
-            say(Skipped(name=name, why=f"it was cut to {reader.size_bytes} bytes while it was read"))
+            say(
+                Skipped(
+                    name=name, why=f"it was cut to {reader.size_bytes} bytes while it was read", lost=True
+                )
+            )
 
 
 def _logs(name: str, reader: Reader, say: Say, meter: Meter, depth: int) -> Iterator[Log]:
@@ -312,7 +322,11 @@ def _logs(name: str, reader: Reader, say: Say, meter: Meter, depth: int) -> Iter
         for member in tar_members(whole, meter):
             yield from _member(name, member, say, meter, depth + 1)
     elif head.startswith(ZIP):
-        say(Skipped(name=name, why="it is a zip archive within another, or on stdin: unpack it first"))
+        say(
+            Skipped(
+                name=name, why="it is a zip archive within another, or on stdin: unpack it first", lost=True
+            )
+        )
     elif kind := kind_of(name, head):
         yield Log(name, whole, kind=kind)
     elif head.startswith(UTF16_MARKS):
@@ -327,7 +341,7 @@ def _logs(name: str, reader: Reader, say: Say, meter: Meter, depth: int) -> Iter
 def _member(archive: str, member: Member, say: Say, meter: Meter, depth: int) -> Iterator[Log]:
     name = f"{archive}/{label(member.name)}"
     if member.reader is None:
-        say(Skipped(name=name, why=member.why_not))
+        say(Skipped(name=name, why=member.why_not, lost=True))
     elif OWN.fullmatch(member.name.rpartition("/")[2]):
         say(Skipped(name=name, why=WHY_OWN))
     else:

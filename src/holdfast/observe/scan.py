@@ -142,7 +142,7 @@ class _Crew:
             for block in blocks(log, own.buffer):
                 sweep.take(block)
         except Unreadable as error:
-            skipped.append(Skipped(name=log.name, why=str(error)))
+            skipped.append(Skipped(name=log.name, why=str(error), lost=True))
         return FoundLog(*sweep.finish(), path if log.file else None)
 
 
@@ -153,7 +153,9 @@ def _share(in_all: int, logs: int, least: int, most: int) -> int:
 def _shortened(skipped: Sequence[Skipped]) -> tuple[Skipped, ...]:
     if len(skipped) <= SKIPPED_MAX:
         return tuple(skipped)
-    more = Skipped(name="...", why=f"{len(skipped) - SKIPPED_MAX} more were not read, or not to their ends")
+    left = skipped[SKIPPED_MAX:]
+    why = f"{len(left)} more were not read, or not to their ends"
+    more = Skipped(name="...", why=why, lost=any(one.lost for one in left))
     return (*skipped[:SKIPPED_MAX], more)
 
 

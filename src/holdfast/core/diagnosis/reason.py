@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
+from holdfast.core.categories import ADVICE, ADVICE_ZH
 from holdfast.core.diagnosis.actions import action_for
 from holdfast.core.diagnosis.blame import culprits
 from holdfast.core.diagnosis.choose import Choice, choose
-from holdfast.core.diagnosis.clues import Clue, class_of, clues, filled
+from holdfast.core.diagnosis.clues import Clue, class_of, clues, filled, kind_of
 from holdfast.core.diagnosis.confidence import confidence, others
+from holdfast.core.diagnosis.meanings import MEANINGS
 from holdfast.core.diagnosis.messages import message_of
 from holdfast.core.diagnosis.rulings import NO_TABLES, all_rulings
 from holdfast.core.diagnosis.telling import telling_lines
@@ -33,6 +35,11 @@ NONE_EXPLANATION = Words(
     en="No line tells of a failure that the job did not survive.", zh="没有任何日志行表明作业因故障而中止。"
 )
 NONE_ADVICE = Words(en="Nothing to do.", zh="无需处理。")
+NONE_IN_PART = Words(en="nothing wrong was found in what could be read", zh="可读取的日志中未发现问题")
+READ_THE_REST = Words(
+    en="Have the logs read that are listed here as not read, or not to their ends: the reason can stand in them.",
+    zh="请补充下列未读取或未读完的日志:原因可能就在其中。",
+)
 
 
 def diagnose(
@@ -50,7 +57,7 @@ def diagnose(
         sizes_bytes=[source.size_bytes for source in search.sources],
     )
     if choice.root is None:
-        return _unknown(search) if choice.died else _none()
+        return _unknown(search) if choice.died else _none(search)
     if choice.root.category == "unknown":
         return _unknown(search)
     return _explained(choice.root, choice, known, search)
@@ -63,14 +70,16 @@ def _explained(root: Clue, choice: Choice, known: Sequence[Clue], search: Search
         captures |= choice.shown.sighting.captures  # the line that is quoted says more
     named = ruling.culprits if ruling and ruling.culprits is not None else None
     blamed = named if named is not None else culprits(choice, known, search)
+    action = action_for(root, blamed, known, search)
+    usual = _usual_words(root, action)
     return Diagnosis(
         category=root.category,
         class_=class_of(root.category),
         confidence=confidence(choice),
         title=_words((ruling and ruling.title) or titled.title, captures),
-        explanation=_words((ruling and ruling.explanation) or signature.explanation, captures),
-        advice=_words((ruling and ruling.advice) or signature.advice, captures),
-        action=action_for(root, blamed, known, search),
+        explanation=_words((ruling and ruling.explanation) or usual[0], captures),
+        advice=_words((ruling and ruling.advice) or usual[1], captures),
+        action=action,
         culprits=blamed,
         first_error=_first_error(choice.shown or root, search),
         evidence=_evidence(choice, search),
@@ -78,6 +87,18 @@ def _explained(root: Clue, choice: Choice, known: Sequence[Clue], search: Search
         decided_by=ruling.decided_by if ruling else None,
         disagree=ruling.disagree if ruling else (),
     )
+
+
+def _usual_words(root: Clue, action: str) -> tuple[Words, Words]:
+    """Explanation and advice: the signature's, unless its exception's message told a category of another kind."""
+    signature, category = root.signature, root.category
+    meaning = MEANINGS.get(category)
+    own = signature.action or kind_of(signature.category)[1]
+    if category == signature.category or action == own or meaning is None:
+        return signature.explanation, signature.advice
+    key = category if category in ADVICE else action
+    advice = Words(en=ADVICE[key], zh=ADVICE_ZH[key]) if key in ADVICE else signature.advice
+    return Words(en=f"{meaning.en[0].upper()}{meaning.en[1:]}.", zh=f"{meaning.zh}。"), advice
 
 
 def _titled(choice: Choice, root: Clue) -> Signature:
@@ -116,14 +137,15 @@ def _unknown(search: Search) -> Diagnosis:
     )
 
 
-def _none() -> Diagnosis:
+def _none(search: Search) -> Diagnosis:
+    in_part = any(skipped.lost for skipped in search.skipped)
     return Diagnosis(
         category="none",
         class_="healthy",
-        confidence=0.9,
-        title=NONE_TITLE,
+        confidence=0.5 if in_part else 0.9,
+        title=NONE_IN_PART if in_part else NONE_TITLE,
         explanation=NONE_EXPLANATION,
-        advice=NONE_ADVICE,
+        advice=READ_THE_REST if in_part else NONE_ADVICE,
         action="none",
     )
 
