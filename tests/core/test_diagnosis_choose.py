@@ -5,6 +5,8 @@ from holdfast.core.diagnosis.choose import choose
 
 OOM = signature("oom", "gpu_oom")
 IMPORT = signature("import", "import_error")
+RESET = signature("reset", "nccl_network_error")
+REFUSED = signature("script-arguments-wrong", "python_exception", severity="fatal", weight=0.92)
 VAGUE = signature("python-exception", "python_exception", weight=0.6)
 CLOSED = signature("closed", "nccl_network_error", role="symptom")
 CHILD_FAILED = signature("child-failed", "unknown", role="symptom", severity="fatal")
@@ -91,6 +93,44 @@ def test_a_last_run_that_was_only_ended_says_less_than_the_run_before():
     assert root_of(*runs, clue(ENDED, offset=30)) == "oom"
     assert root_of(*runs, clue(IMPORT, offset=30)) == "import"
     assert root_of(*runs) is None
+
+
+def left(of, offset, *, script="fit.py", frame="fit.py:7 main", **changed):
+    """An exception that nothing in the script caught."""
+    return clue(
+        of,
+        offset=offset,
+        error_type=of.id,
+        frame=frame,
+        outermost=f"{script}:90 <module>",
+        **changed,
+    )
+
+
+def test_a_script_that_was_left_for_another_reason_before_had_been_started_again():
+    assert root_of(left(IMPORT, 10), left(OOM, 50)) == "oom"
+    assert root_of(left(IMPORT, 10), left(VAGUE, 50)) == "python-exception"
+    assert root_of(left(IMPORT, 10), left(IMPORT, 50), left(OOM, 90, frame="fit.py:9 step")) == "oom"
+
+
+def test_what_other_scripts_or_ranks_or_installed_programs_were_left_for_is_of_one_run():
+    assert root_of(left(IMPORT, 10), left(OOM, 50, script="evaluate.py")) == "import"
+    assert root_of(left(IMPORT, 10, rank=1), left(OOM, 50, rank=0)) == "import"
+    assert root_of(left(IMPORT, 10), left(OOM, 50), clue(CHILD_FAILED, offset=90)) == "import"
+    program = "/opt/py/lib/python3.12/site-packages/serve/run.py"
+    assert root_of(left(IMPORT, 10, script=program), left(OOM, 50, script=program)) == "import"
+    assert root_of(left(IMPORT, 10, script="<string>"), left(OOM, 50, script="<string>")) == "import"
+
+
+def test_a_lost_peer_or_an_interrupt_is_no_other_run():
+    assert root_of(left(IMPORT, 10), left(RESET, 50)) == "import"
+
+
+def test_options_that_were_refused_are_of_an_earlier_run_where_much_more_was_said_since():
+    refused = clue(REFUSED, offset=100)
+    assert choose([refused], sizes_bytes=[500]).root.signature.id == "script-arguments-wrong"
+    assert choose([refused], sizes_bytes=[50_000]).root is None
+    assert choose([refused, clue(CHILD_FAILED, offset=900)], sizes_bytes=[50_000]).root is not None
 
 
 def test_an_exception_whose_line_is_known_as_context_counts_where_nothing_else_says_why():

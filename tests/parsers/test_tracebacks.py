@@ -405,6 +405,13 @@ def test_windows_and_framework_frames():
     )
 
 
+def test_where_a_traceback_began():
+    assert [one.outermost for one in tracebacks(lines(PLAIN))] == ["/home/user/train.py:20 <module>"]
+    assert [one.outermost for one in tracebacks(lines(CHAINED))] == ["/home/user/train.py:8 <module>"]
+    below = PLAIN.replace("<module>", "worker")
+    assert [one.outermost for one in tracebacks(lines(below))] == ["/home/user/train.py:20 worker"]
+
+
 def test_where_the_type_stands():
     (found,) = tracebacks(lines(PLAIN))
     assert lines(PLAIN)[found.error_line].startswith(b"RuntimeError")

@@ -55,7 +55,7 @@ class Sighting(Struct, frozen=True, kw_only=True):
 
     `count`: how often the same text (numbers aside) stood in this source; this is the first. `last_offset`: of
     the last of them. `frame`: the user's own line in the traceback that this line ends ("train.py:88 main"),
-    `error_type`: its exception. `record`: further lines that belong to it.
+    `error_type`: its exception, `outermost`: the frame it began with. `record`: further lines that belong to it.
     """
 
     signature: str
@@ -70,6 +70,7 @@ class Sighting(Struct, frozen=True, kw_only=True):
     last_offset: int = 0
     frame: str = ""
     error_type: str = ""
+    outermost: str = ""
     record: tuple[str, ...] = ()
 
 

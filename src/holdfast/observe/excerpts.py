@@ -52,6 +52,7 @@ class Exceptional(Struct, frozen=True):
     type: str
     message: str
     frame: str
+    outermost: str = ""
 
 
 def exceptions(block: Block, start: int) -> tuple[list[Exceptional], int]:
@@ -73,6 +74,7 @@ def exceptions(block: Block, start: int) -> tuple[list[Exceptional], int]:
                 traceback.type,
                 traceback.message,
                 traceback.user_frame or traceback.frame,
+                traceback.outermost,
             )
         )
         end = max(end, begins[traceback.last_line + 1])

@@ -82,6 +82,7 @@ class Entry(Struct):
     record: tuple[str, ...] = ()
     frame: str = ""
     error_type: str = ""
+    outermost: str = ""
 
 
 class Place(NamedTuple):
@@ -351,7 +352,7 @@ class Sweep:
             entries = self._entries_on[one.offset] = [self._exception(one)]
         for entry in entries:
             if not entry.frame:
-                entry.frame, entry.error_type = one.frame, one.type
+                entry.frame, entry.error_type, entry.outermost = one.frame, one.type, one.outermost
 
     def _exception(self, one: Exceptional) -> Entry:
         seen = self._seen.setdefault(EXCEPTION_NUMBER, Seen())
@@ -394,6 +395,7 @@ def made(entry: Entry, source: int, knowledge: Knowledge) -> Sighting:
         last_offset=entry.last_offset,
         frame=entry.frame,
         error_type=entry.error_type,
+        outermost=entry.outermost,
         record=entry.record,
     )
 

@@ -15,6 +15,7 @@ FOREIGN_MIXED_MAX = 400  # for each of the ranks that mix: C++ stacks stand betw
 FOREIGN_CUT_MAX = 3  # the same where the title is missing: it may be a mere stack
 FRAMES_MAX = 2000
 PREFIX_MAX = 200
+MODULE = " <module>"
 
 
 class Whose(Struct, frozen=True):
@@ -62,6 +63,7 @@ class Open(Struct, eq=False):
     user_frames: list[str] = []
     framework_frame: str = ""
     outer_frame: str = ""  # the user's frame in what came before in the chain
+    outermost: str = ""  # where the whole chain began: a module's own line, where any part of it did
     pending: str = ""  # box: a frame that may be wrapped; notebook: one whose line number is still to come
     type: str = ""
     message: str = ""
@@ -189,6 +191,7 @@ def _go_remote(one: Open, line: Line, remote: re.Match[str]) -> None:
 
 def _add_frame(one: Open, line: Line, file: str, number: str, function: str) -> None:
     place = f"{file}:{number} {function}".strip()
+    one.outermost = one.outermost if one.outermost and one.frame else _further_out(one.outermost, place)
     one.frame = place
     one.has_function = one.has_function or bool(function)
     if forms.is_framework(file):
@@ -199,6 +202,11 @@ def _add_frame(one: Open, line: Line, file: str, number: str, function: str) -> 
             one.user_frames.append(place)
     one.last_line, one.foreign_lines = line.number, 0
     one.has_stamp = one.has_stamp and line.has_stamp
+
+
+def _further_out(outermost: str, place: str) -> str:
+    """Of the first frames of two parts of a chain the one that is further out: that of a module is."""
+    return outermost if outermost.endswith(MODULE) else place
 
 
 def _end(one: Open, line: Line, type_: str, message: str) -> None:

@@ -54,7 +54,7 @@ class Traceback(Struct, frozen=True, kw_only=True):
 
     `type`, `message`: the last exception of the chain; `first_type`, `first_message`: the one it began with.
     Frames: "path/of/train.py:88 step"; `user_frame` is outside installed libraries, "" where there is none.
-    `error_line`: where the type stands. `host`, `pid`: of the Ray worker it happened in, where Ray says so.
+    `error_line`: where the type stands. `outermost`: the frame it began with, of a module where any part did. `host`, `pid`: of the Ray worker it happened in, where Ray says so.
     """
 
     type: str
@@ -71,6 +71,7 @@ class Traceback(Struct, frozen=True, kw_only=True):
     first_line: int
     last_line: int
     error_line: int = 0
+    outermost: str = ""
 
 
 def tracebacks(lines: Iterable[bytes]) -> tuple[Traceback, ...]:
@@ -249,6 +250,7 @@ class _Reader:
             first_line=one.first_line,
             last_line=one.last_line,
             error_line=one.error_line,
+            outermost=one.outermost,
         )
         self._done.append((one.whose, found))
 

@@ -37,6 +37,9 @@ WAITED_IN_VAIN = frozenset({"collective_timeout", "collective_missing_rank", "co
 EPOCH = "training-epoch"
 OF_SHELLS_TOOLS = OF_SHELLS | {"shell-file-missing"}
 WENT_ON_BYTES = 2 << 10
+# A program that refuses its options ends at once, with what it had kept back of its output.
+REFUSED_OPTIONS = frozenset({"script-arguments-wrong", "script-options-refused", "launcher-usage-error"})
+WENT_ON_REFUSED_BYTES = 6 << 10
 OF_MACHINES = frozenset({"hardware", "host", "memory", "network"})
 ENDED_BY_OTHERS = frozenset(
     {"terminated", "time_limit", "slurm_time_limit", "slurm_job_killed", "pod_preempted"}
@@ -78,7 +81,7 @@ def choose(
         last_run = [clue for clue in last_run if not _was_of_no_matter(clue, last_run)]
     choice = _choose(one_for_each_line(last_run), is_finished=is_finished)
     if _went_on(choice, sizes_bytes):
-        last_run = [clue for clue in last_run if clue.signature.id not in OF_SHELLS_TOOLS]
+        last_run = [clue for clue in last_run if clue.signature.id not in OF_SHELLS_TOOLS | REFUSED_OPTIONS]
         choice = _choose(one_for_each_line(last_run), is_finished=is_finished)
     if (
         len(last_run) < len(clues) and choice.died and _says_little(choice)
@@ -99,12 +102,16 @@ def choose(
 
 
 def _went_on(choice: Choice, sizes_bytes: Sequence[int]) -> bool:
-    """A shell's complaint that is all there is, and the script said much more afterwards, of no end: it did without."""
+    """A shell's complaint that is all there is, and the script said much more afterwards, of no end: it did without.
+
+    So where options were refused: what comes then is of a later run, which was told others.
+    """
     root = choice.root
-    if root is None or choice.died or root.signature.id not in OF_SHELLS_TOOLS:
+    if root is None or choice.died or root.signature.id not in OF_SHELLS_TOOLS | REFUSED_OPTIONS:
         return False
     source, offset = root.sighting.source, root.sighting.last_offset
-    return source < len(sizes_bytes) and sizes_bytes[source] - offset > WENT_ON_BYTES
+    more_bytes = WENT_ON_REFUSED_BYTES if root.signature.id in REFUSED_OPTIONS else WENT_ON_BYTES
+    return source < len(sizes_bytes) and sizes_bytes[source] - offset > more_bytes
 
 
 def _says_little(choice: Choice) -> bool:

@@ -22,6 +22,7 @@ TASK_EXITED = "srun-task-exited"
 RUN_STARTS = frozenset({"omp-threads-notice", "deepspeed-launch-command"})
 RUN_BYTES_MIN = 2 << 10  # less is no run
 REPORT_ENDED = "lsf-report-ended"  # the last line that a batch system adds to a job's output
+SCRIPT = late(r"(?!.*(?:site|dist)-packages)[^<].*\.py:\d+ <module>$")  # a frame that is a script's own line
 OF_OTHERS = frozenset({"communication", "process", "scheduler"})  # what a hang of days ends with as well
 BYGONE_DAYS = 1.0  # less is a clock of another time zone
 REPLACEABLE = frozenset({"compile_error", "import_error", "version_mismatch"})
@@ -112,7 +113,62 @@ def of_last_run(clues: Sequence[Clue], sizes_bytes: Sequence[int] = ()) -> list[
         elif clue.signature.id == REPORT_ENDED:
             ended = _end_of_run_before(clue, clues)
             started[source] = max(started.get(source, 0), ended)
+    for source, offset in _ends_of_same_script(clues).items():
+        started[source] = max(started.get(source, 0), offset)
     return [clue for clue in clues if clue.sighting.last_offset >= started.get(clue.sighting.source, 0)]
+
+
+def _ends_of_same_script(clues: Sequence[Clue]) -> dict[int, int]:
+    """By source, where the run before the last one ends: with an exception that left the same script as the last one's
+    did, for another reason. A process ends by one such exception only.
+
+    Not where ranks share the log, or a launcher tells of its ranks: then each of them is a process of one run.
+    """
+    known = {_place_of(clue) for clue in clues if clue.role == "cause" and clue.signature.id != EXCEPTION}
+    shared = {
+        clue.sighting.source
+        for clue in clues
+        if _is_of_ranks(clue) or clue.role == "symptom" and _place_of(clue) not in known
+    }
+    left = [clue for clue in clues if _left_script(clue) and clue.sighting.source not in shared]
+    left.sort(key=lambda clue: clue.sighting.last_offset)
+    last = {clue.sighting.source: clue for clue in left}
+    return {
+        source: max(
+            clue.sighting.last_offset + 1
+            for clue in left
+            if clue.sighting.source == source and _ended_otherwise(clue, end)
+        )
+        for source, end in last.items()
+        if any(clue.sighting.source == source and _ended_otherwise(clue, end) for clue in left)
+        and end.class_ not in OF_OTHERS
+    }
+
+
+def _is_of_ranks(clue: Clue) -> bool:
+    """Written by a rank, or by a launcher that starts some."""
+    writer = clue.writer
+    return (writer.rank, writer.local_rank, writer.worker) != (
+        None,
+        None,
+        None,
+    ) or clue.signature.id in RUN_STARTS
+
+
+def _place_of(clue: Clue) -> tuple[int, int]:
+    return clue.sighting.source, clue.sighting.offset
+
+
+def _left_script(clue: Clue) -> bool:
+    """An exception that nothing in the script caught, up to the script's own line that nothing else had called."""
+    seen = clue.sighting
+    return bool(seen.error_type) and SCRIPT.match(seen.outermost) is not None
+
+
+def _ended_otherwise(clue: Clue, end: Clue) -> bool:
+    one, other = clue.sighting, end.sighting
+    is_same_script = one.outermost.rpartition(":")[0] == other.outermost.rpartition(":")[0]
+    return is_same_script and (one.error_type, one.frame) != (other.error_type, other.frame)
 
 
 def _end_of_run_before(report: Clue, clues: Sequence[Clue]) -> int:
