@@ -13,6 +13,7 @@ CHILD_FAILED = signature("child-failed", "unknown", role="symptom", severity="fa
 TERM = signature("term", "terminated", explained_by=("*",))
 SLOW = signature("old-kernel", "kernel_version_warning", severity="warning")
 COMPLAINT = signature("ucx", "nccl_network_error", severity="warning", explained_by=("*",))
+BEGINS = signature("program-starts", "none", role="context")
 STARTS = signature("omp-threads-notice", "none", role="context")
 ENDED = signature("ended", "unknown", role="symptom", weight=0.3)
 STORE = signature("store", "rendezvous_timeout", role="symptom", severity="warning", weight=0.3)
@@ -120,6 +121,14 @@ def test_what_other_scripts_or_ranks_or_installed_programs_were_left_for_is_of_o
     program = "/opt/py/lib/python3.12/site-packages/serve/run.py"
     assert root_of(left(IMPORT, 10, script=program), left(OOM, 50, script=program)) == "import"
     assert root_of(left(IMPORT, 10, script="<string>"), left(OOM, 50, script="<string>")) == "import"
+
+
+def test_a_program_that_tells_of_its_start_began_another_run():
+    runs = (clue(IMPORT, offset=10), clue(BEGINS, offset=40))
+    assert choose(runs, sizes_bytes=[50_000]).root is None
+    assert choose((*runs, clue(OOM, offset=900)), sizes_bytes=[50_000]).root.signature.id == "oom"
+    assert root_of(clue(BEGINS), left(IMPORT, 10), left(OOM, 50)) == "oom"
+    assert root_of(clue(STARTS), left(IMPORT, 10), left(OOM, 50)) == "import"
 
 
 def test_a_lost_peer_or_an_interrupt_is_no_other_run():

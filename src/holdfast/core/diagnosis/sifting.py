@@ -18,8 +18,9 @@ GOES_UNCOMPILED = late(
 FELL_BACK_LINES_MAX = 40  # so long is what a compiler says before somebody tells that it goes without
 IGNORED_LINES_MAX = 60  # so long is a traceback that is printed and ignored
 TASK_EXITED = "srun-task-exited"
-# Lines that launchers print once, when they begin.
-RUN_STARTS = frozenset({"omp-threads-notice", "deepspeed-launch-command"})
+# Lines that launchers, and programs, print once, when they begin.
+LAUNCHER_STARTS = frozenset({"omp-threads-notice", "deepspeed-launch-command"})
+RUN_STARTS = LAUNCHER_STARTS | {"program-starts"}
 RUN_BYTES_MIN = 2 << 10  # less is no run
 REPORT_ENDED = "lsf-report-ended"  # the last line that a batch system adds to a job's output
 SCRIPT = late(r"(?!.*(?:site|dist)-packages)[^<].*\.py:\d+ <module>$")  # a frame that is a script's own line
@@ -152,7 +153,7 @@ def _is_of_ranks(clue: Clue) -> bool:
         None,
         None,
         None,
-    ) or clue.signature.id in RUN_STARTS
+    ) or clue.signature.id in LAUNCHER_STARTS
 
 
 def _place_of(clue: Clue) -> tuple[int, int]:
