@@ -8,6 +8,7 @@ from holdfast.core.diagnosis.communication import compare
 from holdfast.core.diagnosis.comparisons import Comparison
 from holdfast.core.diagnosis.devices import judge
 from holdfast.core.diagnosis.judgements import Judgement
+from holdfast.core.diagnosis.node_returns import nodes_that_returned
 from holdfast.core.diagnosis.pod_events import waits_that_ended
 from holdfast.core.diagnosis.teardown import teardown_hangs
 from holdfast.model.code_facts import CodeTables
@@ -32,6 +33,7 @@ def all_rulings(search: Search, signatures: Mapping[str, Signature], tables: Cod
     """By id() of the sighting: what holds in place of its signature. Of two rules the one that compared more holds."""
     found = training.rulings(search.sightings) | teardown_hangs(search, signatures)
     found |= waits_that_ended(search.sightings, signatures)
+    found |= nodes_that_returned(search.sightings, signatures)
     for judgement in judge(search.sightings, search.sources, tables):
         _add_judgement(found, judgement, signatures)
     for comparison in reversed(compare(search.sightings, search.sources)):

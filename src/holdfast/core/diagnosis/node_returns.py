@@ -1,0 +1,48 @@
+"""Nodes that Slurm's controller missed for a while, and that came back before any job was lost with them. Pure.
+
+slurmctld: error: Nodes gpu-[3-4] not responding, setting DOWN
+slurmctld: Node gpu-3 now responding
+slurmctld: node gpu-4 returned to service
+"""
+
+from collections.abc import Mapping, Sequence
+
+from holdfast.core.diagnosis.clues import Ruling
+from holdfast.late_pattern import late
+from holdfast.model.sightings import Sighting
+from holdfast.model.signatures import Signature
+
+AWAY = frozenset({"slurmctld-nodes-not-responding", "slurmctld-node-down"})
+BACK = "slurmctld-node-responds"
+# What tells that a job was lost with its node: then that the node came back mends nothing.
+LOST = frozenset({"slurmctld-killing-on-failed-node", "slurm-cancelled-node-failure", "srun-node-failure"})
+STEM = late(r"^[A-Za-z][A-Za-z_-]*")  # of a node's name, or of a list of them
+LIST = late(r"[\[,]")
+
+
+def nodes_that_returned(
+    sightings: Sequence[Sighting], signatures: Mapping[str, Signature]
+) -> dict[int, Ruling]:
+    """By id() of the sighting of a node that does not answer: context, where it answers again further down."""
+    if any(one.signature in LOST for one in sightings):
+        return {}
+    back = [one for one in sightings if one.signature == BACK]
+    found: dict[int, Ruling] = {}
+    for one in sightings:
+        if one.signature in AWAY and any(_is_back(one, other) for other in back):
+            known = signatures[one.signature]
+            found[id(one)] = Ruling(
+                category=one.category, role="context", severity=known.severity, weight=known.weight
+            )
+    return found
+
+
+def _is_back(away: Sighting, back: Sighting) -> bool:
+    """Lines that differ in their numbers only are one sighting: a list of nodes came back as often as its line stands."""
+    if back.source != away.source or back.last_offset <= away.last_offset:
+        return False
+    gone, here = away.captures.get("host", ""), back.captures.get("host", "")
+    if not LIST.search(gone) and back.count == 1:
+        return gone == here
+    stems = STEM.match(gone), STEM.match(here)
+    return bool(stems[0] and stems[1] and stems[0][0] == stems[1][0])
