@@ -1,5 +1,7 @@
 """What Kubernetes says of a pod that could not start at first, and then did: its events tell both. Pure.
 
+So of an init container that was started again and again, once the pod goes on to its next container.
+
 Warning  FailedScheduling  9m  default-scheduler  0/12 nodes are available: 12 Insufficient nvidia.com/gpu.
 Normal   Scheduled         8m  default-scheduler  Successfully assigned train/worker-0 to gpu-3
 Normal   Started           7m  kubelet            Started container pytorch
@@ -14,6 +16,7 @@ from holdfast.model.sightings import Sighting
 from holdfast.model.signatures import Signature
 
 PLACED = "k8s-scheduled"
+BACKOFF = "k8s-backoff"
 # What keeps a pod from starting, and is over once it is placed or its container runs.
 ENDED_BY = {
     "k8s-failed-scheduling": "Successfully assigned",
@@ -22,6 +25,7 @@ ENDED_BY = {
     "k8s-image-pull": "Started container",
 }
 # `kubectl get events` names the pod of each line, `kubectl describe` that of all of them, above.
+AGAIN = late(r"\bfailed container (?P<name>[\w-]+)")  # which container was started again
 POD = late(r"\bpods?/(?P<name>[\w.-]+)")
 
 
@@ -34,12 +38,23 @@ def waits_that_ended(sightings: Sequence[Sighting], signatures: Mapping[str, Sig
     found: dict[int, Ruling] = {}
     for one in sightings:
         words = ENDED_BY.get(one.signature)
-        if words and any(_ends(one, other, words) for other in placed.get(one.source, ())):
+        later = placed.get(one.source, ())
+        if (words and any(_ends(one, other, words) for other in later)) or (
+            one.signature == BACKOFF and any(_goes_on(one, other) for other in later)
+        ):
             known = signatures[one.signature]
             found[id(one)] = Ruling(
                 category=one.category, role="context", severity=known.severity, weight=known.weight
             )
     return found
+
+
+def _goes_on(backoff: Sighting, placed: Sighting) -> bool:
+    """Whether the same pod started another container later: only where the one before has done its work."""
+    again, container = AGAIN.search(backoff.text), placed.captures.get("container")
+    if again is None or not container or container == again["name"]:
+        return False
+    return _ends(backoff, placed, "Started container")
 
 
 def _ends(wait: Sighting, placed: Sighting, words: str) -> bool:
