@@ -3,6 +3,47 @@
 import pytest
 
 CASES = {
+    "a-file-of-crashes": (
+        "[ 641.2] ring_solver[811]: segfault at 7f10 ip 00007f1 sp 00007f2 error 4 in libring.so.2[7f0+8fd000]\n"
+        "[ 702.8] ring_solver[944]: segfault at 7f18 ip 00007f1 sp 00007f2 error 6 in libring.so.2[7f0+8fd000]\n",
+        "segfault",
+    ),
+    "gpu-lost-after-a-link-that-came-back": (
+        "[7001.1] mlx5_core 0000:5c:00.0 mlx5_2: Port: 1 Link DOWN\n[7090.1] mlx5_core 0000:5c:00.0 mlx5_2: Port: 1 Link ACTIVE\n"
+        "[7801.1] NVRM: The NVIDIA GPU 0000:3b:00.0\n               NVRM: (PCI ID: 10de:2330) installed in this system has\n"
+        "               NVRM: fallen off the bus and is not responding to commands.\n",
+        "gpu_missing",
+    ),
+    "lockup-of-an-array-that-goes-on": (
+        "[811.1] md/raid:md7: Disk failure on dm-3, disabling device.\n[811.2] md/raid:md7: Operation continuing on 2 devices.\n"
+        "[840.1] watchdog: BUG: soft lockup - CPU#3 stuck for 23s! [md7_raid5:611]\n",
+        "soft_lockup",
+    ),
+    "array-that-goes-on": ("[811.1] md/raid1:md7: Disk failure on sdc1, disabling device.\n", "storage_io"),
+    "nodes-come-back-smaller-than-configured": (
+        "[2031-03-04T05:06:07.188] error: Nodes g[01-02] not responding\n[2031-03-04T05:16:07.188] Node g02 now responding\n"
+        "[2031-03-04T05:16:07.188] error: Setting node g02 state to INVAL with reason:Low socket*core*thread count, Low CPUs\n"
+        "[2031-03-04T05:16:07.189] drain_nodes: node g02 state set to DRAIN\n"
+        "[2031-03-04T05:16:07.189] error: _slurm_rpc_node_registration node=g02: Invalid argument\n",
+        "slurm_config",
+    ),
+    "nodes-come-back-too-late": (
+        "[2031-03-04T05:06:07.188] error: Nodes g[01-02] not responding, setting DOWN\n"
+        "[2031-03-04T05:06:07.190] requeue job JobId=77 due to failure of node g02\n[2031-03-04T05:16:07.188] Node g02 now responding\n",
+        "slurm_node_fail",
+    ),
+    "hccl-port-taken": (
+        "RuntimeError: create_config:x.ts:9 HCCL function error: hcclCommInitRootInfoConfig(n, &r, k, c, &h), error code is 7\n"
+        "[ERROR] 2031-02-03-10:20:30 (PID:811, Device:0, RankID:-1) ERR02200 DIST call hccl api failed.\n"
+        "[PID: 811] 2031-02-03-10:20:30.111.222 Bind_Failed(EJ0003): Failed to bind the IP port. Reason: The IP address and port have been bound already.\n",
+        "port_in_use",
+    ),
+    "device-plugin-without-nvml": (
+        "2031/02/03 04:05:06 Initializing NVML.\n2031/02/03 04:05:06 Failed to initialize NVML: could not load NVML library.\n"
+        "2031/02/03 04:05:06 If this is a GPU node, did you set the docker default runtime to `nvidia`?\n"
+        "2031/02/03 04:05:06 Error: failed to initialize NVML: could not load NVML library\n",
+        "cuda_init_error",
+    ),
     "limit-told-by-its-use-only": ("Mar 29 07:24:44 n11 kernel: memory: usage 2097152kB, limit 2097152kB, failcnt 9\n", "cgroup_oom"),
     "limit-told-by-the-trace-only": (
         "[71.1] dd invoked oom-killer: gfp_mask=0x101cca(GFP_HIGHUSER_MOVABLE), order=0, oom_score_adj=936\n[71.2] Call Trace:\n"
@@ -175,6 +216,25 @@ def test_a_host_log_has_its_category(diagnosis, name):
 
 
 HEALTHY = {
+    "nodes-away-and-back": (
+        "[2031-03-04T05:06:07.188] error: slurm_msg_sendto: address:port=10.9.8.7:6818 msg_type=1008: Unexpected missing socket error\n"
+        "[2031-03-04T05:07:07.188] error: Nodes g[01-02] not responding, setting DOWN\n"
+        "[2031-03-04T05:37:07.188] Node g02 now responding\n[2031-03-04T05:37:07.188] node g02 returned to service\n"
+        "[2031-03-04T05:37:07.189] Node g01 now responding\n[2031-03-04T05:37:07.189] node g01 returned to service\n"
+    ),
+    "links-in-the-middle-of-a-start": (
+        "Feb  3 04:05:10 n7 kernel: mlx5_core 0000:5c:00.0 mlx5_2: Port: 1 Link DOWN\n"
+        "Feb  3 04:05:31 n7 systemd[1]: Started systemd-journald.service - Journal Service.\n"
+        "Feb  3 04:05:31 n7 kernel: mlx5_core 0000:5c:00.0 mlx5_2: Port: 1 Link ACTIVE\n"
+    ),
+    "an-init-container-that-waited": (
+        "118s  Warning  BackOff  pod/checker-x1  Back-off restarting failed container driver-check in pod checker-x1_ops(9a0)\n"
+        "90s  Normal  Started  pod/checker-x1  Started container checker\n"
+    ),
+    "a-daemon-of-the-desktop-crashes": "".join(
+        f"[{n}.1] audit: profile {n} loaded for a service of this node\n" for n in range(900)
+    )
+    + "[901.2] panel-applet[70]: segfault at 0 ip 00007f sp 00007f error 4 in libpanel.so[7f0+9000]\n",
     "a-step-that-filled-its-memory-with-files": "52428800 bytes (52 MB) copied, 0.4 s\nslurmstepd: Exceeded step memory limit at some point.\n",
     "a-controller-that-asks-munge-again": "slurmctld: debug:  auth/munge: Munge encode failed: Failed to connect (retrying ...)\n",
     "ports-without-a-cable-at-boot": """\

@@ -29,6 +29,7 @@ SAID_BYTES = 16 << 10  # so near the end a program speaks of the error that ends
 SURE = 0.75  # a signature of at least this weight is not doubted for a vague one before it
 VAGUE = 0.6
 LIKELY = 0.5
+FLAP = "nic_link_flap"
 SAYS_NOTHING = frozenset({"python_exception", "unknown", "slurm_task_crash"})
 HOW = frozenset({"process_killed", "segfault", "shm_oom"})
 # What a shell complains of; it goes on with its next line whatever the last one did.
@@ -139,7 +140,7 @@ def _choose(clues: Sequence[Clue], *, is_finished: bool) -> Choice:
     if is_finished and all(clue.role == "symptom" and clue.weight <= BARE for clue in pool):
         return Choice(root=None, died=False)  # whoever ended badly after the last step told nobody of what
     unexplained = [clue for clue in pool if not explainers(clue, pool)] or pool
-    root = first_of(without_vague(_without_stumbled(unexplained, clues)))
+    root = first_of(without_vague(_without_stumbled(_without_returned(unexplained), clues)))
     rest = [clue for clue in clues if clue is not root and clue.role in ("cause", "symptom")]
     return Choice(
         root=root,
@@ -149,6 +150,14 @@ def _choose(clues: Sequence[Clue], *, is_finished: bool) -> Choice:
         followers=tuple(clue for clue in rest if explainers(clue, [root])),
         witnesses=tuple(clue for clue in pool if clue.category == root.category),
     )
+
+
+def _without_returned(unexplained: Sequence[Clue]) -> Sequence[Clue]:
+    """Without links that came back, where a device or the kernel failed for good: no link does that."""
+    for_good = any(
+        clue.severity == "fatal" and clue.class_ in ("hardware", "host", "memory") for clue in unexplained
+    )
+    return [clue for clue in unexplained if clue.category != FLAP] if for_good else unexplained
 
 
 def _without_stumbled(unexplained: Sequence[Clue], clues: Sequence[Clue]) -> Sequence[Clue]:

@@ -37,11 +37,14 @@ LINK_UP = frozenset(
 )
 STORAGE_DOWN = frozenset({"nfs-not-responding", "lustre-connection-lost"})
 STORAGE_UP = frozenset({"nfs-ok", "lustre-connection-restored"})
+SLOW = "for slow reply"  # a Lustre request sent again: nobody has lost a connection by it
 EDAC, ANNOUNCED = "edac-corrected", "mce-logged"
 CORRECTED = frozenset({"pcie-aer-corrected", EDAC, ANNOUNCED})
 LINK_WIDTH = "lspci-width-downgraded"
+CRASHED = "kernel-program-crashed"
 BOOTED = "kernel-booted"
 BOOT_S = 300.0  # of uptime: while drivers start, links go up and down
+DRIVERS_FIRST_S = 60.0
 BOOT_BYTES = 512 << 10  # of a log, where neither uptime nor stamps tell
 SHORT_OUTAGE_S = 60.0
 CORRECTED_MANY = 10
@@ -59,6 +62,7 @@ def judge_hosts(sightings: Sequence[Sighting], sources: Sequence[Source]) -> lis
         *_storage(ordered, sources),
         *_corrected(ordered, sources),
         *_widths(ordered),
+        *_crashes(ordered, sources),
     ]
 
 
@@ -156,6 +160,9 @@ def _is_at_boot(one: Sighting, boots: Sequence[Sighting]) -> bool:
     if one.writer.uptime_s is not None:
         return one.writer.uptime_s < BOOT_S
     above = [boot for boot in boots if boot.source == one.source and boot.offset < one.offset]
+    below = [boot for boot in boots if boot.source == one.source and boot.offset > one.offset]
+    if below and 0 <= (seconds_between(one, below[0]) or -1.0) < DRIVERS_FIRST_S:
+        return True  # a log that begins in the middle of the start: drivers come before services
     if not above:
         return False
     since_s = seconds_between(above[-1], one)
@@ -175,8 +182,11 @@ def _storage(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Jud
         ups = [one for one in seen if one.signature in STORAGE_UP]
         if not downs:
             continue
+        slow = [one for one in downs if SLOW in one.text]
+        downs = [one for one in downs if SLOW not in one.text] or downs
         is_back = _is_back(downs, ups)
-        outage_s = _outage_s(downs[0], ups) if is_back else None
+        outages_s = [length for down in downs if (length := _outage_s(down, ups)) is not None]
+        outage_s = max(outages_s, default=None) if is_back else None
         short = outage_s is not None and outage_s < SHORT_OUTAGE_S
         found.append(
             Judgement(
@@ -186,7 +196,7 @@ def _storage(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Jud
                 host=host or None,
                 decided_by="recovered" if is_back else "signature",
                 why=_back_words(1, outage_s) if is_back else Words(en="it did not come back", zh="未恢复"),
-                explained=tuple(downs[1:]),
+                explained=tuple(one for one in (*downs, *slow) if one is not downs[0]),
                 confidence=0.85,
             )
         )
@@ -231,6 +241,23 @@ def _is_excerpt(source: int, ordered: Sequence[Sighting], sources: Sequence[Sour
         return False
     lines = {one.offset: len(one.text) * one.count for one in ordered if one.source == source}
     return sum(lines.values()) * 2 >= sources[source].size_bytes
+
+
+def _crashes(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Judgement]:
+    """Of programs that nobody knows: they crash on healthy nodes too, and count where the file holds little else."""
+    seen = [one for one in ordered if one.signature == CRASHED and _is_excerpt(one.source, ordered, sources)]
+    return _merged(
+        [
+            Judgement(
+                first=one,
+                category=one.category,
+                severity="fatal",
+                host=host_of(one, sources) or None,
+                confidence=0.7,
+            )
+            for one in seen
+        ]
+    )
 
 
 def _widths(ordered: Sequence[Sighting]) -> list[Judgement]:
