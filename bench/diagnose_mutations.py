@@ -278,6 +278,17 @@ def _after_a_bar(files: Files, first: str) -> Files | None:
     return None
 
 
+def _wrapped(width: int) -> Writing:
+    """As a terminal of that many columns shows them."""
+
+    def wrap(_: int, line: str) -> str:
+        bare = line.rstrip("\n")
+        parts = [bare[at : at + width] for at in range(0, len(bare), width)] or [""]
+        return "\n".join(parts) + line[len(bare) :]
+
+    return lambda files, first: _each_line(files, wrap)
+
+
 WRITINGS: dict[str, Writing] = {
     "zipped": lambda files, first: files,
     "crlf": lambda files, first: {name: text.replace("\n", "\r\n") for name, text in files.items()},
@@ -296,6 +307,8 @@ WRITINGS: dict[str, Writing] = {
     "node-log": _in_a_node_log,
     "around": _around,
     "chatter": _between(STEPS_EVERY, CHATTER),
+    "wrapped-80": _wrapped(80),
+    "wrapped-132": _wrapped(132),
     "from-first-error": _from_first_error,
     "after-a-bar": _after_a_bar,
     "ranks-renumbered": _ranks_renumbered,

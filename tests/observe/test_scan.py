@@ -205,6 +205,27 @@ def test_colours_across_blocks(search, tmp_path):
     assert one.record == ("INFO fine",) * 9
 
 
+@pytest.mark.parametrize("before", [40, 30_000])
+def test_lines_that_a_terminal_cut_are_whole_and_stand_where_they_stood(search, tmp_path, before):
+    """In the first block and in later ones, which are cut by the width that the first was seen to have."""
+    written = [
+        b"it has loaded shard %09d of the corpus from /scratch/team/data/tokens/part.bin in the night" % n
+        for n in range(before)
+    ]
+    written += [
+        b"[worker 3 of the second stage]: CUDA out of memory. Tried to allocate 3.25 GiB on top of it",
+        b"finished",
+    ]
+    cut = b"".join(line[at : at + 80] + b"\n" for line in written for at in range(0, len(line), 80))
+    (tmp_path / "log").write_bytes(cut)
+    oom, end = search(tmp_path).sightings
+    at = cut.index(b"[worker 3")
+    assert (oom.text.encode(), oom.offset) == (written[-2], at)
+    assert oom.captures == {"bytes": "3.25 GiB"}
+    assert (end.text, end.offset) == ("finished", cut.index(b"finished"))
+    assert oom.line in (0, cut.count(b"\n", 0, at) + 1)
+
+
 def test_a_very_long_line(search, tmp_path):
     """Of a line without end, what is around a match is kept."""
     noise = b"z" * (3 * BLOCK_BYTES)

@@ -83,3 +83,14 @@ def test_what_changed_since_or_is_gone_is_left_out(tmp_path):
     (tmp_path / "a.log").write_bytes(b"")
     assert with_surroundings(here, [tmp_path]) == here
     assert with_surroundings(first("stdin"), []) == first("stdin")
+
+
+def test_of_a_line_that_a_terminal_cut_its_first_part_is_looked_for(tmp_path):
+    error = "RuntimeError: the batch of rank three has another shape than all the others have, which is said here at length"
+    text = TEXT.replace(ERROR, f"{error[:80]}\n{error[80:]}")
+    (tmp_path / "a.log").write_text(text)
+    told = FirstError(file="a.log", line=4, text=error, offset=text.index(error[:80]))
+    assert lines(with_surroundings(told, [tmp_path])) == (
+        ("one", "two", "three"),
+        (error[80:], "five", "six"),
+    )

@@ -1,7 +1,8 @@
 """Cuts a log into blocks of whole lines, in memory that does not grow with the log.
 
-A block shows some of what follows it, so that records of several lines are seen whole. Colours are taken out, and a
-carriage return ends a line as a newline does; where a line stood in the log can still be told.
+A block shows some of what follows it, so that records of several lines are seen whole. Colours are taken out, a
+carriage return ends a line as a newline does, and lines that a terminal cut are put together; where a line stood in
+the log can still be told.
 """
 
 import re
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.observe.log_tree import Log
 from holdfast.observe.streams import Unreadable
+from holdfast.parsers.wrapped_lines import HEAD_BYTES, joints, width_of
 
 BLOCK_BYTES = 1 << 20
 AHEAD_BYTES = 128 << 10
@@ -20,10 +22,20 @@ COLOUR = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]{0,1000}(?:\x07
 class Block:
     """Some lines of a log. `text[:size]`: their text; what stands behind is of the blocks to come.
 
-    `raw`: as it stands in the log, from `offset` on; valid until the next block is asked for.
+    `raw`: as it stands in the log, from `offset` on; valid until the next block is asked for. `width`: of the terminal
+    that cut its lines; None: to be found out.
     """
 
-    def __init__(self, raw: bytearray, raw_size: int, raw_end: int, offset: int, *, is_last: bool) -> None:
+    def __init__(
+        self,
+        raw: bytearray,
+        raw_size: int,
+        raw_end: int,
+        offset: int,
+        *,
+        is_last: bool,
+        width: int | None = 0,
+    ) -> None:
         self.raw = raw
         self.raw_size = raw_size
         self.offset = offset
@@ -46,6 +58,28 @@ class Block:
                 self._is_shifted = True
             self.text = lines + ahead
             self.size, self.end = len(lines), len(self.text)
+        self.width = width if width is not None else width_of(bytes(self.text[: min(self.end, HEAD_BYTES)]))
+        if self.width:
+            self._join_lines(bytes(self.text[: self.end]))
+
+    def _join_lines(self, text: bytes) -> None:
+        ends = _line_ends(text)
+        dropped = set(joints(text, ends, self.width))
+        if not dropped:
+            return
+        if not self._is_shifted:
+            self._raw_text = text
+        raw_ends = _line_ends(self._raw_text)
+        parts, begin = [], 0
+        for number in sorted(dropped):
+            parts.append(text[begin : ends[number]])
+            begin = ends[number] + 1
+        parts.append(text[begin:])
+        before = sum(ends[number] < self.size for number in dropped)
+        self.text, self._is_shifted = b"".join(parts), True
+        self.size, self.end = self.size - before, len(self.text)
+        self._ends = _line_ends(self.text)
+        self._raw_ends = [end for number, end in enumerate(raw_ends) if number not in dropped]
 
     def offset_of(self, line_at: int) -> int:
         """Where in the log a line begins that begins at `line_at` in the text."""
@@ -66,13 +100,16 @@ def blocks(log: Log, buffer: bytearray) -> Iterator[Block]:
     view = memoryview(buffer)
     held = 0
     offset = log.file.at if log.file else 0
+    width = None
     while True:
         filled, trouble = _fill(log, view[held:])
         size = held + filled
         is_full = size == len(buffer)
         cut = _cut(buffer, size - AHEAD_BYTES) if is_full else size
         is_last = not is_full and (trouble is not None or not (log.file and log.file.pass_hole()))
-        yield Block(buffer, cut, size, offset, is_last=is_last)
+        block = Block(buffer, cut, size, offset, is_last=is_last, width=width)
+        width = block.width
+        yield block
         if trouble is not None:
             raise trouble
         if is_last:

@@ -11,6 +11,7 @@ from holdfast.model.sightings import Skipped
 from holdfast.observe.blocks import COLOUR
 from holdfast.observe.log_tree import Log, find, opened
 from holdfast.observe.streams import Unreadable
+from holdfast.parsers.wrapped_lines import WIDTH_MIN
 
 LINES = 3  # on each side
 AROUND_BYTES = 32 << 10  # on each side: three lines longer than that are not for people
@@ -69,7 +70,11 @@ def _around(first: FirstError, window: bytes) -> FirstError:
     middle = min(first.offset, AROUND_BYTES)
     best, distance, at = -1, len(window) + 1, 0
     for number, line in enumerate(lines):
-        if texts[number].lstrip().startswith(want) and abs(at - middle) < distance:
+        text = texts[number].lstrip()
+        is_it = text.startswith(want) or (
+            len(text) >= WIDTH_MIN and want.startswith(text)
+        )  # a terminal cut it
+        if is_it and abs(at - middle) < distance:
             best, distance = number, abs(at - middle)
         at += len(line) + 1
     if best < 0:

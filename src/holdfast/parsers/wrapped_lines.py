@@ -1,0 +1,81 @@
+"""Lines that a terminal cut at its width, as in what is copied from one: finds the width, and which ends to take out.
+
+A log is taken for cut where none of its lines is longer than a width that several reach, most of these end in the midst
+of a word, and what follows them begins like no line of the log. So rows of tables, rules and steps of equal length,
+which reach one width too, are left as they are.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+HEAD_BYTES = 64 << 10
+WIDTH_MIN, WIDTH_MAX = 40, 400
+FULL_MIN = 3  # lines of that width, of different words
+WIDTHS = (80, 120, 132)  # of terminals, mostly: fewer are enough
+MANY = 10
+CUT_WORDS_MIN = 0.4  # of them end in the midst of a word, as a cut anywhere mostly does
+CUT_WORDS_OF_MANY = 0.15
+ALIKE_MAX = 0.25  # of them may be followed by one that begins like it
+ALIKE_OF_MANY = 0.1
+HEADS_MIN = 0.8  # of its lines begin as lines do
+SHAPE_BYTES = 8
+# A line of the width by chance is followed by one that begins as lines do, not as the rest of one.
+BEGINS = re.compile(
+    rb"\s*(?:\[?\(?\d{4}[-/]\d\d[-/]\d\d|\[?\d\d:\d\d:\d\d|\[(?:rank|default)?\d+\]|<\d+>|\[ *\d+\.\d+\] |Traceback \(|File \""
+    rb"|(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b|[\w.]*(?:Error|Exception|Interrupt)(?::|$))"
+)
+_LETTERS = bytes.maketrans(
+    b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", b"0" * 10 + b"a" * 26 + b"A" * 26
+)
+
+
+def width_of(head: bytes) -> int:
+    """In characters; 0 where lines are as they were written. `head`: the log's beginning, without colours."""
+    lines = head[:HEAD_BYTES].split(b"\n")
+    width = max(map(_columns, lines))
+    if not WIDTH_MIN <= width <= WIDTH_MAX:
+        return 0
+    full = [(line, after) for line, after in pairwise(lines) if _columns(line) == width and _is_text(line)]
+    after_full = {id(after) for _, after in full}
+    heads = [BEGINS.match(line) is not None for line in lines if line and id(line) not in after_full]
+    if sum(heads) >= HEADS_MIN * len(heads):  # in such a log, what has none goes on with the line before
+        full = [(line, after) for line, after in full if not BEGINS.match(after)]
+    # What each rank writes counts once.
+    others = {line.translate(_LETTERS): after for line, after in full}
+    is_usual = width in WIDTHS and not any(after[:1].isupper() for after in others.values())
+    if len(others) < (1 if is_usual else FULL_MIN):
+        return 0
+    cut = sum(_is_word(line[-1:]) and _is_word(after[:1]) for line, after in full)
+    alike = sum(_shape(line) == _shape(after) or BEGINS.match(after) is not None for line, after in full)
+    if len(full) >= MANY and alike <= ALIKE_OF_MANY * len(full):
+        return width if cut >= CUT_WORDS_OF_MANY * len(full) else 0
+    return width if cut >= CUT_WORDS_MIN * len(full) and alike <= ALIKE_MAX * len(full) else 0
+
+
+def joints(text: bytes, ends: Sequence[int], width: int) -> Iterator[int]:
+    """Which of the line ends of the text, by number, only the terminal made."""
+    begin = 0
+    for number, end in enumerate(ends):
+        if width <= end - begin <= 4 * width and end + 1 < len(text) and _columns(text[begin:end]) == width:
+            line, after = text[begin:end], text[end + 1 : end + 1 + width]
+            if _is_text(line) and after[:1] != b"\n" and not BEGINS.match(after):
+                yield number
+        begin = end + 1
+
+
+def _columns(line: bytes) -> int:
+    return len(line) if line.isascii() else len(line.decode("utf-8", "replace"))
+
+
+def _is_text(line: bytes) -> bool:
+    """No rule across the screen, no row of a table."""
+    return len(set(line)) > 6 and line[-1:] not in (b"|", b"+")
+
+
+def _is_word(character: bytes) -> bool:
+    return character.isalnum() or character in (b"_", b"/", b".", b"-", b":", b"=")
+
+
+def _shape(line: bytes) -> bytes:
+    return line[:SHAPE_BYTES].translate(_LETTERS)
