@@ -3,6 +3,25 @@
 import pytest
 
 CASES = {
+    "amd-ras-before-the-reset": (
+        "[7.1] amdgpu 0000:83:00.0: amdgpu: uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!\n"
+        "[7.2] amdgpu 0000:83:00.0: amdgpu: GPU reset begin!\n",
+        "ecc_uncorrectable",
+    ),
+    "driver-container-without-kernel-sources": (
+        "Checking NVIDIA driver packages...\nW: GPG error: https://mirror.example Release: The following signatures couldn't be verified\n"
+        "Resolving Linux kernel version...\nCould not resolve Linux kernel version\nStopping NVIDIA persistence daemon...\n",
+        "driver_error",
+    ),
+    "pyxis-has-no-folder": (
+        "[2031-02-03T04:05:06.789] [77.0] error: pyxis: couldn't mkdir /run/pyxis/20001: No such file or directory\n"
+        "[2031-02-03T04:05:06.789] [77.0] error: spank: required plugin spank_pyxis.so: init_post_opt() failed with rc=-1\n",
+        "slurm_config",
+    ),
+    "kubelet-unwell-again": (
+        'kubelet[99]: "Successfully registered node" node="g7"\nkubelet[99]: skipping pod synchronization - PLEG is not healthy: pleg was last seen active 3m2s ago\n',
+        "node_not_ready",
+    ),
     "a-file-of-crashes": (
         "[ 641.2] ring_solver[811]: segfault at 7f10 ip 00007f1 sp 00007f2 error 4 in libring.so.2[7f0+8fd000]\n"
         "[ 702.8] ring_solver[944]: segfault at 7f18 ip 00007f1 sp 00007f2 error 6 in libring.so.2[7f0+8fd000]\n",
@@ -216,6 +235,11 @@ def test_a_host_log_has_its_category(diagnosis, name):
 
 
 HEALTHY = {
+    "a-kubelet-that-starts": (
+        'kubelet[99]: E0203 04:05:06.000001 99 kubelet.go:28] "Container runtime network not ready" networkReady="cni plugin not initialized"\n'
+        'kubelet[99]: I0203 04:05:26.000001 99 kubelet_node_status.go:79] "Successfully registered node" node="g7"\n'
+    ),
+    "a-start-that-did-not-wait-for-the-network": "n7 systemd[1]: systemd-networkd-wait-online.service: Main process exited, code=exited, status=1/FAILURE\n",
     "nodes-away-and-back": (
         "[2031-03-04T05:06:07.188] error: slurm_msg_sendto: address:port=10.9.8.7:6818 msg_type=1008: Unexpected missing socket error\n"
         "[2031-03-04T05:07:07.188] error: Nodes g[01-02] not responding, setting DOWN\n"

@@ -1,5 +1,7 @@
 """Nodes that Slurm's controller missed for a while, and that came back before any job was lost with them. Pure.
 
+And a kubelet that waits for its network while it starts, until its node is ready.
+
 slurmctld: error: Nodes gpu-[3-4] not responding, setting DOWN
 slurmctld: Node gpu-3 now responding
 slurmctld: node gpu-4 returned to service
@@ -16,6 +18,7 @@ AWAY = frozenset({"slurmctld-nodes-not-responding", "slurmctld-node-down"})
 BACK = "slurmctld-node-responds"
 # What tells that a job was lost with its node: then that the node came back mends nothing.
 LOST = frozenset({"slurmctld-killing-on-failed-node", "slurm-cancelled-node-failure", "srun-node-failure"})
+UNWELL, READY = "k8s-kubelet-unwell", "k8s-kubelet-ready"
 STEM = late(r"^[A-Za-z][A-Za-z_-]*")  # of a node's name, or of a list of them
 LIST = late(r"[\[,]")
 
@@ -24,12 +27,15 @@ def nodes_that_returned(
     sightings: Sequence[Sighting], signatures: Mapping[str, Signature]
 ) -> dict[int, Ruling]:
     """By id() of the sighting of a node that does not answer: context, where it answers again further down."""
-    if any(one.signature in LOST for one in sightings):
-        return {}
-    back = [one for one in sightings if one.signature == BACK]
+    lost = any(one.signature in LOST for one in sightings)
+    back = [one for one in sightings if one.signature == BACK and not lost]
+    ready = [one for one in sightings if one.signature == READY]
     found: dict[int, Ruling] = {}
     for one in sightings:
-        if one.signature in AWAY and any(_is_back(one, other) for other in back):
+        if (one.signature in AWAY and any(_is_back(one, other) for other in back)) or (
+            one.signature == UNWELL
+            and any(other.source == one.source and other.last_offset > one.last_offset for other in ready)
+        ):
             known = signatures[one.signature]
             found[id(one)] = Ruling(
                 category=one.category, role="context", severity=known.severity, weight=known.weight

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from holdfast.core.clock_offsets import are_comparable
 from holdfast.core.diagnosis.clues import BARE, Clue, is_before, is_cause, stands_below
 from holdfast.core.diagnosis.edges import follows_from
-from holdfast.core.diagnosis.wordings import SPOKEN
+from holdfast.core.diagnosis.wordings import ENDED, SPOKEN
 from holdfast.late_pattern import late
 from holdfast.model.signatures import EXCEPTION, TRACEBACK_START
 
@@ -40,17 +40,28 @@ SAYS_NOTHING = late(
 OF_A_RANK = late(r"\[rank\d{1,7}\]: \S")
 PATTERN = late(r"\\[dwsSW](?:[+*]|\{\d)")  # a setting of who looks for such lines
 OF_A_PROBE = late(r"\b(?:[Rr]eadiness|[Ll]iveness|[Ss]tartup) probe (?:failed|errored|warning)\b")
+# A service of the operating system that ended badly, as systemd tells it: jobs do without.
+OF_THE_SYSTEM = late(
+    r"\bsystemd\[1\]: (?:[\w-]+-wait-online|apport\S*|snapd?\S*|fwupd\S*|motd-news|apt-\S+|unattended-upgrades|sshd?(?:@\S*)?|cloud-\w+|systemd-\S+"
+    r"|multipathd|iscsid|smartd|smartmontools|lvm2\S*|thermald|bluetooth|ModemManager|postfix|rsyslog|cups\S*|packagekit|man-db|logrotate|fstrim|e2scrub\S*"
+    r"|kdump\S*|rpc-statd|plymouth\S*|getty@\S*|tuned|mcelog|rasdaemon|update-notifier\S*|phpsessionclean)\.service: "
+)
 CODE = late(r"(?:^|[\]):>|Z\d-]) ?\s{4,}(?:raise|return|assert|except|with|if|elif|for|while)\b")
 
 
 def is_code(clue: Clue) -> bool:
-    """A line of a traceback that shows the code which raised, not what it said; or a pattern, not what it matches."""
+    """A line of a traceback that shows the code which raised, not what it said; or a pattern, not what it matches.
+
+    So of a service of the operating system that no job needs: that it ended is no end of a job.
+    """
     if PATTERN.search(clue.sighting.text):
         return True
     if clue.signature.area == "worker" and OF_A_PROBE.search(clue.sighting.text):
         return (
             True  # what a probe of Kubernetes printed: it is asked again, and tells itself what it leads to
         )
+    if clue.signature.id == ENDED and OF_THE_SYSTEM.search(clue.sighting.text):
+        return True
     return clue.signature.area == "worker" and CODE.search(clue.sighting.text) is not None
 
 
