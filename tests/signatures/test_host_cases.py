@@ -3,6 +3,11 @@
 import pytest
 
 CASES = {
+    "task-prolog-is-not-there": (
+        "slurmstepd-g3: error: run_command: slurm task_prolog can not be executed (/opt/scripts/task-prolog.sh) No such file or directory\n"
+        "slurmstepd-g3: error: pyxis: couldn't start container\nsrun: error: g3: task 0: Exited with exit code 1\n",
+        "slurm_prolog",
+    ),
     "amd-ras-before-the-reset": (
         "[7.1] amdgpu 0000:83:00.0: amdgpu: uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!\n"
         "[7.2] amdgpu 0000:83:00.0: amdgpu: GPU reset begin!\n",
