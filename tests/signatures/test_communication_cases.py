@@ -133,6 +133,25 @@ CASES = {
         "[n2][[6,1],2][btl_tcp.c:556:mca_btl_tcp_recv_blocking] remote peer unexpectedly closed connection while I was waiting\n",
         ("nccl_network_error", "unexpectedly closed", []),
     ),
+    "plugin-out-of-step-before-the-communicator-is-refused": (
+        "step 40 loss 2.1\nstep 41 loss 2.0\nget_req_from_imm_data:1399 NCCL WARN NET/OFI Unexpected status (3) for message 77\n"
+        "g2:40:50 [1] init.cc:301 NCCL WARN Attempt to use communicator before the previous operation returned ncclSuccess\n"
+        "torch.distributed.DistBackendError: NCCL error in: ../ProcessGroupNCCL.cpp:3144, internal error - please report this issue to the NCCL developers, NCCL version 2.25.1\n"
+        "ncclInternalError: Internal check failed.\n",
+        ("nccl_bug", "Unexpected status", []),
+    ),
+    "paddle-names-the-rank-that-was-killed": (
+        "[2031/05/04 01:00:00] ppocr INFO: epoch: [3/9], global_step: 40, loss: 2.1\nLAUNCH INFO 2031-05-04 01:00:50,211 Pod failed\n"
+        "LAUNCH ERROR 2031-05-04 01:00:50,216 Container failed !!!\n"
+        "Container rank 5 status failed cmd ['/opt/py/bin/python', '-u', 'fit.py'] code -9 log log/workerlog.5\nLAUNCH INFO 2031-05-04 01:00:51,412 Exit code -9\n",
+        ("process_killed", "Container rank 5", [5]),
+    ),
+    "paddle-names-the-rank-whose-exception-stands-above": (
+        "Traceback (most recent call last):\n  File \"fit.py\", line 8, in <module>\n    main()\nValueError: batch of 0 items\n"
+        "LAUNCH ERROR 2031-05-04 01:00:50,216 Container failed !!!\n"
+        "Container rank 2 status failed cmd ['/opt/py/bin/python', '-u', 'fit.py'] code 1 log log/workerlog.2\n",
+        ("python_exception", "ValueError: batch of 0 items", []),
+    ),
 }  # fmt: skip
 
 
