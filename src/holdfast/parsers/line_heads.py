@@ -144,7 +144,7 @@ def _take_stamp(reading: Reading, stamp: Stamp, head: str, place: int) -> int:
             _take(reading, match)
             reading.is_stamped = " kernel:" not in match[0]
             return match.end()
-    return stamp.end
+    return stamp.end + 2 if head.startswith(": [", stamp.end) else stamp.end  # mpirun --timestamp-output
 
 
 def _take(reading: Reading, match: re.Match[str]) -> None:
