@@ -63,7 +63,7 @@ HEADS = (
     ("[WARNING|trainer.py:765] 2026-11-20 21:45:36,000 >> text", Writer(stamp_s=AT_S)),
     ("[NeMo I 2026-11-20 21:45:36 megatron_init:265] text", Writer(stamp_s=AT_S)),
     ("2026-11-20T21:45:36 - 3 - levanter.x - distributed.py:236 - INFO :: text", Writer(rank=3, stamp_s=AT_S)),
-    ("2026-11-20T21:45:36.000Z: [1,12]<stdout>:gpu-07:815:864 [1] net_ib.cc:80 NCCL WARN text", Writer(rank=12, host="gpu-07", device="1", pid=815, stamp_s=AT_S)),
+    ("2026-11-20T21:45:36.000Z: [1,12]<stdout>:gpu-07:815:864 [1] text", Writer(rank=12, host="gpu-07", device="1", pid=815, stamp_s=AT_S)),
     ("2026-11-20 21:45:36.000000: I tensorflow/core/util/port.cc:113] text", Writer(stamp_s=AT_S)),
     ("2026-11-20 21:45:36,000\tINFO scripts.py:843 -- text", Writer(stamp_s=AT_S)),
     ("    [rank3]: text", Writer(rank=3)),
