@@ -15,6 +15,7 @@ SLOW = signature("old-kernel", "kernel_version_warning", severity="warning")
 COMPLAINT = signature("ucx", "nccl_network_error", severity="warning", explained_by=("*",))
 BEGINS = signature("program-starts", "none", role="context")
 STARTS = signature("omp-threads-notice", "none", role="context")
+TABLE_RANK = signature("torchrun-table-rank", "unknown", role="context")
 ENDED = signature("ended", "unknown", role="symptom", weight=0.3)
 STORE = signature("store", "rendezvous_timeout", role="symptom", severity="warning", weight=0.3)
 IGNORED = signature("exception-ignored", "none", role="context")
@@ -129,6 +130,14 @@ def test_a_program_that_tells_of_its_start_began_another_run():
     assert choose((*runs, clue(OOM, offset=900)), sizes_bytes=[50_000]).root.signature.id == "oom"
     assert root_of(clue(BEGINS), left(IMPORT, 10), left(OOM, 50)) == "oom"
     assert root_of(clue(STARTS), left(IMPORT, 10), left(OOM, 50)) == "import"
+
+
+def test_a_rank_that_two_tables_of_torchrun_name_was_started_again():
+    ends = (clue(CHILD_FAILED, offset=30), clue(OOM, offset=60))
+    twice = clue(TABLE_RANK, offset=40, count=2)
+    assert root_of(clue(IMPORT, offset=10), twice, *ends) == "oom"
+    nodes = (clue(TABLE_RANK, offset=40, captures={"rank": "3"}), clue(TABLE_RANK, offset=90))
+    assert root_of(clue(IMPORT, offset=10), *nodes, *ends) == "import"
 
 
 def test_a_lost_peer_or_an_interrupt_is_no_other_run():

@@ -21,6 +21,7 @@ TASK_EXITED = "srun-task-exited"
 # Lines that launchers, and programs, print once, when they begin.
 LAUNCHER_STARTS = frozenset({"omp-threads-notice", "deepspeed-launch-command"})
 RUN_STARTS = LAUNCHER_STARTS | {"program-starts"}
+TABLE_RANK = "torchrun-table-rank"  # an entry of the table that torchrun prints when it gives up
 RUN_BYTES_MIN = 2 << 10  # less is no run
 REPORT_ENDED = "lsf-report-ended"  # the last line that a batch system adds to a job's output
 SCRIPT = late(r"(?!.*(?:site|dist)-packages)[^<].*\.py:\d+ <module>$")  # a frame that is a script's own line
@@ -125,7 +126,7 @@ def of_last_run(clues: Sequence[Clue], sizes_bytes: Sequence[int] = ()) -> list[
         elif clue.signature.id == REPORT_ENDED:
             ended = _end_of_run_before(clue, clues)
             started[source] = max(started.get(source, 0), ended)
-    for source, offset in _ends_of_same_script(clues).items():
+    for source, offset in (*_ends_of_same_script(clues).items(), *_tables_of_runs_before(clues)):
         started[source] = max(started.get(source, 0), offset)
     return [clue for clue in clues if clue.sighting.last_offset >= started.get(clue.sighting.source, 0)]
 
@@ -155,6 +156,16 @@ def _ends_of_same_script(clues: Sequence[Clue]) -> dict[int, int]:
         if any(clue.sighting.source == source and _ended_otherwise(clue, end) for clue in left)
         and end.class_ not in OF_OTHERS
     }
+
+
+def _tables_of_runs_before(clues: Sequence[Clue]) -> list[tuple[int, int]]:
+    """By source, where torchrun gave a run up that was not the last: a rank that its tables name twice was started
+    again by hand, for torchrun prints one table, when it is done with restarts, and nodes name their own ranks."""
+    return [
+        (clue.sighting.source, clue.sighting.offset)
+        for clue in clues
+        if clue.signature.id == TABLE_RANK and clue.sighting.count > 1
+    ]
 
 
 def _is_of_ranks(clue: Clue) -> bool:
