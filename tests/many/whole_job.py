@@ -51,11 +51,11 @@ class WholeJob(Place):
     def _rank(self, rank, attempt):
         wanted = {f"RANK={rank}".encode(), f"HOLDFAST_ATTEMPT={attempt}".encode()}
         for pid in self.left():
-            words = _read(pid, "cmdline")
+            words = words_of(pid, "cmdline")
             if (
                 len(words) == 4
                 and words[-1].endswith(b"many/training.py")
-                and wanted <= set(_read(pid, "environ"))
+                and wanted <= set(words_of(pid, "environ"))
             ):
                 return pid
         return None
@@ -140,7 +140,8 @@ class WholeJob(Place):
         super().end()
 
 
-def _read(pid, name):
+def words_of(pid, name):
+    """Of its command line or environment; none where it has ended meanwhile."""
     try:
         return Path(f"/proc/{pid}/{name}").read_bytes().rstrip(b"\0").split(b"\0")
     except OSError:

@@ -6,6 +6,7 @@ import sys
 import time
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.engines.slurm.lines import EVERY_S, Lines, has_none
 from holdfast.engines.slurm.move import Plan, plan_in
@@ -82,6 +83,13 @@ def test_a_move_is_told_in_one_call_and_else_in_several(tmp_path):
         [*update, "ExcNodeList=n3"],
         [*update, "NumNodes=4-6"],
         [*update, "StartTime=now"],
+    ]
+    assert replace(plan, tasks="5").words()[0] == [
+        *update,
+        "ExcNodeList=n3",
+        "NumNodes=4-6",
+        "NumTasks=5",
+        "StartTime=now",
     ]
     assert plan_in(tmp_path) is None
     (tmp_path / "slurm-move.json").write_text('{"job": "7"}')

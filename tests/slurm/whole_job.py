@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from many.whole_job import LONG_S, TRAINING, WholeJob
+from many.whole_job import LONG_S, TRAINING, WholeJob, words_of
 from run.place import HOLDFAST, wait_for
 
 
@@ -80,9 +80,8 @@ class SlurmJob(WholeJob):
 
     def _controller(self):
         for pid in self.left():
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") if is_there(pid) else []
-            inside = b"SLURM_JOB_ID=" in Path(f"/proc/{pid}/environ").read_bytes() if words else False
-            if words[1:6] == [b"-P", b"-m", b"holdfast", b"run", b"--engine"] and inside:
+            inside = any(word.startswith(b"SLURM_JOB_ID=") for word in words_of(pid, "environ"))
+            if inside and words_of(pid, "cmdline")[1:6] == [b"-P", b"-m", b"holdfast", b"run", b"--engine"]:
                 return pid
         return None
 
@@ -113,12 +112,3 @@ class SlurmJob(WholeJob):
     def end(self):
         self.cluster.restore()
         super(WholeJob, self).end()
-
-
-def is_there(pid):
-    return Path(f"/proc/{pid}").exists()
-
-
-def cache_of(factory, env) -> Path:
-    base = factory.getbasetemp()
-    return (base.parent if "PYTEST_XDIST_WORKER" in env else base) / "cache"

@@ -113,25 +113,29 @@ def _own_words() -> list[str]:
 
 def _take_over(settings: RunSettings, env: Mapping[str, str], found: Allocation, console: Console) -> int:
     settings = _sized(settings, found)
-    if settings.nnodes < 1:
-        console.tell(
-            f"{counted(settings.spares, 'spare leaves', 'spares leave')} none of the {counted(len(found.nodes), 'node')} of job {found.job} to train"
-        )
-        return USAGE
-    if settings.nnodes + settings.spares > len(found.nodes):
-        console.tell(
-            f"Slurm job {found.job} has {counted(len(found.nodes), 'node')}, too few for {counted(settings.nnodes, 'worker')} and "
-            f"{counted(settings.spares, 'spare')}: ask Slurm for more, or give --nnodes and --spares"
-        )
-        return USAGE
     name = settings.job or f"slurm-{found.job}"
     settings = msgspec.structs.replace(settings, job=name, engine="slurm")
+    job = _of_this_slurm_job(settings, name, found)
+    if why := _too_few(settings, found, is_again=job is not None):
+        console.tell(why)
+        return USAGE
     ours = submission(settings.state_dir, name).slurm_job == found.job
     engine = _Engine(found, env, no_kill=ours, deputy=_deputy_words(settings, name))
-    job = _of_this_slurm_job(settings, name, found)
     if job is None:
         return run_nodes(settings, engine)
     return _go_on(job, engine, env, console)
+
+
+def _too_few(settings: RunSettings, found: Allocation, *, is_again: bool) -> str:
+    """Why the nodes do not do. `is_again`: the job has run; it may have been moved to as many as train, without spares."""
+    nodes = counted(len(found.nodes), "node")
+    if settings.nnodes < 1:
+        leave = counted(settings.spares, "spare leaves", "spares leave")
+        return f"{leave} none of the {nodes} of job {found.job} to train"
+    if settings.nnodes + (0 if is_again else settings.spares) <= len(found.nodes):
+        return ""
+    wanted = f"{counted(settings.nnodes, 'worker')} and {counted(settings.spares, 'spare')}"
+    return f"Slurm job {found.job} has {nodes}, too few for {wanted}: ask Slurm for more, or give --nnodes and --spares"
 
 
 def _sized(settings: RunSettings, found: Allocation) -> RunSettings:

@@ -102,7 +102,8 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
     """`state`: PENDING, RUNNING, … ; `completing`: its processes are being ended. Times are seconds since 1970.
 
     `nodes`: those it holds; `restarts`: how often it was put back into the queue, counted from the moment when it is;
-    `requeue`: whether it may be. `preempted`: it makes room for another job.
+    `requeue`: whether it may be. `preempted`: it makes room for another job. `tasks_per_node`: that must run on each; 0:
+    not said.
     """
 
     job: str
@@ -117,6 +118,7 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
     end_s: float | None = None
     exit_code: int | None = None
     preempted: bool = False
+    tasks_per_node: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -243,6 +245,7 @@ def _json_job(one: Mapping[str, Any]) -> SlurmJob:
         end_s=float(end) if end else None,
         exit_code=_exit_code(one.get("exit_code")),
         preempted="PREEMPTED" in words or bool(_number(one.get("preempt_time"))),
+        tasks_per_node=_number(one.get("tasks_per_node")) or 0,
     )
 
 
@@ -267,7 +270,7 @@ def _line_job(fields: Mapping[str, str]) -> SlurmJob:
     restarts, requeue = fields.get("Restarts", ""), fields.get("Requeue", "")
     code, _, killed = fields.get("ExitCode", "").partition(":")
     known = code.isdigit() and killed.isdigit()
-    end = fields.get("EndTime", "")
+    end, each = fields.get("EndTime", ""), fields.get("NtasksPerN:B:S:C", "").partition(":")[0]
     return SlurmJob(
         job=fields["JobId"],
         state=state,
@@ -281,6 +284,7 @@ def _line_job(fields: Mapping[str, str]) -> SlurmJob:
         end_s=float(end) if end.isdigit() else None,
         exit_code=(-int(killed) or int(code)) if known else None,
         preempted=state == "PREEMPTED" or fields.get("PreemptTime", "None") not in ("None", "Unknown", "N/A"),
+        tasks_per_node=int(each) if each.isdigit() else 0,
     )
 
 

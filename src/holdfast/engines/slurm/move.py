@@ -15,6 +15,7 @@ from msgspec import Struct
 from holdfast.engines.slurm.commands import Answer, Commands, asked
 from holdfast.engines.slurm.queries import job_in, job_words
 from holdfast.model.nodes import AnyNews, EndAsked, EngineNote, NoMoreNodes
+from holdfast.parsers.slurm import nodes_of_columns
 from holdfast.parsers.slurm_names import Allocation, folded
 
 CODE = 143  # of a batch script that Slurm ends
@@ -22,7 +23,7 @@ NUDGE_NAME = "holdfast-nudge"
 NUDGE_FILE = "slurm-nudge.sh"
 PLAN_FILE = "slurm-move.json"  # in the job's folder: for who follows the job
 NUDGE = """#!/bin/sh
-# Starts Slurm job $1 as soon as it is pending again: not on the nodes $2, on $3 nodes. By Holdfast; ends by itself.
+# Starts Slurm job $1 as soon as it is pending again: not on the nodes $2, on $3 nodes, as $4 tasks. By Holdfast; ends by itself.
 # Not in the second in which it was ended: its nodes would still refuse it, and then it is over.
 tries=0; left=0
 while [ "$tries" -lt 600 ]; do
@@ -30,9 +31,10 @@ while [ "$tries" -lt 600 ]; do
   case "$state" in
     PENDING)
       left=$((left + 1)); [ "$left" -gt 6 ] || { sleep 0.2; continue; }
-      scontrol update JobId="$1" ${2:+ExcNodeList="$2"} ${3:+NumNodes="$3"} StartTime=now && exit 0
+      scontrol update JobId="$1" ${2:+ExcNodeList="$2"} ${3:+NumNodes="$3"} ${4:+NumTasks="$4"} StartTime=now && exit 0
       [ -z "$2" ] || scontrol update JobId="$1" ExcNodeList="$2"
       [ -z "$3" ] || scontrol update JobId="$1" NumNodes="$3"
+      [ -z "$4" ] || scontrol update JobId="$1" NumTasks="$4"
       scontrol update JobId="$1" StartTime=now && exit 0 ;;
     RUNNING) [ "$left" -eq 0 ] || exit 0 ;;
     COMPLETING) left=$((left + 1)) ;;
@@ -52,11 +54,13 @@ class Plan(Struct, frozen=True, kw_only=True):
     restarts: int
     without: str
     nodes: str
+    tasks: str = ""
 
     def words(self) -> list[list[str]]:
         """Of scontrol, for the job once it is pending: all in one; then, where that is refused, one by one."""
         each = [f"ExcNodeList={self.without}"] if self.without else []
         each += [f"NumNodes={self.nodes}"] if self.nodes else []
+        each += [f"NumTasks={self.tasks}"] if self.tasks else []
         each += ["StartTime=now"]
         return [
             ["scontrol", "update", f"JobId={self.job}", *some] for some in (each, *([one] for one in each))
@@ -96,10 +100,34 @@ class Move:
     def _job_heard(self, answer: Answer) -> None:
         job = job_in(answer, self._allocation.job)
         avoided = (*(job.excluded if job is not None else ()), *self._without)
-        bad = folded(avoided)
         most = len(self._allocation.nodes)
-        count = f"{self._workers}-{most}" if self._workers < most else str(self._workers)
-        plan = Plan(job=self._allocation.job, restarts=self._allocation.restarts, without=bad, nodes=count)
+        if job is None or not job.tasks_per_node or self._workers >= most:
+            self._plan(avoided, f"{self._workers}-{most}" if self._workers < most else str(self._workers), "")
+            return
+        each = job.tasks_per_node
+
+        def heard(answer: Answer) -> None:
+            count = self._to_be_had(answer, avoided)
+            self._plan(avoided, str(count), str(count * each))
+
+        partition = ["-p", self._allocation.partition] if self._allocation.partition else []
+        self._commands.ask(["sinfo", "-h", "-N", *partition, "-o", "%N|%T|%E"], heard)
+
+    def _to_be_had(self, answer: Answer, avoided: Sequence[str]) -> int:
+        """How many nodes to ask for: a job with so many tasks on each gets the nodes of all its tasks, or none.
+
+        So it is told what there is: its own nodes and idle ones, for spares too, and its workers at least.
+        """
+        own, most = set(self._allocation.nodes), len(self._allocation.nodes)
+        if not answer.is_good:
+            return most
+        there = [node for node in nodes_of_columns(answer.text) if not node.is_set_aside and node.answers]
+        free = {node.name for node in there if node.state == "IDLE" or node.name in own} - set(avoided)
+        return max(self._workers, min(most, len(free)))
+
+    def _plan(self, avoided: Sequence[str], count: str, tasks: str) -> None:
+        bad, target = folded(avoided), self._allocation
+        plan = Plan(job=target.job, restarts=target.restarts, without=bad, nodes=count, tasks=tasks)
         try:
             (self._folder / NUDGE_FILE).write_text(NUDGE)
             part = self._folder / f".{PLAN_FILE}.new"
@@ -108,7 +136,7 @@ class Move:
         except OSError as error:
             self._nudged(Answer(words=(), code=None, why=f"{self._folder} cannot be written: {error}"))
             return
-        self._commands.ask(_nudge_words(self._allocation, self._folder, bad, count), self._nudged)
+        self._commands.ask(_nudge_words(target, self._folder, bad, count, tasks), self._nudged)
 
     def _nudged(self, answer: Answer) -> None:
         if answer.is_good:
@@ -154,10 +182,12 @@ def put_back(allocation: Allocation, env: Mapping[str, str], folder: Path) -> No
     asked(["scontrol", "requeue", allocation.target], env, PUT_BACK_S)
 
 
-def _nudge_words(allocation: Allocation, folder: Path, without: str, nodes: str) -> list[str]:
+def _nudge_words(
+    allocation: Allocation, folder: Path, without: str, nodes: str, tasks: str = ""
+) -> list[str]:
     words = ["sbatch", "--parsable", f"--job-name={NUDGE_NAME}", "--nodes=1", "--ntasks=1", "--mem=16"]
     words += ["--time=5", "--output=/dev/null", "--no-requeue"]
     named = {"partition": allocation.partition, "account": allocation.account, "qos": allocation.qos}
     words += [f"--{flag}={value}" for flag, value in named.items() if value]
     words += [f"--exclude={without}"] if without else []
-    return [*words, str(folder / NUDGE_FILE), allocation.target, without, nodes]
+    return [*words, str(folder / NUDGE_FILE), allocation.target, without, nodes, tasks]
