@@ -84,13 +84,10 @@ def test_a_move_is_told_in_one_call_and_else_in_several(tmp_path):
         [*update, "NumNodes=4-6"],
         [*update, "StartTime=now"],
     ]
-    assert replace(plan, tasks="5").words()[0] == [
-        *update,
-        "ExcNodeList=n3",
-        "NumNodes=4-6",
-        "NumTasks=5",
-        "StartTime=now",
-    ]
+    assert plan.fewer_words() == []
+    spared = replace(plan, tasks="5", least="4", least_tasks="4")
+    assert spared.words()[0] == [*update, "ExcNodeList=n3", "NumNodes=4-6", "NumTasks=5", "StartTime=now"]
+    assert spared.fewer_words() == [*update, "NumNodes=4", "NumTasks=4", "StartTime=now"]
     assert plan_in(tmp_path) is None
     (tmp_path / "slurm-move.json").write_text('{"job": "7"}')
     assert plan_in(tmp_path) is None

@@ -112,3 +112,8 @@ class SlurmJob(WholeJob):
     def end(self):
         self.cluster.restore()
         super(WholeJob, self).end()
+
+
+def cache_of(factory, env) -> Path:
+    base = factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in env else base) / "cache"

@@ -21,7 +21,7 @@ from holdfast.cli.run_start import recorded
 from holdfast.cli.slurm_submission import Submission
 from holdfast.controller.loop import replay
 from holdfast.engines.slurm.commands import Answer, Commands, plain_environment
-from holdfast.engines.slurm.move import Plan, plan_in
+from holdfast.engines.slurm.move import Plan, lacks_nodes, plan_in
 from holdfast.journal.jobdir import JobDir, JobInUse, StateDir, StateUnwritable
 from holdfast.journal.store import JournalUnusable, NewerJournal
 from holdfast.model.state import Ended
@@ -82,6 +82,7 @@ class Follower:
         self._asked_s = 0.0
         self._open = False
         self._plan: Plan | None = None
+        self._lowered: Plan | None = None
         self._plan_s = 0.0  # when it was first seen
         self._gone = 0
         self._left_s: float | None = (
@@ -160,6 +161,8 @@ class Follower:
         if job.state == "PENDING" and (job.restarts or 0) > 0 and job.reason == "BeginTime":
             if self._left_s is not None and time.monotonic() - self._left_s >= REFUSED_S:
                 self._start_now(job)
+        elif job.state == "PENDING" and (job.restarts or 0) > 0 and lacks_nodes(job.reason):
+            self._with_fewer(job)
         elif job.state == "RUNNING" and job.batch_host and job.batch_host not in job.nodes:
             self._lost_batch = self._lost_batch + 1 if self._is_alone() else 0
             if self._lost_batch == LOST_POLLS:  # its deputy has not taken it up
@@ -183,6 +186,15 @@ class Follower:
 
         self._say("it was put back into the queue: started now")
         self._commands.ask(whole, heard)
+
+    def _with_fewer(self, job: SlurmJob) -> None:
+        """A node may have been lost after the controller had said how many there are."""
+        plan = self._plan
+        words = plan.fewer_words() if plan is not None and plan.job == job.job else []
+        if words and plan != self._lowered:
+            self._lowered = plan
+            self._say("fewer nodes are left than it was to have: it starts on them, with fewer spares")
+            self._commands.ask(words, lambda answer: self._say(answer.why))
 
     def _is_alone(self) -> bool:
         """Whether nobody has the job's record."""

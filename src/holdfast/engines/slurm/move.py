@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.engines.slurm.commands import Answer, Commands, asked
 from holdfast.engines.slurm.queries import job_in, job_words
@@ -23,21 +24,29 @@ NUDGE_NAME = "holdfast-nudge"
 NUDGE_FILE = "slurm-nudge.sh"
 PLAN_FILE = "slurm-move.json"  # in the job's folder: for who follows the job
 NUDGE = """#!/bin/sh
-# Starts Slurm job $1 as soon as it is pending again: not on the nodes $2, on $3 nodes, as $4 tasks. By Holdfast; ends by itself.
+# Starts Slurm job $1 as soon as it is pending again: not on the nodes $2, on $3 nodes, as $4 tasks; where there turn out to
+# be too few, on $5, as $6. By Holdfast; ends by itself.
 # Not in the second in which it was ended: its nodes would still refuse it, and then it is over.
-tries=0; left=0
+tries=0; left=0; told=0
 while [ "$tries" -lt 600 ]; do
-  state=$(squeue -h -j "$1" -o %T 2>/dev/null)
-  case "$state" in
-    PENDING)
+  state=$(squeue -h -j "$1" -o '%T %r' 2>/dev/null)
+  case "$told $state" in
+    0\\ PENDING*)
       left=$((left + 1)); [ "$left" -gt 6 ] || { sleep 0.2; continue; }
-      scontrol update JobId="$1" ${2:+ExcNodeList="$2"} ${3:+NumNodes="$3"} ${4:+NumTasks="$4"} StartTime=now && exit 0
-      [ -z "$2" ] || scontrol update JobId="$1" ExcNodeList="$2"
-      [ -z "$3" ] || scontrol update JobId="$1" NumNodes="$3"
-      [ -z "$4" ] || scontrol update JobId="$1" NumTasks="$4"
-      scontrol update JobId="$1" StartTime=now && exit 0 ;;
-    RUNNING) [ "$left" -eq 0 ] || exit 0 ;;
-    COMPLETING) left=$((left + 1)) ;;
+      told=1
+      scontrol update JobId="$1" ${2:+ExcNodeList="$2"} ${3:+NumNodes="$3"} ${4:+NumTasks="$4"} StartTime=now || {
+        [ -z "$2" ] || scontrol update JobId="$1" ExcNodeList="$2"
+        [ -z "$3" ] || scontrol update JobId="$1" NumNodes="$3"
+        [ -z "$4" ] || scontrol update JobId="$1" NumTasks="$4"
+        scontrol update JobId="$1" StartTime=now || told=0
+      }
+      [ -n "$6" ] || [ "$told" -eq 0 ] || exit 0 ;;
+    *\\ PENDING\\ BadConstraints*|*\\ PENDING\\ *DOWN*|*\\ PENDING\\ ReqNodeNotAvail*)
+      scontrol update JobId="$1" NumNodes="$5" NumTasks="$6" StartTime=now && exit 0 ;;
+    *\\ PENDING\\ None|*\\ PENDING\\ BeginTime) told=$((told + 1)); [ "$told" -lt 40 ] || exit 0 ;;
+    [1-9]*\\ PENDING*) exit 0 ;;
+    *RUNNING*) [ "$left" -eq 0 ] || exit 0 ;;
+    *COMPLETING*) left=$((left + 1)) ;;
   esac
   tries=$((tries + 1)); sleep 0.2
 done
@@ -48,13 +57,25 @@ PUT_BACK_S = 5.0
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """How a job that is put back is to start again. `restarts`: how often it was put back before."""
+    """How a job that is put back is to start again. `restarts`: how often it was put back before.
+
+    `least`, `least_tasks`: what it gets by with where Slurm finds that there are not so many nodes.
+    """
 
     job: str
     restarts: int
     without: str
     nodes: str
     tasks: str = ""
+    least: str = ""
+    least_tasks: str = ""
+
+    def fewer_words(self) -> list[str]:
+        """Of scontrol, for a job that waits for nodes that are not there; none where it may wait for nothing less."""
+        if not self.least_tasks:
+            return []
+        some = [f"NumNodes={self.least}", f"NumTasks={self.least_tasks}", "StartTime=now"]
+        return ["scontrol", "update", f"JobId={self.job}", *some]
 
     def words(self) -> list[list[str]]:
         """Of scontrol, for the job once it is pending: all in one; then, where that is refused, one by one."""
@@ -65,6 +86,11 @@ class Plan(Struct, frozen=True, kw_only=True):
         return [
             ["scontrol", "update", f"JobId={self.job}", *some] for some in (each, *([one] for one in each))
         ]
+
+
+def lacks_nodes(reason: str) -> bool:
+    """Whether a pending job waits for nodes that Slurm has not got, by its reason."""
+    return reason == "BadConstraints" or "DOWN" in reason or reason.startswith("ReqNodeNotAvail")
 
 
 def plan_in(folder: Path) -> Plan | None:
@@ -102,13 +128,13 @@ class Move:
         avoided = (*(job.excluded if job is not None else ()), *self._without)
         most = len(self._allocation.nodes)
         if job is None or not job.tasks_per_node or self._workers >= most:
-            self._plan(avoided, f"{self._workers}-{most}" if self._workers < most else str(self._workers), "")
+            self._plan(avoided, f"{self._workers}-{most}" if self._workers < most else str(self._workers), 0)
             return
         each = job.tasks_per_node
 
         def heard(answer: Answer) -> None:
             count = self._to_be_had(answer, avoided)
-            self._plan(avoided, str(count), str(count * each))
+            self._plan(avoided, str(count), each)
 
         partition = ["-p", self._allocation.partition] if self._allocation.partition else []
         self._commands.ask(["sinfo", "-h", "-N", *partition, "-o", "%N|%T|%E"], heard)
@@ -125,9 +151,12 @@ class Move:
         free = {node.name for node in there if node.state == "IDLE" or node.name in own} - set(avoided)
         return max(self._workers, min(most, len(free)))
 
-    def _plan(self, avoided: Sequence[str], count: str, tasks: str) -> None:
-        bad, target = folded(avoided), self._allocation
-        plan = Plan(job=target.job, restarts=target.restarts, without=bad, nodes=count, tasks=tasks)
+    def _plan(self, avoided: Sequence[str], count: str, each: int) -> None:
+        target, least = self._allocation, self._workers
+        plan = Plan(job=target.job, restarts=target.restarts, without=folded(avoided), nodes=count)
+        if each:
+            tasks, fewest = str(int(count) * each), str(least * each)
+            plan = replace(plan, tasks=tasks, least=str(least), least_tasks=fewest)
         try:
             (self._folder / NUDGE_FILE).write_text(NUDGE)
             part = self._folder / f".{PLAN_FILE}.new"
@@ -136,7 +165,7 @@ class Move:
         except OSError as error:
             self._nudged(Answer(words=(), code=None, why=f"{self._folder} cannot be written: {error}"))
             return
-        self._commands.ask(_nudge_words(target, self._folder, bad, count, tasks), self._nudged)
+        self._commands.ask(_nudge_words(target, self._folder, plan), self._nudged)
 
     def _nudged(self, answer: Answer) -> None:
         if answer.is_good:
@@ -178,16 +207,17 @@ def put_back(allocation: Allocation, env: Mapping[str, str], folder: Path) -> No
     """Has Slurm start the job again, on any nodes, as soon as there are some. Waits for Slurm, a few seconds at most."""
     with suppress(OSError):  # without it the job starts two minutes later
         (folder / NUDGE_FILE).write_text(NUDGE)
-        asked(_nudge_words(allocation, folder, "", ""), env, PUT_BACK_S)
+        asked(_nudge_words(allocation, folder), env, PUT_BACK_S)
     asked(["scontrol", "requeue", allocation.target], env, PUT_BACK_S)
 
 
-def _nudge_words(
-    allocation: Allocation, folder: Path, without: str, nodes: str, tasks: str = ""
-) -> list[str]:
+def _nudge_words(allocation: Allocation, folder: Path, plan: Plan | None = None) -> list[str]:
     words = ["sbatch", "--parsable", f"--job-name={NUDGE_NAME}", "--nodes=1", "--ntasks=1", "--mem=16"]
     words += ["--time=5", "--output=/dev/null", "--no-requeue"]
     named = {"partition": allocation.partition, "account": allocation.account, "qos": allocation.qos}
     words += [f"--{flag}={value}" for flag, value in named.items() if value]
-    words += [f"--exclude={without}"] if without else []
-    return [*words, str(folder / NUDGE_FILE), allocation.target, without, nodes, tasks]
+    if plan is None:
+        return [*words, str(folder / NUDGE_FILE), allocation.target]
+    words += [f"--exclude={plan.without}"] if plan.without else []
+    how = (plan.without, plan.nodes, plan.tasks, plan.least, plan.least_tasks)
+    return [*words, str(folder / NUDGE_FILE), allocation.target, *how]
