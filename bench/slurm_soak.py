@@ -128,9 +128,12 @@ class SlurmSoak(Soak):
         return node
 
     def _give_back(self, node: str) -> None:
-        """As whoever looks after the cluster does, once a node is well again."""
-        if "idle" not in self.cluster.state(int(node[1:])):
-            self.cluster.ctl("scontrol", "update", f"nodename={node}", "state=resume", check=False)
+        """As whoever looks after the cluster does, once a node is well again; later where slurmctld is away."""
+        said = self.cluster.ctl("sinfo", "-h", "-N", "-n", node, "-o", "%T", check=False)
+        if node in self.away or said.startswith(("idle", "alloc", "mix")):
+            return
+        self.cluster.ctl("scontrol", "update", f"nodename={node}", "state=resume", check=False)
+        self.after(5.0, lambda: self._give_back(node))
 
     def _cut(self, node: str, for_s: float) -> None:
         number = int(node[1:])
