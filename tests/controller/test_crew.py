@@ -165,8 +165,10 @@ def test_a_silent_node_is_asked_about_and_lost_when_its_time_is_up(bench):
 
 def test_an_agent_that_ended_is_started_again(bench):
     bench.begin()
+    ended = bench.agents.pop("n0")  # it says nothing more, and the end of its connection has not been seen
     bench.engine.news.append(AgentEnded(node="n0", code=-9))
     bench.until(lambda: bench.engine.again == ["n0"], step_s=0.5)
+    bench.agents["n0"] = ended
 
 
 # The diagnosis --------------------------------------------------------------------------------------------

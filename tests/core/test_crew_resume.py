@@ -4,8 +4,10 @@ import pytest
 from crew_kit import POLICY, World, exit_of, trains, world
 
 from holdfast.core import node_watch
+from holdfast.core.crew_acts import StartAgent
 from holdfast.core.crew_memory import MOVED
 from holdfast.model.events import AttemptStarted, FindingNoted, JobMoved, NodeLost
+from holdfast.model.nodes import AgentEnded
 
 
 def test_a_controller_that_comes_back_starts_nothing_anew():
@@ -55,6 +57,27 @@ def test_a_worker_whose_agent_does_not_find_the_new_controller_is_lost_later_tha
     assert not made.told(NodeLost)
     made.tick()
     assert [event.node for event in made.told(NodeLost)] == ["n1"]
+
+
+def test_an_agent_that_ends_because_another_lives_there_is_not_the_end_of_that_one():
+    """The controller had one started before it heard that the first had come back."""
+    made = world(checks=False)
+    made.resume()
+    made.settle()
+    made.do(made.crew.news(AgentEnded(node="n1", code=4), made.at_s))
+    for _ in range(60):
+        made.do(made.crew.heard("n1", made.at_s))
+        made.tick()
+    assert not made.told(NodeLost)
+    assert made.running == {"n0": (1, 0), "n1": (1, 1)}
+
+
+def test_an_agent_that_ended_is_started_again_though_its_connection_still_seems_open():
+    made = world(checks=False)
+    made.do(made.crew.news(AgentEnded(node="n1", code=1), made.at_s))
+    made.do(made.crew.heard("n1", made.at_s))  # sent before its end
+    acts = [act for later_s in (1.0, 2.0, 3.0) for act in made.crew.tick(made.at_s + later_s)]
+    assert acts.count(StartAgent("n1")) == 1
 
 
 def test_nodes_that_the_engine_no_longer_has_are_lost_at_once():

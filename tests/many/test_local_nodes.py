@@ -225,7 +225,8 @@ def test_an_agent_that_ends_at_once_is_started_less_and_less_often(begun):
             if isinstance(news, AgentEnded):
                 starts.append(one.now_s)
                 one.engine.agent_again("node-0")
-        one.now_s += 0.125
+        if agent_of(one.hosts, "node-0") is None:  # its end takes none of this clock's time
+            one.now_s += 0.125
     waits = [later - before for before, later in zip(starts, starts[1:], strict=False)]
     assert waits[1] >= 2.0 and waits[2] >= 4.0
 

@@ -38,6 +38,7 @@ from holdfast.model.nodes import (
 
 LEFT_OUT = 0  # the exit code of an agent that is sent away for no fault of the job
 KILLED = -9
+WORD_S = 1.0  # a word counts as heard for so long
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -192,6 +193,9 @@ class Roster:
         node = self.nodes.get(name)
         if node is None or not node.joined or node.contact.silent_since_s is None:
             return []
+        ended_s = node.contact.agent_ended_s
+        if ended_s is not None and at_s - ended_s <= WORD_S:
+            return []  # it may have come before the end of that agent
         node.contact = node_watch.heard(node.contact)
         self.changed = True
         return self._may_return(node, at_s) if node.lost else []
@@ -314,8 +318,7 @@ class Roster:
                 node.down, self.changed = news.reason or "down", True
                 reason = news.reason or "the scheduler says that it is down"
                 return self._lose(node, reason, at_s, with_job=news.with_job)
-            case AgentEnded():
-                node.joined = False
+            case AgentEnded():  # the connection tells whose end it was: another agent may live there, and be heard
                 node.contact = node_watch.agent_ended(node.contact, at_s)
                 self.changed = True
                 return []
@@ -370,6 +373,9 @@ class Roster:
 
     def _watch(self, node: Node, at_s: float) -> list[Act]:
         settings = self._settings.watch
+        ended_s = node.contact.agent_ended_s
+        if node.joined and ended_s is not None and at_s - ended_s < 2 * WORD_S:
+            return []  # its connection is open: is it still heard?
         if node.lost:
             node.contact, is_again = node_watch.look_for_agent(node.contact, at_s, settings)
             return [StartAgent(node.name)] if is_again else []
