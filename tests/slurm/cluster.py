@@ -190,7 +190,12 @@ class Cluster:
     def slurmd_lives(self, number: int) -> bool:
         """And does what it is sent: one that stands still does not."""
         pid = self._daemon_pid("slurmd", f"-N n{number}")
-        return bool(pid) and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "TZX"
+        try:
+            return (
+                bool(pid) and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "TZX"
+            )
+        except (FileNotFoundError, ProcessLookupError):  # it ended in between
+            return False
 
     def kill_slurmd(self, number: int) -> None:
         os.kill(self._daemon_pid("slurmd", f"-N n{number}"), signal.SIGKILL)
