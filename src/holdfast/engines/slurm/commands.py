@@ -18,6 +18,7 @@ AT_ONCE = 8
 WITHIN_S = 15.0
 OUTPUT_BYTES_MAX = 64 << 20
 SAID_MAX = 300
+NOT_FOUND = 127  # as a shell says it
 # Read by sbatch and srun as if they were flags: of another job, or of the user's own steps, not of ours.
 _FLAGS_OF_OTHERS = ("SBATCH_", "SRUN_", "SALLOC_")
 _SHAPES = (
@@ -47,7 +48,10 @@ _SHAPES = (
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """`code` None: it did not answer in time, or could not be started; `why` then says so, as for any other failure."""
+    """`code` None: it did not answer in time, or could not be started; `why` then says so, as for any other failure.
+
+    NOT_FOUND: there is no such command.
+    """
 
     words: tuple[str, ...]
     code: int | None
@@ -90,7 +94,7 @@ class _Call:
         self.words, self.until_s, self.heard = tuple(words), until_s, heard
         self._out = os.memfd_create("out", os.MFD_CLOEXEC)
         self._errors = os.memfd_create("errors", os.MFD_CLOEXEC)
-        self._why = ""
+        self._why, self._missing = "", False
         self.process: subprocess.Popen[bytes] | None = None
         try:
             self.process = subprocess.Popen(
@@ -104,6 +108,7 @@ class _Call:
             )
         except OSError as error:
             self._why = f"{self.words[0]} cannot be started: {error.strerror}"
+            self._missing = isinstance(error, FileNotFoundError)
 
     def is_over(self, now_s: float) -> bool:
         if self.process is None:
@@ -121,6 +126,9 @@ class _Call:
         os.close(self._out)
         os.close(self._errors)
         code = None if self._why or self.process is None else self.process.returncode
+        code = (
+            NOT_FOUND if self._missing else code
+        )  # which is not Slurm's silence: asked again it is as missing
         why = "" if code == 0 else self._why or said[-SAID_MAX:] or f"it ended with {code}"
         return Answer(words=self.words, code=code, out=out, why=why)
 

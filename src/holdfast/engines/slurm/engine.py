@@ -166,6 +166,8 @@ class SlurmEngine:
             self._poll(now_s)
         self._turn_rounds(now_s)
         self._rights.turn(now_s)
+        if self._move is not None:
+            self._move.turn(now_s)
         self._watch.turn(now_s)
         self._turn_deputy(now_s)
         news = [  # why the job ends before what ends with it
@@ -202,9 +204,15 @@ class SlurmEngine:
             self._news.append(NoMoreNodes(reason=why))
             return
         if self._move is None or self._move.is_over:
-            bad = tuple(dict.fromkeys((*without, *self._rights.excluded, *sorted(self._gone))))
+
+            def bad() -> tuple[str, ...]:
+                return tuple(dict.fromkeys((*without, *self._rights.excluded, *sorted(self._gone))))
+
             kill_wait_s = seconds_of(self._settings.get("KillWait", ""), 30.0)
-            self._move = Move(self.allocation, self._commands, self._place.folder, workers, bad, kill_wait_s)
+            folder, is_told = self._place.folder, self._rights.has_marked
+            self._move = Move(
+                self.allocation, self._commands, folder, workers, bad, kill_wait_s, is_told, self._clock
+            )
 
     def is_to_end(self) -> bool:
         self._watch.wonder()

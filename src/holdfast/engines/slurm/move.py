@@ -54,6 +54,11 @@ exit 1
 """
 MARGIN_S = 2.0
 PUT_BACK_S = 5.0
+# A Slurm that does not answer is asked again: the job has too few nodes, so it can only wait.
+AGAIN_S, ASKED_S_MAX = 1.0, 600.0
+# For the nodes that are gone to be marked down: with the controller's end nobody is left to do it, and a job that is put
+# back is not started before Slurm knows that its processes on them are over (SlurmdTimeout).
+TOLD_S_MAX = 30.0
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -100,8 +105,18 @@ def plan_in(folder: Path) -> Plan | None:
     return None
 
 
+class _Later(Struct, frozen=True):
+    due_s: float
+    words: Sequence[str]
+    heard: Callable[[Answer], None]
+
+
 class Move:
-    """One move. `workers`: so many nodes at least; `without`: never on these. `is_over`: it was answered; `is_moved`: well."""
+    """One move. `workers`: so many nodes at least. `is_over`: it was answered; `is_moved`: well.
+
+    `bad`: the nodes it is to keep off, asked for once Slurm answers. `is_told`: whether Slurm knows all it is to know
+    before the job's nodes are left.
+    """
 
     def __init__(
         self,
@@ -109,15 +124,48 @@ class Move:
         commands: Commands,
         folder: Path,
         workers: int,
-        without: Sequence[str],
+        bad: Callable[[], Sequence[str]],
         kill_wait_s: float,
+        is_told: Callable[[], bool],
+        clock: Callable[[], float],
     ) -> None:
         self._allocation, self._commands, self._folder = allocation, commands, folder
-        self._workers, self._without, self._kill_wait_s = workers, tuple(without), kill_wait_s
+        self._workers, self._kill_wait_s = workers, kill_wait_s
+        self._bad, self._is_told, self._clock = bad, is_told, clock
+        self._without: Sequence[str] = ()
         self.is_over = self.is_moved = False
+        self._begun_s = clock()
+        self._planned_s: float | None = None  # since when it only waits until Slurm is told
+        self._later: _Later | None = None
+        self._said = False
         self._nudge = ""
         self._news: list[AnyNews] = []
-        commands.ask(job_words(allocation.target), self._job_heard)
+        self._ask(job_words(allocation.target), self._job_heard)
+
+    def turn(self, now_s: float) -> None:
+        later, planned_s = self._later, self._planned_s
+        if later is not None and now_s >= later.due_s:
+            self._later = None
+            self._ask(later.words, later.heard)
+        if planned_s is not None and (self._is_told() or now_s - planned_s >= TOLD_S_MAX):
+            self._planned_s = None
+            self._requeue(self._requeued)
+
+    def _ask(self, words: Sequence[str], heard: Callable[[Answer], None]) -> None:
+        """Again and again, while it is Slurm that does not answer."""
+
+        def answered(answer: Answer) -> None:
+            now_s = self._clock()
+            if not answer.is_sick or now_s - self._begun_s >= ASKED_S_MAX:
+                heard(answer)
+                return
+            if not self._said:
+                self._said = True
+                said = "Slurm does not answer, and is asked again until the job is moved to other nodes"
+                self._news.append(EngineNote(text=f"{said}: {answer.why}"))
+            self._later = _Later(now_s + AGAIN_S, words, heard)
+
+        self._commands.ask(words, answered)
 
     def news(self) -> list[AnyNews]:
         news, self._news = self._news, []
@@ -125,6 +173,7 @@ class Move:
 
     def _job_heard(self, answer: Answer) -> None:
         job = job_in(answer, self._allocation.job)
+        self._without = self._bad()
         avoided = (*(job.excluded if job is not None else ()), *self._without)
         most = len(self._allocation.nodes)
         if job is None or not job.tasks_per_node or self._workers >= most:
@@ -137,7 +186,7 @@ class Move:
             self._plan(avoided, str(count), each)
 
         partition = ["-p", self._allocation.partition] if self._allocation.partition else []
-        self._commands.ask(["sinfo", "-h", "-N", *partition, "-o", "%N|%T|%E"], heard)
+        self._ask(["sinfo", "-h", "-N", *partition, "-o", "%N|%T|%E"], heard)
 
     def _to_be_had(self, answer: Answer, avoided: Sequence[str]) -> int:
         """How many nodes to ask for: a job with so many tasks on each gets the nodes of all its tasks, or none.
@@ -165,7 +214,7 @@ class Move:
         except OSError as error:
             self._nudged(Answer(words=(), code=None, why=f"{self._folder} cannot be written: {error}"))
             return
-        self._commands.ask(_nudge_words(target, self._folder, plan), self._nudged)
+        self._ask(_nudge_words(target, self._folder, plan), self._nudged)
 
     def _nudged(self, answer: Answer) -> None:
         if answer.is_good:
@@ -173,17 +222,17 @@ class Move:
         else:
             said = "Slurm starts the job again only after two minutes, unless `holdfast run` still follows it"
             self._news.append(EngineNote(text=f"{said}: {answer.why}"))
-        self._requeue(self._requeued)
+        self._planned_s = self._clock()
 
     def _requeue(self, heard: Callable[[Answer], None]) -> None:
-        self._commands.ask(["scontrol", "requeue", self._allocation.target], heard)
+        self._ask(["scontrol", "requeue", self._allocation.target], heard)
 
     def _requeued(self, answer: Answer) -> None:
         if answer.is_good:
             self._moved()
         else:  # the job may have been submitted with --no-requeue, which its owner can change
             allow = ["scontrol", "update", f"JobId={self._allocation.target}", "Requeue=1"]
-            self._commands.ask(allow, lambda _: self._requeue(self._requeued_at_last))
+            self._ask(allow, lambda _: self._requeue(self._requeued_at_last))
 
     def _requeued_at_last(self, answer: Answer) -> None:
         if answer.is_good:

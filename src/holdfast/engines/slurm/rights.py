@@ -49,6 +49,7 @@ class Rights:
         self.settings: Mapping[str, str] = {}
         self.excluded: list[str] = []
         self._given_back: set[str] = set()
+        self._marking: set[str] = set()
         self._may_update_nodes: bool | None = None
         self._again: list[_Again] = []
         self._ending: list[tuple[float, AgentStep]] = []
@@ -57,6 +58,10 @@ class Rights:
     def news(self) -> list[AnyNews]:
         news, self._news = self._news, []
         return news
+
+    def has_marked(self) -> bool:
+        """Whether Slurm knows of every node that is gone, as far as it can be told."""
+        return not self._marking
 
     def turn(self, now_s: float) -> None:
         back_s = self._commands.answered_s
@@ -121,6 +126,7 @@ class Rights:
             self.give_back(node, remaining)
         if self._may_update_nodes is False:
             return
+        self._marking.add(node)
         self._mark_down(node, reason, self._clock() + DOWN_S, 0)
 
     def _mark_down(self, node: str, reason: str, until_s: float, tried: int) -> None:
@@ -137,6 +143,7 @@ class Rights:
         self._ask(words, heard)
 
     def _marked(self, node: str, answer: Answer) -> None:
+        self._marking.discard(node)
         if answer.is_good:
             self._may_update_nodes = True
             self._note(
