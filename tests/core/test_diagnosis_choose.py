@@ -403,3 +403,14 @@ def test_an_exception_after_a_lost_peer_in_its_own_log_yields_to_a_machines_faul
     assert root_of(lost, stumbled, fault) == "oom-invoked"
     assert root_of(stumbled, fault) == "zero-division"
     assert root_of(lost, stumbled) == "zero-division"
+
+
+def test_a_programs_own_xid_hours_before_a_machine_failed_was_another_program():
+    """Unless a job's log tells what ended when."""
+    wrong = signature("wrong", "xid_31", area="kernel")
+    lost = signature("lost", "xid_79", area="kernel", severity="fatal")
+    assert root_of(clue(wrong, offset=1, at_s=0.0), clue(lost, offset=9, at_s=9000.0)) == "lost"
+    assert root_of(clue(wrong, offset=1, at_s=0.0), clue(lost, offset=9, at_s=60.0)) == "wrong"
+    assert root_of(clue(wrong, offset=1), clue(lost, offset=9)) == "wrong"  # nothing tells how long
+    rank = clue(OOM, source=1, offset=1, at_s=10.0)
+    assert root_of(clue(wrong, offset=1, at_s=0.0), clue(lost, offset=9, at_s=9000.0), rank) == "wrong"

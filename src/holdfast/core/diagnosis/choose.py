@@ -9,7 +9,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from holdfast.core.clock_offsets import are_comparable
 from holdfast.core.diagnosis.clues import BARE, NEAR_BYTES, Clue, first_of, is_before, is_cause, stands_below
+from holdfast.core.diagnosis.devices import PROGRAM_XIDS
 from holdfast.core.diagnosis.edges import ends_from_outside, explainers
 from holdfast.core.diagnosis.last_words import last_words
 from holdfast.core.diagnosis.quoting import NCCL_WARNINGS, shown_by
@@ -42,6 +44,8 @@ WENT_ON_BYTES = 2 << 10
 REFUSED_OPTIONS = frozenset({"script-arguments-wrong", "script-options-refused", "launcher-usage-error"})
 WENT_ON_REFUSED_BYTES = 6 << 10
 OF_MACHINES = frozenset({"hardware", "host", "memory", "network"})
+OF_PROGRAMS = frozenset(f"xid_{code}" for code in PROGRAM_XIDS)
+PROGRAM_ENDS_S = 3600.0  # a program that has got such an Xid is over by then
 ENDED_BY_OTHERS = frozenset(
     {"terminated", "time_limit", "slurm_time_limit", "slurm_job_killed", "pod_preempted"}
 )
@@ -140,7 +144,8 @@ def _choose(clues: Sequence[Clue], *, is_finished: bool) -> Choice:
     if is_finished and all(clue.role == "symptom" and clue.weight <= BARE for clue in pool):
         return Choice(root=None, died=False)  # whoever ended badly after the last step told nobody of what
     unexplained = [clue for clue in pool if not explainers(clue, pool)] or pool
-    root = first_of(without_vague(_without_stumbled(_without_returned(unexplained), clues)))
+    unexplained = _without_ended_programs(_without_returned(unexplained), clues)
+    root = first_of(without_vague(_without_stumbled(unexplained, clues)))
     rest = [clue for clue in clues if clue is not root and clue.role in ("cause", "symptom")]
     return Choice(
         root=root,
@@ -158,6 +163,31 @@ def _without_returned(unexplained: Sequence[Clue]) -> Sequence[Clue]:
         clue.severity == "fatal" and clue.class_ in ("hardware", "host", "memory") for clue in unexplained
     )
     return [clue for clue in unexplained if clue.category != FLAP] if for_good else unexplained
+
+
+def _without_ended_programs(unexplained: Sequence[Clue], clues: Sequence[Clue]) -> list[Clue]:
+    """Without Xids that a program's own mistake causes, hours before a fault of the machine: they end the program at
+    once, so it was another that the machine failed under. Only where no job's log says what ended when."""
+    if any(clue.signature.area == "worker" and is_cause(clue) for clue in clues):
+        return list(unexplained)
+    machines = [clue for clue in unexplained if clue.severity == "fatal" and clue.class_ in OF_MACHINES]
+    return [
+        clue
+        for clue in unexplained
+        if not (
+            clue.category in OF_PROGRAMS
+            and any(_seconds_before(clue, one) > PROGRAM_ENDS_S for one in machines if one is not clue)
+        )
+    ]
+
+
+def _seconds_before(clue: Clue, later: Clue) -> float:
+    """0 where that is not known."""
+    if clue.at_s is not None and later.at_s is not None and are_comparable(clue.at_s, later.at_s):
+        return later.at_s - clue.at_s
+    if clue.uptime_s is not None and later.uptime_s is not None:
+        return later.uptime_s - clue.uptime_s
+    return 0.0
 
 
 def _without_stumbled(unexplained: Sequence[Clue], clues: Sequence[Clue]) -> Sequence[Clue]:
