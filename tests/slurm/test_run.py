@@ -96,6 +96,22 @@ def test_a_job_is_moved_whole_where_no_spare_is_left(job):
     assert job.runs[0].code(LONG_S) == 0, job.said()
 
 
+def test_a_job_whose_nodes_crash_while_slurmctld_is_away_is_moved_once_it_is_back(job):
+    job.submit(*RESTARTS, spares=0)
+    job.given_to()
+    job.trains()
+    wait_for("slurmctld to save the job", lambda: job.cluster.has_saved(job.path, 4), LONG_S)
+    job.cluster.kill_slurmctld()
+    for number in (2, 3):
+        job.cluster.crash(number)
+    job.runs[0].says("Slurm does not answer, and is asked again", LONG_S)
+    job.cluster.start_slurmctld()
+    job.trains(attempt=2)
+    assert sorted(job.placed(2)) == ["n1", "n4", "n5", "n6"]
+    job.go()
+    assert job.runs[0].code(LONG_S) == 0, job.said()
+
+
 def test_a_job_is_moved_without_its_spare_where_no_node_is_left_for_it(job):
     """Of six nodes two crash: four are left for four workers and a spare."""
     job.submit(*RESTARTS)
