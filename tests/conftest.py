@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from holdfast.observe.automaton import engine
@@ -49,6 +50,16 @@ LONG_FILES = (
     "core/test_flight_locate.py",
     "test_tidy.py",
 )
+# No example has a time limit, and each run tries the same ones: what a test says is to depend on the code alone, not
+# on how busy the machine is, nor on dice. `pytest --hypothesis-profile=default` throws them anew.
+hypothesis.settings.register_profile(
+    "steady",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("steady")
 # Python's own: multiprocessing starts it once and keeps it until the end.
 HOUSEKEEPERS = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
 

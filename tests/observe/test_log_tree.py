@@ -24,6 +24,8 @@ from holdfast.observe import log_tree
 from holdfast.observe.log_tree import natural, of_stdin
 from holdfast.observe.streams import Limits, Unreadable
 
+# One folder for all examples; and a machine that is slow to make them is no fault.
+IN_A_FOLDER = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
 TEXT = b"step 1 loss 2.5\nCUDA out of memory\n"
 SMALL = Limits(ratio_max=20, free_bytes=1 << 20, bytes_max=8 << 20, members_max=20)
 
@@ -366,7 +368,7 @@ def test_packed_logs_that_end_early_are_read_so_far(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", PACKERS)
 @given(data=st.data())
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=IN_A_FOLDER)
 def test_damaged_packed_logs_never_raise(tmp_path, kind, data):
     packed = bytearray(PACKERS[kind](tar_of({"a.log": TEXT * 50, "b/c.log": TEXT})))
     for place in data.draw(st.lists(st.integers(6, len(packed) - 1), max_size=5)):
@@ -537,7 +539,7 @@ def test_a_tar_that_ends_early(tmp_path):
     assert "ends before it does" in skipped["a.tar/b.log"]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=IN_A_FOLDER)
 @given(data=st.data())
 def test_damaged_tars_never_raise(tmp_path, data):
     whole = bytearray(tar_of({"a.log": TEXT, "b" * 200: TEXT * 30, "c": b""}, "w"))
@@ -548,7 +550,7 @@ def test_damaged_tars_never_raise(tmp_path, data):
     read(path, limits=SMALL)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=IN_A_FOLDER)
 @given(
     head=st.sampled_from(
         [b"", b"\x1f\x8b", b"BZh9", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"\xff\xfe"]

@@ -32,6 +32,8 @@ ALL = (OOM, XID, NOTE, TIMEOUT, END, TRACEBACK)
 STEP = b"2026-03-01 10:00:00 step %d/5000 | loss: 2.5000 | lr 3e-4\n"
 OOM_LINE = b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0\n"
 FAULT = b"[rank3]: RuntimeError: bad batch\n"
+# One folder for all examples; and a machine that is slow to make them is no fault.
+IN_A_FOLDER = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
 TRACE = b"""\
 Traceback (most recent call last):
   File "/data/train.py", line 88, in step
@@ -499,7 +501,7 @@ def test_lines_of_large_logs_are_counted_when_asked(tmp_path, monkeypatch):
     st.binary(max_size=60).map(lambda text: text.replace(b"\x01", b"\n")),
     st.lists(st.integers(0, 60), max_size=6),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=IN_A_FOLDER)
 def test_lines_of(tmp_path, text, offsets):
     path = tmp_path / "log"
     path.write_bytes(text)
@@ -566,7 +568,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=IN_A_FOLDER)
 @given(pieces=st.lists(PIECES | st.binary(max_size=8), max_size=40))
 def test_both_engines_give_the_same_search(tmp_path_factory, tmp_path, pieces):
     text = b"".join(pieces)
