@@ -102,7 +102,7 @@ def test_a_command_its_output_and_its_code(node):
     ended = one.run("sh", "-c", "echo out; echo err >&2; cat; exit 3")
     assert one.output() == b"out\nerr\n"
     assert (ended.outcome, ended.code, ended.worker, ended.node) == ("exited", 3, 2, "node-7")
-    assert 0 < ended.took_s < 10
+    assert 0 < ended.took_s < WAIT_S
 
 
 def test_a_command_that_is_not_there_and_one_that_may_not_be_run(node, tmp_path):
@@ -125,7 +125,7 @@ def test_a_command_killed_by_a_signal(node):
 def test_a_command_that_never_ends_is_ended_with_all_that_it_began(node, tmp_path):
     pids = tmp_path / "pids"
     script = f"setsid sleep inf & echo $! >> {pids}; trap '' TERM; (sleep inf & echo $! >> {pids}; wait); sleep inf"
-    ended = node().run("sh", "-c", script, limit_s=0.5)
+    ended = node().run("sh", "-c", script, limit_s=3.0)  # time to begin both, though others go first
     assert (ended.outcome, ended.why) == ("timed-out", "")
     left = [int(pid) for pid in pids.read_text().split()]
     assert len(left) == 2
