@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.agent import launch
 
-WAIT_S = 60.0  # only a hung test waits so long
+WAIT_S = 100.0  # only a hung test waits so long
 
 
 def wait_for(what, is_true):

@@ -23,7 +23,7 @@ from holdfast.observe.clock import JobClock
 HERE = Path(__file__).parent
 TRAINING = HERE / "agent_training.py"
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
-WAIT_S = 60.0  # only a hung test waits so long
+WAIT_S = 100.0  # only a hung test waits so long
 SECRET = "5a" * 32
 
 
@@ -202,7 +202,7 @@ class Bench:
         path = self.notes / f"given-{rank}"
         self.until(
             f"start {times} of rank {rank}",
-            lambda: path.exists() and len(path.read_text().splitlines()) >= times,
+            lambda: path.exists() and path.read_text().count("\n") >= times,
         )
         return json.loads(path.read_text().splitlines()[times - 1])
 

@@ -10,7 +10,7 @@ import pytest
 from many.whole_job import LONG_S, WholeJob
 from run.place import wait_for
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 TRAINING = Path(__file__).with_name("step_times_training.py")
 
 

@@ -10,7 +10,7 @@ import pytest
 from many.whole_job import LONG_S, WholeJob
 from run.place import is_over, wait_for
 
-pytestmark = pytest.mark.timeout(300)  # beside a loaded machine; alone each takes 2 to 12 s
+pytestmark = pytest.mark.timeout(600)  # beside a loaded machine; alone each takes 2 to 12 s
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces are for root")
 RESTARTS = ("--max-restarts", 9, "--unconditional-restart")
 

@@ -41,7 +41,7 @@ def child():
         process.stdin.close()
 
 
-def until(true, *, within_s=10):
+def until(true, *, within_s=60):
     """Polls for an event; a test that waits in vain fails."""
     last_s = time.monotonic() + within_s
     while not (answer := true()):

@@ -14,7 +14,7 @@ from holdfast.journal.store import open_reader
 
 HERE = Path(__file__).parent
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
-WAIT_S = 60.0  # only a hung test waits so long
+WAIT_S = 100.0  # only a hung test waits so long
 
 
 def wait_for(what, is_true, wait_s=WAIT_S):
@@ -178,8 +178,9 @@ class Place:
         return path.read_text().strip()
 
     def notes(self, name):
+        """The lines of the file `name` here; one that is being written is none yet."""
         path = self.path / name
-        return path.read_text().splitlines() if path.exists() else []
+        return path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []
 
     def events(self, kind=None, name="t"):
         """The journal, as dicts; its numbers have no gap."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 TRAINING = Path(__file__).parents[2] / "bench" / "hang_training.py"
 RANKS, STRUCK, AT, STEPS = 3, 1, 40, 60

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 SCRIPT = """
 import os, sys, time

@@ -75,7 +75,7 @@ class Gate:
         self.fd = -1
 
 
-def wait_for(found, within_s=15.0):
+def wait_for(found, within_s=60.0):
     deadline_s = time.monotonic() + within_s
     while not found():
         assert time.monotonic() < deadline_s, "it did not happen"

@@ -60,7 +60,7 @@ def up(ranks, program=WAIT, **how):
     return process
 
 
-def asked(ranks, rank=0, within_s=10.0):
+def asked(ranks, rank=0, within_s=60.0):
     path = ranks.folder / f"rank-{rank}.sock"
     return group_status(path, time.monotonic() + within_s, time.monotonic)
 

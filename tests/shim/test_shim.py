@@ -273,7 +273,7 @@ def test_a_rank_writes_its_stacks_when_asked(ranks):
     process = ranks.start(program, rank=4)
     assert process.stdout.readline() == b"up\n"
     asked = stacks.ask(ranks.folder, 4, process.pid)
-    (found,) = stacks.collect([asked], time.monotonic() + 10, time.monotonic, time.sleep)
+    (found,) = stacks.collect([asked], time.monotonic() + 60, time.monotonic, time.sleep)
     assert found.rank == 4
     assert any("wait_here" in frame for frame in found.frames)
     assert process.poll() is None

@@ -21,8 +21,8 @@ HERE = Path(__file__).parent
 PREFIX = "holdfast-slurm-"
 NET = "10.77.0"
 CTL = "ctl"
-UP_S = 60.0
-COMMAND_S = 60.0
+UP_S = 120.0
+COMMAND_S = 100.0
 TOOLS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "scontrol", "tini", "ip", "nsenter", "unshare")
 PATH = f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
 # Private host name, host list and sysfs; the cgroups stay those of the machine, which slurmd looks for.

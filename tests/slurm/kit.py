@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 def wait_for(what, is_true, wait_s=WAIT_S):

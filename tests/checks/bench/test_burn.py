@@ -12,7 +12,7 @@ import pytest
 from holdfast.checks import burn
 
 SIZE = 48
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ QUICK = {
     "gpu-training-step.length": "16",
     "gpu-training-step.batch": "1",
 }
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

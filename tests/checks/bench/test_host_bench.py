@@ -163,7 +163,7 @@ def test_the_model_is_that_of_the_kernel_and_the_number_used():
 # For real
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("look", "options", "fact"),
     [

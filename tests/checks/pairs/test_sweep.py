@@ -67,7 +67,7 @@ def test_sizes_grow_by_four_up_to_the_largest():
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(400)
 def test_real_ranks_sweep_and_their_sums_are_right():
     pytest.importorskip("torch")
     scene = Scene(
