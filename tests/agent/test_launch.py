@@ -64,7 +64,7 @@ def owned(job):
 def file_facts(job):
     """The facts in the file, by kind."""
     path = job.folder / launch.FACTS
-    lines = path.read_text().splitlines() if path.exists() else []
+    lines = path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []
     return {fact["kind"]: fact for fact in map(json.loads, lines)}
 
 

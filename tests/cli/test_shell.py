@@ -103,7 +103,9 @@ def test_a_shell_from_its_prompt_to_its_exit_code(shell):
     shell.until(rb"\r\nnode-1 42\r\n30 90\r\n")
     shell.resize(20, 50)
     os.kill(shell.process.pid, signal.SIGWINCH)
-    shell.type(b"until stty size | grep '^20 '; do sleep 0.05; done\r")  # the size does not come as a key does
+    shell.type(
+        b"until stty size | grep '^20 '; do sleep 0.05; done\r"
+    )  # the size does not come as a key does
     shell.until(rb"20 50\r\n")
     shell.type(b"exit 5\r")
     assert shell.code() == 5

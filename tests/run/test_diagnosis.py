@@ -16,7 +16,10 @@ def bundle(place, incident=1):
 
 
 def test_a_known_line_is_told_and_is_the_verdict(place):
-    run = place.shell(f'echo starting; echo "{OOM}" >&2; sleep 1; exit 1')
+    waits = "until [ -e $NOTES/go ]; do sleep 0.05; done"
+    run = place.shell(f'echo starting; echo "{OOM}" >&2; {waits}; exit 1').prints("starting")
+    wait_for("the line to be told", lambda: "log" in place.findings())
+    place.go()
     assert run.code() == 1
     (verdict,) = (event["verdict"] for event in place.events("verdict-reached"))
     assert verdict["category"] == "gpu_oom"

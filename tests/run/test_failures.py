@@ -44,7 +44,9 @@ def test_a_failed_rank_is_a_failure_at_once_though_its_launcher_waits_on(place):
     place.nothing_left()
     exit_, verdict = place.events("rank-exited")[0], place.events("verdict-reached")[0]
     assert (exit_["rank"], exit_["code"]) == (2, 7)
-    assert verdict["at_s"] - exit_["at_s"] < 3
+    kinds = [event["kind"] for event in place.events()]
+    assert kinds.index("verdict-reached") < kinds.index("worker-exited"), kinds
+    assert "hang-found" not in kinds  # which would have ended the wait, too
     assert [culprit["rank"] for culprit in verdict["verdict"]["culprits"]] == [2]
 
 
@@ -122,7 +124,7 @@ def test_shadow_leaves_a_hang_alone(place):
 
 
 def test_keep_on_failure_holds_what_is_left_and_then_ends_it(place):
-    run = place.ranks(2, "--keep-on-failure", "2s", lame=True).prints("step 3 ")
+    run = place.ranks(2, "--keep-on-failure", "8s", lame=True).prints("step 3 ")
     place.do(1, "exit 7")
     run.says("verdict")
     other = place.given(0, 1)["pid"]
@@ -138,26 +140,28 @@ def test_many_quick_restarts_leave_no_descriptor_and_no_zombie(place):
     """Twenty attempts by one Holdfast: it holds no more of anything at the last than at the third."""
     script = """
         echo start >>$NOTES/starts; n=$(wc -l <$NOTES/starts)
-        echo "step $((n * 100)) loss 1"; sleep 0.1; [ $n -lt 20 ] && kill -9 $$; read x <$NOTES/hold
+        echo "step $((n * 100)) loss 1"; sleep 0.1
+        [ $n = 3 ] || [ $n = 20 ] && until [ -e $NOTES/go-$n ]; do sleep 0.02; done
+        [ $n = 20 ] || kill -9 $$
     """
-    os.mkfifo(place.path / "hold")
     run = place.shell(script, "--max-restarts", "64", "--unconditional-restart")
-    seen = {}
 
-    def twenty():
-        n = len(place.notes("starts"))
-        if run.process.poll() is not None:
-            return True
-        seen.setdefault(n, len(os.listdir(f"/proc/{run.pid}/fd")))
-        return n >= 20
+    def held():
+        return len(os.listdir(f"/proc/{run.pid}/fd"))
 
-    wait_for(lambda: f"20 starts: {seen}\n{run.err}", twenty)
-    children = _children(run.pid)
-    with open(place.path / "hold", "w") as hold:
-        hold.write("go\n")
+    def starts(count):
+        wait_for(lambda: f"{count} starts:\n{run.err}", lambda: len(place.notes("starts")) == count)
+        run.prints(f"step {count * 100} ")
+
+    starts(3)
+    at_third = held()
+    (place.path / "go-3").touch()
+    starts(20)
+    # What belongs to the attempt before may take a moment to go.
+    wait_for(lambda: f"{at_third} descriptors, not {held()}", lambda: held() <= at_third + 1)
+    wait_for(lambda: f"the children to go: {_children(run.pid)}", lambda: len(_children(run.pid)) <= 2)
+    (place.path / "go-20").touch()
     assert run.code() == 0, run.err
-    assert seen[20] <= seen[3] + 1, seen
-    assert len(children) <= 2, children
 
 
 def _children(pid):

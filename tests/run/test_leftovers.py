@@ -29,10 +29,11 @@ for rank in range(2):
         os.setsid()
         if os.fork() == 0:
             os.execve("/bin/sh", ["sh", "-c",
-                'while [ ! -e $NOTES/go ]; do sleep 0.05; done; echo rank $RANK done; [ $RANK = 0 ] || exit $(cat $NOTES/go)'],
+                'touch $NOTES/begun-$RANK; while [ ! -e $NOTES/go ]; do sleep 0.05; done; echo rank $RANK done; [ $RANK = 0 ] || exit $(cat $NOTES/go)'],
                 os.environ | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"})
         os._exit(0)
 os.wait(); os.wait()
+while not all(os.path.exists(f"{os.environ['NOTES']}/begun-{rank}") for rank in range(2)): time.sleep(0.05)
 time.sleep(1.0)
 print("launcher is done", flush=True)
 """

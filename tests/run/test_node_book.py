@@ -13,6 +13,7 @@ from holdfast.model.node_book import AttemptRan, IncidentLine, Isolation
 from run.place import wait_for
 
 NODE = socket.gethostname()
+WAITS = "until [ -e $NOTES/go ]; do sleep 0.05; done"
 
 
 @pytest.fixture
@@ -50,8 +51,9 @@ def test_a_controller_that_takes_the_job_up_writes_nothing_twice(place, book):
 
 def test_an_isolated_node_is_said_and_refuses_nothing(place, book):
     book.isolate(Isolation(node=NODE, since_s=time.time(), reason="its fan rattles", by="kim"))
-    run = place.shell("sleep 3")
+    run = place.shell(WAITS)
     run.says(f"this node, {NODE}, is isolated in the node book: its fan rattles")
+    place.go()
     assert run.code() == 0
     assert NODE in book.isolated()
 
@@ -79,7 +81,9 @@ def test_a_lemon_is_said(place, book):
         for number in range(1, 11)
     ]
     book.note(lines, [ran])
-    place.shell("sleep 3").says(f"this node, {NODE}, is probably a lemon").code()
+    run = place.shell(WAITS).says(f"this node, {NODE}, is probably a lemon")
+    place.go()
+    assert run.code() == 0
 
 
 @pytest.mark.parametrize("trouble", ["a file in its place", "damaged", "locked"])

@@ -23,7 +23,7 @@ def test_a_healthy_job_is_looked_at_and_goes_on(place):
 
 def test_the_rank_that_others_wait_for_comes_first(place):
     run = place.ranks(3).prints("step 3 ")
-    place.do(1, "sleep 60")
+    place.do(1, "sleep 10000")
     pid = place.given(1, 1)["pid"]
     wait_for("rank 1 to sleep", lambda: not (place.path / "do-1").exists())
 

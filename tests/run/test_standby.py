@@ -85,7 +85,9 @@ class Training:
 
     def facts(self, attempt):
         path = self.place.worker(attempt) / "reaper.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        if not path.exists():
+            return []
+        return [json.loads(line) for line in path.read_text().rpartition("\n")[0].splitlines()]
 
     def is_released(self):
         return any(fact["kind"] == "released" for fact in self.facts(2))

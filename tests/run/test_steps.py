@@ -87,7 +87,7 @@ if attempt == "1":
 steps(91, 160, 300)
 """
     run = place.python(TRAINER + script, "--max-restarts", "2", "--unconditional-restart")
-    assert run.code(40) == 0
+    assert run.code() == 0
     (slow,) = told(place, "slowdown")
     assert slow["attempt"] == 2
     assert "restart" in slow["text"]
@@ -120,7 +120,7 @@ def test_where_the_file_cannot_be_written_the_training_does_not_notice(place):
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_a_rank_that_is_held_back_by_its_control_group_is_named(place, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.syspath_prepend(str(BENCH))
