@@ -303,6 +303,14 @@ def test_that_another_was_done_absolves_no_exception_unless_it_came_later():
     assert root_of(clue(OOM, source=0), clue(DONE, **done)) is None
 
 
+def test_that_a_job_was_done_absolves_no_fault_of_its_node_unless_it_came_later():
+    lost = signature("lost", "xid_79", area="kernel")
+    crash = signature("crash", "segfault", severity="fatal")
+    for fault in (lost, crash):
+        assert root_of(clue(fault), clue(DONE, source=1)) == fault.id
+        assert root_of(clue(fault, at_s=5.0), clue(DONE, at_s=500.0, source=1)) is None
+
+
 def test_that_somebody_ended_the_job_does_not_say_why():
     told = signature("told", "terminated", role="symptom", severity="fatal", weight=0.75)
     ucx = signature("ucx-complaint", "nccl_network_error", severity="warning", explained_by=("*",))

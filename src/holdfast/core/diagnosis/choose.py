@@ -280,12 +280,14 @@ def _work_was_done_after(clue: Clue, done: Sequence[Clue]) -> bool:
 
 
 def _ended_well_after(clue: Clue, done: Sequence[Clue], deaths: Sequence[Clue]) -> bool:
-    """The job said that its work was done, later than this, and nothing died."""
-    return not deaths and any(
-        is_before(clue, one) is not False
-        and (one.sighting.source == clue.sighting.source or not clue.is_traceback or is_before(clue, one))
-        for one in done
-    )
+    """The job said that its work was done, later than this, and nothing died.
+
+    Where nothing tells which came later, another log's word absolves what a rank only mentions: not what it was raised
+    or ended by, and not a fault of its node, which may have ended the next job.
+    """
+    only_told = clue.signature.area == "worker" and clue.severity != "fatal" and not clue.is_traceback
+    orders = [is_before(clue, one) for one in done]
+    return not deaths and (any(orders) or only_told and None in orders)
 
 
 def _near_a_death(clue: Clue, deaths: Sequence[Clue]) -> bool:
