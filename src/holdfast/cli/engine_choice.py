@@ -82,13 +82,18 @@ def _engine(settings: RunSettings, env: Mapping[str, str]) -> NodeEngine:
 
 
 def _is_over(folder: Path) -> bool:
-    """Nobody will come back for the nodes of this job."""
+    """Nobody will come back for the nodes of this job.
+
+    One that has not ended is not locked, not for a moment: who takes it up just then would be refused.
+    """
     if not folder.is_dir():
         return True
     job = JobDir(folder)
     try:
-        with job.lock():
-            settings, _, rows = recorded(job)
-            return isinstance(replay(rows, settings.policy).phase, Ended)
+        settings, _, rows = recorded(job)
+        if not isinstance(replay(rows, settings.policy).phase, Ended):
+            return False
+        with job.lock():  # who has written that it ended may be clearing its nodes away
+            return True
     except (JobInUse, *NO_RECORD):
         return False
