@@ -164,7 +164,7 @@ def test_a_link_that_is_cut_for_a_moment_costs_nothing(apart):
 
 @needs_root
 def test_a_node_that_is_cut_off_for_long_is_replaced_and_never_used_again(apart):
-    apart.train(*RESTARTS, "--replace-workers", 3, "--node-silence", "4s")
+    apart.train(*RESTARTS, "--replace-workers", 3, "--node-silence", "10s")
     old = apart.trains().rank(1)
     far, spare = apart.placed()[1], apart.spare()
     apart.nodes.cut(far)
