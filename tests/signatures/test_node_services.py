@@ -3,6 +3,19 @@
 import pytest
 
 CASES = {
+    "a-core-that-is-still-hot": (
+        "mce: CPU3: Core temperature/speed normal\n"
+        "mce: CPU3: Core temperature above threshold, cpu clock throttled (total events = 2)\n",
+        "thermal_throttle",
+    ),
+    "a-core-that-is-hot-again-and-again": (
+        20
+        * (
+            "mce: CPU3: Core temperature above threshold, cpu clock throttled (total events = 7)\n"
+            "mce: CPU3: Core temperature/speed normal\n"
+        ),
+        "thermal_throttle",
+    ),
     "ibstatus-shows-a-port-down": ("Infiniband device 'mlx5_3' port 1 status:\n\tstate:\t\t 1: DOWN\n", "nic_down"),
     "container-store-is-full": (
         "mkdir /var/lib/containers/storage/overlay/7d6/merged: no space left on device\n",
@@ -108,6 +121,8 @@ HEALTHY = {
     "a-notice-that-only-says-what-might-be": "coordination_service.cc:954] heartbeat timeout. This indicates that the remote"
     " task has failed, got preempted, or crashed unexpectedly.\nstep 7 loss 1.2\nstep 8 loss 1.1\n",
     "a-limit-that-is-only-told": "walltime limit: 24:00:00\nresources_used.walltime=02:00:25\nstep 7 loss 1.2\n",
+    "a-core-that-was-hot-for-a-moment": "mce: CPU3: Core temperature above threshold, cpu clock throttled (total events = 1)\n"
+    "mce: CPU3: Core temperature/speed normal\n",
     "a-disk-that-is-set-up": "nvme nvme1: resetting controller\nnvme nvme1: 64/0/0 default/read/poll queues\n",
 }
 

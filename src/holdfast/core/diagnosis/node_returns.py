@@ -1,6 +1,6 @@
 """Nodes that Slurm's controller missed for a while, and that came back before any job was lost with them. Pure.
 
-And a kubelet that waits for its network while it starts, until its node is ready.
+And a kubelet that waits for its network while it starts, until its node is ready; a processor that was hot for a moment.
 
 slurmctld: error: Nodes gpu-[3-4] not responding, setting DOWN
 slurmctld: Node gpu-3 now responding
@@ -19,6 +19,8 @@ BACK = "slurmctld-node-responds"
 # What tells that a job was lost with its node: then that the node came back mends nothing.
 LOST = frozenset({"slurmctld-killing-on-failed-node", "slurm-cancelled-node-failure", "srun-node-failure"})
 UNWELL, READY = "k8s-kubelet-unwell", "k8s-kubelet-ready"
+HOT, COOL = "cpu-thermal-throttle", "cpu-thermal-normal"
+HOT_MAX = 16  # more often is no moment: it is slowed again and again
 STEM = late(r"^[A-Za-z][A-Za-z_-]*")  # of a node's name, or of a list of them
 LIST = late(r"[\[,]")
 
@@ -29,12 +31,18 @@ def nodes_that_returned(
     """By id() of the sighting of a node that does not answer: context, where it answers again further down."""
     lost = any(one.signature in LOST for one in sightings)
     back = [one for one in sightings if one.signature == BACK and not lost]
+    cool = [one for one in sightings if one.signature == COOL]
     ready = [one for one in sightings if one.signature == READY]
     found: dict[int, Ruling] = {}
     for one in sightings:
-        if (one.signature in AWAY and any(_is_back(one, other) for other in back)) or (
-            one.signature == UNWELL
-            and any(other.source == one.source and other.last_offset > one.last_offset for other in ready)
+        if (
+            one.signature in AWAY
+            and any(_is_back(one, other) for other in back)
+            or one.signature == UNWELL
+            and any(_comes_later(other, one) for other in ready)
+            or one.signature == HOT
+            and one.count <= HOT_MAX
+            and any(_comes_later(other, one) and other.count >= one.count for other in cool)
         ):
             known = signatures[one.signature]
             found[id(one)] = Ruling(
@@ -43,9 +51,13 @@ def nodes_that_returned(
     return found
 
 
+def _comes_later(one: Sighting, other: Sighting) -> bool:
+    return one.source == other.source and one.last_offset > other.last_offset
+
+
 def _is_back(away: Sighting, back: Sighting) -> bool:
     """Lines that differ in their numbers only are one sighting: a list of nodes came back as often as its line stands."""
-    if back.source != away.source or back.last_offset <= away.last_offset:
+    if not _comes_later(back, away):
         return False
     gone, here = away.captures.get("host", ""), back.captures.get("host", "")
     if not LIST.search(gone) and back.count == 1:
