@@ -52,7 +52,7 @@ def written(tmp_path, **changed):
     said = []
     writer = BundleWriter(tmp_path / "incidents", said.append)
     path = writer.write(scene(worker, **changed))
-    writer.wait(30)
+    writer.wait(60)
     return path, said
 
 
@@ -178,7 +178,7 @@ def test_of_many_workers_the_first_are_whole_and_of_the_others_what_is_small(tmp
     said = []
     writer = BundleWriter(tmp_path / "incidents", said.append)
     path = writer.write_job(job)
-    writer.wait(30)
+    writer.wait(60)
     found = names(path)
     assert not said and found[:2] == ["verdict.json", FAILURE]
     last = WORKERS_WHOLE + 1

@@ -18,7 +18,7 @@ OWN = (
 @pytest.fixture
 def signatures():
     found = Signatures(lambda: OWN, None)
-    assert found.wait(60), found.why_not
+    assert found.wait(250), found.why_not
     return found
 
 
@@ -75,14 +75,14 @@ def test_output_that_comes_before_the_signatures_is_looked_at_when_they_are_ther
     allowed = threading.Event()
 
     def load():
-        allowed.wait(60)
+        allowed.wait(250)
         return OWN
 
     late = Signatures(load, None)
     watch = LogWatch(late, "a")
     assert watch.look([lines("stdout", "it melted down")], 100.0) == []
     allowed.set()
-    assert late.wait(60)
+    assert late.wait(250)
     assert ids(watch.look([], 101.0)) == ["own-fault"]
 
 
@@ -91,7 +91,7 @@ def test_signatures_that_cannot_be_read_are_no_fault_of_the_training():
         raise SignatureError("own.toml: not TOML")
 
     without = Signatures(load, None)
-    assert not without.wait(60)
+    assert not without.wait(250)
     assert without.why_not == "own.toml: not TOML"
     watch = LogWatch(without, "a")
     assert watch.look([lines("stdout", "it melted down")], 100.0) == []

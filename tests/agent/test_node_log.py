@@ -18,7 +18,7 @@ def node_log(tmp_path):
 
 def watch():
     signatures = Signatures(lambda: tuple(s for s in package_signatures() if s.area == "kernel"), None)
-    assert signatures.wait(60), signatures.why_not
+    assert signatures.wait(250), signatures.why_not
     return LogWatch(signatures, "attempt-001/worker-0")
 
 

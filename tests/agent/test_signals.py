@@ -52,7 +52,7 @@ def test_no_driver_is_woken_where_no_rank_has_a_gpu_open(signals):
     one = signals(devices=devices)
     for at_s in range(25):
         one.take(float(at_s), (RankSample(at_s=float(at_s), rank=0, pid=os.getpid(), state="S"),))
-    assert devices.wait(10) and asked == []
+    assert devices.wait(60) and asked == []
 
 
 def test_nccl_is_not_asked_before_the_first_step(signals):
@@ -78,4 +78,4 @@ def test_a_driver_that_does_not_answer_is_told_once(signals, tmp_path):
     assert "has not answered for 11 s" in one.news()
     assert one.news() == ""
     (tmp_path / "driver").write_bytes(b"")
-    assert devices.wait(10) and one.news() == ""
+    assert devices.wait(60) and one.news() == ""

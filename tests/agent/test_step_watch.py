@@ -17,7 +17,7 @@ from holdfast.parsers.step_forms import StepFormError
 @pytest.fixture(scope="module")
 def forms():
     found = StepForms(package_forms)
-    assert found.wait(60), found.why_not
+    assert found.wait(250), found.why_not
     return found
 
 
@@ -183,12 +183,12 @@ def test_an_attempt_is_compared_with_the_one_before(tmp_path, forms):
 
 def test_what_comes_before_the_forms_are_there_is_read_later(tmp_path):
     ready = threading.Event()
-    late = StepForms(lambda: package_forms() if ready.wait(60) else ())
+    late = StepForms(lambda: package_forms() if ready.wait(250) else ())
     found = watching(tmp_path, late)
     log = Log(found).steps(60, 0.2)
     assert not found.records
     ready.set()
-    assert late.wait(60)
+    assert late.wait(250)
     log.steps(30, 0.3)
     assert log.kinds() == ["slowdown"]
 
@@ -198,7 +198,7 @@ def test_forms_that_cannot_be_read_cost_the_steps_and_are_said_once(tmp_path):
         raise StepFormError("ours.toml: no")
 
     forms = StepForms(refuse)
-    forms.wait(60)
+    forms.wait(250)
     found = watching(tmp_path, forms)
     Log(found).steps(3, 0.2)
     assert list(found.notes) == ["steps are not watched in this run: ours.toml: no"]
@@ -216,7 +216,7 @@ def test_a_fault_of_ours_costs_the_steps_and_is_said_once(tmp_path, forms):
 
 def test_a_fault_of_ours_in_the_forms_is_said_too(tmp_path):
     forms = StepForms(lambda: (None,))
-    forms.wait(60)
+    forms.wait(250)
     found = watching(tmp_path, forms)
     assert Log(found).steps(9, 0.2).told == []
     assert found.notes[0].startswith("steps are not watched in this run: AttributeError")

@@ -297,7 +297,7 @@ def test_a_full_disk_costs_the_run_nothing_and_the_lines_come_later(tmp_path):
     def work() -> None:
         mount("-t", "tmpfs", "-o", "size=1m", "none", tmp_path)
         said: list[str] = []
-        book = FleetBook(tmp_path, said.append, limit=ONE)
+        book = FleetBook(tmp_path, said.append, wait_s=60.0, limit=ONE)
         book.note([_lost(0)])
         assert book.isolated() == {}
         with suppress(OSError), (tmp_path / "filler").open("wb", buffering=0) as filler:
@@ -321,7 +321,7 @@ def test_a_full_disk_costs_the_run_nothing_and_the_lines_come_later(tmp_path):
 def test_a_book_that_another_holds_is_not_waited_for(tmp_path):
     NodeBook(tmp_path).isolate(_isolation("bad"))
     said: list[str] = []
-    book = FleetBook(tmp_path, said.append, wait_s=0.3, limit=ONE)
+    book = FleetBook(tmp_path, said.append, wait_s=4.0, limit=ONE)
     assert set(book.isolated()) == {"bad"}
     holder = sqlite3.connect(tmp_path / FILE, isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")

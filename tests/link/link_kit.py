@@ -70,6 +70,10 @@ class Relay:
                     return False
         return True
 
+    def sockets(self) -> list[socket.socket]:
+        """All that it would read from now."""
+        return [] if self.is_cut else [self._listener, *(sock for pair in self._pairs for sock in pair[:2])]
+
     def close(self) -> None:
         for near, far, _ in self._pairs:
             near.close()
@@ -155,18 +159,23 @@ class Ends:
                         hub.recorded(one.stream, one.seq)
 
     def until(self, done: Callable[[], bool], step_s: float = 0.0, turns: int = TURNS_MAX) -> None:
-        """Turns until it is so. The loopback needs a moment of its own, so that a little is waited for descriptors."""
-        descriptors = [end.fileno() for end in (*self.hubs, *self.links)]
+        """Turns until it is so."""
         for _ in range(turns):
             if done():
                 return
-            select.select(descriptors, [], [], 0.0 if step_s else 0.002)
+            self._give_time(0.001 if step_s else 0.005)
             self.turn(step_s)
         raise AssertionError(f"never came: {self.arrived[-5:]} {[told[-5:] for told in self.heard.values()]}")
 
     def pass_s(self, seconds: float, step_s: float = 0.1) -> None:
         for _ in range(round(seconds / step_s)):
+            self._give_time(0.001)
             self.turn(step_s)
+
+    def _give_time(self, wait_s: float) -> None:
+        """The loopback needs a moment of its own, and a longer one where the kernel is busy with other networks."""
+        ends = [*self.hubs, *self.links, *(sock for relay in self.relays for sock in relay.sockets())]
+        select.select(ends, [], [], wait_s)
 
     def of(self, kind: type) -> list[Any]:
         return [one for one in self.arrived if isinstance(one, kind)]

@@ -32,7 +32,7 @@ def raw():
 
     def connect(hub: Hub) -> socket.socket:
         sock = socket.create_connection(hub.addresses[0])
-        sock.settimeout(5)
+        sock.settimeout(60)
         opened.append(sock)
         return sock
 

@@ -49,7 +49,7 @@ def test_a_link_says_by_its_descriptor_that_it_has_something_to_do(both):
     unused = hub.addresses[0][0], 1  # nobody listens there
     link = both.link(where=lambda: [unused, *hub.addresses])
     for _ in range(20):  # no turn of either without a readable descriptor
-        readable, _, _ = select.select([hub, link], [], [], 5.0)
+        readable, _, _ = select.select([hub, link], [], [], 60.0)
         assert readable
         for end in readable:
             end.turn()

@@ -37,6 +37,13 @@ wait_here()
 """
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """What takes milliseconds else may take seconds on a busy machine."""
+    for name in ("DUMP_S", "NATIVE_S", "ANSWER_S"):
+        monkeypatch.setattr(pyspy, name, 30.0)
+
+
 @pytest.fixture
 def python(tmp_path):
     """python(program): a process of it that has printed "ready"."""
@@ -196,7 +203,7 @@ def test_a_tool_that_hangs_is_given_up_and_nothing_of_it_is_left(python, tool):
     while not collection.poll():
         continue
     (found,) = collection.result()
-    assert (found.threads, found.why_not) == ((), "py-spy did not finish in 3 s")
+    assert (found.threads, found.why_not) == ((), "py-spy did not finish in 30 s")
 
 
 def test_no_more_than_the_deadline_is_waited_for(python, tool):
@@ -226,8 +233,8 @@ def test_a_rank_that_a_killed_tool_has_left_stopped_goes_on(python, tool):
 
 def test_a_tool_killed_while_it_holds_a_busy_rank_lets_it_go(python):
     process = python(LOOPS)
-    held = 0
-    for _ in range(10):
+    held, last_s = 0, time.monotonic() + WITHIN_S
+    while held < 5 and time.monotonic() < last_s:  # on a busy machine it is often done before it is seen
         collection = Collection([Ask(0, process.pid)], WITHIN_S, native=True, tool=pyspy.tool_path())
         collection.start()
         while not collection.poll() and state(process.pid) != "t":
