@@ -15,7 +15,7 @@ from holdfast.agent.launch import CommandGone, RankFound, RankGone, Started, Sta
 
 REAPER = Path(launch.__file__).with_name("reaper")
 
-# A launcher that polls its ranks every 100 ms and collects them, as torchrun does.
+# A launcher that polls its ranks every 100 ms, as torchrun does, but collects none: see below for one that does.
 LAUNCHER = """
 import os, subprocess, sys, time
 ranks = [
@@ -25,12 +25,12 @@ ranks = [
     )
     for n in range(2)
 ]
-while all(rank.poll() is None for rank in ranks):
+while not any(os.waitid(os.P_PID, rank.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) for rank in ranks):
     time.sleep(0.1)
 for rank in ranks:
-    rank.kill()
-    rank.wait()
-sys.exit(1)
+    os.kill(rank.pid, 9)
+    os.waitid(os.P_PID, rank.pid, os.WEXITED | os.WNOWAIT)
+os._exit(1)
 """
 SLEEPER = "import time; time.sleep(600)"
 DEAF = """
