@@ -81,7 +81,7 @@ class Cluster:
     `timeout_s`: SlurmdTimeout. `more`: further lines of slurm.conf.
     """
 
-    def __init__(self, nodes: int = 6, *, gpus: int = 8, timeout_s: int = 10, more: str = "") -> None:
+    def __init__(self, nodes: int = 6, *, gpus: int = 8, timeout_s: int = 30, more: str = "") -> None:
         _sweep()
         self.count, self.gpus = nodes, gpus
         self.namespaces = can_have_namespaces()
@@ -156,7 +156,8 @@ class Cluster:
     def _healed(self) -> bool:
         if self.ctl("squeue", "-h", check=False):
             return False
-        states = dict(line.split() for line in self.ctl("sinfo", "-h", "-N", "-o", "%N %T").splitlines())
+        listing = self.ctl("sinfo", "-h", "-N", "-o", "%N %T", check=False)
+        states = dict(line.split() for line in listing.splitlines())
         sick = [name for name, state in states.items() if state != "idle"]
         for name in sick:
             self.ctl("scontrol", "update", f"nodename={name}", "state=resume", check=False)
@@ -198,12 +199,12 @@ class Cluster:
             return False
 
     def kill_slurmd(self, number: int) -> None:
-        os.kill(self._daemon_pid("slurmd", f"-N n{number}"), signal.SIGKILL)
+        self._signal("slurmd", f"-N n{number}", signal.SIGKILL)
         _wait("the end of slurmd", lambda: not self._daemon_pid("slurmd", f"-N n{number}"))
 
     def stop_slurmd(self, number: int, *, goes_on: bool = False) -> None:
         """It takes what it is sent, and does nothing of it until it `goes_on`."""
-        os.kill(self._daemon_pid("slurmd", f"-N n{number}"), signal.SIGCONT if goes_on else signal.SIGSTOP)
+        self._signal("slurmd", f"-N n{number}", signal.SIGCONT if goes_on else signal.SIGSTOP)
 
     def start_slurmd(self, number: int) -> None:
         (self.folder / "spool" / f"n{number}").mkdir(parents=True, exist_ok=True)
@@ -223,7 +224,7 @@ class Cluster:
         return bool(self._daemon_pid("slurmctld", ""))
 
     def kill_slurmctld(self) -> None:
-        os.kill(self._daemon_pid("slurmctld", ""), signal.SIGKILL)
+        self._signal("slurmctld", "", signal.SIGKILL)
         _wait("the end of slurmctld", lambda: not self.slurmctld_lives())
 
     def start_slurmctld(self) -> None:
@@ -271,7 +272,8 @@ class Cluster:
         ]
 
     def state(self, node: int) -> str:
-        return self.ctl("sinfo", "-h", "-N", "-n", f"n{node}", "-o", "%T")
+        """Empty while slurmctld does not answer."""
+        return self.ctl("sinfo", "-h", "-N", "-n", f"n{node}", "-o", "%T", check=False)
 
     def processes(self, node: int) -> list[str]:
         """The command lines on a node, but for its first process, slurmd and this question."""
@@ -398,6 +400,10 @@ class Cluster:
                 ):
                     return int(process.name)
         return 0
+
+    def _signal(self, name: str, with_words: str, number: int) -> None:
+        pid = _wait(f"a {name} {with_words}", lambda: self._daemon_pid(name, with_words))
+        os.kill(pid, number)
 
     def _munge_words(self) -> list[str]:
         munge = self.folder / "munge"
