@@ -69,7 +69,7 @@ print([name for name in ("click", "typer", "rich", "pydantic", "matplotlib", "sq
 print(len(made))
 """
     done = subprocess.run(
-        [sys.executable, "-c", look], check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", look], check=True, capture_output=True, text=True, timeout=200
     )
     heavy, count = done.stdout.splitlines()
     assert heavy == "[]"

@@ -32,7 +32,7 @@ def test_a_rank_killed_for_want_of_memory_is_told_from_one_killed_by_hand(cgroup
     watch = MemoryWatch()
     watch.rank_found(rank.pid)
     assert watch.kills([rank.pid]) == ()
-    rank.communicate(b"\n", timeout=60)
+    rank.communicate(b"\n", timeout=200)
     assert rank.returncode == -9
     (said,) = watch.kills([rank.pid])
     assert "cgroup" in said

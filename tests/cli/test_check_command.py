@@ -25,7 +25,7 @@ def check(tmp_path):
             text=True,
             cwd=tmp_path,
             env={**os.environ, **env},
-            timeout=60,
+            timeout=200,
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done

@@ -149,7 +149,7 @@ def test_files_and_archives_give_the_same_answer(holdfast, job, place):
 def test_stdin_is_read_where_it_or_nothing_is_named(job, place, words):
     with (job / "worker-0" / "rank-2.log").open("rb") as file:
         done = subprocess.run(
-            [SCRIPT, "diagnose", "--json", *words], stdin=file, capture_output=True, check=True, timeout=100
+            [SCRIPT, "diagnose", "--json", *words], stdin=file, capture_output=True, check=True, timeout=200
         )
     found = json.loads(done.stdout)
     assert (found["category"], found["first_error"]["line"]) == ("gpu_oom", 8)
@@ -197,7 +197,11 @@ def test_colours_are_for_terminals_that_want_them(job, place):
 def test_a_terminal_without_chinese_is_no_error(job, place):
     environ = {"HOME": str(place), "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(
-        [SCRIPT, "diagnose", "logs", "--lang", "zh"], env=environ, capture_output=True, check=True, timeout=60
+        [SCRIPT, "diagnose", "logs", "--lang", "zh"],
+        env=environ,
+        capture_output=True,
+        check=True,
+        timeout=200,
     )
     assert done.stderr == b""
     assert b"gpu_oom" in done.stdout

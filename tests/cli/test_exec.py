@@ -204,7 +204,7 @@ def test_the_answers_that_came_are_shown_where_somebody_loses_patience(nodes, tm
     done = job.nodes[0].calls
     wait_for("the other answer", lambda: (tmp_path / "pid.node-0").exists() and done.is_idle)
     client.send_signal(signal.SIGINT)
-    out, _ = client.communicate(timeout=60)
+    out, _ = client.communicate(timeout=200)
     assert client.returncode == 130
     assert "worker 1 on node-1: was cancelled\n    here" in out
     assert "worker 0 on node-0: ended with 0" in out
@@ -246,7 +246,7 @@ def test_a_person_is_asked_before_several_workers(nodes, answer, code, ran):
     )
     os.close(slave)
     os.write(master, answer)
-    _, err = client.communicate(timeout=60)
+    _, err = client.communicate(timeout=200)
     os.close(master)
     assert (client.returncode, bool(job.notes)) == (code, ran)
     assert b"would run on 2 workers (0-1) of job llama, for at most 30s: true\n" in err
@@ -269,7 +269,7 @@ def test_who_is_waited_for_is_shown_to_who_watches(nodes, tmp_path):
 
     wait_for("the one that is waited for", waits)
     (tmp_path / "go").touch()
-    out, _ = client.communicate(timeout=60)
+    out, _ = client.communicate(timeout=200)
     shown += os.read(master, 1 << 16)
     os.close(master)
     assert shown.startswith(b"\r\x1b[K") and shown.endswith(b"\r\x1b[K")

@@ -31,7 +31,7 @@ HEAVY = (
 
 def command(*words, **environ):
     return subprocess.run(
-        [SCRIPT, *words], check=False, capture_output=True, text=True, env=environ or None, timeout=60
+        [SCRIPT, *words], check=False, capture_output=True, text=True, env=environ or None, timeout=200
     )
 
 
@@ -60,7 +60,7 @@ def test_help_loads_nothing_heavy():
     """Rather than a time, which another process may stretch: 0.06 s were measured, of at most 0.3 s."""
     look = f"import sys, holdfast.cli.command_line as m; m.exit_code(['--help']); print([h for h in {HEAVY} if h in sys.modules])"
     done = subprocess.run(
-        [sys.executable, "-c", look], check=False, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", look], check=False, capture_output=True, text=True, timeout=200
     )
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
@@ -125,7 +125,7 @@ def test_what_the_terminal_cannot_show_is_a_question_mark(place):
 
 def test_a_reader_that_has_enough_is_no_error(place):
     done = subprocess.run(
-        ["sh", "-c", f"{SCRIPT} config | head -1"], check=False, capture_output=True, text=True, timeout=60
+        ["sh", "-c", f"{SCRIPT} config | head -1"], check=False, capture_output=True, text=True, timeout=200
     )
     assert done.stdout.startswith("job ")
     assert done.stderr == ""
@@ -188,7 +188,7 @@ def test_bash_completes_by_what_was_installed(holdfast, place):
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
     )
     assert done.stdout == "simulate\n", done.stderr
 

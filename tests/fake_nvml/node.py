@@ -37,7 +37,7 @@ def build(folder: Path, *, old: bool = False) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     flags = ["-DOLD_DRIVER"] if old else []
     words = [compiler, *flags, "-O1", "-shared", "-fPIC", "-o", str(folder / LIBRARY), str(SOURCE)]
-    subprocess.run(words, check=True, capture_output=True, timeout=60)
+    subprocess.run(words, check=True, capture_output=True, timeout=200)
     return folder
 
 

@@ -111,7 +111,7 @@ class Tools:
     def outcome(self, name: str, **scene: object) -> Outcome:
         spec = check_named(name).spec
         told = Scene(root=str(self.root), **scene)
-        run = SuiteRun([spec], told, time.monotonic() + 30, env={"PATH": str(self.bin)})
+        run = SuiteRun([spec], told, time.monotonic() + 100, env={"PATH": str(self.bin)})
         try:
             return run.wait()[0]
         finally:
