@@ -114,6 +114,14 @@ def test_a_shell_from_its_prompt_to_its_exit_code(shell):
     assert kind == "shell" and text.endswith(" on worker 1: /bin/sh")
 
 
+def test_what_was_typed_ahead_is_not_thrown_away(nodes, screen):
+    nodes(2)
+    one = screen("llama", "--worker", "1", "--", "/bin/sh")
+    one.type(b"echo typed a''head; exit 6\n")  # long before the other side is there
+    one.until(rb"typed ahead")
+    assert one.code() == 6
+
+
 def test_an_interrupt_is_for_the_other_side(shell):
     shell.type(b"echo pid=$$; sleep inf; echo st''opped\r")
     pid = int(shell.until(rb"pid=(\d+)\r")[1])

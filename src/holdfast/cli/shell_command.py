@@ -183,7 +183,7 @@ def _raw() -> Iterator[None]:
     before = termios.tcgetattr(stdin)
     ends = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
-        tty.setraw(stdin)
+        tty.setraw(stdin, termios.TCSADRAIN)  # what was typed ahead is not thrown away
         yield
     finally:
         termios.tcsetattr(stdin, termios.TCSADRAIN, before)
