@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 from holdfast.model.events import (
@@ -211,6 +212,18 @@ def test_sigterm_to_the_agent_gives_its_worker_the_grace_and_says_goodbye(bench)
     bench.told("n0", FindingNoted, finding="agent-ends")
     bench.told("n0", AttemptStopped, attempt=1)
     bench.until("its goodbye", lambda: [one for one in bench.left if one.said_goodbye])
+
+
+def test_an_agent_that_cannot_reach_its_controller_says_why_once(bench):
+    addresses = bench.addresses
+    bench.away()
+    (bench.folder / "controller.json").unlink()
+    agent = bench.agent("n0")
+    bench.until("the reason", lambda: "not reached" in agent.err)
+    assert f"the controller is not reached ({addresses}: Connection refused)" in agent.err
+    tries = time.monotonic() + 3
+    bench.until("some more tries", lambda: time.monotonic() > tries)
+    assert agent.err.count("Connection refused") == 1
 
 
 def test_a_port_is_found(bench):

@@ -41,6 +41,8 @@ LOOK_S = 0.1
 FACTS_WAIT_S = 0.5  # at the start: a reaper tells what it has seen within milliseconds
 GOODBYE_S = 5.0  # for the last reports to be taken
 UNKILLABLE_S = 30.0  # beyond the grace: what still lives then is in state D
+UNREACHED_S = 5.0  # without the controller: then it is told why
+REASONS_TOLD_MAX = 8  # while it is not reached
 REFUSED_S = 60.0  # an agent that nobody takes, and that guards nothing, gives up
 FAULTS_TOLD_MAX = 20
 SPOOL = "spool"
@@ -94,6 +96,8 @@ class AgentWheel:
         self._faults = 0
         self._leaving_s: float | None = None
         self._refused_s: float | None = None
+        self._unreached_s = clock()
+        self._reasons: set[str] = set()  # that were told, why the controller is not reached
         self._code: int | None = None
         self._link = AgentLink(
             name=place.node,
@@ -176,6 +180,7 @@ class AgentWheel:
         self._looked_s = at_s
         if agent is not None:
             self._fenced(agent.look)
+        self._fenced(self._tell_unreached)
         self._fenced(self._see_whether_over)
 
     # The controller -----------------------------------------------------------------------------------------
@@ -206,17 +211,29 @@ class AgentWheel:
                     self._fenced(lambda one=heard: self._hear_said(one.body))  # type: ignore[misc]
                 case Connected():
                     self._refused_s = None
+                    self._reasons.clear()
                     if self._agent is not None:
                         self._agent.connected()
                     tell(f"connected to the controller at {heard.address}")
                 case Lost():
                     self._fenced(self._calls.lost)
+                    self._unreached_s = self._clock()
                     tell(f"the controller is away ({heard.why}): what runs here goes on")
                 case Refused():
                     self._refused_s = self._refused_s or self._clock()
+                    self._reasons.add(heard.why)
                     tell(f"refused: {heard.why}")
                 case Noted():
                     tell(heard.text)
+
+    def _tell_unreached(self) -> None:
+        """Each reason once, for people: an agent whose controller cannot be reached tries for ever."""
+        why = self._link.trouble
+        if self._link.connected or not why or self._clock() - self._unreached_s < UNREACHED_S:
+            return
+        if why not in self._reasons and len(self._reasons) < REASONS_TOLD_MAX:
+            self._reasons.add(why)
+            tell(f"the controller is not reached ({why}); it is tried again and again")
 
     def _hear_said(self, body: bytes) -> None:
         if not self._calls.hear(body):
