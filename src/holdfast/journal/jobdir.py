@@ -195,8 +195,9 @@ class StateDir:
         if not job.is_empty():
             job.lock().release()  # says so if the job still runs
             raise JobExists(
-                f"job {name} exists in {self._jobs}: give this run another name, such as --job {self._next(name)}, "
-                f"or remove {job.path} if it is not needed any more"
+                f"job {name} exists in {self._jobs}: if it has not ended, holdfast attach {name} takes it up; else give "
+                f"this run another name, such as --job {self._next(name)}, or remove {job.path} if it is not needed "
+                f"any more"
             )
         return job
 
