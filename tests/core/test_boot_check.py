@@ -265,7 +265,7 @@ def test_a_node_that_troubleshooting_finds_broken_decides_the_rung():
     decision = told(ev.VerdictReached(at_s=0.0, incident=1, verdict=UNKNOWN))
     assert decision.choice.rung == "reschedule-isolated"
     assert decision.choice.isolate == ("n1",)
-    assert any(line.startswith("troubleshooting: ") for line in told.lines)
+    assert any(line.startswith("troubleshooting of n1: ") for line in told.lines)
 
 
 def test_what_troubleshooting_finds_after_the_rung_was_chosen_is_one_more_fault():
@@ -284,6 +284,30 @@ def test_what_troubleshooting_finds_after_the_rung_was_chosen_is_one_more_fault(
     good = replace(late, isolate={})
     before = told.state
     assert told(good).state is before
+
+
+@pytest.mark.parametrize(("workers", "where"), [(1, ""), (2, "n1: ")])
+def test_of_several_nodes_it_is_told_which_one_troubleshooting_is_of(workers, where):
+    told = Told(RESTARTS, workers)
+    nodes = ("n1", "n0")[:workers]
+    told.place(*nodes)
+    told.checked(*nodes)
+    told(ev.RankExited(at_s=0.0, attempt=1, rank=0, worker=0, code=-9))
+    trouble = ev.CheckTold(node="n1", check="disk", status="fail", text="/tmp is full", advice="")
+    told(
+        ev.NodesChecked(
+            at_s=0.0,
+            attempt=1,
+            nodes=("n1",),
+            context="on-failure",
+            troubles=(trouble,),
+            failed=1,
+            seconds=1.0,
+        )
+    )
+    of = " of n1" if where else ""
+    assert f"troubleshooting{of}: 0 passed, 1 failed, 0 to look at, 0 skipped, in 1.0 s" in told.lines
+    assert f"failed: {where}/tmp is full." in told.lines
 
 
 def test_journals_of_before_are_replayed_as_they_were():

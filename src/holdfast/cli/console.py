@@ -64,7 +64,7 @@ class Console:
         if isinstance(event, HangFound):
             self._hang = event.reason
         if isinstance(event, NodesChecked):
-            self._checked(event)
+            self._checked(event, is_named=len(decision.state.job.workers) > 1)
         if isinstance(event, VerdictReached):
             self._verdict(event.verdict)
         if decision.choice is not None:
@@ -87,14 +87,14 @@ class Console:
         self._often_s = event.at_s
         return False
 
-    def _checked(self, event: NodesChecked) -> None:
-        """What is wrong, once in a run; what passed or was skipped is in the log."""
+    def _checked(self, event: NodesChecked, *, is_named: bool) -> None:
+        """What is wrong, once in a run; what passed or was skipped is in the log. `is_named`: and on which node."""
         news = tuple(told for told in event.troubles if (told.node, key_of(told)) not in self._seen)
         self._seen |= {(told.node, key_of(told)) for told in news}
-        for line in check_lines(replace(event, troubles=news)):
+        for line in check_lines(replace(event, troubles=news), is_named=is_named):
             self.tell(f"{check_name(event)}: {line}")
         if event.why_not:
-            self.tell(check_words(event))
+            self.tell(check_words(event, is_named=is_named))
 
     def _verdict(self, verdict: Verdict) -> None:
         if verdict.confidence <= 0:

@@ -295,7 +295,7 @@ def _texts(before: State, event: AnyEvent, decision: Decision) -> list[tuple[str
     if told := _of_the_event(before, event, decision):
         texts.append(told)
     if isinstance(event, NodesChecked):
-        texts += [("check", line) for line in check_lines(event)]
+        texts += [("check", line) for line in check_lines(event, is_named=_has_several(before))]
     if isinstance(event, WorkersPlaced) and (
         words := not_again_words(before.job, decision.state.job, event.at_s)
     ):
@@ -328,7 +328,8 @@ def _of_the_event(before: State, event: AnyEvent, decision: Decision) -> tuple[s
         case JobMoved() if decision.state != before:
             return "request", event.reason
         case NodesChecked():
-            return None if _is_no_news(before, event) else ("check", check_words(event))
+            words = check_words(event, is_named=_has_several(before))
+            return None if _is_no_news(before, event) else ("check", words)
         case AttemptStarted():
             return "attempt", f"attempt {event.attempt} runs on {_nodes(decision.state.job)}"
         case AttemptStopped() if before.job.alive and not event.left and event.attempt == before.job.attempt:
@@ -417,10 +418,16 @@ def _is_no_news(before: State, event: NodesChecked) -> bool:
     return event.context == IDLE and event.status != FAIL and known.issuperset(event.nodes)
 
 
-def check_words(event: NodesChecked) -> str:
-    """`boot check: 31 passed, 2 to look at, 4 skipped, in 1.2 s`"""
+def _has_several(state: State) -> bool:
+    """Of a job on one node nobody need be told which node it was."""
+    return len(state.job.workers) > 1
+
+
+def check_words(event: NodesChecked, *, is_named: bool = False) -> str:
+    """`boot check: 31 passed, 2 to look at, 4 skipped, in 1.2 s`. `is_named`: also where it is of one node."""
     name = check_name(event)
-    where = f" of {_listed(event.nodes)}" if len(event.nodes) > 1 or event.context == IDLE else ""
+    is_named = is_named or len(event.nodes) > 1 or event.context == IDLE
+    where = f" of {_listed(event.nodes)}" if is_named and event.nodes else ""
     where += ", which stands by" if event.context == IDLE else ""
     if event.why_not:
         return f"{name}{where}: nothing was checked: {event.why_not}"
@@ -452,14 +459,14 @@ def check_name(event: NodesChecked) -> str:
     return "troubleshooting" if event.context == ON_FAILURE else "boot check"
 
 
-def check_lines(event: NodesChecked) -> list[str]:
-    """What failed or is to be looked at, a line each, with what to do."""
+def check_lines(event: NodesChecked, *, is_named: bool = False) -> list[str]:
+    """What failed or is to be looked at, a line each, with what to do. `is_named`: the node also where it is one."""
     several = len(event.nodes) > 1
     if event.why_not and not several:
         return []  # said already
     lines = []
     for told in event.troubles:
-        where = f"{told.node}: " if several else ""
+        where = f"{told.node}: " if several or is_named else ""
         word = "failed" if told.status == FAIL else "to look at"
         advice = f" Advice: {told.advice}" if told.advice else ""
         lines.append(f"{word}: {where}{told.text}.{advice}".replace("..", "."))
