@@ -37,11 +37,9 @@ wait_here()
 """
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch):
+def slow_clock():
     """What takes milliseconds else may take seconds on a busy machine."""
-    for name in ("DUMP_S", "NATIVE_S", "ANSWER_S"):
-        monkeypatch.setattr(pyspy, name, 30.0)
+    return time.monotonic() / 10
 
 
 @pytest.fixture
@@ -79,8 +77,17 @@ def tool(tmp_path):
 
 
 def one(pid, **how):
-    (found,) = collect([Ask(0, pid)], WITHIN_S, **how)
+    (found,) = collected([Ask(0, pid)], **how)
     return found
+
+
+def collected(asks, *, tool=None, **how):
+    """As `collect` does it, by the slow clock."""
+    collection = Collection(asks, WITHIN_S, tool=tool or pyspy.tool_path(), clock=slow_clock, **how)
+    collection.start()
+    while not collection.poll():
+        time.sleep(0.005)
+    return collection.result()
 
 
 def functions(found):
@@ -93,7 +100,7 @@ def state(pid):
 
 def test_ranks_are_looked_into_in_the_order_asked(python):
     sleeps, loops, holds = python(SLEEPS), python(LOOPS), python(HOLDS_THE_GIL)
-    found = collect([Ask(7, sleeps.pid), Ask(1, loops.pid), Ask(3, holds.pid)], WITHIN_S)
+    found = collected([Ask(7, sleeps.pid), Ask(1, loops.pid), Ask(3, holds.pid)])
     assert [(seen.rank, seen.pid, seen.source, seen.why_not) for seen in found] == [
         (7, sleeps.pid, "py-spy", ""),
         (1, loops.pid, "py-spy", ""),
@@ -153,14 +160,14 @@ def test_faulthandler_answers_where_py_spy_does_not(python, tmp_path, tool):
         {"tool": tool("exit 1"), "signal_first": True},
         {"tool": str(tmp_path / "absent")},
     ):
-        (found,) = collect([ask], WITHIN_S, **how)
+        (found,) = collected([ask], **how)
         assert (found.source, found.why_not, functions(found)[0]) == ("faulthandler", "", "wait_here")
         assert found.threads[0].is_main
 
 
 def test_py_spy_is_missing(python, tmp_path):
     ask = Ask(0, python(WITH_SHIM).pid, tmp_path)
-    work = [Collection([one], WITHIN_S) for one in (ask, Ask(0, ask.pid))]
+    work = [Collection([one], WITHIN_S, clock=slow_clock) for one in (ask, Ask(0, ask.pid))]
     for collection in work:
         collection.start()
         while not collection.poll():
@@ -203,7 +210,7 @@ def test_a_tool_that_hangs_is_given_up_and_nothing_of_it_is_left(python, tool):
     while not collection.poll():
         continue
     (found,) = collection.result()
-    assert (found.threads, found.why_not) == ((), "py-spy did not finish in 30 s")
+    assert (found.threads, found.why_not) == ((), "py-spy did not finish in 3 s")
 
 
 def test_no_more_than_the_deadline_is_waited_for(python, tool):
@@ -269,7 +276,8 @@ def test_sampling_of_a_process_that_is_gone():
 def test_a_busy_agent_is_not_held_up(python):
     """No look takes long: a start of a tool is the longest, and it is shared out over looks."""
     process = python(THREADS)
-    collection = Collection([Ask(rank, process.pid) for rank in range(8)], WITHIN_S, tool=pyspy.tool_path())
+    asks = [Ask(rank, process.pid) for rank in range(8)]
+    collection = Collection(asks, WITHIN_S, tool=pyspy.tool_path(), clock=slow_clock)
     before = time.process_time()
     collection.start()
     looks = 1
