@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.memory import MemoryWatch
+from kernel_log import alone
 
+pytestmark = pytest.mark.timeout(900)  # it waits until no job of other tests runs
 ROOT = Path("/sys/fs/cgroup/memory")
 LIMIT_BYTES = 64 << 20
 EATS = "import sys; sys.stdin.readline(); kept = [bytearray(1 << 20) for _ in range(1 << 10)]"
@@ -29,12 +31,13 @@ def cgroup():
 def test_a_rank_killed_for_want_of_memory_is_told_from_one_killed_by_hand(cgroup):
     rank = subprocess.Popen([sys.executable, "-c", EATS], stdin=subprocess.PIPE)
     (cgroup / "cgroup.procs").write_text(str(rank.pid))
-    watch = MemoryWatch()
-    watch.rank_found(rank.pid)
-    assert watch.kills([rank.pid]) == ()
-    rank.communicate(b"\n", timeout=200)
-    assert rank.returncode == -9
-    (said,) = watch.kills([rank.pid])
+    with alone():
+        watch = MemoryWatch()
+        watch.rank_found(rank.pid)
+        assert watch.kills([rank.pid]) == ()
+        rank.communicate(b"\n", timeout=200)
+        assert rank.returncode == -9
+        (said,) = watch.kills([rank.pid])
     assert "cgroup" in said
 
 

@@ -19,6 +19,7 @@ from holdfast.model.nodes import AgentHello, AnyCommand, AnyReport, SetUp, Start
 from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
 from holdfast.observe.clock import JobClock
+from kernel_log import reader
 
 HERE = Path(__file__).parent
 TRAINING = HERE / "agent_training.py"
@@ -42,6 +43,7 @@ class Bench:
     """One job, `job`; its folder is shared with its agents unless they are told otherwise."""
 
     def __init__(self, path, cache, ranks=1):
+        reader.begin()
         self.path = path
         self.cache = cache
         self.wait_s = WAIT_S
@@ -218,12 +220,15 @@ class Bench:
 
     def end(self):
         """Returns what was left running, which is an error."""
-        for agent in self.agents:
-            agent.end()
-        left = launch.sweep({"HOLDFAST_JOB": self.job})
-        if self.hub is not None:
-            self.hub.close()
-        return left
+        try:
+            for agent in self.agents:
+                agent.end()
+            left = launch.sweep({"HOLDFAST_JOB": self.job})
+            if self.hub is not None:
+                self.hub.close()
+            return left
+        finally:
+            reader.end()
 
 
 class Agent:

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from kernel_log import reader
 from many.agent_bench import HOLDFAST
 
 SCRIPT = """
@@ -59,7 +60,9 @@ class Wrapped:
 
 @pytest.fixture
 def wrapped(tmp_path, cache_home):
-    return Wrapped(tmp_path, cache_home)
+    reader.begin()
+    yield Wrapped(tmp_path, cache_home)
+    reader.end()
 
 
 def test_workers_of_one_step_share_a_folder_and_each_knows_its_place(wrapped):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from holdfast.agent import launch
 from holdfast.journal.store import open_reader
+from kernel_log import reader
 
 HERE = Path(__file__).parent
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
@@ -99,6 +100,7 @@ class Place:
     """A state folder and a folder for notes. Every process started here carries `marks`."""
 
     def __init__(self, path, cache):
+        reader.begin()
         self.path = path
         self.state = path / "state"
         self.marks = {"HOLDFAST_TEST_MARK": uuid.uuid4().hex}
@@ -206,10 +208,13 @@ class Place:
         )
 
     def end(self):
-        launch.sweep(self.marks)
-        for run in self.runs:
-            run.process.wait(WAIT_S)
-        self.nothing_left()
+        try:
+            launch.sweep(self.marks)
+            for run in self.runs:
+                run.process.wait(WAIT_S)
+            self.nothing_left()
+        finally:
+            reader.end()
 
 
 def _command(pid):
