@@ -32,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from slurm.cluster import Cluster, can_have_namespaces, missing
 
 START_S, AGAIN_S = 300.0, 480.0  # on a busy machine; Slurm alone waits for 150 s by itself
+SLURMD_TIMEOUT_S = 10  # until Slurm itself takes a node for down
 RESTARTS = ("--max-restarts", "128", "--unconditional-restart")
 REPLACE = (*RESTARTS, "--replace-workers", "128")
 ALONE = """#!/bin/sh
@@ -146,7 +147,7 @@ def main() -> int:
     random.seed(options.seed)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     rows = []
-    cluster = Cluster()
+    cluster = Cluster(timeout_s=SLURMD_TIMEOUT_S)
     try:
         cluster.start()
         for run in range(options.runs):

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from many_job import COMMANDS, RANKS, refuse_without_root
 from many_soak import FLAGS, LONG_CUT_S, Fault, Soak, ended, said, struck
-from slurm_recovery import SlurmJob
+from slurm_recovery import SLURMD_TIMEOUT_S, SlurmJob
 from trial import end_on_sigterm
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -29,7 +29,7 @@ from slurm.cluster import Cluster, missing
 
 AGENT = [b"-P", b"-m", b"holdfast", b"agent"]
 CONTROLLER = [b"-P", b"-m", b"holdfast", b"run", b"--engine"]
-DAEMON_AWAY_S = (1.0, 20.0)  # SlurmdTimeout is 10 s
+DAEMON_AWAY_S = (1.0, 20.0)  # less than SLURMD_TIMEOUT_S, and more
 SAVED_S = 15.0  # slurmctld writes its jobs down every few seconds
 
 
@@ -192,7 +192,9 @@ def main() -> int:
 def slurm_job(folder: Path, options: argparse.Namespace) -> Iterator[SoakedJob]:
     """On a cluster of its own; both are gone afterwards."""
     folder.mkdir(parents=True)
-    cluster = Cluster(RANKS + options.spares + 1)  # one that the job does not have, to be moved to
+    cluster = Cluster(
+        RANKS + options.spares + 1, timeout_s=SLURMD_TIMEOUT_S
+    )  # one that the job does not have, to be moved to
     try:
         cluster.start()
         job = SoakedJob(cluster, folder, FLAGS, spares=options.in_job, kind=options.training)
