@@ -12,7 +12,6 @@ from holdfast.agent.part import Part
 from holdfast.cli.console import Console
 from holdfast.cli.run import Among, Supervisor
 from holdfast.cli.run_start import USAGE, in_state_folder, job_folder, with_launcher
-from holdfast.core.plurals import counted
 from holdfast.journal.jobdir import JobDir, JobExists, JobInUse, JobLock, StateDir, StateUnwritable
 from holdfast.model.settings import RunSettings
 from holdfast.observe.clock import JobClock
@@ -34,11 +33,7 @@ def run_alone(settings: RunSettings, env: Mapping[str, str], cwd: str) -> int:
         console.tell(str(error))
         return USAGE
     with lock:
-        supervisor = Supervisor(settings, own, console, env, cwd, among)
-        if me.worker == 0:
-            record = among.job.path if among else own.path
-            console.tell(f"job {record.name}, {counted(me.workers, 'worker')}; its record: {record}")
-        return supervisor.submit()
+        return Supervisor(settings, own, console, env, cwd, among).submit()
 
 
 class WorkerConsole(Console):

@@ -165,7 +165,7 @@ class Supervisor:
         )
 
         def begin() -> None:  # once signals are heeded: who reads the first line may send one
-            if self._common is self._job:  # else it was said for all workers at once
+            if self._common is self._job:  # else worker 0 says it, for all of them
                 self._console.tell(f"job {self._job.name}; its record: {self._job.path}")
             self._fleet.warn_of(socket.gethostname())
             self.controller.handle(submitted)
