@@ -1,8 +1,11 @@
 """A whole job whose link is encrypted, and a command for its nodes by the same link."""
 
 import json
+import os
+import subprocess
 
 from many.test_exec import ask, job
+from run.place import HOLDFAST
 
 __all__ = ["job"]
 
@@ -20,3 +23,33 @@ def test_all_of_a_job_pins_the_certificate_that_was_made_for_it(job):
     code, _, err = ask(job, *words)
     assert code == 1 and "certificate" in err, job.said()
     job.ends_well()
+
+
+def test_without_openssl_it_is_said_and_the_name_can_be_used_again(tmp_path, cache_home):
+    words = [
+        HOLDFAST,
+        "run",
+        "--job",
+        "t",
+        "--nnodes",
+        "2",
+        "--link-tls",
+        "--boot-check",
+        "off",
+        "--",
+        "/bin/true",
+    ]
+
+    def run(path):
+        env = {
+            "PATH": path,
+            "HOME": str(tmp_path),
+            "XDG_CACHE_HOME": str(cache_home),
+            "HOLDFAST_STATE_DIR": str(tmp_path / "state"),
+        }
+        return subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+
+    refused = run(str(tmp_path))
+    assert refused.returncode == 2 and "install the openssl tool, or do without" in refused.stderr
+    again = run(os.environ["PATH"])
+    assert again.returncode == 0, again.stderr

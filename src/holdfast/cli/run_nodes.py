@@ -102,11 +102,12 @@ class NodesSupervisor:
         self._engine = engine
         self._memory = memory or Memory()
         _allow_many_connections()
+        # First of all: where none can be made, nothing has been written, and the job's name stays unused.
+        tls = make_certificate(job.path) if settings.link_tls else None
         secret = bytes.fromhex(_kept_text(job.path / SECRET, lambda: secrets.token_hex(SECRET_BYTES)))
         token = _kept_text(job.path / TOKEN, lambda: secrets.token_hex(8))
         listen = [(address, 0) for address in engine.listen(job.path)]
         self._files = ShippedFiles(job.path, self.clock)
-        tls = make_certificate(job.path) if settings.link_tls else None
         self._fingerprint = tls.fingerprint if tls else ""
         self.hub = Hub(
             secret=secret, listen=listen, clock=self.clock, seen=self._memory.seen, tls=tls, limits=HUB_LIMITS

@@ -2,6 +2,7 @@
 
 import ssl
 import subprocess
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -48,13 +49,15 @@ def make_certificate(folder: Path) -> ServerTls:
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     command += ["-days", str(_DAYS), "-subj", "/CN=holdfast", "-keyout", str(made.key)]
     command += ["-out", str(made.certificate)]
-    advice = "install the openssl tool, or give a certificate and key of your own"
+    advice = "install the openssl tool, or do without TLS (--no-link-tls)"
     try:
         made.key.touch(mode=0o600)
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=OPENSSL_LIMIT_S)
-    except subprocess.CalledProcessError as error:
-        raise TlsUnavailable(f"openssl could not make a certificate: {error.stderr[-300:]}") from error
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except (OSError, subprocess.SubprocessError) as error:
+        with suppress(OSError):  # a key alone is of no use, and the job's name may be used again
+            made.key.unlink(missing_ok=True)
+        if isinstance(error, subprocess.CalledProcessError):
+            raise TlsUnavailable(f"openssl could not make a certificate: {error.stderr[-300:]}") from error
         raise TlsUnavailable(f"no certificate could be made: {error}; {advice}") from error
     return made
 
