@@ -3,6 +3,8 @@
 import ast
 import functools
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -291,3 +293,14 @@ def test_make_asks_for_tools_that_the_extra_names():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     named = {re.split(r"[^A-Za-z0-9-]", word)[0] for word in extras["dev"]}
     assert {"ruff", "mypy", "import-linter", "pytest", "pytest-xdist"} <= named
+
+
+def test_tests_that_are_left_out_are_named_with_the_reason(tmp_path):
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n\n@pytest.fixture\ndef host():\n    pytest.skip('forbidden here')\n\ndef test_one(host): ...\n"
+    )
+    words = ["-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, "-p", "no:cacheprovider", tmp_path]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *map(str, words)], capture_output=True, text=True, check=False
+    )
+    assert re.search(r"SKIPPED .*test_it\.py::test_one - .*forbidden here", done.stdout), done.stdout
