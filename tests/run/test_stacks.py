@@ -34,7 +34,7 @@ def test_the_rank_that_others_wait_for_comes_first(place):
         return [(group["ranks"], group["own_frame"].rpartition(" ")[2]) for group in groups]
 
     wait_for("two stacks", lambda: looked() == [([1], "trouble"), ([0, 2], "wait_for_others")])
-    assert state(pid) == "S"
+    wait_for("it to sleep on", lambda: state(pid) == "S")
     run.signal(15)
     run.code()
     place.nothing_left()
