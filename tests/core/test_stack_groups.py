@@ -179,9 +179,9 @@ def test_sixteen_thousand_ranks_are_grouped_within_a_second():
         rank(number, tuple(list(WAIT) * 8) if number % 1000 else (f"/job/x.py:{number} f", *LOAD))
         for number in range(16_384)
     ]
-    before_s = time.process_time()
+    before_s = time.thread_time()
     groups = grouped(ranks, all_threads=True)
-    assert time.process_time() - before_s < 1.0
+    assert time.thread_time() - before_s < 1.0
     assert len(groups) == 18 and len(groups[-1].ranks) == 16_384 - 17
 
 

@@ -283,12 +283,12 @@ def test_a_busy_agent_is_not_held_up(python):
     process = python(THREADS)
     asks = [Ask(rank, process.pid) for rank in range(8)]
     collection = Collection(asks, WITHIN_S, tool=pyspy.tool_path(), clock=slow_clock)
-    before = time.process_time()
+    before = time.thread_time()
     collection.start()
     looks = 1
     while not collection.poll():
         looks += 1
-    assert (time.process_time() - before) / looks < 0.1
+    assert (time.thread_time() - before) / looks < 0.1
     assert all(len(found.threads) == 51 for found in collection.result())
 
 

@@ -209,12 +209,12 @@ def doubled_tuples(times):
 
 
 def test_a_key_of_tuples_doubled_sixty_times_is_not_hashed():
-    started_s = time.process_time()
+    started_s = time.thread_time()
     data = doubled_tuples(60)
     assert not is_plain(data)
     with pytest.raises(Refused):
         unpickled(data)
-    assert time.process_time() - started_s < 1
+    assert time.thread_time() - started_s < 1
 
 
 def test_a_key_nested_very_deep_does_not_crash():
