@@ -60,6 +60,17 @@ def test_the_lines_are_evidence_even_where_they_do_not_decide():
     assert [fact.text for fact in told.evidence] == ["the line"]
 
 
+@pytest.mark.parametrize(
+    ("at_s", "category"), [(99.0, "cgroup_oom"), (None, "cgroup_oom"), (50.0, "process_killed")]
+)
+def test_a_rank_that_was_killed_was_not_killed_for_want_of_memory_a_while_before(at_s, category):
+    """A container's neighbours stand in the same kernel's log, with other numbers of processes."""
+    known = first("process_killed", "process", first_error=Evidence(text="-9", says="killed", at_s=100.0))
+    line = found("cgroup_oom", "memory")
+    line = replace(line, first_error=replace(line.first_error, at_s=at_s))
+    assert joined(known, line).category == category
+
+
 def test_who_was_seen_to_be_killed_is_not_those_whose_pipe_to_it_broke():
     known = first("process_killed", "process", culprits=(Culprit(rank=1, worker=1),))
     told = joined(known, found("process_killed", "process", culprits=(Culprit(worker=3), Culprit(worker=0))))

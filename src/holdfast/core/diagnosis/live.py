@@ -27,6 +27,7 @@ VAGUE = frozenset(
 DEEPER = frozenset({"hardware", "host", "network"})  # explains what ranks complain of, whatever it is
 KILLS = frozenset({"host_oom", "cgroup_oom"})
 KILLED = "process_killed"
+LONG_BEFORE_S = 20.0  # the kernel's report is written as it kills; beyond that it is another's, from the same machine's log
 SEEN = frozenset({"process_stopped"})  # a state that was seen: no fault elsewhere on the machine explains it
 SURE = 0.6
 FACTS_MAX = 16
@@ -115,6 +116,8 @@ def _says_more(first: Verdict, found: Diagnosis) -> bool:
         return False
     if found.category in KILLS and is_hang(first) and first.category != "dataloader_stuck":
         return False  # whoever the kernel killed on this node: all ranks live, and so do their loaders
+    if found.category in KILLS and first.category == KILLED and _is_long_before(found, first):
+        return False
     if found.class_ in DEEPER and first.class_ not in DEEPER:
         return found.confidence >= SURE
     if first.category == found.category:
@@ -123,6 +126,13 @@ def _says_more(first: Verdict, found: Diagnosis) -> bool:
         # Who was killed was seen to die; lines of the same kind are of those who lost it.
         return first.category != KILLED or first.confidence < SURE or not first.culprits
     return first.category in VAGUE and found.confidence >= SURE and found.category not in VAGUE
+
+
+def _is_long_before(found: Diagnosis, first: Verdict) -> bool:
+    if found.first_error is None or first.first_error is None:
+        return False
+    at_s, death_s = found.first_error.at_s, first.first_error.at_s
+    return at_s is not None and death_s is not None and death_s - at_s > LONG_BEFORE_S
 
 
 def _is_complaint(found: Diagnosis) -> bool:
