@@ -46,7 +46,7 @@ class JobInUse(Exception):
         holder = f"process {pid}" if pid is not None else "another process"
         super().__init__(
             f"job {name} is being run by {holder}: wait for it to end, stop it"
-            f"{f' (kill {pid})' if pid is not None else ''}, or give this run another name with --job"
+            f"{f' (kill {pid})' if pid is not None else ''}; a new run needs another name, with --job"
         )
 
 
