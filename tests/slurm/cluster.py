@@ -23,6 +23,7 @@ NET = "10.77.0"
 CTL = "ctl"
 UP_S = 120.0
 COMMAND_S = 100.0
+YOUNG_S = 60.0
 TOOLS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "scontrol", "tini", "ip", "nsenter", "unshare")
 PATH = f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
 # Private host name, host list and sysfs; the cgroups stay those of the machine, which slurmd looks for.
@@ -492,9 +493,14 @@ def _locked(folder: Path) -> int:
 
 
 def _sweep() -> None:
-    """Removes the folders of clusters whose test process was killed; their processes have ended with it."""
+    """Removes the folders of clusters whose test process was killed; their processes have ended with it.
+
+    One that was only just made may be about to be locked by another test process.
+    """
     for folder in Path("/tmp").glob(f"{PREFIX}*"):
         with suppress(OSError):
+            if time.time() - folder.stat().st_mtime < YOUNG_S:
+                continue
             lock = _locked(folder)
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
