@@ -136,8 +136,10 @@ class WholeJob(Place):
         return [pid for pid in super().left() if state(pid)]
 
     def end(self):
-        clear(self.job())
-        super().end()
+        try:
+            clear(self.job())
+        finally:
+            super().end()
 
 
 def words_of(pid, name):

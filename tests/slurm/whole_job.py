@@ -110,8 +110,10 @@ class SlurmJob(WholeJob):
         return "".join(log.read_text() for log in self.job().glob("nodes/*/deputy.log"))
 
     def end(self):
-        self.cluster.restore()
-        super(WholeJob, self).end()
+        try:
+            self.cluster.restore()
+        finally:
+            super(WholeJob, self).end()
 
 
 def cache_of(factory, env) -> Path:
