@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.observe.step_file import read
+from run.place import wait_for
 
 BENCH = Path(__file__).parents[2] / "bench"
 RANKS, STRUCK = 4, 2
@@ -82,11 +83,19 @@ def test_a_restart_is_compared_with_the_attempt_before(place):
     script = """
 if attempt == "1":
     steps(1, 100, 200)
-    time.sleep(1.5)
+    while not os.path.exists(os.environ["NOTES"] + "/go"):
+        time.sleep(0.05)
     os.kill(os.getpid(), 9)
 steps(91, 160, 300)
 """
     run = place.python(TRAINER + script, "--max-restarts", "2", "--unconditional-restart")
+
+    def seen():
+        found = read(place.worker())
+        return found is not None and found.now is not None and found.now.step == 100
+
+    wait_for("its steps to be seen", seen)
+    place.go()
     assert run.code() == 0
     (slow,) = told(place, "slowdown")
     assert slow["attempt"] == 2
