@@ -1,7 +1,10 @@
 """Which of many sightings is the first cause."""
 
+from msgspec.structs import replace
+
 from core.clue_kit import clue, signature
 from holdfast.core.diagnosis.choose import choose
+from holdfast.core.diagnosis.clues import Ruling
 
 OOM = signature("oom", "gpu_oom")
 IMPORT = signature("import", "import_error")
@@ -199,6 +202,24 @@ def test_of_chained_exceptions_the_first_counts_unless_it_says_nothing():
 
 def test_where_a_traceback_ends_an_exception_says_more_than_that_a_program_speaks_of_an_error():
     assert root_of(clue(SPOKEN, offset=5), clue(VAGUE, offset=5, error_type="OSError")) == "python-exception"
+
+
+def test_a_complaint_of_a_family_yields_to_what_is_known_of_its_line():
+    family = signature(
+        "family", "pcie_aer", severity="warning", weight=0.95, explained_by=("*",), explains=("gpu_missing",)
+    )
+    named = signature("named", "gpu_missing", severity="fatal", weight=0.6)
+    assert root_of(clue(family, offset=5), clue(named, offset=5)) == "named"
+
+
+def test_what_came_right_is_no_complaint_of_its_family_either():
+    family = signature("family", "slurm_config", severity="warning", explained_by=("*",))
+    away = signature("away", "slurm_node_fail")
+    back = replace(
+        clue(away, offset=5), role="context", ruling=Ruling(category="slurm_node_fail", role="context")
+    )
+    assert choose([clue(family, offset=5), back]).root is None
+    assert choose([clue(family, offset=5)]).root is not None
 
 
 def test_what_only_looks_like_an_exception_is_none():

@@ -3,6 +3,28 @@
 import pytest
 
 CASES = {
+    "channels-that-name-the-fault-before": (
+        "kernel: NVRM: Xid (PCI:0000:dc:00): 45, pid=88, name=python3, Ch 00000001 caused by previous Xid 149\n"
+        "kernel: NVRM: Xid (PCI:0000:ed:00): 45, pid=89, name=python3, Ch 0000000c caused by previous Xid 149\n",
+        "xid_149",
+    ),
+    "gaudi-beats-no-more": ("[ 5000.1] habanalabs hl3: Device heartbeat failed! PCI link is not accessible\n", "gpu_fault"),
+    "tpu-chip-in-a-slice": (
+        "completed step: 118, seconds: 2.4, loss: 3.8\n"
+        "E0511 18:18:50.796852     915 tpunetd_client.cc:311] Detected failure SLICE_FAILURE_CHIP_DRIVER_ERROR in session e6; Start failure handling\n",
+        "gpu_fault",
+    ),
+    "bmc-saw-a-processor-stop": (
+        "  88 | 08/31/2031 | 02:58:51 | System Firmware Progress #0x05 | System boot initiated | Asserted\n"
+        "  89 | 08/31/2031 | 06:20:30 | Processor #0xc9 | IERR | Asserted\n",
+        "mce_edac",
+    ),
+    "record-of-a-lost-node": ("JobID|JobName|State|ExitCode\n77|train|NODE_FAIL|1:0\n77.0|python|CANCELLED|0:15\n", "slurm_node_fail"),
+    "slurmd-without-its-cgroups": (
+        "[2031-07-09T09:55:38.584] error: cgroup namespace 'freezer' not mounted. aborting\n"
+        "[2031-07-09T09:55:38.584] error: cannot create proctrack context for proctrack/cgroup\n",
+        "slurm_config",
+    ),
     "task-prolog-is-not-there": (
         "slurmstepd-g3: error: run_command: slurm task_prolog can not be executed (/opt/scripts/task-prolog.sh) No such file or directory\n"
         "slurmstepd-g3: error: pyxis: couldn't start container\nsrun: error: g3: task 0: Exited with exit code 1\n",
@@ -240,6 +262,11 @@ def test_a_host_log_has_its_category(diagnosis, name):
 
 
 HEALTHY = {
+    "a-driver-that-says-it-does-not-matter": "NVRM: RmFetchGspRmImages: Failed to load gsp_log_*.bin, no GSP-RM logs will be printed (non-fatal)\n",
+    "a-bmc-that-lists-boots": (
+        "   1 | 01/01/2031 | 00:15:20 | System Firmware Progress #0x05 | Motherboard initialization | Asserted\n"
+        "   2 | 01/01/2031 | 00:16:02 | Temperature #0x30 | Upper Critical going high | Deasserted\n"
+    ),
     "a-kubelet-that-starts": (
         'kubelet[99]: E0203 04:05:06.000001 99 kubelet.go:28] "Container runtime network not ready" networkReady="cni plugin not initialized"\n'
         'kubelet[99]: I0203 04:05:26.000001 99 kubelet_node_status.go:79] "Successfully registered node" node="g7"\n'

@@ -40,6 +40,7 @@ KINDS_OF: dict[str, Kind] = {
     "pci-no-power-state": "lost",
     "nvidia-smi-gpu-lost": "lost",
     "nvidia-xid": "xid",
+    "nvidia-xid-previous": "xid",
     "device-plugin-xid": "xid",
     "dcgm-exporter-xid": "xid",
     "nvidia-sxid-fatal": "sxid",

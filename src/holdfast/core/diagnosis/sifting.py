@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from holdfast.core.clock_offsets import are_comparable
 from holdfast.core.diagnosis.clues import BARE, Clue, is_before, is_cause, stands_below
-from holdfast.core.diagnosis.edges import follows_from
+from holdfast.core.diagnosis.edges import follows_from, yields_to_any
 from holdfast.core.diagnosis.wordings import ENDED, SPOKEN
 from holdfast.late_pattern import late
 from holdfast.model.signatures import EXCEPTION, TRACEBACK_START
@@ -312,34 +312,48 @@ def _chained(clues: Sequence[Clue]) -> set[tuple[int, int]]:
 def _surer(held: Clue, clue: Clue) -> Clue:
     """Of two on one line: the one that the other says to follow from, else the one of more weight.
 
-    What is only guessed of its words never goes before what is known of it.
+    What is only guessed of its words, or known of its family, never goes before what is known of it.
     """
     if SPOKEN in (held.signature.id, clue.signature.id):
         return clue if held.signature.id == SPOKEN else held
+    if _is_of_family(held) != _is_of_family(clue):
+        return clue if _is_of_family(held) else held
     if follows_from(held, clue) != follows_from(clue, held):
         return clue if follows_from(held, clue) else held
     return clue if clue.weight > held.weight else held
 
 
 def without_doubles(kept: Sequence[Clue], clues: Sequence[Clue]) -> list[Clue]:
-    """Of one line, not what is said of lines of all kinds where something is known of this one."""
-    known, ends = set(), set()
+    """Of one line, not what is said of lines of all kinds, or of a whole family, where something is known of this one.
+
+    So what was found harmless, by lines further down, is no complaint of the family it belongs to either.
+    """
+    known, named, ends = set(), set(), set()
     for clue in clues:
         place = (clue.sighting.source, clue.sighting.offset)
         if clue.signature.id not in (SPOKEN, EXCEPTION):
             known.add(place)
+            if not _is_of_family(clue) and (clue.role != "context" or clue.ruling is not None):
+                named.add(place)
         if clue.role == "symptom" and clue.category != "unknown":
             ends.add(place)
-    return [
-        clue
-        for clue in kept
-        if not (clue.signature.id == SPOKEN and (clue.sighting.source, clue.sighting.offset) in known)
-        and not (
-            clue.role == "symptom"
-            and clue.category == "unknown"
-            and (clue.sighting.source, clue.sighting.offset) in ends
-        )
-    ]
+    return [clue for clue in kept if not _is_double(clue, known=known, named=named, ends=ends)]
+
+
+def _is_double(
+    clue: Clue, *, known: set[tuple[int, int]], named: set[tuple[int, int]], ends: set[tuple[int, int]]
+) -> bool:
+    place = (clue.sighting.source, clue.sighting.offset)
+    if clue.signature.id == SPOKEN:
+        return place in known
+    if _is_of_family(clue):
+        return place in named
+    return clue.role == "symptom" and clue.category == "unknown" and place in ends
+
+
+def _is_of_family(clue: Clue) -> bool:
+    """A complaint of which only the kind is known: whoever wrote the line, in whatever words."""
+    return clue.severity == "warning" and yields_to_any(clue)
 
 
 def _is_uncaught(clue: Clue, *, keep_bare: bool) -> bool:
