@@ -3,6 +3,16 @@
 import pytest
 
 CASES = {
+    "memory-of-a-gpu-days-after-programs-faults": (
+        "[Wed Jul 30 23:14:18 2031] NVRM: Xid (PCI:0000:05:00): 43, pid=811, name=python3, Ch 00000008\n"
+        "[Sat Aug  9 13:32:56 2031] NVRM: Xid (PCI:0000:08:00): 94, pid='<unknown>', name=<unknown>, Contained: SM (0x1). RST: No, D-RST: No\n",
+        "xid_94",
+    ),
+    "the-stack-of-a-task-whose-first-line-is-cut-off": (
+        "[  +0.000049] task:python3.11      state:D stack:    0 pid:88 ppid: 77 flags:0x00000002\n[  +0.000006] Call Trace:\n"
+        "[  +0.000005]  mutex_lock+0x34/0x40\n[  +0.000037]  uvm_ioctl+0x13e0/0x16f0 [nvidia_uvm]\n",
+        "hung_task",
+    ),
     "channels-that-name-the-fault-before": (
         "kernel: NVRM: Xid (PCI:0000:dc:00): 45, pid=88, name=python3, Ch 00000001 caused by previous Xid 149\n"
         "kernel: NVRM: Xid (PCI:0000:ed:00): 45, pid=89, name=python3, Ch 0000000c caused by previous Xid 149\n",

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from holdfast.core.clock_offsets import are_comparable
 from holdfast.core.diagnosis.clues import BARE, NEAR_BYTES, Clue, first_of, is_before, is_cause, stands_below
+from holdfast.core.diagnosis.device_events import ECC, LINK_XIDS
 from holdfast.core.diagnosis.devices import PROGRAM_XIDS
 from holdfast.core.diagnosis.edges import ends_from_outside, explainers
 from holdfast.core.diagnosis.last_words import last_words
@@ -45,6 +46,8 @@ REFUSED_OPTIONS = frozenset({"script-arguments-wrong", "script-options-refused",
 WENT_ON_REFUSED_BYTES = 6 << 10
 OF_MACHINES = frozenset({"hardware", "host", "memory", "network"})
 OF_PROGRAMS = frozenset(f"xid_{code}" for code in PROGRAM_XIDS)
+# Memory and links of a GPU: errors of no program, also where the GPU goes on after them.
+OF_DEVICES = frozenset(f"xid_{code}" for code in ECC | LINK_XIDS)
 PROGRAM_ENDS_S = 3600.0  # a program that has got such an Xid is over by then
 ENDED_BY_OTHERS = frozenset(
     {"terminated", "time_limit", "slurm_time_limit", "slurm_job_killed", "pod_preempted"}
@@ -170,7 +173,11 @@ def _without_ended_programs(unexplained: Sequence[Clue], clues: Sequence[Clue]) 
     once, so it was another that the machine failed under. Only where no job's log says what ended when."""
     if any(clue.signature.area == "worker" and is_cause(clue) for clue in clues):
         return list(unexplained)
-    machines = [clue for clue in unexplained if clue.severity == "fatal" and clue.class_ in OF_MACHINES]
+    machines = [
+        clue
+        for clue in unexplained
+        if clue.severity == "fatal" and clue.class_ in OF_MACHINES or clue.category in OF_DEVICES
+    ]
     return [
         clue
         for clue in unexplained
