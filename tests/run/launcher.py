@@ -39,6 +39,7 @@ failed = False
 while any(code_of(rank) is None for rank in ranks):
     failed = failed or any(map(code_of, ranks))
     if failed and not lame:
+        time.sleep(1.0)  # who watches sees who was first, on a busy machine too: the others end alike
         for rank in ranks:
             if code_of(rank) is None:
                 os.kill(rank.pid, signal.SIGKILL)
