@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import os
 import re
 import subprocess
 import sys
@@ -300,7 +301,12 @@ def test_tests_that_are_left_out_are_named_with_the_reason(tmp_path):
         "import pytest\n\n@pytest.fixture\ndef host():\n    pytest.skip('forbidden here')\n\ndef test_one(host): ...\n"
     )
     words = ["-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, "-p", "no:cacheprovider", tmp_path]
+    env = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *map(str, words)], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "pytest", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=env,
     )
     assert re.search(r"SKIPPED .*test_it\.py::test_one - .*forbidden here", done.stdout), done.stdout

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.agent import launch
 from holdfast.link.arrived import Entry, Joined, Left, Refused, Said
 from holdfast.link.hub import Hub
-from holdfast.model.events import AttemptStopped
+from holdfast.model.events import AttemptStopped, RankStarted
 from holdfast.model.nodes import AgentHello, AnyCommand, AnyReport, SetUp, StartWorker, StopWorker, Told
 from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
@@ -209,7 +209,14 @@ class Bench:
         return json.loads(path.read_text().splitlines()[times - 1])
 
     def do(self, rank, what):
-        (self.notes / f"do-{rank}").write_text(what)
+        """Once the rank was found: of one that is over before the reaper's next look nothing is told."""
+        self.until(f"rank {rank} to be found", lambda: self._is_found(rank))
+        part = self.notes / f"part-{rank}"
+        part.write_text(what)
+        part.rename(self.notes / f"do-{rank}")
+
+    def _is_found(self, rank):
+        return any(one.rank == rank for node in self.reports for one in self.events(node, RankStarted))
 
     # Agents
 

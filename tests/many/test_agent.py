@@ -116,6 +116,7 @@ def test_a_controller_that_is_away_ends_nothing_and_misses_nothing(bench):
     bench.start("n0", 1)
     pid = bench.given(0)["pid"]
     bench.told("n0", StepReached)
+    bench.told("n0", RankStarted)
     bench.away()
     bench.do(0, "exit 9")
     bench.until("the end of the training", lambda: is_over(pid))

@@ -147,7 +147,14 @@ class Place:
         return self.run(*flags, "--", *words, *(["--lame"] if lame else []), **more)
 
     def do(self, rank, lines):
-        """Has a rank of the training do this: "sleep S", "raise MESSAGE", "exit CODE"."""
+        """Has a rank of the training do this: "sleep S", "raise MESSAGE", "exit CODE".
+
+        Once it was found: of one that is over before the reaper's next look nothing is told.
+        """
+        wait_for(
+            lambda: f"rank {rank} to be found:\n{self.runs[-1].err}",
+            lambda: any(event["rank"] == rank for event in self.events("rank-started")),
+        )
         part = self.path / f"part-{rank}"
         part.write_text(lines)
         part.rename(self.path / f"do-{rank}")
