@@ -33,10 +33,13 @@ _LETTERS = bytes.maketrans(
 def width_of(head: bytes) -> int:
     """In characters; 0 where lines are as they were written. `head`: the log's beginning, without colours."""
     lines = head[:HEAD_BYTES].split(b"\n")
-    width = max(map(_columns, lines))
+    width = max(map(len if head.isascii() else _columns, lines))
     if not WIDTH_MIN <= width <= WIDTH_MAX:
         return 0
-    full = [(line, after) for line, after in pairwise(lines) if _columns(line) == width and _is_text(line)]
+    reaching = [(line, after) for line, after in pairwise(lines) if len(line) >= width]
+    full = [(line, after) for line, after in reaching if _columns(line) == width and _is_text(line)]
+    if len(full) < (1 if width in WIDTHS else FULL_MIN):
+        return 0  # most logs, soon
     after_full = {id(after) for _, after in full}
     heads = [BEGINS.match(line) is not None for line in lines if line and id(line) not in after_full]
     if sum(heads) >= HEADS_MIN * len(heads):  # in such a log, what has none goes on with the line before
