@@ -79,6 +79,18 @@ def test_that_no_line_fits_is_said(holdfast, job):
     )
 
 
+@pytest.mark.parametrize(
+    ("flags", "has"),
+    [
+        (["--worker", "7"], "has output of workers 0-1 only"),
+        (["--attempt", "9"], "has output of attempts 1-2 only"),
+        (["--worker", "1", "--attempt", "2"], "has no such line of output"),
+    ],
+)
+def test_which_workers_and_attempts_there_are_is_said(holdfast, job, flags, has):
+    assert holdfast("logs", "llama", *flags) == (0, "", f"holdfast: job llama {has}\n")
+
+
 def test_json_lines(holdfast, job):
     out = holdfast("logs", "--json", "--rank", "2")[1]
     first, second = map(json.loads, out.splitlines())

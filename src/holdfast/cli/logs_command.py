@@ -16,6 +16,7 @@ from holdfast.cli.output import put, put_json_line, say
 from holdfast.cli.record import LOOK_S, RecordUnreadable, named_job, open_record, supervisor
 from holdfast.cli.record_commands import FAILED, Job, StateFolder
 from holdfast.cli.times import MOMENTS, NotATime, moment, stamp
+from holdfast.core.stack_groups import ranges
 from holdfast.journal.jobdir import JobDir
 from holdfast.observe.logindex import LogLine, read_lines
 
@@ -56,7 +57,7 @@ def logs(
     for line in lines:
         show(line, follow)
     if line is None:
-        say(f"job {folder.name} has no such line of output")
+        say(wanted.why_none(folder))
 
 
 class Wanted:
@@ -64,12 +65,12 @@ class Wanted:
 
     def __init__(
         self,
-        attempt: int | None,
-        workers: Container[int] | None,
-        rank: int | None,
-        since_s: float | None,
-        until_s: float | None,
-        grep: re.Pattern[bytes] | None,
+        attempt: int | None = None,
+        workers: Container[int] | None = None,
+        rank: int | None = None,
+        since_s: float | None = None,
+        until_s: float | None = None,
+        grep: re.Pattern[bytes] | None = None,
     ) -> None:
         self._attempt, self._workers, self._rank = attempt, workers, rank
         self.since_s, self._until_s, self._grep = since_s, until_s, grep
@@ -77,14 +78,24 @@ class Wanted:
     def lines(self, job: JobDir, since_s: float | None = None) -> Iterator[LogLine]:
         """`since_s`: later than what is asked for, to read less."""
         return read_lines(
-            list(self._folders(job)),
+            list(self.folders(job)),
             since_s=since_s if since_s is not None else self.since_s,
             until_s=self._until_s,
             grep=self._grep,
             rank=self._rank,
         )
 
-    def _folders(self, job: JobDir) -> Iterator[tuple[int, int, Path]]:
+    def why_none(self, job: JobDir) -> str:
+        """Names what there is, where a worker or an attempt is asked for that is not."""
+        there = [(attempt, worker) for attempt, worker, _ in Wanted().folders(job)]
+        attempts, workers = {one for one, _ in there}, {one for _, one in there}
+        if there and self._workers is not None and not any(one in self._workers for one in workers):
+            return f"job {job.name} has output of workers {ranges(workers)} only"
+        if there and self._attempt is not None and self._attempt not in attempts:
+            return f"job {job.name} has output of attempts {ranges(attempts)} only"
+        return f"job {job.name} has no such line of output"
+
+    def folders(self, job: JobDir) -> Iterator[tuple[int, int, Path]]:
         for path in job.path.glob("attempt-*/worker-*"):
             match = _WORKER_DIR.fullmatch(str(path.relative_to(job.path)))
             if match is None:
