@@ -54,6 +54,17 @@ CASES = {
         "[1,0]<stderr>:Stalled ops:HorovodBroadcast_kernel_0 [missing ranks: 3]\n",
         ("collective_missing_rank", "One or more tensors", [3]),
     ),
+    "watchdog-whose-end-crashes": (
+        "[rank2]:[E502 10:31:02.113 ProcessGroupNCCL.cpp:632] [Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600021 milliseconds before timing out.\n"
+        "[rank2]:[E502 10:31:02.114 ProcessGroupNCCL.cpp:756] [Rank 2] To avoid data inconsistency, we are taking the entire process down.\n"
+        "Fatal Python error: Segmentation fault\n\nThread 0x00007f01 (most recent call first):\n",
+        ("collective_timeout", "Watchdog caught", []),
+    ),
+    "crash-that-others-wait-for": (
+        "[rank1]: Fatal Python error: Segmentation fault\n[rank1]: Current thread 0x00007f01 (most recent call first):\n"
+        "[rank2]:[E502 10:31:02.113 ProcessGroupNCCL.cpp:632] [Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600021 milliseconds before timing out.\n",
+        ("segfault", "Segmentation fault", [1]),
+    ),
     "barrier-names-whom-it-waits-for": (
         "RuntimeError: Rank 3 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. Please check\n",
         ("collective_missing_rank", "monitoredBarrier", [0]),

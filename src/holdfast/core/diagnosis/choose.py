@@ -17,12 +17,14 @@ from holdfast.core.diagnosis.edges import ends_from_outside, explainers
 from holdfast.core.diagnosis.last_words import last_words
 from holdfast.core.diagnosis.quoting import NCCL_WARNINGS, shown_by
 from holdfast.core.diagnosis.sifting import (
+    WAITED_IN_VAIN,
     is_code,
     of_last_run,
     one_for_each_line,
     without_bygone,
     without_fallen_back,
     without_ignored,
+    without_own_aborts,
     without_stumbles,
 )
 from holdfast.core.diagnosis.wordings import SPOKEN
@@ -37,7 +39,6 @@ SAYS_NOTHING = frozenset({"python_exception", "unknown", "slurm_task_crash"})
 HOW = frozenset({"process_killed", "segfault", "shm_oom"})
 # What a shell complains of; it goes on with its next line whatever the last one did.
 OF_SHELLS = frozenset({"command-not-found", "conda-not-activated", "module-file-missing"})
-WAITED_IN_VAIN = frozenset({"collective_timeout", "collective_missing_rank", "collective_mismatch"})
 EPOCH = "training-epoch"
 OF_SHELLS_TOOLS = OF_SHELLS | {"shell-file-missing"}
 WENT_ON_BYTES = 2 << 10
@@ -128,7 +129,7 @@ def _says_little(choice: Choice) -> bool:
 
 
 def _choose(clues: Sequence[Clue], *, is_finished: bool) -> Choice:
-    clues = without_stumbles(clues)
+    clues = without_own_aborts(without_stumbles(clues))
     symptoms = [clue for clue in clues if clue.role == "symptom" and clue.category != "none"]
     ends = [clue for clue in symptoms if clue.severity in ("fatal", "error") and not clue.survived]
     done = [clue for clue in clues if clue.role == "end-ok"]

@@ -39,6 +39,9 @@ SAYS_NOTHING = late(
     r"\b(?:Empty|Full|StopIteration|StopAsyncIteration|KeyError|AttributeError|IndexError|TimeoutError)\b"
 )
 OF_A_RANK = late(r"\[rank\d{1,7}\]: \S")
+WAITED_IN_VAIN = frozenset({"collective_timeout", "collective_missing_rank", "collective_mismatch"})
+CRASH = "segfault"
+ABORT_BYTES = 16 << 10  # of a log: so much is said between a watchdog's verdict and the end
 PATTERN = late(r"\\[dwsSW](?:[+*]|\{\d)")  # a setting of who looks for such lines
 OF_A_PROBE = late(r"\b(?:[Rr]eadiness|[Ll]iveness|[Ss]tartup) probe (?:failed|errored|warning)\b")
 # A service of the operating system that ended badly, as systemd tells it: jobs do without.
@@ -382,3 +385,25 @@ def without_stumbles(clues: Sequence[Clue]) -> list[Clue]:
         for clue in clues
         if clue.signature.id != EXCEPTION or not any(stands_below(clue, one) for one in told)
     ]
+
+
+def without_own_aborts(clues: Sequence[Clue]) -> list[Clue]:
+    """Without the crash of a rank that NCCL's watchdog was just ending: the wait that it ended came before."""
+    gave_up = [
+        clue for clue in clues if clue.category in WAITED_IN_VAIN and clue.severity in ("fatal", "error")
+    ]
+    return [
+        clue
+        for clue in clues
+        if not (
+            clue.category == CRASH
+            and clue.signature.area == "worker"
+            and any(_ends_in(one, clue) for one in gave_up)
+        )
+    ]
+
+
+def _ends_in(wait: Clue, crash: Clue) -> bool:
+    apart_bytes = crash.sighting.offset - wait.sighting.last_offset
+    ranks = {wait.writer.rank, crash.writer.rank} - {None}
+    return stands_below(crash, wait) and apart_bytes < ABORT_BYTES and len(ranks) <= 1
