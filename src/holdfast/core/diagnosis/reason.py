@@ -11,7 +11,7 @@ from holdfast.core.diagnosis.confidence import confidence, others
 from holdfast.core.diagnosis.meanings import MEANINGS
 from holdfast.core.diagnosis.messages import message_of
 from holdfast.core.diagnosis.rulings import NO_TABLES, all_rulings
-from holdfast.core.diagnosis.telling import telling_lines
+from holdfast.core.diagnosis.telling import doubtful_lines, telling_lines
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
 from holdfast.model.sightings import ASSUMED_DATES_S, Search
@@ -19,6 +19,7 @@ from holdfast.model.signatures import Signature, Words
 
 EVIDENCE_MAX = 16
 ENDED = "terminated"
+NONE_SURE, NO_WORK_SURE, NONE_IN_PART_SURE = 0.9, 0.75, 0.5
 
 UNKNOWN_TITLE = Words(en="the job failed, and nothing known explains it", zh="作业失败,现有知识无法解释原因")
 UNKNOWN_EXPLANATION = Words(
@@ -35,6 +36,13 @@ NONE_EXPLANATION = Words(
     en="No line tells of a failure that the job did not survive.", zh="没有任何日志行表明作业因故障而中止。"
 )
 NONE_ADVICE = Words(en="Nothing to do.", zh="无需处理。")
+NO_WORK_SEEN = Words(
+    en="Nothing to do for what was given. It does not show that a job worked either: if one failed, give its own logs too.",
+    zh="就所给内容而言无需处理。但其中也没有作业正常工作的迹象:若有作业失败,请同时提供该作业自身的日志。",
+)
+DOUBTFUL = Words(
+    en="sounds like trouble, but is not known to end anything", zh="看似异常,但未知其会导致作业中止"
+)
 NONE_IN_PART = Words(en="nothing wrong was found in what could be read", zh="可读取的日志中未发现问题")
 READ_THE_REST = Words(
     en="Have the logs read that are listed here as not read, or not to their ends: the reason can stand in them.",
@@ -57,7 +65,7 @@ def diagnose(
         sizes_bytes=[source.size_bytes for source in search.sources],
     )
     if choice.root is None:
-        return _unknown(search) if choice.died else _none(search)
+        return _unknown(search) if choice.died else _none(search, known)
     if choice.root.category == "unknown":
         return _unknown(search)
     return _explained(choice.root, choice, known, search)
@@ -137,16 +145,26 @@ def _unknown(search: Search) -> Diagnosis:
     )
 
 
-def _none(search: Search) -> Diagnosis:
+def _none(search: Search, known: Sequence[Clue]) -> Diagnosis:
+    """Surest where training was seen to make steps, or to end well; else the doubtful lines are shown."""
     in_part = any(skipped.lost for skipped in search.skipped)
+    worked = any(source.last_step_offset is not None for source in search.sources) or any(
+        clue.role == "end-ok" for clue in known
+    )
+    harmless = {clue.sighting.text for clue in known}
+    doubtful = () if worked else doubtful_lines(search.sources, harmless)
     return Diagnosis(
         category="none",
         class_="healthy",
-        confidence=0.5 if in_part else 0.9,
+        confidence=NONE_IN_PART_SURE if in_part else NONE_SURE if worked else NO_WORK_SURE,
         title=NONE_IN_PART if in_part else NONE_TITLE,
         explanation=NONE_EXPLANATION,
-        advice=READ_THE_REST if in_part else NONE_ADVICE,
+        advice=READ_THE_REST if in_part else NONE_ADVICE if worked else NO_WORK_SEEN,
         action="none",
+        evidence=tuple(
+            Fact(file=search.sources[one.source].name, line=None, text=one.text, says=DOUBTFUL)
+            for one in doubtful
+        ),
     )
 
 

@@ -4,7 +4,7 @@ A line that most ranks print says little; one that a single rank prints, shortly
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec import Struct
 
@@ -39,6 +39,17 @@ def telling_lines(sources: Sequence[Source]) -> tuple[Telling, ...]:
         return tuple(Telling(number, line.strip()) for number, line in last[:1])
     found.sort(key=lambda one: one[0])
     return tuple(one for _, one in found[:LINES_MAX])
+
+
+def doubtful_lines(sources: Sequence[Source], harmless: Collection[str]) -> tuple[Telling, ...]:
+    """Those that speak of trouble, where nothing is known to be wrong. `harmless`: lines that are known to be that."""
+    return tuple(
+        one
+        for one in telling_lines(sources)
+        if TROUBLE.search(one.text)
+        and not HARMLESS.search(one.text)
+        and not any(text in one.text or one.text in text for text in harmless)
+    )
 
 
 def _shape(line: str) -> str:
