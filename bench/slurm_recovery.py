@@ -82,8 +82,13 @@ class SlurmJob(ManyJob):
                 return pid, int(node.removeprefix("n"))
         raise LookupError("all ranks run on the first node")
 
-    def victim_alone(self) -> int:
-        return random.randint(2, RANKS)  # Slurm takes the first nodes of an idle cluster
+    def nodes(self) -> list[int]:
+        """Their numbers, as Slurm has them: not always its first ones, where some have only just booted."""
+        job = self.cluster.ctl("squeue", "-h", "-n", "bench", "-o", "%N")
+        return [
+            int(name.removeprefix("n"))
+            for name in self.cluster.ctl("scontrol", "show", "hostnames", job).split()
+        ]
 
     def end(self) -> int | None:
         self.cluster.ctl("scancel", "-n", "bench", check=False)
@@ -113,14 +118,15 @@ def requeue(job: SlurmJob) -> None:
 
 def crash_all(job: SlurmJob) -> None:
     """The power of the whole allocation is lost, and comes back: Slurm learns it from the slurmd that begin anew."""
-    for number in range(1, RANKS + 1):  # Slurm takes the first nodes of an idle cluster
+    nodes = job.nodes()
+    for number in nodes:
         job.cluster.crash(number)
-    for number in range(1, RANKS + 1):
+    for number in nodes:
         job.cluster.boot(number)
 
 
 def crash_alone(job: SlurmJob) -> None:
-    job.cluster.crash(job.victim_alone())
+    job.cluster.crash(random.choice(job.nodes()[1:]))
 
 
 # What strikes, flags, spares, without Holdfast
