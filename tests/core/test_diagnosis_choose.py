@@ -308,6 +308,8 @@ def test_a_loss_that_is_no_number_to_the_last_step_though_nothing_ended():
     assert root_of(clue(nan, offset=5, count=1, **said)) is None
     assert root_of(clue(nan, offset=5, count=3, survived=True, **said)) is None
     assert root_of(clue(nan, offset=5, count=3, text="step 7 loss 0.31 val_loss nan")) is None
+    gradient = signature("gradient-nan-in-log", "nan_loss", severity="warning", weight=0.75)
+    assert root_of(clue(gradient, offset=5, count=3, text="grad norm: nan")) == "gradient-nan-in-log"
 
 
 def test_the_last_words_of_a_program_that_tells_of_no_end():

@@ -12,7 +12,7 @@ from holdfast.model.signatures import TRACEBACK_START
 LAST_BYTES = 1 << 10  # of a log
 CUT_OFF_BYTES = 8 << 10  # so long is a traceback whose end is lost
 IGNORED_BYTES = 400  # from the words that an exception is ignored to its traceback
-LOSS_IS_NAN = "loss-nan-in-log"
+IS_NAN = frozenset({"loss-nan-in-log", "gradient-nan-in-log"})
 FINITE_LOSS = late(r"(?i)(?<!val_)(?<!eval_)loss\b['\"]?\s{0,4}[:=]?\s{0,8}-?(?!0\.0\b)\d")
 
 
@@ -46,11 +46,11 @@ def _only_complaints(clues: Sequence[Clue]) -> list[Clue]:
 
 
 def _goes_on_for_nothing(clues: Sequence[Clue]) -> list[Clue]:
-    """A training whose loss is no number any more, to its last step: nothing ended, and nothing is learned."""
+    """A training whose loss, or gradient, is no number any more, to its last step: nothing ended, and nothing is learned."""
     return [
         clue
         for clue in clues
-        if clue.signature.id == LOSS_IS_NAN
+        if clue.signature.id in IS_NAN
         and not clue.survived
         and clue.sighting.count > 1
         and not FINITE_LOSS.search(clue.sighting.text)
