@@ -301,6 +301,12 @@ def test_of_one_line_what_is_known_and_not_that_something_ended():
     assert root_of(clue(ENDED, offset=9), clue(CLOSED, offset=9)) == "closed"
 
 
+def test_an_exception_that_a_report_shows_yields_to_what_is_known_of_its_words():
+    shown = signature("elastic-error-file", "python_exception", weight=0.7)
+    assert root_of(clue(shown, offset=9), clue(CLOSED, offset=9)) == "closed"
+    assert root_of(clue(shown, offset=9), clue(CLOSED, offset=2)) == "elastic-error-file"
+
+
 def test_a_loss_that_is_no_number_to_the_last_step_though_nothing_ended():
     nan = signature("loss-nan-in-log", "nan_loss", severity="warning", weight=0.75)
     said = {"text": "step 7 loss nan"}

@@ -33,6 +33,7 @@ BARE_EXCEPTION = late(
     r"^[\s>#|*-]*(?:(?!\[(?:DEBUG|INFO|WARN))[\[(<][^\])>]{1,80}[\])>]:? ?|\d{1,6}: ?|[\d/T:.,+-]{4,40}(?:Z|UTC)? |(?:ERROR|FATAL|CRITICAL|E)\b[:|]? ?"
     r"|[\w.-]{1,40}: )*(?:[a-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception|Exit|Interrupt)\b"
 )
+SHOWN = "elastic-error-file"  # an exception in the words of who shows it
 CHAINED = "nested-failure-header"
 CHAINED_LINES = (1, 2)  # from an exception to the words that chain the next one to it
 SAYS_NOTHING = late(
@@ -262,7 +263,7 @@ def one_for_each_line(
     """
     best: dict[tuple[int, int], Clue] = {}
     known: set[tuple[int, int]] = set()
-    clues = _without_spoken(clues)
+    clues = _without_shown(_without_spoken(clues))
     for clue in clues:
         place = (clue.sighting.source, clue.sighting.offset)
         if clue.role == "cause" and clue.signature.id != EXCEPTION:
@@ -295,6 +296,20 @@ def _without_spoken(clues: Sequence[Clue]) -> list[Clue]:
         clue
         for clue in clues
         if clue.signature.id != SPOKEN or (clue.sighting.source, clue.sighting.offset) not in raised
+    ]
+
+
+def _without_shown(clues: Sequence[Clue]) -> list[Clue]:
+    """Without exceptions in a launcher's report whose own words are known: they say more than that it was raised."""
+    known = {
+        (clue.sighting.source, clue.sighting.offset)
+        for clue in clues
+        if clue.role == "symptom" and clue.signature.id != EXCEPTION and clue.category != "none"
+    }
+    return [
+        clue
+        for clue in clues
+        if clue.signature.id != SHOWN or (clue.sighting.source, clue.sighting.offset) not in known
     ]
 
 
