@@ -153,6 +153,8 @@ def test_what_the_daemons_of_a_machine_complain_of_ends_no_job(text, role):
         "RuntimeError: sleep mode cannot be combined with graphs",
         "ValueError: Processor was not found, please check it",
         "RuntimeError: packing is only supported with flash attention",
+        "AssertionError: with experts and tensor parallelism, sequence parallelism must be on",
+        "ValueError: Tokenizer class FooTokenizer does not exist or is not currently imported.",
     ],
 )
 def test_a_message_that_asks_for_another_setting(message):

@@ -108,11 +108,12 @@ DEMAND = late(
     r"(?i)\b(?:must (?:not )?be|should (?:not )?be|(?:has|have|needs?) to be|(?:not|does ?n[o']t) (?:yet )?(?:allowed|support(?:ed)?)|unsupported)\b"
 )
 OF_TENSORS = late(
-    r"(?i)\b(?:tensors?|matri(?:x|ces)|vectors?|dims?|dimensions?|shapes?|dtypes?|contiguous|scalars?|mat\d|inputs?|outputs?|operands?|grad\w*|indices|\d-?D|lists?|tuples?|dicts?|iterables?|callables?|strings?|str|int|integers?|floats?|None(?:Type)?|subclass|instance)\b"
+    r"(?i)\b(?:tensors?(?![ _-](?:model[ _-])?parallel)|matri(?:x|ces)|vectors?|dims?|dimensions?|shapes?|dtypes?|contiguous|scalars?|mat\d|inputs?|outputs?|operands?|grad\w*|indices|\d-?D|lists?|tuples?|dicts?|iterables?|callables?|strings?|str|int|integers?|floats?|None(?:Type)?|subclass|instance)\b"
 )
 # What is said of data is about a setting all the same where it is told which one to set.
 ASKS = late(
     r"(?i)\bplease (?:set|pass|specify|provide|select|choose|enable|disable|increase|reduce|use|add)\b|\b(?:has to|must|should|needs? to) be (?:specified|set|provided|passed)\b|\btry (?:setting|passing)\b"
+    r"|\b(?:class|type|architecture) ['\"]?[\w.-]{1,80}['\"]? (?:does not exist|is not (?:registered|known|supported|defined))\b"
 )
 # What Python's own functions say of their arguments: nobody set them.
 OF_PYTHON = late(
