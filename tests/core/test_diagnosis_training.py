@@ -141,6 +141,7 @@ def test_elsewhere_an_exception_stays_what_it_is(frame, error_type):
     [
         ("/src/proj/data/packed_dataset.py:39 mask_of", "data_error"),
         ("/src/proj/datasets/coco.py:9 build", "data_error"),
+        ("/src/proj/datasets/tokenizer/bpe.py:5 __init__", "data_error"),
         ("/src/tools/zero_to_fp32.py:40 convert", "checkpoint_load_error"),
         ("/src/proj/checkpointing.py:4 save_all", "checkpoint_save_error"),
     ],

@@ -46,6 +46,12 @@ OF_FILES = frozenset(
     {"KeyError", "ValueError", "AssertionError", "IndexError", "RuntimeError", "EOFError", "Exception"}
 )
 CODE_ERRORS = frozenset({"NameError", "UnboundLocalError", "TypeError", "AttributeError", "SyntaxError"})
+# Raised where None stands for what should be there: a reader of images or rows gives it for what it cannot read.
+OF_NONE = VAGUE | {"none-has-no-attribute", "wrong-type"}
+READS_DATA = (
+    r"_*(?:load|read|open|decode|parse|fetch)_\w*"
+    r"(?:sample|image|record|shard|data|dataset|video|audio|example|annotation|tfrecord)s?"
+)
 STATE = r"check_?point|ckpt|state(?:_?dict)?|weights|snapshot|pretrained|optim(?:izer)?"
 PLACES = (
     (
@@ -53,14 +59,9 @@ PLACES = (
         "checkpoint_load_error",
     ),
     (late(rf"_*(?:save|write|dump)\w*(?:{STATE}|model)\w*"), "checkpoint_save_error"),
-    (
-        late(
-            r"__getitems?__|_*(?:load|read|open|decode|parse|fetch)_\w*"
-            r"(?:sample|image|record|shard|data|dataset|video|audio|example|annotation|tfrecord)s?"
-        ),
-        "data_error",
-    ),
+    (late(rf"__getitems?__|{READS_DATA}"), "data_error"),
 )
+GAVE_NONE = late(READS_DATA)
 # Where the function has no telling name, its file may: who reads data, who reads checkpoints.
 FILES = (
     (
@@ -70,7 +71,7 @@ FILES = (
     (
         late(
             r"(?:.*[/\\])?(?:\w*_)?(?:datasets?|data_?loaders?|data_?(?:utils|module|pipeline|processing|collators?|prep\w*)|collat\w+|tokeni[sz]\w+)\.py"
-            r"|.*[/\\](?:datasets?|dataloaders?)[/\\]\w+\.py"
+            r"|.*[/\\](?:datasets?|dataloaders?|tokenizers?)[/\\](?:tokenizers?[/\\])?\w+\.py"
         ),
         "data_error",
     ),
@@ -191,6 +192,8 @@ def of_place(sighting: Sighting) -> Ruling | None:
     """What a vague exception is about, by the function of the user's own code that it was raised in."""
     kind = sighting.error_type.rpartition(".")[2]
     function = sighting.frame.rpartition(" ")[2]
+    if sighting.signature in OF_NONE and "NoneType" in sighting.text and GAVE_NONE.fullmatch(function):
+        return Ruling(category="data_error", weight=PLACE_WEIGHT, decided_by=_raised_in(function))
     if sighting.signature not in VAGUE or not function or kind in CODE_ERRORS:
         return None
     for pattern, category in PLACES:
