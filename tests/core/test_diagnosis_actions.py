@@ -44,6 +44,16 @@ def test_a_failed_call_is_whose_it_says(says, action):
     assert advised(clue(signature("cuda-error-other", "cuda_error"), text=says)) == action
 
 
+def test_an_argument_that_cann_refuses_is_named_below_the_head_of_its_error():
+    npu = signature("npu-inner-error", "npu_runtime")
+    head = "RuntimeError: EZ9999: Inner Error!"
+    assert advised(clue(npu, text=head)) == "unknown"
+    told = clue(signature("detail", "npu_runtime"), text="EZ9999: numHeads is 8, MLA only support {32, 64}.")
+    assert advised(clue(npu, text=head), told) == "fix_config"
+    refused = ("Ascend Error: AclNN_Parameter_Error(EZ1001): The tensor cannot have 9 dimensions.",)
+    assert advised(clue(npu, text=head, record=refused)) == "fix_code"
+
+
 def test_where_only_one_came_nobody_else_was_told_to():
     missing = signature("torch-store-clients-missing", "rendezvous_timeout")
     assert advised(clue(missing, captures={"joined": "1", "expected": "4"})) == "fix_config"

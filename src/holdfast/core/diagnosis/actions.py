@@ -23,6 +23,11 @@ LIVING_BUT_ELSEWHERE = "torch-desync-not-joined"
 # MPI's own functions: which MPI is used, and what it is told, is a setting of the job.
 OF_MPI = late(r"\bP?MPI_[A-Z]\w+|\b(?:ompi|opal|orte|prte|pmix|PMIx|MPID\w*)_\w+|ProcessGroupMPI")
 ON_A_DEVICE = frozenset({"reset_gpu", "reboot_node"})
+NPU_RUNTIME = "npu_runtime"
+# What CANN says of an argument that an operator refuses, and how far below the error's head it may stand.
+NPU_ARGUMENT = late(r"\bAclNN_Parameter_Error\b|\bEZ1001\b")
+NPU_SUPPORTS = late(r"\bonly supports? ")
+DETAIL_LINES = 3
 OF_DRIVERS = frozenset({"driver_mismatch", "driver_error"})  # no device is broken
 # Nobody knows why they waited: it costs little to see whether they wait again.
 WAITED = frozenset({"collective_timeout", "collective_missing_rank"})
@@ -47,6 +52,8 @@ def _by_circumstances(root: Clue, known: Sequence[Clue], search: Search) -> str:
         return "fix_config"
     if root.category == CUDA_ERROR:
         return _of_cuda_call(root, search)
+    if root.category == NPU_RUNTIME:
+        return _of_npu_call(root, known)
     if root.category in WAITED:
         is_alive = any(clue.signature.id == LIVING_BUT_ELSEWHERE for clue in known)
         return "fix_code" if is_alive else "restart"
@@ -60,6 +67,21 @@ def _of_cuda_call(root: Clue, search: Search) -> str:
     if not said and root.signature.id in MATHS_FAILED:
         return "fix_code" if _had_trained(root, search) else "fix_env"
     return said
+
+
+def _of_npu_call(root: Clue, known: Sequence[Clue]) -> str:
+    """CANN's own error says little in its first line; which argument or size it refuses stands in the next."""
+    first = root.sighting
+    for clue in (root, *known):
+        one = clue.sighting
+        if one.source != first.source or not 0 <= one.line - first.line <= DETAIL_LINES:
+            continue
+        said = " ".join((one.text, *one.record[:DETAIL_LINES]))
+        if NPU_SUPPORTS.search(said):
+            return "fix_config"
+        if NPU_ARGUMENT.search(said):
+            return "fix_code"
+    return ""
 
 
 def _of_unseen_device(root: Clue, known: Sequence[Clue], usual: str) -> str:
