@@ -99,13 +99,15 @@ SETTING = late(
     r"|(?:unknown|unrecogni[sz]ed|invalid|unsupported) (?:value|option|choice|argument|setting|combination|mode|backend|strategy|model|optimizer|scheduler|precision|format|loss|task|config\w*)|unrecognized"
     r"|please (?!report|file|open|(?:re)?install|upgrade|downgrade|download|refer|see|contact|wait)\w+|make sure|check your|(?:requires?|needs?|by|consider|try) (?:setting|passing|enabling|disabling|specifying|--)|environment variable|(?:is|are|was) not (?:been )?(?:set|specified|configured|provided)"
     r"|divisible|multiples? of|(?:can ?not|can't|can only|may not|may only) be (?:used|combined|set|enabled|specified|empty|mixed|None)|only supports?|(?:is|are) only (?:supported|available|allowed|valid|implemented|compatible)|incompatible with|not compatible|mutually exclusive"
+    r"|(?:template|preset|optimizer|scheduler|backend|policy|strategy|environment|task|metric|loss|algorithm|agent|profile|option|method|mode|processor) ['\"`][^'\"`]{0,80}['\"`] (?:is |was )?(?:not (?:found|known|defined|registered|available)|unknown)"
+    r"|set(?:ting)? [\w.]{2,60}(?:\[[^\]]{1,40}\]){0,3} ?(?:=|to) ?(?:True|False|None|\d|['\"])"
     r"|not enough (?:gpus|devices|nodes)|exceeds? (?:the )?(?:max\w*|limit)"
     r"|(?:tensor|pipeline|data|context|expert|sequence)[_ -](?:model[_ -])?parallel\w*[_ -](?:size|degree)|world[_ ]size|(?:micro|global|train)[_ -]?batch[_ -]?size|config\w*)\b|(?<![\w-])--\w[\w-]+"
     r"|(?-i:\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+ ?(?:=|to\b))"  # a variable of the environment, with its value
 )
 # So speaks a check of a setting, and also one of what a function is given.
 DEMAND = late(
-    r"(?i)\b(?:must (?:not )?be|should (?:not )?be|(?:has|have|needs?) to be|(?:not|does ?n[o']t) (?:yet )?(?:allowed|support(?:ed)?)|unsupported)\b"
+    r"(?i)\b(?:must (?:not )?be|should (?:not )?be|(?:has|have|needs?) to be|(?:is|are) required (?:for|to use|when|with)|(?:not|does ?n[o']t) (?:yet )?(?:allowed|support(?:ed)?)|unsupported)\b"
 )
 OF_TENSORS = late(
     r"(?i)\b(?:tensors?(?![ _-](?:model[ _-])?parallel)|matri(?:x|ces)|vectors?|dims?|dimensions?|shapes?|dtypes?|contiguous|scalars?|mat\d|inputs?|outputs?|operands?|grad\w*|indices|\d-?D|lists?|tuples?|dicts?|iterables?|callables?|strings?|str|int|integers?|floats?|None(?:Type)?|subclass|instance)\b"
