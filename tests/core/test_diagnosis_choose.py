@@ -307,6 +307,14 @@ def test_an_exception_that_a_report_shows_yields_to_what_is_known_of_its_words()
     assert root_of(clue(shown, offset=9), clue(CLOSED, offset=2)) == "elastic-error-file"
 
 
+def test_what_a_spawned_process_reads_from_a_parent_that_ended_is_no_damaged_file():
+    orphaned = signature("spawned-child-orphaned", "process_killed", role="symptom", weight=0.35)
+    damaged = signature("unpickling-failed", "checkpoint_load_error", weight=0.85)
+    reads, kind = clue(orphaned, offset=10), "_pickle.UnpicklingError"
+    assert root_of(reads, clue(damaged, offset=11, error_type=kind)) == "spawned-child-orphaned"
+    assert root_of(reads, clue(damaged, offset=19, error_type=kind)) == "unpickling-failed"
+
+
 def test_a_loss_that_is_no_number_to_the_last_step_though_nothing_ended():
     nan = signature("loss-nan-in-log", "nan_loss", severity="warning", weight=0.75)
     said = {"text": "step 7 loss nan"}

@@ -24,6 +24,7 @@ from holdfast.core.diagnosis.sifting import (
     without_bygone,
     without_fallen_back,
     without_ignored,
+    without_orphans,
     without_own_aborts,
     without_stumbles,
 )
@@ -83,7 +84,8 @@ def choose(
     the logs, by their numbers; 0: not known.
     """
     every = clues
-    clues = without_fallen_back(without_ignored([clue for clue in clues if not is_code(clue)]))
+    clues = without_orphans([clue for clue in clues if not is_code(clue)])
+    clues = without_fallen_back(without_ignored(clues))
     clues = without_bygone(clues) if made_steps else clues
     last_run = of_last_run(clues, sizes_bytes)
     if made_steps or any(clue.signature.id == EPOCH for clue in last_run):

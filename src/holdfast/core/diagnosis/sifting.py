@@ -33,6 +33,12 @@ BARE_EXCEPTION = late(
     r"^[\s>#|*-]*(?:(?!\[(?:DEBUG|INFO|WARN))[\[(<][^\])>]{1,80}[\])>]:? ?|\d{1,6}: ?|[\d/T:.,+-]{4,40}(?:Z|UTC)? |(?:ERROR|FATAL|CRITICAL|E)\b[:|]? ?"
     r"|[\w.-]{1,40}: )*(?:[a-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception|Exit|Interrupt)\b"
 )
+ORPHANED = "spawned-child-orphaned"
+ORPHANED_LINES = (
+    1,
+    2,
+)  # from the line that reads the pipe to its exception; a line of carets may stand between
+PIPE_ENDED = frozenset({"UnpicklingError", "EOFError"})
 SHOWN = "elastic-error-file"  # an exception in the words of who shows it
 CHAINED = "nested-failure-header"
 CHAINED_LINES = (1, 2)  # from an exception to the words that chain the next one to it
@@ -92,6 +98,18 @@ def without_ignored(clues: Sequence[Clue]) -> list[Clue]:
         clue
         for clue in clues
         if (clue.sighting.source, clue.sighting.line) not in ignored or clue.role != "cause"
+    ]
+
+
+def without_orphans(clues: Sequence[Clue]) -> list[Clue]:
+    """Without what a spawned process makes of a pipe that its parent left: that is no damaged file."""
+    heads = [clue.sighting for clue in clues if clue.signature.id == ORPHANED and clue.sighting.line]
+    below = {(one.source, one.line + ahead) for one in heads for ahead in ORPHANED_LINES}
+    return [
+        clue
+        for clue in clues
+        if (clue.sighting.source, clue.sighting.line) not in below
+        or clue.sighting.error_type.rpartition(".")[2] not in PIPE_ENDED
     ]
 
 
