@@ -168,6 +168,12 @@ def test_what_pythons_own_functions_say_of_their_arguments_is_no_setting():
     assert ruled("ValueError: range() arg 3 must not be zero") is None
 
 
+def test_how_a_function_is_called_or_a_tensor_made_is_no_setting():
+    call = "ValueError: `sync` is not a valid argument of `Options`. It should be passed to `generate()` directly."
+    assert ruled(call) is None
+    assert ruled("RuntimeError: parameters should be moved off the meta device before training") is None
+
+
 def test_an_exception_whose_traceback_is_cut_off_is_judged_by_its_words_too():
     cut = sighting(
         signature("assertion-without-words", "python_exception"),

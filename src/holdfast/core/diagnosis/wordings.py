@@ -110,8 +110,10 @@ DEMAND = late(
     r"(?i)\b(?:must (?:not )?be|should (?:not )?be|(?:has|have|needs?) to be|(?:is|are) required (?:for|to use|when|with)|(?:not|does ?n[o']t) (?:yet )?(?:allowed|support(?:ed)?)|unsupported)\b"
 )
 OF_TENSORS = late(
-    r"(?i)\b(?:tensors?(?![ _-](?:model[ _-])?parallel)|matri(?:x|ces)|vectors?|dims?|dimensions?|shapes?|dtypes?|contiguous|scalars?|mat\d|inputs?|outputs?|operands?|grad\w*|indices|\d-?D|lists?|tuples?|dicts?|iterables?|callables?|strings?|str|int|integers?|floats?|None(?:Type)?|subclass|instance)\b"
+    r"(?i)\b(?:tensors?(?![ _-](?:model[ _-])?parallel)|matri(?:x|ces)|vectors?|dims?|dimensions?|shapes?|dtypes?|contiguous|scalars?|mat\d|inputs?|outputs?|operands?|grad\w*|indices|\d-?D|lists?|tuples?|dicts?|iterables?|callables?|strings?|str|int|integers?|floats?|None(?:Type)?|subclass|instance|meta device)\b"
 )
+# The message tells how a function is to be called.
+OF_A_CALL = late(r"\b(?:passed|given) to [`'\"]?\w[\w.]*\(\)")
 # What is said of data is about a setting all the same where it is told which one to set.
 ASKS = late(
     r"(?i)\bplease (?:set|pass|specify|provide|select|choose|enable|disable|increase|reduce|use|add)\b|\b(?:has to|must|should|needs? to) be (?:specified|set|provided|passed)\b|\btry (?:setting|passing)\b"
@@ -209,6 +211,8 @@ def of_words(sighting: Sighting) -> Ruling | None:
 
 def asks_for_a_setting(message: str) -> bool:
     """Whether the code is right, and what it was told is not."""
+    if OF_A_CALL.search(message):
+        return False
     if SETTING.search(message):
         return True
     return DEMAND.search(message) is not None and OF_TENSORS.search(message) is None
