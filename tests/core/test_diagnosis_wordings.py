@@ -156,6 +156,7 @@ def test_what_the_daemons_of_a_machine_complain_of_ends_no_job(text, role):
         "AssertionError: with experts and tensor parallelism, sequence parallelism must be on",
         "ValueError: Tokenizer class FooTokenizer does not exist or is not currently imported.",
         "ValueError: Template 'foo' not found.",
+        "Exception: Invalid dataset id: x, must be of format owner/name",
         "ValueError: some ranks are on meta. Put all on one device or set fsdp['sync_states'] = True.",
         "RuntimeError: ahead-of-time scheduling is required for full graphs.",
     ],

@@ -8,7 +8,7 @@ from holdfast.late_pattern import late
 from holdfast.model.sightings import Search
 from holdfast.model.verdicts import Culprit
 
-NOT_FITTING = frozenset({"state-dict-error", "state-dict-keys"})
+NOT_FITTING = frozenset({"state-dict-error", "state-dict-keys", "parameter-name-missing"})
 CLIENTS_MISSING = "torch-store-clients-missing"
 CRASHED = "native-crash-report"
 CUDA_ERROR = "cuda_error"

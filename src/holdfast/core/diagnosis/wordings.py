@@ -116,7 +116,7 @@ OF_TENSORS = late(
 OF_A_CALL = late(r"\b(?:passed|given) to [`'\"]?\w[\w.]*\(\)")
 # What is said of data is about a setting all the same where it is told which one to set.
 ASKS = late(
-    r"(?i)\bplease (?:set|pass|specify|provide|select|choose|enable|disable|increase|reduce|use|add)\b|\b(?:has to|must|should|needs? to) be (?:specified|set|provided|passed)\b|\btry (?:setting|passing)\b"
+    r"(?i)\bplease (?:set|pass|specify|provide|select|choose|enable|disable|increase|reduce|use|add)\b|\b(?:has to|must|should|needs? to) be (?:specified|set|provided|passed|(?:of|in) (?:the )?form(?:at)?)\b|\btry (?:setting|passing)\b"
     r"|\b(?:class|type|architecture) ['\"]?[\w.-]{1,80}['\"]? (?:does not exist|is not (?:registered|known|supported|defined))\b"
 )
 # What Python's own functions say of their arguments: nobody set them.
