@@ -25,6 +25,15 @@ def test_what_a_program_wrote_itself_and_cannot_read_is_its_codes_mistake():
     assert advised(unfit, last_steps={0: 900}) == "fix_config"
 
 
+def test_a_gpu_that_has_no_memory_for_a_process_that_took_none_is_left_out():
+    full = signature("cuda-error-out-of-memory", "gpu_oom")
+    first = clue(full, offset=500, innermost="/lib/torch/distributed/distributed_c10d.py:4156 barrier")
+    assert advised(first) == "isolate_node"
+    assert advised(first, last_steps={0: 400}) == "reduce_memory"
+    later = clue(full, offset=500, innermost="/lib/torch/cuda/graphs.py:84 capture_end")
+    assert advised(later) == "reduce_memory"
+
+
 def test_a_maths_library_that_never_worked_is_the_environments_and_one_that_did_the_codes():
     failed = clue(signature("cublas-execution-failed", "cuda_error"), offset=500)
     assert advised(failed) == "fix_env"

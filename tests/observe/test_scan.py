@@ -360,6 +360,8 @@ def test_an_exception_that_no_signature_knows(search, tmp_path):
     assert (exception.line, exception.writer.rank, exception.text) == (6, 3, FAULT.decode().rstrip())
     assert exception.captures == {"type": "RuntimeError", "message": "bad batch"}
     assert (exception.frame, exception.error_type) == ("/data/train.py:88 step", "RuntimeError")
+    assert exception.outermost == "/data/train.py:88 step"
+    assert exception.innermost == "/opt/lib/python3.11/site-packages/torch/_tensor.py:5 backward"
 
 
 def test_tracebacks_of_ranks_that_interleave(search, tmp_path):

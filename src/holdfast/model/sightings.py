@@ -55,7 +55,8 @@ class Sighting(Struct, frozen=True, kw_only=True):
 
     `count`: how often the same text (numbers aside) stood in this source; this is the first. `last_offset`: of
     the last of them. `frame`: the user's own line in the traceback that this line ends ("train.py:88 main"),
-    `error_type`: its exception, `outermost`: the frame it began with. `record`: further lines that belong to it.
+    `error_type`: its exception, `outermost`: the frame it began with, `innermost`: the one it
+    was raised in. `record`: further lines that belong to it.
     """
 
     signature: str
@@ -71,6 +72,7 @@ class Sighting(Struct, frozen=True, kw_only=True):
     frame: str = ""
     error_type: str = ""
     outermost: str = ""
+    innermost: str = ""
     record: tuple[str, ...] = ()
 
 

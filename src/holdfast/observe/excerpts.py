@@ -45,7 +45,10 @@ IGNORED = b"Exception ignored in"
 
 
 class Exceptional(Struct, frozen=True):
-    """The line on which a traceback names its exception. `offset`: in the log. `frame`: the user's own, if any."""
+    """The line on which a traceback names its exception. `offset`: in the log. `frame`: the user's own, if any.
+
+    `outermost`: the frame it began with, `innermost`: the one it was raised in.
+    """
 
     offset: int
     line: bytes
@@ -53,6 +56,7 @@ class Exceptional(Struct, frozen=True):
     message: str
     frame: str
     outermost: str = ""
+    innermost: str = ""
 
 
 def exceptions(block: Block, start: int) -> tuple[list[Exceptional], int]:
@@ -75,6 +79,7 @@ def exceptions(block: Block, start: int) -> tuple[list[Exceptional], int]:
                 traceback.message,
                 traceback.user_frame or traceback.frame,
                 traceback.outermost,
+                traceback.frame,
             )
         )
         end = max(end, begins[traceback.last_line + 1])

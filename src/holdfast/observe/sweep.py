@@ -83,6 +83,7 @@ class Entry(Struct):
     frame: str = ""
     error_type: str = ""
     outermost: str = ""
+    innermost: str = ""
 
 
 class Place(NamedTuple):
@@ -352,7 +353,8 @@ class Sweep:
             entries = self._entries_on[one.offset] = [self._exception(one)]
         for entry in entries:
             if not entry.frame:
-                entry.frame, entry.error_type, entry.outermost = one.frame, one.type, one.outermost
+                entry.frame, entry.error_type = one.frame, one.type
+                entry.outermost, entry.innermost = one.outermost, one.innermost
 
     def _exception(self, one: Exceptional) -> Entry:
         seen = self._seen.setdefault(EXCEPTION_NUMBER, Seen())
@@ -396,6 +398,7 @@ def made(entry: Entry, source: int, knowledge: Knowledge) -> Sighting:
         frame=entry.frame,
         error_type=entry.error_type,
         outermost=entry.outermost,
+        innermost=entry.innermost,
         record=entry.record,
     )
 

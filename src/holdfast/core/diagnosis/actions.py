@@ -23,6 +23,11 @@ LIVING_BUT_ELSEWHERE = "torch-desync-not-joined"
 # MPI's own functions: which MPI is used, and what it is told, is a setting of the job.
 OF_MPI = late(r"\bP?MPI_[A-Z]\w+|\b(?:ompi|opal|orte|prte|pmix|PMIx|MPID\w*)_\w+|ProcessGroupMPI")
 ON_A_DEVICE = frozenset({"reset_gpu", "reboot_node"})
+OUT_OF_CUDA_MEMORY = "cuda-error-out-of-memory"
+# Functions of torch in which a process meets its GPU for the first time: it has taken no memory there yet.
+FIRST_MEETING = late(
+    r"_lazy_init|set_device|current_device|current_stream|synchronize|init_process_group|barrier|convert|_?cuda|to|manual_seed(?:_all)?|get_rng_state|empty_cache|mem_get_info"
+)
 NPU_RUNTIME = "npu_runtime"
 # What CANN says of an argument that an operator refuses, and how far below the error's head it may stand.
 NPU_ARGUMENT = late(r"\bAclNN_Parameter_Error\b|\bEZ1001\b")
@@ -50,6 +55,8 @@ def _by_circumstances(root: Clue, known: Sequence[Clue], search: Search) -> str:
         return "fix_config"  # nobody came late: nobody else was told to come
     if root.signature.id == CRASHED and any(map(OF_MPI.search, sighting.record)):
         return "fix_config"
+    if root.signature.id == OUT_OF_CUDA_MEMORY and _is_first_meeting(root, search):
+        return "isolate_node"  # who has taken nothing cannot take less: others fill that GPU, or it is broken
     if root.category == CUDA_ERROR:
         return _of_cuda_call(root, search)
     if root.category == NPU_RUNTIME:
@@ -96,6 +103,11 @@ def _of_unseen_device(root: Clue, known: Sequence[Clue], usual: str) -> str:
         if clue.category == root.category and clue.signature.area in ("kernel", "tool"):
             return (clue.ruling.action if clue.ruling else "") or clue.signature.action or usual
     return "isolate_node"
+
+
+def _is_first_meeting(root: Clue, search: Search) -> bool:
+    function = root.sighting.innermost.rpartition(" ")[2]
+    return FIRST_MEETING.fullmatch(function) is not None and not _had_trained(root, search)
 
 
 def _had_trained(root: Clue, search: Search) -> bool:
