@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.diagnosis.comparisons import INIT_ADVICE, INIT_STATE, Comparison, first_of, place
+from holdfast.core.diagnosis.firewall import refused_by_firewall
 from holdfast.core.diagnosis.missing import spans
 from holdfast.core.diagnosis.network_paths import (
     compare_gdr,
@@ -95,6 +96,7 @@ def compare(sightings: Sequence[Sighting], sources: Sequence[Source]) -> tuple[C
         compare_fingerprints,
         uneven_epochs,
         compare_collectives,
+        refused_by_firewall,
         flapping_port,
         compare_gdr,
         local_interface,
