@@ -31,9 +31,12 @@ def _failed_for(one: Sighting, refused: Sighting) -> bool:
     port = refused.captures["port"]
     if port in SLURM_PORTS and one.category in OF_SLURM:
         return _is_of_cluster(refused.captures["source"])  # Slurm's lines name nodes, not addresses
-    if class_of(one.category) != "communication" or refused.captures["peer"] not in _peers(one):
+    if class_of(one.category) != "communication":
         return False
-    return one.captures.get("port", port) == port
+    return any(
+        address == refused.captures["peer"] and (named or one.captures.get("port", port)) == port
+        for address, named in _peers(one)
+    )
 
 
 def _is_of_cluster(address: str) -> bool:
@@ -43,10 +46,11 @@ def _is_of_cluster(address: str) -> bool:
         return False
 
 
-def _peers(one: Sighting) -> tuple[str, ...]:
-    """Addresses alone: `10.0.0.12:51234` and `ip-10-0-0-12/10.0.0.12` name 10.0.0.12."""
+def _peers(one: Sighting) -> list[tuple[str, str]]:
+    """Address and port, if any: `ip-10-0-0-12/10.0.0.12:51234` names 10.0.0.12 and 51234."""
     words = one.captures.get("peer", "").replace("/", " ").replace("[", " ").replace("]", " ").split()
-    return tuple(part for word in words for part in (word, word.rpartition(":")[0]))
+    parts = [(word, *word.rpartition(":")) for word in words]
+    return [(word, "") for word, *_ in parts] + [(address, port) for _, address, _, port in parts]
 
 
 def _refused(refused: Sighting, failed: Sequence[Sighting], host: str | None) -> Comparison:
