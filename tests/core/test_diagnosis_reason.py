@@ -197,6 +197,18 @@ def test_a_fault_long_before_the_end_is_outlived():
     assert diagnose(Search(sources=(source,), sightings=(fresh, died)), KNOWN).category == "gpu_oom"
 
 
+def test_a_traceback_is_survived_by_more_than_the_step_that_others_take_before_they_notice():
+    def said(error_type, **how):
+        at = Source(name="a.log", last_step_offset=900, **how)
+        seen = sighting(OOM, offset=600, error_type=error_type)
+        return diagnose(Search(sources=(at,), sightings=(seen,)), KNOWN).category
+
+    assert said("") == "none"  # a line alone may be anything
+    assert said("RuntimeError") == said("RuntimeError", last_three_steps_offset=500) == "gpu_oom"
+    assert said("RuntimeError", last_three_steps_offset=700) == "none"
+    assert said("RuntimeError", is_finished=True) == "none"
+
+
 def test_an_end_that_nothing_explains_is_unknown_with_the_telling_lines():
     tail = ("step 7", "the frobnicator cannot reach the quux", "bye")
     seen = Search(sources=(Source(name="a.log", tail=tail),), sightings=(sighting(ENDED, offset=9),))

@@ -421,8 +421,12 @@ def test_where_the_last_few_steps_begin(search, tmp_path):
     (tmp_path / "log").write_bytes(b"".join(steps))
     few = search(tmp_path).sources[0].last_steps_offset
     assert few == len(b"".join(steps[:3]))  # with a ninth step, from which the eight went on
+    assert search(tmp_path).sources[0].last_three_steps_offset == len(b"".join(steps[:9]))
     (tmp_path / "log").write_bytes(b"".join(steps[:5]))
     assert search(tmp_path).sources[0].last_steps_offset is None
+    assert search(tmp_path).sources[0].last_three_steps_offset == len(b"".join(steps[:2]))
+    (tmp_path / "log").write_bytes(b"".join(steps[:3]))
+    assert search(tmp_path).sources[0].last_three_steps_offset is None
 
 
 def test_a_tail_is_short(search, tmp_path):

@@ -1,5 +1,6 @@
 """Tracebacks in logs of one rank and of many: whose, what, where."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,7 +41,11 @@ def lines(text: str) -> list[bytes]:
 
 
 def prefixed(prefix: str, text: str) -> list[bytes]:
-    return [f"{prefix}{line}".encode() for line in text.splitlines()]
+    return [line.encode() for line in prefixed_text(prefix, text)]
+
+
+def prefixed_text(prefix: str, text: str) -> list[str]:
+    return [f"{prefix}{line}" for line in text.splitlines()]
 
 
 def test_one_rank():
@@ -415,6 +420,19 @@ def test_where_a_traceback_began():
 def test_where_the_type_stands():
     (found,) = tracebacks(lines(PLAIN))
     assert lines(PLAIN)[found.error_line].startswith(b"RuntimeError")
+
+
+@pytest.mark.parametrize("at", ["Traceback (most", '  File "/home/user/train.py", line 9', "RuntimeError"])
+@pytest.mark.parametrize("writer", ["", "[rank3]: "])
+def test_a_progress_bar_on_the_same_line(at, writer):
+    bar = "\r 40%|####      | 40/99 [00:40<00:59,  1.01it/s]\r 41%|####1     | 41/99 [00:41<00:58, 2.0s/it, loss=2.1]"
+    told = "\n".join(prefixed_text(writer, PLAIN.removeprefix("step 1 loss 0.5\n"))).replace(
+        writer + at, bar + writer + at
+    )
+    (found,) = tracebacks(told.encode().split(b"\n"))
+    (plain,) = tracebacks(lines(PLAIN))
+    assert (found.type, found.message, found.user_frame) == (plain.type, plain.message, plain.user_frame)
+    assert found.rank == (3 if writer else None)
 
 
 STYLES = (TABLE, REMOTE, ACTOR, BOXED, NOTEBOOK, OLD_NOTEBOOK, GROUP)

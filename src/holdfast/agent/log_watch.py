@@ -202,6 +202,7 @@ class LogWatch:
                 size_bytes=self._ends.get(name, 0),
                 writer=writer_of_name(name),
                 last_step_offset=None if name == KERNEL else survived.get(number),
+                last_three_steps_offset=None if name == KERNEL else survived.get(number),
                 tail=self._tail(name),
             )
             for number, name in enumerate(names)

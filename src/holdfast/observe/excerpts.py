@@ -38,6 +38,7 @@ STEP_WORDS = (
 )
 STEP_WORD_MAX = max(map(len, STEP_WORDS))
 STEPS_FEW = 8  # so many lines of progress can be written by others before they notice that one failed
+STEPS_FEWEST = 3  # so many are surely behind a process that is dead
 STEP_TRUST = 2  # a form of less trust counts only where there is no better one
 TRACEBACK_BYTES = 128 << 10
 TRACEBACK_LINES = 1500
@@ -114,11 +115,13 @@ class Progress(Struct, frozen=True):
     """How far a training has come. `offset`: where in the log its last line begins; `is_finished`: that is the last.
 
     `few_from`: where the last few lines of it begin; None: there are not even so many in what was looked at.
+    `fewest_from`: the same of the last three.
     """
 
     offset: int | None
     is_finished: bool
     few_from: int | None = None
+    fewest_from: int | None = None
 
 
 def progress(block: Block, end: int) -> Progress:
@@ -129,6 +132,7 @@ def progress(block: Block, end: int) -> Progress:
     latest: dict[bool, tuple[int, Sighting]] = {}  # by whether its form is trusted
     last: dict[bool, int] = {}  # the last line of progress of such a form
     steps: Counter[bool] = Counter()
+    fewest: dict[bool, int] = {}
     is_finished = False
     for start, line in islice(_step_like_lines(block, end), STEP_LINES_MAX):
         step = step_on(line) or epoch_on(line)
@@ -141,11 +145,18 @@ def progress(block: Block, end: int) -> Progress:
         elif known is not None and _goes_on(step, known[1]):
             last.setdefault(is_trusted, known[0])
             steps[is_trusted] += 1
+            if steps[is_trusted] == STEPS_FEWEST:
+                fewest[is_trusted] = block.offset_of(known[0])
             if is_trusted and steps[True] == STEPS_FEW:
-                return Progress(block.offset_of(last[True]), is_finished, block.offset_of(start))
+                return Progress(
+                    block.offset_of(last[True]), is_finished, block.offset_of(start), fewest[True]
+                )
         latest[is_trusted] = (start, step)
-    offset = last.get(True) if True in latest else last.get(False)
-    return Progress(None if offset is None else block.offset_of(offset), is_finished)
+    best = True in latest
+    offset = last.get(best)
+    return Progress(
+        None if offset is None else block.offset_of(offset), is_finished, fewest_from=fewest.get(best)
+    )
 
 
 def _goes_on(earlier: Sighting, later: Sighting) -> bool:

@@ -210,6 +210,7 @@ class Sweep:
             writer=self._writer,
             last_step_offset=self._last_step if reached.offset is None else reached.offset,
             last_steps_offset=reached.few_from,
+            last_three_steps_offset=reached.fewest_from,
             is_finished=reached.is_finished,
             tail=lines,
         )

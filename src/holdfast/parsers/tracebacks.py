@@ -25,6 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.late_pattern import late
+from holdfast.model.sightings import Writer
 from holdfast.parsers import traceback_forms as forms
 from holdfast.parsers.line_heads import labels_are_nodes, split_head
 from holdfast.parsers.open_traceback import Line, Open, Whose, belongs, is_frame, opened, own_text, restart
@@ -47,6 +48,8 @@ LABEL = late(rb" {0,3}(?P<label>\d{1,6}): ?")
 # Only such lines can show what srun's labels number: a rank or a GPU stands behind them.
 LABEL_PROOF = late(rb" {0,3}\d{1,6}: ?(?:\[(?:rank|default)\d|[\w.-]{1,80}:\d{1,9}:\d{1,9} \[\d)")
 HOOK = late(rb"\[rank\d{1,7}\]: ")
+# The end of a progress bar, "[00:43<00:59,  1.01it/s, loss=2.1]": what is written next stands on the same line.
+BAR_END = late(rb"\[[\d:]{4,9}(?:<[\d:?]{1,9})?, {1,3}[\w?. ]{1,24}/\w{1,12}[^\]\r\n]{0,200}\]")
 
 
 class Traceback(Struct, frozen=True, kw_only=True):
@@ -269,6 +272,8 @@ def _holds_others(one: Traceback, begun: Collection[int]) -> bool:
 
 def _split(raw: bytes, number: int) -> tuple[Whose, Line]:
     writer, rest = split_head(raw)
+    if b"/s" in rest or b"s/" in rest:
+        writer, rest = _without_bar(writer, rest)
     label = LABEL.match(raw)
     whose = Whose(
         rank=writer.rank,
@@ -281,6 +286,12 @@ def _split(raw: bytes, number: int) -> tuple[Whose, Line]:
     has_stamp = writer.stamp_s is not None or writer.uptime_s is not None
     is_hook = HOOK.search(raw[: len(raw) - len(rest)]) is not None
     return whose, Line(number, rest.decode("utf-8", "replace"), has_stamp, is_hook)
+
+
+def _without_bar(writer: Writer, rest: bytes) -> tuple[Writer, bytes]:
+    """What stands behind the last progress bar of a line, and who wrote that; the line as it is, without one."""
+    behind = max((bar.end() for bar in BAR_END.finditer(rest)), default=0)
+    return split_head(rest[behind:], writer) if behind else (writer, rest)
 
 
 def _has_prefix(one: Open, new: Open, before: str) -> bool:

@@ -20,6 +20,7 @@ from holdfast.model.verdicts import Culprit
 
 SHARED = ("op", "seq", "pg", "step", "epoch")  # captures that make one line the same event for all ranks
 LATE_BYTES = 2048
+FAR_BYTES = 64 << 10  # nobody writes so much on a step or two
 # What a logger, or Python's warnings, put before a line that is not meant as an error.
 CALM = late(
     r"^.{0,100}?(?:\[(?:DEBUG|INFO|WARN(?:ING)?)\]|(?<![\w.])(?:DEBUG|INFO|WARNING)(?: ?[:|-]| {1,8}(?=\S))|\b[A-Z]\w*Warning: )"
@@ -258,10 +259,16 @@ def _at(sighting: Sighting, stamps: Sequence[tuple[int, float | None]]) -> float
 
 
 def _survived(sighting: Sighting, source: Source, signature: Signature) -> bool:
-    """What a rank wrote shortly before its scheduler ended it can reach the log shortly after the notice."""
+    """What a rank wrote shortly before its scheduler ended it can reach the log shortly after the notice.
+
+    A traceback ended its process unless somebody caught it, and the others take a step or two before they notice.
+    """
     last = source.last_step_offset
+    at = max(sighting.last_offset, sighting.offset)
+    if last is not None and sighting.error_type and not source.is_finished and last - at <= FAR_BYTES:
+        last = source.last_three_steps_offset
     late_bytes = LATE_BYTES if signature.area == "scheduler" and signature.severity == "fatal" else 0
-    return last is not None and max(sighting.last_offset, sighting.offset) + late_bytes < last
+    return last is not None and at + late_bytes < last
 
 
 def _outlived(sighting: Sighting, source: Source) -> bool:
