@@ -9,6 +9,7 @@ writing how many stood; --show names those that did not.
 
 import argparse
 import gzip
+import html
 import json
 import random
 import re
@@ -265,6 +266,35 @@ def _in_a_node_log(files: Files, first: str) -> Files | None:
     }
 
 
+def _docker_json(number: int, line: str) -> str:
+    told = {
+        "log": line,
+        "stream": "stderr",
+        "time": f"2031-05-06T08:{number // 60 % 60:02}:{number % 60:02}Z",
+    }
+    return json.dumps(told) + "\n"
+
+
+def _ends_early(files: Files, first: str) -> Files | None:
+    """Without what stands more than three lines below the first error."""
+    for name, text in files.items():
+        lines = text.splitlines(keepends=True)
+        at = next((index for index, line in enumerate(lines) if first and first in folded(line)), None)
+        if at is not None and at + 4 < len(lines):
+            return {**files, name: "".join(lines[: at + 4])}
+    return None
+
+
+def _cut(width: int) -> Writing:
+    """As a viewer shows lines that are too long for it."""
+
+    def cut(_: int, line: str) -> str:
+        bare = line.rstrip("\n")
+        return line if len(bare) <= width else bare[:width] + "…\n"
+
+    return lambda files, first: _each_line(files, cut)
+
+
 def _after_a_bar(files: Files, first: str) -> Files | None:
     """The first error stands on the line of a progress bar, as both are written to stderr."""
     for name, text in files.items():
@@ -293,6 +323,16 @@ WRITINGS: dict[str, Writing] = {
     "zipped": lambda files, first: files,
     "crlf": lambda files, first: {name: text.replace("\n", "\r\n") for name, text in files.items()},
     "indented": lambda files, first: _each_line(files, lambda _, line: "    " + line),
+    "unindented": lambda files, first: _each_line(files, lambda _, line: line.lstrip(" \t")),
+    "quoted": lambda files, first: _each_line(files, lambda _, line: "> " + line),
+    "spaced": lambda files, first: _each_line(files, lambda _, line: line + "\n"),
+    "coloured": lambda files, first: _each_line(
+        files, lambda number, line: "\x1b[31m" + line.rstrip("\n") + "\x1b[0m\n"
+    ),
+    "html": lambda files, first: {name: html.escape(text) for name, text in files.items()},
+    "numbered": lambda files, first: _each_line(files, lambda number, line: f"{number + 1:6}\t{line}"),
+    "grep-names": lambda files, first: _each_line(files, lambda _, line: "logs/node-7/worker.err:" + line),
+    "docker-json": lambda files, first: _each_line(files, _docker_json),
     "rank-torch": _prefixed("[rank3]:"),
     "rank-default": _prefixed("[default3]:"),
     "rank-srun": _prefixed("3: "),
@@ -309,7 +349,9 @@ WRITINGS: dict[str, Writing] = {
     "chatter": _between(STEPS_EVERY, CHATTER),
     "wrapped-80": _wrapped(80),
     "wrapped-132": _wrapped(132),
+    "cut-200": _cut(200),
     "from-first-error": _from_first_error,
+    "ends-early": _ends_early,
     "after-a-bar": _after_a_bar,
     "ranks-renumbered": _ranks_renumbered,
     "two-ranks": _two_ranks,
