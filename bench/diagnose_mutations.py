@@ -275,6 +275,20 @@ def _docker_json(number: int, line: str) -> str:
     return json.dumps(told) + "\n"
 
 
+def _journal_json(files: Files, first: str) -> Files | None:
+    """A bare kernel's log as `journalctl -k -o json` writes it."""
+    if not any(KERNEL_STAMP.search(text) for text in files.values()):
+        return None
+
+    def told(number: int, line: str) -> str:
+        message = KERNEL_STAMP.sub("", line.rstrip("\n"))
+        at = 1_900_000_000_000_000 + number * 1000
+        fields = {"MESSAGE": message, "_HOSTNAME": "nid004312", "_TRANSPORT": "kernel", "PRIORITY": "3"}
+        return json.dumps({"__REALTIME_TIMESTAMP": str(at), **fields, "SYSLOG_IDENTIFIER": "kernel"}) + "\n"
+
+    return _each_line(files, told)
+
+
 def _ends_early(files: Files, first: str) -> Files | None:
     """Without what stands more than three lines below the first error."""
     for name, text in files.items():
@@ -341,10 +355,12 @@ WRITINGS: dict[str, Writing] = {
     "host-pdsh": _prefixed("nid004312: "),
     "pod-kubectl": _prefixed("[pod/train-worker-3/pytorch] "),
     "stamp-docker": _stamped("2031-05-06T{h:02}:{m:02}:{s:02}.123456789Z "),
+    "stamp-cri": _stamped("2031-05-06T{h:02}:{m:02}:{s:02}.123456789+08:00 stderr F "),
     "stamp-plain": _stamped("2031-05-06 {h:02}:{m:02}:{s:02} "),
     "stamp-brackets": _stamped("[2031-05-06 {h:02}:{m:02}:{s:02}] "),
     "stamp-logger": _stamped("2031-05-06 {h:02}:{m:02}:{s:02},123 - stderr - "),
     "node-log": _in_a_node_log,
+    "journal-json": _journal_json,
     "around": _around,
     "chatter": _between(STEPS_EVERY, CHATTER),
     "wrapped-80": _wrapped(80),

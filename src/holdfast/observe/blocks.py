@@ -1,8 +1,8 @@
 """Cuts a log into blocks of whole lines, in memory that does not grow with the log.
 
 A block shows some of what follows it, so that records of several lines are seen whole. Colours are taken out, a
-carriage return ends a line as a newline does, and lines that a terminal cut are put together; where a line stood in
-the log can still be told.
+carriage return ends a line as a newline does, lines that a terminal cut are put together, and what Docker wrapped in
+JSON is taken out of it; where a line stood in the log can still be told.
 """
 
 import re
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.observe.log_tree import Log
 from holdfast.observe.streams import Unreadable
+from holdfast.parsers.docker_json import is_docker_json, unwrapped
 from holdfast.parsers.wrapped_lines import HEAD_BYTES, joints, width_of
 
 BLOCK_BYTES = 1 << 20
@@ -23,7 +24,7 @@ class Block:
     """Some lines of a log. `text[:size]`: their text; what stands behind is of the blocks to come.
 
     `raw`: as it stands in the log, from `offset` on; valid until the next block is asked for. `width`: of the terminal
-    that cut its lines; None: to be found out.
+    that cut its lines; None: to be found out. `is_docker_json`: the same of its form.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Block:
         *,
         is_last: bool,
         width: int | None = 0,
+        docker_json: bool | None = False,
     ) -> None:
         self.raw = raw
         self.raw_size = raw_size
@@ -46,21 +48,38 @@ class Block:
         self._ends: list[int] | None = None
         self._raw_ends: list[int] = []
         self._is_shifted = False
-        has_returns = raw.find(b"\r", 0, raw_end) >= 0
-        has_colours = raw.find(b"\x1b", 0, raw_end) >= 0
+        self.is_docker_json = (
+            docker_json if docker_json is not None else is_docker_json(bytes(raw[: min(raw_end, HEAD_BYTES)]))
+        )
+        if self.is_docker_json:
+            self._unwrap()
+        self._clean()
+        self.width = width if width is not None else width_of(bytes(self.text[: min(self.end, HEAD_BYTES)]))
+        if self.width:
+            self._join_lines(bytes(self.text[: self.end]))
+
+    def _unwrap(self) -> None:
+        """Each line of the text stays the one of the same number."""
+        self._raw_text = bytes(self.text[: self.end])
+        lines, ahead = self._raw_text[: self.size], self._raw_text[self.size :]
+        lines, ahead = (b"\n".join(map(unwrapped, part.split(b"\n"))) for part in (lines, ahead))
+        self.text, self._is_shifted = lines + ahead, True
+        self.size, self.end = len(lines), len(self.text)
+
+    def _clean(self) -> None:
+        """Without colours and carriage returns."""
+        has_returns = self.text.find(b"\r", 0, self.end) >= 0
+        has_colours = self.text.find(b"\x1b", 0, self.end) >= 0
         if has_returns or has_colours:
-            lines, ahead = bytes(raw[:raw_size]), bytes(raw[raw_size:raw_end])
+            lines, ahead = bytes(self.text[: self.size]), bytes(self.text[self.size : self.end])
             if has_returns:
                 lines, ahead = lines.replace(b"\r", b"\n"), ahead.replace(b"\r", b"\n")
             if has_colours:
-                self._raw_text = lines + ahead
+                self._raw_text = self._raw_text if self._is_shifted else lines + ahead
                 lines, ahead = COLOUR.sub(b"", lines), COLOUR.sub(b"", ahead)
                 self._is_shifted = True
             self.text = lines + ahead
             self.size, self.end = len(lines), len(self.text)
-        self.width = width if width is not None else width_of(bytes(self.text[: min(self.end, HEAD_BYTES)]))
-        if self.width:
-            self._join_lines(bytes(self.text[: self.end]))
 
     def _join_lines(self, text: bytes) -> None:
         ends = _line_ends(text)
@@ -100,15 +119,15 @@ def blocks(log: Log, buffer: bytearray) -> Iterator[Block]:
     view = memoryview(buffer)
     held = 0
     offset = log.file.at if log.file else 0
-    width = None
+    width, docker_json = None, None
     while True:
         filled, trouble = _fill(log, view[held:])
         size = held + filled
         is_full = size == len(buffer)
         cut = _cut(buffer, size - AHEAD_BYTES) if is_full else size
         is_last = not is_full and (trouble is not None or not (log.file and log.file.pass_hole()))
-        block = Block(buffer, cut, size, offset, is_last=is_last, width=width)
-        width = block.width
+        block = Block(buffer, cut, size, offset, is_last=is_last, width=width, docker_json=docker_json)
+        width, docker_json = block.width, block.is_docker_json
         yield block
         if trouble is not None:
             raise trouble

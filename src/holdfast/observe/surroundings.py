@@ -11,6 +11,7 @@ from holdfast.model.sightings import Skipped
 from holdfast.observe.blocks import COLOUR
 from holdfast.observe.log_tree import Log, find, opened
 from holdfast.observe.streams import Unreadable
+from holdfast.parsers.docker_json import unwrapped
 from holdfast.parsers.wrapped_lines import WIDTH_MIN
 
 LINES = 3  # on each side
@@ -65,7 +66,7 @@ def _of_log(first: FirstError, log: Log, path: Path) -> FirstError:
 def _around(first: FirstError, window: bytes) -> FirstError:
     """The line nearest to its offset that has the text, and its neighbours."""
     lines = _END.split(window)
-    texts = [COLOUR.sub(b"", line).decode("utf-8", "replace").rstrip() for line in lines]
+    texts = [COLOUR.sub(b"", unwrapped(line)).decode("utf-8", "replace").rstrip() for line in lines]
     want = first.text.strip()[:COMPARED_CHARS]
     middle = min(first.offset, AROUND_BYTES)
     best, distance, at = -1, len(window) + 1, 0

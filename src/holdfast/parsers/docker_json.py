@@ -1,0 +1,47 @@
+"""Takes the lines of a container out of the JSON that Docker keeps them in, with their times. Pure, and never raises.
+
+    {"log":"[rank0]: KeyError: \\"w\\"\\n","stream":"stderr","time":"2031-05-06T08:00:01.5Z"}
+
+becomes `2031-05-06T08:00:01.5Z [rank0]: KeyError: "w"`: quotes, colours and letters outside of ASCII stand there as the
+program wrote them. One line stays one line, whatever is in it.
+
+source: Docker, daemon/logger/jsonfilelog/jsonlog
+"""
+
+import msgspec
+from msgspec import Struct
+
+BEGINNING = b'{"log":'
+PROOF_LINES = 2
+
+
+class Record(Struct):
+    log: str
+    time: str
+
+
+_decoder = msgspec.json.Decoder(Record)
+
+
+def is_docker_json(head: bytes) -> bool:
+    """Whether a log that begins so is one that Docker keeps: its first lines are all of that form."""
+    lines = [line for line in head.split(b"\n", PROOF_LINES)[:PROOF_LINES] if line.strip()]
+    return bool(lines) and all(_record(line) is not None for line in lines)
+
+
+def unwrapped(line: bytes) -> bytes:
+    """The line of the container, without an end; as it is, where it is of another form or cut off."""
+    record = _record(line)
+    if record is None:
+        return line
+    text = record.log.rstrip("\r\n").replace("\r", " ").replace("\n", " ")
+    return f"{record.time} {text}".encode("utf-8", "replace")
+
+
+def _record(line: bytes) -> Record | None:
+    if not line.lstrip().startswith(BEGINNING):
+        return None
+    try:
+        return _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
