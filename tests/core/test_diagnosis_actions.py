@@ -63,6 +63,60 @@ def test_an_argument_that_cann_refuses_is_named_below_the_head_of_its_error():
     assert advised(clue(npu, text=head, record=refused)) == "fix_code"
 
 
+LIBRARY = "/venv/lib/python3.12/site-packages/transformers/trainer.py:3100 _save"
+
+
+@pytest.mark.parametrize(
+    ("called", "argument", "raised_in", "action"),
+    [
+        ("TrainingArguments.__init__", "seed_of_data", "", "fix_env"),
+        ("VoiceTrainer._save_checkpoint", "trial", "", "fix_env"),
+        ("VoiceTrainer.__init__", "rate", "/w/train.py:9 main", "fix_code"),
+        ("forward", "cache_position", "/venv/lib/python3.12/site-packages/torch/nn/modules/module.py:1 _call", "fix_env"),
+        ("forward", "labels", "/venv/lib/python3.12/site-packages/torch/nn/modules/module.py:1 _call", "fix_code"),
+        ("on_end", "state", LIBRARY, "fix_env"),
+        ("on_end", "state", "/w/train.py:9 main", "fix_code"),
+    ],
+)  # fmt: skip
+def test_an_argument_that_a_library_gives_or_lost_is_a_matter_of_versions(
+    called, argument, raised_in, action
+):
+    refused = signature("unexpected-keyword", "python_exception")
+    captures = {"name": called, "argument": argument}
+    assert advised(clue(refused, captures=captures, innermost=raised_in)) == action
+
+
+def test_a_name_that_an_installed_library_or_its_extension_lacks_was_not_installed():
+    lacks = signature("name-not-defined", "python_exception")
+    assert advised(clue(lacks, captures={"name": "_C"})) == "fix_env"
+    assert advised(clue(lacks, captures={"name": "loss_fn"})) == "fix_code"
+    assert advised(clue(lacks, captures={"name": "torch"}, innermost=LIBRARY)) == "fix_env"
+    assert advised(clue(lacks, captures={"local": "loss"}, innermost=LIBRARY)) == "fix_code"
+
+
+def test_an_attribute_that_a_librarys_class_or_module_lacks_is_a_matter_of_versions():
+    lacks = signature("object-has-no-attribute", "python_exception")
+    assert advised(clue(lacks, captures={"type": "DynamicCache"})) == "fix_env"
+    assert advised(clue(lacks, captures={"type": "VoiceModel"})) == "fix_code"
+    other = signature("python-exception", "python_exception")
+    says = "AttributeError: module 'tensorlib.nn' has no attribute 'fuse'"
+    assert advised(clue(other, text=says, innermost=LIBRARY)) == "fix_env"
+    assert advised(clue(other, text=says, innermost="/w/train.py:9 main")) == "fix_code"
+
+
+def test_what_is_built_from_a_config_does_not_take_what_stands_there():
+    says = "TypeError: VoiceHead: __init__() got an unexpected keyword argument 'heads'"
+    assert advised(clue(signature("python-exception", "python_exception"), text=says)) == "fix_config"
+
+
+def test_two_gpus_in_a_process_of_no_rank_are_too_many():
+    apart = signature("tensors-on-different-devices", "python_exception")
+    says = "Expected all tensors to be on the same device, but found at least two devices, {} and cuda:0!"
+    assert advised(clue(apart, text=says.format("cuda:3"))) == "fix_config"
+    assert advised(clue(apart, text=says.format("cuda:3"), rank=3)) == "fix_code"
+    assert advised(clue(apart, text=says.format("cpu"))) == "fix_code"
+
+
 def test_where_only_one_came_nobody_else_was_told_to():
     missing = signature("torch-store-clients-missing", "rendezvous_timeout")
     assert advised(clue(missing, captures={"joined": "1", "expected": "4"})) == "fix_config"

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from holdfast.core.diagnosis.api_gaps import of_api_gap
 from holdfast.core.diagnosis.blame import hosts_of
 from holdfast.core.diagnosis.clues import Clue, kind_of
 from holdfast.late_pattern import late
@@ -64,7 +65,7 @@ def _by_circumstances(root: Clue, known: Sequence[Clue], search: Search) -> str:
     if root.category in WAITED:
         is_alive = any(clue.signature.id == LIVING_BUT_ELSEWHERE for clue in known)
         return "fix_code" if is_alive else "restart"
-    return ""
+    return of_api_gap(root)
 
 
 def _of_cuda_call(root: Clue, search: Search) -> str:

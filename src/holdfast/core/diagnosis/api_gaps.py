@@ -1,0 +1,68 @@
+"""Whose mistake it is that a name, an attribute or an argument is not there: the code's, or that of versions which do
+not fit. A library that is installed has no such mistakes of its own: what it misses, another package should have. Pure.
+"""
+
+from holdfast.core.diagnosis.clues import Clue
+from holdfast.late_pattern import late
+
+CALLS = frozenset({"unexpected-keyword", "missing-positional"})
+ATTRIBUTE, NAME = "object-has-no-attribute", "name-not-defined"
+DEVICES = "tensors-on-different-devices"
+INSTALLED = late(r"[/\\](?:site|dist)-packages[/\\]")
+# Libraries that call what a user's code overrides, and other packages, with the arguments of their own version.
+CALLERS = late(
+    r"[/\\](?:site|dist)-packages[/\\](?:transformers|trl|accelerate|pytorch_lightning|lightning|peft|deepspeed|vllm|sglang|diffusers"
+    r"|sentence_transformers|unsloth\w*|bitsandbytes|xformers|keras|mmengine|mmcv|colossalai|datasets(?=[/\\](?:load|builder|features|table|io)))[/\\.]"
+)
+# Classes of libraries whose arguments and attributes change from version to version.
+CLASSES = (
+    r"\w*TrainingArguments|(?:Seq2Seq|SFT|DPO|PPO|GRPO|KTO|ORPO|Reward)Trainer|(?:SFT|DPO|PPO|GRPO|KTO|ORPO)Config|Accelerator\w*|Lora\w*Config|Peft\w*Config"
+    r"|BitsAndBytesConfig|GenerationConfig|DataLoaderConfiguration|FullyShardedDataParallelPlugin|DeepSpeedPlugin|ModelCheckpoint|(?:LLM|AsyncLLMEngine|EngineArgs|SamplingParams)"
+)
+# What a user's trainer overrides has a name of its own library, and is called by that.
+OF_A_CLASS = late(
+    rf"(?:{CLASSES})\.\w+|\w*Trainer\.(?:_\w+|compute_loss|training_step|prediction_step|get_\w+|create_\w+)(?<!__init__)"
+)
+# Such arguments came, or went, with a version of the library that names them.
+ARGUMENTS = frozenset(
+    {
+        *("eval_strategy", "evaluation_strategy", "save_strategy", "processing_class", "num_items_in_batch"),
+        *("padding_mask", "cache_position", "position_embeddings", "attn_implementation", "use_auth_token"),
+        *("dispatch_batches", "even_batches", "use_seedable_sampler", "autocast_handler", "logits_to_keep"),
+        *("early_stop_callback", "checkpoint_callback", "progress_bar_refresh_rate", "distributed_backend"),
+        *("truncated_bptt_steps", "weights_only", "weights_summary", "dataset_text_field", "max_seq_length"),
+        *("quantization_config", "load_in_4bit", "load_in_8bit", "use_dora", "use_rslora"),
+    }
+)
+TYPES = late(
+    rf"{CLASSES}|\w+Tokenizer(?:Fast)?|(?:Dynamic|Static|Hybrid|EncoderDecoder)Cache|Adam\w?|AdamW\w*|SGD|Adafactor|GradScaler"
+    r"|(?:Llama|Qwen\w*?|Mistral|Mixtral|Gemma\w*?|Phi\w*?|ChatGLM\w*?|GPT\w*?|Bloom|T5|Bert|Roberta)(?:Config|Attention|\w*Attention2|DecoderLayer|RotaryEmbedding)"
+)
+# Where an optional package or a compiled extension could not be imported, its names are just not there.
+OPTIONAL = late(
+    r"_C|\w+_(?:C|cuda|ext|ops|cpp)|flash_attn\w*|xformers|apex|amp|bnb|bitsandbytes|deepspeed|peft|wandb|triton|init_empty_weights"
+)
+OF_A_MODULE = late(r"AttributeError: module '[\w.]+' has no attribute '\w+'")
+# What builds objects out of a config names the class before its own complaint.
+BUILT = late(
+    r"TypeError: (?:class )?[`'\"]?[\w.]+[`'\"]?(?: in [\w./]+)?: \w+\(\) (?:got an unexpected keyword|missing \d+ required)"
+)
+TWO_GPUS = late(r"two devices, (?:cuda|npu|xpu|hip):\d+ and (?:cuda|npu|xpu|hip):\d+")
+
+
+def of_api_gap(root: Clue) -> str:
+    """An action; empty where the code's own mistake is as likely."""
+    sighting, raised = root.sighting, root.sighting.innermost
+    name, argument = sighting.captures.get("name", ""), sighting.captures.get("argument", "")
+    if root.signature.id in CALLS:
+        is_of_versions = OF_A_CLASS.fullmatch(name) or argument in ARGUMENTS or CALLERS.search(raised)
+        return "fix_env" if is_of_versions else ""
+    if root.signature.id == ATTRIBUTE:
+        return "fix_env" if TYPES.fullmatch(sighting.captures.get("type", "")) else ""
+    if root.signature.id == NAME:
+        return "fix_env" if name and (OPTIONAL.fullmatch(name) or INSTALLED.search(raised)) else ""
+    if root.signature.id == DEVICES:  # a model that one process spreads over all GPUs it sees
+        return "fix_config" if root.writer.rank is None and TWO_GPUS.search(sighting.text) else ""
+    if BUILT.search(sighting.text):
+        return "fix_config"
+    return "fix_env" if OF_A_MODULE.search(sighting.text) and INSTALLED.search(raised) else ""
