@@ -159,6 +159,7 @@ def test_what_the_daemons_of_a_machine_complain_of_ends_no_job(text, role):
         "Exception: Invalid dataset id: x, must be of format owner/name",
         "ValueError: some ranks are on meta. Put all on one device or set fsdp['sync_states'] = True.",
         "RuntimeError: ahead-of-time scheduling is required for full graphs.",
+        "AssertionError: the `num_classes` (9) of PointHead does not match the 12 of the set",
     ],
 )
 def test_a_message_that_asks_for_another_setting(message):

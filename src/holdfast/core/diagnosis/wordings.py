@@ -101,7 +101,7 @@ SETTING = late(
     r"|divisible|multiples? of|(?:can ?not|can't|can only|may not|may only) be (?:used|combined|set|enabled|specified|empty|mixed|None)|only supports?|(?:is|are) only (?:supported|available|allowed|valid|implemented|compatible)|incompatible with|not compatible|mutually exclusive"
     r"|(?:template|preset|optimizer|scheduler|backend|policy|strategy|environment|task|metric|loss|algorithm|agent|profile|option|method|mode|processor) ['\"`][^'\"`]{0,80}['\"`] (?:is |was )?(?:not (?:found|known|defined|registered|available)|unknown)"
     r"|set(?:ting)? [\w.]{2,60}(?:\[[^\]]{1,40}\]){0,3} ?(?:=|to) ?(?:True|False|None|\d|['\"])"
-    r"|not enough (?:gpus|devices|nodes)|exceeds? (?:the )?(?:max\w*|limit)"
+    r"|\bnum_(?:classes|labels)\b|not enough (?:gpus|devices|nodes)|exceeds? (?:the )?(?:max\w*|limit)"
     r"|(?:tensor|pipeline|data|context|expert|sequence)[_ -](?:model[_ -])?parallel\w*[_ -](?:size|degree)|world[_ ]size|(?:micro|global|train)[_ -]?batch[_ -]?size|config\w*)\b|(?<![\w-])--\w[\w-]+"
     r"|(?-i:\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+ ?(?:=|to\b))"  # a variable of the environment, with its value
 )
