@@ -98,6 +98,9 @@ def test_an_attribute_that_a_librarys_class_or_module_lacks_is_a_matter_of_versi
     lacks = signature("object-has-no-attribute", "python_exception")
     assert advised(clue(lacks, captures={"type": "DynamicCache"})) == "fix_env"
     assert advised(clue(lacks, captures={"type": "VoiceModel"})) == "fix_code"
+    assert advised(clue(lacks, captures={"type": "SpeedScheduler"}, innermost=LIBRARY)) == "fix_env"
+    assert advised(clue(lacks, captures={"type": "VoiceModel"}, innermost=LIBRARY)) == "fix_code"
+    assert advised(clue(lacks, captures={"type": "dict"}, innermost=LIBRARY)) == "fix_code"
     other = signature("python-exception", "python_exception")
     says = "AttributeError: module 'tensorlib.nn' has no attribute 'fuse'"
     assert advised(clue(other, text=says, innermost=LIBRARY)) == "fix_env"

@@ -17,7 +17,7 @@ CALLERS = late(
 # Classes of libraries whose arguments and attributes change from version to version.
 CLASSES = (
     r"\w*TrainingArguments|(?:Seq2Seq|SFT|DPO|PPO|GRPO|KTO|ORPO|Reward)Trainer|(?:SFT|DPO|PPO|GRPO|KTO|ORPO)Config|Accelerator\w*|Lora\w*Config|Peft\w*Config"
-    r"|BitsAndBytesConfig|GenerationConfig|DataLoaderConfiguration|FullyShardedDataParallelPlugin|DeepSpeedPlugin|ModelCheckpoint|(?:LLM|AsyncLLMEngine|EngineArgs|SamplingParams)"
+    r"|BitsAndBytesConfig|GenerationConfig|DataLoaderConfiguration|FullyShardedDataParallelPlugin|DeepSpeedPlugin|ModelCheckpoint|LLM|(?:Async)?LLMEngine|EngineArgs|SamplingParams"
 )
 # What a user's trainer overrides has a name of its own library, and is called by that.
 OF_A_CLASS = late(
@@ -34,9 +34,18 @@ ARGUMENTS = frozenset(
         *("quantization_config", "load_in_4bit", "load_in_8bit", "use_dora", "use_rslora"),
     }
 )
+FAMILIES = (
+    r"Llama|Qwen|Mistral|Mixtral|Gemma|Phi|ChatGLM|GLM|GPT|Bloom|OPT|Falcon|Baichuan|InternLM|Deepseek|Yi|Cohere|MPT|T5|Bart|Bert|Albert|Electra|Deberta"
+    r"|Roberta|DistilBert|XLM|Longformer|Pegasus|Marian|Whisper|Wav2Vec2|CLIP|ViT|Swin|Mamba"
+)
+PARTS = r"\w*?(?:Config|Attention2?|SdpaAttention|DecoderLayer|RotaryEmbedding|Cache)"
 TYPES = late(
-    rf"{CLASSES}|\w+Tokenizer(?:Fast)?|(?:Dynamic|Static|Hybrid|EncoderDecoder)Cache|Adam\w?|AdamW\w*|SGD|Adafactor|GradScaler"
-    r"|(?:Llama|Qwen\w*?|Mistral|Mixtral|Gemma\w*?|Phi\w*?|ChatGLM\w*?|GPT\w*?|Bloom|T5|Bert|Roberta)(?:Config|Attention|\w*Attention2|DecoderLayer|RotaryEmbedding)"
+    rf"{CLASSES}|\w+Tokenizer(?:Fast)?|\w*Processor|(?:Dynamic|Static|Hybrid|EncoderDecoder)Cache|Adam\w?|AdamW\w*|SGD|Adafactor|GradScaler"
+    rf"|(?:{FAMILIES}){PARTS}"
+)
+# What a user's own code mostly hands to a library, or Python does.
+OF_USERS = late(
+    r"[a-z]\w*|\w*(?:Model|Net|Module|Dataset|Dict|Loader|Wrapper|Parallel|Trainer|Args|Namespace|Tensor|Callback|Logger|NoneType|For[A-Z]\w+)"
 )
 # Where an optional package or a compiled extension could not be imported, its names are just not there.
 OPTIONAL = late(
@@ -55,10 +64,12 @@ def of_api_gap(root: Clue) -> str:
     sighting, raised = root.sighting, root.sighting.innermost
     name, argument = sighting.captures.get("name", ""), sighting.captures.get("argument", "")
     if root.signature.id in CALLS:
-        is_of_versions = OF_A_CLASS.fullmatch(name) or argument in ARGUMENTS or CALLERS.search(raised)
-        return "fix_env" if is_of_versions else ""
+        is_librarys = OF_A_CLASS.fullmatch(name) or argument in ARGUMENTS or CALLERS.search(raised)
+        return "fix_env" if is_librarys else ""
     if root.signature.id == ATTRIBUTE:
-        return "fix_env" if TYPES.fullmatch(sighting.captures.get("type", "")) else ""
+        kind = sighting.captures.get("type", "").rpartition(".")[2]
+        is_of_versions = TYPES.fullmatch(kind) or CALLERS.search(raised) and not OF_USERS.fullmatch(kind)
+        return "fix_env" if kind and is_of_versions else ""
     if root.signature.id == NAME:
         return "fix_env" if name and (OPTIONAL.fullmatch(name) or INSTALLED.search(raised)) else ""
     if root.signature.id == DEVICES:  # a model that one process spreads over all GPUs it sees
