@@ -76,11 +76,61 @@ def test_what_a_program_says_of_its_own_error_is_weak(message, category, action)
     [
         "ValueError: num_heads must be divisible by tensor_parallel_size",
         "ValueError: NUM_RANKS=3 must divide 8",
+        "ValueError: Unknown warmup scheduler: cubic",
+        "ValueError: Unknown codec: opus7",
+        "ValueError: Norm 'None' not found in NORM_TABLE. Available norms: ['rms', 'layer']",
+        "ValueError: Cannot use paged state without fused steps",
+        "ValueError: `fuse_steps` requires `compile=True`.",
+        "AssertionError: ring attention does not work with cp_size = 1",
+        "ValueError: Only adam and lion are supported with offloading",
+        "ValueError: ema_decay is outside of the range [0, 1]",
+        "RuntimeError: the loader needs whole batches; set `drop_tail=True`",
+        "ValueError: attention_mask cannot be used: pass --no-packing",
     ],
 )
 def test_a_setting_that_is_asked_for_is_no_fault_of_the_code(text):
     ruling = ruled(text)
     assert (ruling.category, ruling.action) == ("python_exception", "fix_config")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ValueError: Either `input_ids` or `inputs_embeds` must be provided.",
+        "ValueError: You cannot specify both pixel_values and image_embeds",
+        "ValueError: Make sure that all rows have the same sequence length",
+        "ValueError: Unknown label: 31",
+        "RuntimeError: kernel of block 4 gave up",
+    ],
+)
+def test_what_a_model_is_given_at_each_step_was_set_by_nobody(text):
+    assert ruled(text) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "action"),
+    [
+        ("fp8 is not supported with offloading", "fix_config"),
+        ("must be implemented by the derived class", None),
+        ("Cannot copy out of meta tensor; no data!", None),
+        ("", None),
+    ],
+)
+def test_what_is_not_implemented_for_what_was_chosen_asks_for_another_choice(message, action):
+    missing = signature("not-implemented", "python_exception")
+    ruling = of_words(sighting(missing, captures={"message": message}, error_type="NotImplementedError"))
+    assert (ruling and ruling.action) == action
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RuntimeError: TrackerCallback requires `tracker` to be installed. Run `pip install tracker`.",
+        "ValueError: the fused kernel is not available. Please install fastkernels.",
+    ],
+)
+def test_what_is_to_be_installed_is_no_setting(text):
+    assert ruled(text).category == "import_error"
 
 
 @pytest.mark.parametrize(

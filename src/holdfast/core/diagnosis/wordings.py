@@ -18,6 +18,11 @@ CODE_ERRORS = frozenset(
         *("ZeroDivisionError", "RecursionError", "NotImplementedError", "KeyboardInterrupt", "SystemExit"),
     }
 )
+# What has no code: for what was chosen, or because nobody wrote what a class asks of those derived from it.
+NOT_IMPLEMENTED = "not-implemented"
+ABSTRACT = late(
+    r"(?i)\b(?:sub-?class\w*|derived|child|inherit\w*)\b|\b(?:must|should|needs? to|has to) (?:be )?(?:implement|overrid)\w*"
+)
 WEIGHT = 0.7
 MESSAGE = late(r"[\w.]*(?:Error|Exception|Exit)\b[:(]? ?(?P<message>.*)$")
 
@@ -85,7 +90,13 @@ RULES = (
     ),
     (late(r"(?i)\b(?:could not|cannot|can't|unable to|failed to) import\b"), "import_error"),
     (late(r"(?i)\b(?:could not|cannot|can't|unable to|failed to|error) (?:jit[- ]?)?(?:load|build|compil)\w*\b.{0,40}\b(?:ops?|extensions?|kernels?|sources?)\b"), "compile_error"),
-    (late(r"(?i)\b(?:package|module|library|plugin)s?\b.{0,40}\b(?:is|are)(?: not|n't)? installed\b"), "import_error"),
+    (
+        late(
+            r"(?i)\b(?:package|module|library|plugin)s?\b.{0,40}\b(?:is|are)(?: not|n't)? installed\b|\bnot (?:been )?installed\b|\b(?:to|must|should) be installed\b"
+            r"|\bplease (?:run )?[`'\"]?(?:(?:pip3?|conda|uv|apt(?:-get)?) )?install\b|\b(?:pip3?|conda|uv pip|apt(?:-get)?) install [\w-]"
+        ),
+        "import_error",
+    ),
     (late(r"(?i)\b(?:access|permission)s?\b.*\bdenied\b|\boperation not permitted\b"), "permission_error"),
     (late(r"(?i)\bno (?:space|room) left\b|\bdisk (?:is )?full\b|\bquota (?:was |is )?exceeded\b"), "disk_full"),
     (late(r"(?i)\b(?:could not|cannot|can't|unable to|failed to) (?:resume|restore)\b"), "checkpoint_load_error"),
@@ -100,23 +111,42 @@ SETTING = late(
     r"|please (?!report|file|open|(?:re)?install|upgrade|downgrade|download|refer|see|contact|wait)\w+|make sure|check your|(?:requires?|needs?|by|consider|try) (?:setting|passing|enabling|disabling|specifying|--)|environment variable|(?:is|are|was) not (?:been )?(?:set|specified|configured|provided)"
     r"|divisible|multiples? of|(?:can ?not|can't|can only|may not|may only) be (?:used|combined|set|enabled|specified|empty|mixed|None)|only supports?|(?:is|are) only (?:supported|available|allowed|valid|implemented|compatible)|incompatible with|not compatible|mutually exclusive"
     r"|(?:template|preset|optimizer|scheduler|backend|policy|strategy|environment|task|metric|loss|algorithm|agent|profile|option|method|mode|processor) ['\"`][^'\"`]{0,80}['\"`] (?:is |was )?(?:not (?:found|known|defined|registered|available)|unknown)"
-    r"|set(?:ting)? [\w.]{2,60}(?:\[[^\]]{1,40}\]){0,3} ?(?:=|to) ?(?:True|False|None|\d|['\"])"
+    r"|(?:unknown|unrecogni[sz]ed|invalid|unsupported|undefined) (?:[\w/-]+ ){0,3}(?:method|algorithm|policy|recipe|activation|norm\w*|engine|impl\w*|preset|template|variant|arch\w*|environment|reward|estimator|sampler|framework|optimizer|scheduler|backend|strategy|mode|option|choice)"
+    r"|set(?:ting)? [`'\"]?[\w.]{2,60}(?:\[[^\]]{1,40}\]){0,3} ?(?:=|to) ?(?:True|False|None|\d|['\"])"
     r"|\bnum_(?:classes|labels)\b|not enough (?:gpus|devices|nodes)|exceeds? (?:the )?(?:max\w*|limit)"
     r"|(?:tensor|pipeline|data|context|expert|sequence)[_ -](?:model[_ -])?parallel\w*[_ -](?:size|degree)|world[_ ]size|(?:micro|global|train)[_ -]?batch[_ -]?size|config\w*)\b|(?<![\w-])--\w[\w-]+"
     r"|(?-i:\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+ ?(?:=|to\b))"  # a variable of the environment, with its value
+    # a name that was given, at the end of a chain of those that are known
+    r"|^(?:unknown|unrecogni[sz]ed|unsupported|invalid) (?!labels?\b|tokens?\b|index|ids?\b|keys?\b|class|word|char|byte|literal|dtype|shape|tensor|input|device|state|header|magic)"
+    r"[\w/ -]{2,40}?: ?['\"`]?[\w./+-]+['\"`]?\.?$"
+    # a name that was given, and the list of those there are
+    r"|\b(?:available|supported|valid|allowed|known|registered) (?:[\w-]+ ){0,3}[\w-]+(?: (?:are|is))?: ?[\[({]['\"]"
 )
 # So speaks a check of a setting, and also one of what a function is given.
 DEMAND = late(
-    r"(?i)\b(?:must (?:not )?be|should (?:not )?be|(?:has|have|needs?) to be|(?:is|are) required (?:for|to use|when|with)|(?:not|does ?n[o']t) (?:yet )?(?:allowed|support(?:ed)?)|unsupported)\b"
+    r"(?i)\b(?:must (?:not )?be|should (?:not )?be|(?:has|have|needs?) to be|(?:is|are) required (?:for|to use|when|with)|(?:not|does ?n[o']t) (?:yet )?(?:allowed|support(?:ed)?)|unsupported"
+    r"|(?:does|do|is|are) ?(?:not|n't) (?:yet )?(?:work|possible|available|compatible|usable|permitted)|(?:can(?:not|'t| not)|must not|do not|don't) (?:both )?(?:use|set|enable|specify|combine|mix|have)"
+    r"|can(?:not|'t| not) (?:both )?be (?:both )?(?:enabled|True|set|used|combined|mixed)|can(?:not|'t| not) .{1,80} without|only (?:[\w,/'\"`-]+ ){1,8}(?:(?:is|are) (?:currently )?(?:supported|available|allowed|valid)|support)|can only be"
+    r"|(?:is|are) (?:outside|out) of (?:the )?range)\b|\brequires? (?:[`'\"][\w.=-]+[`'\"]|[\w.-]+ ?(?:[=<>]|to be\b|in [\[(]))"
+    r"|(?<![\w.\[(])(?-i:[a-z])[\w.]*_\w+[`'\"]? ?(?:[=!<>]=|[=<>]) ?(?:True|False|None|-?\d|['\"])"  # a setting, with its value
 )
 OF_TENSORS = late(
     r"(?i)\b(?:tensors?(?![ _-](?:model[ _-])?parallel)|matri(?:x|ces)|vectors?|dims?|dimensions?|shapes?|dtypes?|contiguous|scalars?|mat\d|inputs?|outputs?|operands?|grad\w*|indices|\d-?D|lists?|tuples?|dicts?|iterables?|callables?|strings?|str|int|integers?|floats?|None(?:Type)?|subclass|instance|meta device)\b"
+)
+# Names of what a model is given at each step, where the message begins: nobody set them.
+OF_INPUTS = late(
+    r"(?i)^[^.]{0,160}?(?<![\w.])(?!num_)\w*(?:(?:(?:input|position|token|pixel|prompt|image|video|audio|class|label|cond)_(?:ids?|embeds?|values|features|mask|indices|grid\w*)|(?:attention|padding|token|loss|key|causal|head|bbox)_masks?"
+    r"|hidden_states?|past_key_values?|encoder_outputs|_embeds|_latents|_logits|labels)\b|(?:sequence lengths?|(?:attention|query|key|value)s? (?:mask|states?|weights?|lengths?)|forward (?:pass|function)|mel (?:input )?features|spectrograms?)\b)"
+)
+# What is set all the same, whatever else the message names.
+OF_OPTIONS = late(
+    r"(?<![\w-])--\w[\w-]+|\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+ ?(?:=|to\b)|(?i:environment variable|config)"
 )
 # The message tells how a function is to be called.
 OF_A_CALL = late(r"\b(?:passed|given) to [`'\"]?\w[\w.]*\(\)")
 # What is said of data is about a setting all the same where it is told which one to set.
 ASKS = late(
-    r"(?i)\bplease (?:set|pass|specify|provide|select|choose|enable|disable|increase|reduce|use|add)\b|\b(?:has to|must|should|needs? to) be (?:specified|set|provided|passed|(?:of|in) (?:the )?form(?:at)?)\b|\btry (?:setting|passing)\b"
+    r"(?i)\b(?:please (?:set|pass|specify|provide|select|choose|enable|disable|increase|reduce|use|add)|set [`'\"]?[\w.]{2,60} ?= ?\w+)\b|\b(?:has to|must|should|needs? to) be (?:specified|set|provided|passed|(?:of|in) (?:the )?form(?:at)?)\b|\btry (?:setting|passing)\b"
     r"|\b(?:class|type|architecture) ['\"]?[\w.-]{1,80}['\"]? (?:does not exist|is not (?:registered|known|supported|defined))\b"
 )
 # What Python's own functions say of their arguments: nobody set them.
@@ -190,6 +220,8 @@ def of_words(sighting: Sighting) -> Ruling | None:
         return Ruling(category=sighting.category, role="context", severity="info", weight=SPOKEN_WEIGHT)
     if sighting.signature == SPOKEN:
         return _of_spoken(sighting)
+    if sighting.signature == NOT_IMPLEMENTED:
+        return _of_what_is_not_implemented(sighting)
     kind = kind_of_exception(sighting)
     if sighting.signature not in VAGUE or not kind or kind in CODE_ERRORS:
         return None
@@ -209,9 +241,16 @@ def of_words(sighting: Sighting) -> Ruling | None:
     return None
 
 
+def _of_what_is_not_implemented(sighting: Sighting) -> Ruling | None:
+    message = sighting.captures.get("message", "")[:500]
+    if ABSTRACT.search(message) or not asks_for_a_setting(message):
+        return None
+    return Ruling(category=sighting.category, weight=WEIGHT, action="fix_config")
+
+
 def asks_for_a_setting(message: str) -> bool:
     """Whether the code is right, and what it was told is not."""
-    if OF_A_CALL.search(message):
+    if OF_A_CALL.search(message) or OF_INPUTS.search(message) and not OF_OPTIONS.search(message):
         return False
     if SETTING.search(message):
         return True
