@@ -6,6 +6,7 @@ from core.clue_kit import sighting, signature
 from holdfast.core.diagnosis.training import (
     GIB,
     memory_report,
+    of_check,
     of_file,
     of_kind,
     of_memory,
@@ -148,6 +149,24 @@ def test_elsewhere_an_exception_stays_what_it_is(frame, error_type):
 )
 def test_the_file_tells_what_a_vague_exception_is_about_where_its_function_does_not(frame, category):
     assert of_file(sighting(KEY_MISSING, frame=frame, error_type="KeyError")).category == category
+
+
+@pytest.mark.parametrize(
+    ("innermost", "action"),
+    [
+        ("/venv/lib/python3.12/site-packages/fastllm/engine/arg_utils.py:251 create", "fix_config"),
+        ("/w/src/plan.py:40 __post_init__", "fix_config"),
+        ("/w/src/plan.py:40 _validate_optim_args", "fix_config"),
+        ("/w/src/plan.py:40 config_sanity_check", "fix_config"),
+        ("/venv/lib/python3.12/site-packages/fastllm/generate.py:9 _validate_model_kwargs", None),
+        ("/w/src/plan.py:40 train_step", None),
+        ("", None),
+    ],
+)
+def test_what_a_check_of_settings_raises_is_about_a_setting_whatever_it_says(innermost, action):
+    ruling = of_check(sighting(RAISED, innermost=innermost, error_type="ValueError"))
+    assert (ruling and ruling.action) == action
+    assert of_check(sighting(RAISED, innermost=innermost, error_type="KeyError")) is None
 
 
 def test_a_mistake_of_the_code_is_one_in_a_file_that_reads_data_too():

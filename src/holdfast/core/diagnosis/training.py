@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from holdfast.core.diagnosis.clues import Ruling
-from holdfast.core.diagnosis.wordings import of_code, of_words
+from holdfast.core.diagnosis.wordings import OF_A_CALL, of_code, of_words
 from holdfast.late_pattern import late
 from holdfast.model.sightings import Sighting
 from holdfast.model.signatures import EXCEPTION, Words
@@ -76,6 +76,16 @@ FILES = (
         "data_error",
     ),
 )  # fmt: skip
+# What checks settings raises for what was set, however it words that: by its function, or its file.
+CHECKED = frozenset({"ValueError", "AssertionError", "RuntimeError", "Exception"})
+SETTINGS = r"(?:(?<!kw)args?|arguments?|config\w*|cfg|options?|settings?|flags|hparams)"
+CHECKS_SETTINGS = late(
+    rf"__post_init__|_*(?:validate|verify|check|ensure|sanity|finali[sz]e|parse|resolve)_(?:\w+_)?{SETTINGS}"
+    rf"|(?:\w+_)?{SETTINGS}_(?:check|valid\w*|finali[sz]e|sanity)\w*"
+)
+OF_SETTINGS = late(
+    r"(?:.*[/\\])?(?:\w+_)?(?:configs?|configuration|cfg|arg(?:s|uments?|parser)?|options|settings|hparams)(?:_\w+)?\.py"
+)
 WRITES = late(r"_*(?:save|write|dump|store)\w*")
 PLACE_WEIGHT = 0.76
 FILE_WEIGHT = 0.68
@@ -146,6 +156,7 @@ def rulings(sightings: Sequence[Sighting]) -> dict[int, Ruling]:
                 of_place(sighting)
                 or of_words(sighting)
                 or of_kind(sighting)
+                or of_check(sighting)
                 or of_file(sighting)
                 or of_code(sighting)
             )
@@ -224,6 +235,26 @@ def of_kind(sighting: Sighting) -> Ruling | None:
     for pattern, (category, action) in KINDS_OF_THEIR_OWN:
         if pattern.fullmatch(kind):
             return Ruling(category=category, weight=KIND_WEIGHT, action=action)
+    return None
+
+
+def of_check(sighting: Sighting) -> Ruling | None:
+    """An exception that a check of settings raised: by the function or file it was raised in, the user's or not."""
+    kind = sighting.error_type.rpartition(".")[2]
+    place, _, function = sighting.innermost.rpartition(" ")
+    if sighting.signature not in VAGUE or kind not in CHECKED or OF_A_CALL.search(sighting.text):
+        return None
+    for pattern, raised_in in (
+        (CHECKS_SETTINGS, function),
+        (OF_SETTINGS, place.rpartition(":")[0]),
+    ):
+        if pattern.fullmatch(raised_in):
+            return Ruling(
+                category=sighting.category,
+                weight=FILE_WEIGHT,
+                action="fix_config",
+                decided_by=_raised_in(raised_in),
+            )
     return None
 
 
