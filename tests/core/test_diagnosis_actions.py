@@ -124,6 +124,10 @@ def test_where_only_one_came_nobody_else_was_told_to():
     missing = signature("torch-store-clients-missing", "rendezvous_timeout")
     assert advised(clue(missing, captures={"joined": "1", "expected": "4"})) == "fix_config"
     assert advised(clue(missing, captures={"joined": "3", "expected": "4"})) == "restart"
+    barrier = signature("torch-store-barrier-timeout", "rendezvous_timeout")
+    assert advised(clue(barrier, captures={"joined": "1", "world": "8"})) == "fix_config"
+    assert advised(clue(barrier, captures={"joined": "7", "world": "8"})) == "restart"
+    assert advised(clue(barrier, captures={"joined": "1", "world": "2"})) == "restart"
 
 
 def test_a_crash_inside_of_mpi_is_a_matter_of_settings():

@@ -6,11 +6,12 @@ from holdfast.core.diagnosis.api_gaps import of_api_gap
 from holdfast.core.diagnosis.blame import hosts_of
 from holdfast.core.diagnosis.clues import Clue, kind_of
 from holdfast.late_pattern import late
-from holdfast.model.sightings import Search
+from holdfast.model.sightings import Search, Sighting
 from holdfast.model.verdicts import Culprit
 
 NOT_FITTING = frozenset({"state-dict-error", "state-dict-keys", "parameter-name-missing"})
 CLIENTS_MISSING = "torch-store-clients-missing"
+BARRIER_TIMEOUT = "torch-store-barrier-timeout"
 CRASHED = "native-crash-report"
 CUDA_ERROR = "cuda_error"
 MATHS_FAILED = frozenset({"cublas-execution-failed", "cudnn-failed"})
@@ -52,7 +53,7 @@ def _by_circumstances(root: Clue, known: Sequence[Clue], search: Search) -> str:
     sighting = root.sighting
     if root.signature.id in NOT_FITTING and _had_trained(root, search):
         return "fix_code"  # it was this program that wrote what does not fit it
-    if root.signature.id == CLIENTS_MISSING and sighting.captures.get("joined") == "1":
+    if _came_alone(sighting):
         return "fix_config"  # nobody came late: nobody else was told to come
     if root.signature.id == CRASHED and any(map(OF_MPI.search, sighting.record)):
         return "fix_config"
@@ -66,6 +67,15 @@ def _by_circumstances(root: Clue, known: Sequence[Clue], search: Search) -> str:
         is_alive = any(clue.signature.id == LIVING_BUT_ELSEWHERE for clue in known)
         return "fix_code" if is_alive else "restart"
     return of_api_gap(root)
+
+
+def _came_alone(sighting: Sighting) -> bool:
+    """Not one of the others met this rank. At the barrier of two, the other may have been late."""
+    if sighting.captures.get("joined") != "1":
+        return False
+    if sighting.signature == CLIENTS_MISSING:
+        return True
+    return sighting.signature == BARRIER_TIMEOUT and sighting.captures.get("world") not in ("1", "2")
 
 
 def _of_cuda_call(root: Clue, search: Search) -> str:
