@@ -107,6 +107,12 @@ def test_an_attribute_that_a_librarys_class_or_module_lacks_is_a_matter_of_versi
     assert advised(clue(other, text=says, innermost="/w/train.py:9 main")) == "fix_code"
 
 
+def test_what_crashes_before_its_first_step_has_libraries_that_do_not_fit():
+    crashed = clue(signature("rank-segfault-exit", "segfault"), offset=500)
+    assert advised(crashed) == "fix_env"
+    assert advised(crashed, last_steps={0: 400}) == "fix_code"
+
+
 def test_what_is_built_from_a_config_does_not_take_what_stands_there():
     says = "TypeError: VoiceHead: __init__() got an unexpected keyword argument 'heads'"
     assert advised(clue(signature("python-exception", "python_exception"), text=says)) == "fix_config"

@@ -36,6 +36,10 @@ NPU_ARGUMENT = late(r"\bAclNN_Parameter_Error\b|\bEZ1001\b")
 NPU_SUPPORTS = late(r"\bonly supports? ")
 DETAIL_LINES = 3
 OF_DRIVERS = frozenset({"driver_mismatch", "driver_error"})  # no device is broken
+# All that is told of them is that they crashed.
+BARE_CRASHES = frozenset(
+    {"rank-segfault-exit", "torchrun-rank-crashed", "deepspeed-rank-crashed", "called-process-crashed"}
+)
 # Nobody knows why they waited: it costs little to see whether they wait again.
 WAITED = frozenset({"collective_timeout", "collective_missing_rank"})
 
@@ -57,6 +61,8 @@ def _by_circumstances(root: Clue, known: Sequence[Clue], search: Search) -> str:
         return "fix_config"  # nobody came late: nobody else was told to come
     if root.signature.id == CRASHED and any(map(OF_MPI.search, sighting.record)):
         return "fix_config"
+    if root.signature.id in BARE_CRASHES and not _made_steps(search):
+        return "fix_env"  # libraries that crash together do so when they are loaded
     if root.signature.id == OUT_OF_CUDA_MEMORY and _is_first_meeting(root, search):
         return "isolate_node"  # who has taken nothing cannot take less: others fill that GPU, or it is broken
     if root.category == CUDA_ERROR:
@@ -119,6 +125,10 @@ def _of_unseen_device(root: Clue, known: Sequence[Clue], usual: str) -> str:
 def _is_first_meeting(root: Clue, search: Search) -> bool:
     function = root.sighting.innermost.rpartition(" ")[2]
     return FIRST_MEETING.fullmatch(function) is not None and not _had_trained(root, search)
+
+
+def _made_steps(search: Search) -> bool:
+    return any(source.last_step_offset is not None for source in search.sources)
 
 
 def _had_trained(root: Clue, search: Search) -> bool:
