@@ -11,6 +11,7 @@ from holdfast.core.diagnosis.training import (
     of_kind,
     of_memory,
     of_place,
+    of_shared_memory,
     rulings,
 )
 from holdfast.model.signatures import EXCEPTION
@@ -167,6 +168,16 @@ def test_what_a_check_of_settings_raises_is_about_a_setting_whatever_it_says(inn
     ruling = of_check(sighting(RAISED, innermost=innermost, error_type="ValueError"))
     assert (ruling and ruling.action) == action
     assert of_check(sighting(RAISED, innermost=innermost, error_type="KeyError")) is None
+
+
+def test_a_lock_for_which_there_is_no_space_lies_in_shared_memory_and_on_no_disk():
+    full = signature("disk-full", "disk_full")
+    lock = of_shared_memory(
+        sighting(full, innermost="/lib/python3.12/multiprocessing/synchronize.py:57 __init__")
+    )
+    assert lock is not None and lock.category == "shm_oom"
+    assert of_shared_memory(sighting(full, innermost="/venv/torch/serialization.py:9 _save")) is None
+    assert of_shared_memory(sighting(full)) is None
 
 
 def test_a_mistake_of_the_code_is_one_in_a_file_that_reads_data_too():

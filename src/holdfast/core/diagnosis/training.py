@@ -34,6 +34,9 @@ SIZES = {
     "unused": r"{} is reserved by PyTorch but unallocated",
 }
 DEVICE = late(r"\bGPU (?P<device>\d+)")
+DISK_FULL = "disk-full"
+KEEPS_SHARED = late(r"[/\\]multiprocessing[/\\](?:synchronize|shared_memory|heap)\.py:")
+SHARED_WEIGHT = 0.9
 OWN_EXTRA_BYTES = 2 * GIB  # context, NCCL and cuBLAS buffers of a process, beside what PyTorch counts
 OTHERS_MIN_BYTES = 4 * GIB
 OTHERS_MIN_SHARE = 0.25  # of the device: less than that does not decide whether a model fits
@@ -153,7 +156,8 @@ def rulings(sightings: Sequence[Sighting]) -> dict[int, Ruling]:
             ruling = of_memory(sighting)
         else:
             ruling = (
-                of_place(sighting)
+                of_shared_memory(sighting)
+                or of_place(sighting)
                 or of_words(sighting)
                 or of_kind(sighting)
                 or of_check(sighting)
@@ -163,6 +167,13 @@ def rulings(sightings: Sequence[Sighting]) -> dict[int, Ruling]:
         if ruling is not None:
             found[id(sighting)] = ruling
     return found | _of_many(sightings)
+
+
+def of_shared_memory(sighting: Sighting) -> Ruling | None:
+    """No space for a lock or a segment of shared memory: these are files of /dev/shm, and no disk has them."""
+    if sighting.signature != DISK_FULL or not KEEPS_SHARED.search(sighting.innermost):
+        return None
+    return Ruling(category="shm_oom", weight=SHARED_WEIGHT, decided_by=_raised_in(sighting.innermost))
 
 
 def memory_report(text: str) -> MemoryReport | None:
