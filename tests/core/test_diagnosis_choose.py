@@ -167,6 +167,10 @@ def test_what_a_traceback_says_that_python_ignores_ends_nothing():
     assert choose(ignored).root is None
     assert root_of(*ignored, clue(IMPORT, offset=20)) == "import"
     assert root_of(clue(IGNORED, offset=10), clue(OOM, offset=15)) == "oom"
+    gone = signature("pipe-gone", "process_killed", role="symptom", severity="error")
+    pipe = clue(gone, offset=15, text="ConnectionResetError: [Errno 104] Connection reset by peer")
+    assert choose((*ignored[:2], pipe)).root is None
+    assert root_of(*ignored[:2], clue(gone, offset=15, text="train.sh: line 4: Killed")) == "pipe-gone"
 
 
 def test_a_complaint_that_ends_no_job_is_all_there_is():

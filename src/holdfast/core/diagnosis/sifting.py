@@ -88,7 +88,7 @@ def without_ignored(clues: Sequence[Clue]) -> list[Clue]:
         after = [
             clue.sighting
             for clue in clues
-            if clue.role == "cause"
+            if _is_exception(clue)
             and clue.sighting.source == head.source
             and 0 < clue.sighting.line - head.line <= IGNORED_LINES_MAX
         ]
@@ -97,8 +97,13 @@ def without_ignored(clues: Sequence[Clue]) -> list[Clue]:
     return [
         clue
         for clue in clues
-        if (clue.sighting.source, clue.sighting.line) not in ignored or clue.role != "cause"
+        if (clue.sighting.source, clue.sighting.line) not in ignored or not _is_exception(clue)
     ]
+
+
+def _is_exception(clue: Clue) -> bool:
+    """A cause, or a symptom that is told by its exception: a pipe whose other end has gone."""
+    return clue.role == "cause" or clue.role == "symptom" and bool(BARE_EXCEPTION.match(clue.sighting.text))
 
 
 def without_orphans(clues: Sequence[Clue]) -> list[Clue]:
