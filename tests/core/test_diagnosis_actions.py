@@ -75,6 +75,8 @@ LIBRARY = "/venv/lib/python3.12/site-packages/transformers/trainer.py:3100 _save
         ("forward", "cache_position", "/venv/lib/python3.12/site-packages/torch/nn/modules/module.py:1 _call", "fix_env"),
         ("forward", "labels", "/venv/lib/python3.12/site-packages/torch/nn/modules/module.py:1 _call", "fix_code"),
         ("on_end", "state", LIBRARY, "fix_env"),
+        ("map", "schema", "/venv/lib/python3.12/site-packages/fastmap/transform.py:7 _map", "fix_env"),
+        ("clean", "rank", "/venv/lib/python3.12/site-packages/datasets/arrow_dataset.py:9 _map_single", "fix_code"),
         ("on_end", "state", "/w/train.py:9 main", "fix_code"),
     ],
 )  # fmt: skip
@@ -105,6 +107,13 @@ def test_an_attribute_that_a_librarys_class_or_module_lacks_is_a_matter_of_versi
     says = "AttributeError: module 'tensorlib.nn' has no attribute 'fuse'"
     assert advised(clue(other, text=says, innermost=LIBRARY)) == "fix_env"
     assert advised(clue(other, text=says, innermost="/w/train.py:9 main")) == "fix_code"
+
+
+def test_what_a_launcher_was_not_told_is_a_setting():
+    missing = signature("none-has-no-attribute", "python_exception")
+    launcher = "/venv/lib/python3.12/site-packages/accelerate/commands/launch.py:9 simple"
+    assert advised(clue(missing, innermost=launcher)) == "fix_config"
+    assert advised(clue(missing, innermost="/w/train.py:9 main")) == "fix_code"
 
 
 def test_what_crashes_before_its_first_step_has_libraries_that_do_not_fit():

@@ -6,13 +6,17 @@ from holdfast.core.diagnosis.clues import Clue
 from holdfast.late_pattern import late
 
 CALLS = frozenset({"unexpected-keyword", "missing-positional"})
-ATTRIBUTE, NAME = "object-has-no-attribute", "name-not-defined"
+ATTRIBUTE, NAME, NONE = "object-has-no-attribute", "name-not-defined", "none-has-no-attribute"
 DEVICES = "tensors-on-different-devices"
 INSTALLED = late(r"[/\\](?:site|dist)-packages[/\\]")
-# Libraries that call what a user's code overrides, and other packages, with the arguments of their own version.
-CALLERS = late(
-    r"[/\\](?:site|dist)-packages[/\\](?:transformers|trl|accelerate|pytorch_lightning|lightning|peft|deepspeed|vllm|sglang|diffusers"
-    r"|sentence_transformers|unsloth\w*|bitsandbytes|xformers|keras|mmengine|mmcv|colossalai|datasets(?=[/\\](?:load|builder|features|table|io)))[/\\.]"
+# These hand on what they were given; all other libraries call with the arguments of their own version.
+HANDS_ON = late(
+    r"[/\\](?:torch|torch_xla|torch_npu|functorch|fire|hydra|click|typer|absl|joblib|multiprocess|ray|jax|jaxlib|flax|haiku|wrapt|decorator|gradio|pydantic"
+    r"|mmengine[/\\]registry|mmcv[/\\]utils|accelerate[/\\](?:utils|hooks)|datasets[/\\]arrow_dataset|tensorflow[/\\]python[/\\](?:autograph|eager|util)|lightning_utilities)[/\\.]"
+)
+# Where a library reads what its command was told, or was not.
+COMMANDS = late(
+    r"[/\\](?:commands?|cli|launchers?|cmd)[/\\]|[/\\](?:launch|run|cli|arg_utils|arguments|arg_parser)\.py:"
 )
 # Classes of libraries whose arguments and attributes change from version to version.
 CLASSES = (
@@ -64,16 +68,23 @@ def of_api_gap(root: Clue) -> str:
     sighting, raised = root.sighting, root.sighting.innermost
     name, argument = sighting.captures.get("name", ""), sighting.captures.get("argument", "")
     if root.signature.id in CALLS:
-        is_librarys = OF_A_CLASS.fullmatch(name) or argument in ARGUMENTS or CALLERS.search(raised)
+        is_librarys = OF_A_CLASS.fullmatch(name) or argument in ARGUMENTS or _calls(raised)
         return "fix_env" if is_librarys else ""
     if root.signature.id == ATTRIBUTE:
         kind = sighting.captures.get("type", "").rpartition(".")[2]
-        is_of_versions = TYPES.fullmatch(kind) or CALLERS.search(raised) and not OF_USERS.fullmatch(kind)
+        is_of_versions = TYPES.fullmatch(kind) or _calls(raised) and not OF_USERS.fullmatch(kind)
         return "fix_env" if kind and is_of_versions else ""
     if root.signature.id == NAME:
         return "fix_env" if name and (OPTIONAL.fullmatch(name) or INSTALLED.search(raised)) else ""
+    if root.signature.id == NONE:  # nobody told the launcher what it asks for
+        return "fix_config" if INSTALLED.search(raised) and COMMANDS.search(raised) else ""
     if root.signature.id == DEVICES:  # a model that one process spreads over all GPUs it sees
         return "fix_config" if root.writer.rank is None and TWO_GPUS.search(sighting.text) else ""
     if BUILT.search(sighting.text):
         return "fix_config"
     return "fix_env" if OF_A_MODULE.search(sighting.text) and INSTALLED.search(raised) else ""
+
+
+def _calls(raised: str) -> bool:
+    """Whether it was a library that called, with arguments of its own choice."""
+    return INSTALLED.search(raised) is not None and HANDS_ON.search(raised) is None
