@@ -32,6 +32,7 @@ def ruled(text):
         ("RuntimeError: no room left on /mnt/b", "disk_full"),
         ("ValueError: could not resume from /mnt/b", "checkpoint_load_error"),
         ("RuntimeError: Unsupported torch version 2.9.0", "version_mismatch"),
+        ("RuntimeError: no fp8 here. Consider upgrading with `pip install torch>=2.1`", "version_mismatch"),
         ("RuntimeError: helper 1.4 has a version that does not match ours", "version_mismatch"),
         ("RuntimeError: lost device 3: uncorrectable ECC error", "ecc_uncorrectable"),
         ("RuntimeError: stream 7: illegal memory access", "cuda_illegal_access"),
@@ -105,6 +106,18 @@ def test_a_setting_that_is_asked_for_is_no_fault_of_the_code(text):
 )
 def test_what_a_model_is_given_at_each_step_was_set_by_nobody(text):
     assert ruled(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "MisconfigurationException: You called `self.note(loss, ...)` twice in `train_step`",
+        "MisconfigurationException: `val_loader` must be implemented to be used with this trainer",
+        "RuntimeError: the closure has not run. HINT: did you call `closure()` in your `step` hook?",
+    ],
+)
+def test_what_a_framework_asks_of_the_users_methods_is_the_codes(text):
+    assert ruled(text).action == "fix_code"
 
 
 @pytest.mark.parametrize(

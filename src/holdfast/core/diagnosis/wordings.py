@@ -83,7 +83,7 @@ RULES = (
         late(
             r"(?i)\bversions?\b.*\b(?:unsupported|not supported|incompatible|mismatch\w*|(?:does|do) not match|too old|too new|older|newer|at least|required?s?)\b"
             r"|\b(?:unsupported|incompatible|requires?|upgrade|downgrade|needs)\b.*\bversions?\b"
-            r"|\b(?:compiled|built) (?:with|for|against) (?:an?other|(?:a )?different|incompatible)\b|\bplease (?:re-?install|upgrade|downgrade)\b"
+            r"|\b(?:compiled|built) (?:with|for|against) (?:an?other|(?:a )?different|incompatible)\b|\bplease (?:re-?install|upgrade|downgrade)\b|\bconsider (?:up|down)grading\b|\binstall [`'\"]?[\w.-]+(?:\[\w+\])? ?(?:[<>=]=|[<>])"
             r"|\b(?:ptxas|drivers?|compilers?|toolkit|librar(?:y|ies)|packages?|gcc|glibc|cuda|cudnn|nccl|torch|pytorch|triton|transformers)\b.{0,40}\b(?:is|are) too (?:old|new)\b"
         ),
         "version_mismatch",
@@ -114,7 +114,7 @@ SETTING = late(
     r"|(?:unknown|unrecogni[sz]ed|invalid|unsupported|undefined) (?:[\w/-]+ ){0,3}(?:method|algorithm|policy|recipe|activation|norm\w*|engine|impl\w*|preset|template|variant|arch\w*|environment|reward|estimator|sampler|framework|optimizer|scheduler|backend|strategy|mode|option|choice)"
     r"|set(?:ting)? [`'\"]?[\w.]{2,60}(?:\[[^\]]{1,40}\]){0,3} ?(?:=|to) ?(?:True|False|None|\d|['\"])"
     r"|\bnum_(?:classes|labels)\b|not enough (?:gpus|devices|nodes)|exceeds? (?:the )?(?:max\w*|limit)"
-    r"|(?:tensor|pipeline|data|context|expert|sequence)[_ -](?:model[_ -])?parallel\w*[_ -](?:size|degree)|world[_ ]size|(?:micro|global|train)[_ -]?batch[_ -]?size|config\w*)\b|(?<![\w-])--\w[\w-]+"
+    r"|(?:tensor|pipeline|data|context|expert|sequence)[_ -](?:model[_ -])?parallel\w*[_ -](?:size|degree)|world[_ ]size|(?:micro|global|train)[_ -]?batch[_ -]?size|(?<!engine )config\w*)\b|(?<![\w-])--\w[\w-]+"
     r"|(?-i:\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+ ?(?:=|to\b))"  # a variable of the environment, with its value
     # a name that was given, at the end of a chain of those that are known
     r"|^(?:unknown|unrecogni[sz]ed|unsupported|invalid) (?!labels?\b|tokens?\b|index|ids?\b|keys?\b|class|word|char|byte|literal|dtype|shape|tensor|input|device|state|header|magic)"
@@ -141,6 +141,10 @@ OF_INPUTS = late(
 # What is set all the same, whatever else the message names.
 OF_OPTIONS = late(
     r"(?<![\w-])--\w[\w-]+|\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+ ?(?:=|to\b)|(?i:environment variable|config)"
+)
+# What a framework asks of the user's own methods.
+OF_HOOKS = late(
+    r"\bself\.\w+\(|\bhook\b|\b(?:must|should|needs? to|has to) be (?:implemented|overrid\w+)|\b(?:to|should|must) (?:implement|override)\b|\bdid you (?:forget to )?call\b"
 )
 # The message tells how a function is to be called.
 OF_A_CALL = late(r"\b(?:passed|given) to [`'\"]?\w[\w.]*\(\)")
@@ -229,6 +233,8 @@ def of_words(sighting: Sighting) -> Ruling | None:
     message = found["message"][:500] if found else ""
     if OF_PYTHON.search(message):
         return None
+    if sighting.signature == EXCEPTION and OF_HOOKS.search(message):
+        return Ruling(category=sighting.category, weight=WEIGHT, action="fix_code")
     category = meant(message) or BY_KIND.get(kind)
     if category is None and (kind in FILE_KINDS or FILE.search(message)):
         category = "data_error"
