@@ -125,6 +125,11 @@ def test_what_crashes_before_its_first_step_has_libraries_that_do_not_fit():
 def test_what_is_built_from_a_config_does_not_take_what_stands_there():
     says = "TypeError: VoiceHead: __init__() got an unexpected keyword argument 'heads'"
     assert advised(clue(signature("python-exception", "python_exception"), text=says)) == "fix_config"
+    shown = clue(
+        signature("exception-shown-by-hydra", "python_exception"),
+        text="TypeError(\"VoiceHead.__init__() missing 1 required positional argument: 'heads'\")",
+    )
+    assert advised(shown) == "fix_config"
 
 
 def test_two_gpus_in_a_process_of_no_rank_are_too_many():

@@ -180,6 +180,13 @@ def test_a_lock_for_which_there_is_no_space_lies_in_shared_memory_and_on_no_disk
     assert of_shared_memory(sighting(full)) is None
 
 
+@pytest.mark.parametrize("place", ["<frozen os>:685", "/usr/lib/python3.10/os.py:680"])
+def test_a_variable_of_the_environment_that_is_not_set_is_a_setting(place):
+    missing = sighting(KEY_MISSING, innermost=f"{place} __getitem__", error_type="KeyError")
+    assert of_check(missing).action == "fix_config"
+    assert of_check(sighting(KEY_MISSING, innermost=f"{place} get", error_type="KeyError")) is None
+
+
 def test_a_mistake_of_the_code_is_one_in_a_file_that_reads_data_too():
     assert of_file(sighting(RAISED, frame="/src/dataset.py:3 f", error_type="TypeError")) is None
 

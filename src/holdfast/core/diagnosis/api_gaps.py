@@ -58,7 +58,7 @@ OPTIONAL = late(
 OF_A_MODULE = late(r"AttributeError: module '[\w.]+' has no attribute '\w+'")
 # What builds objects out of a config names the class before its own complaint.
 BUILT = late(
-    r"TypeError: (?:class )?[`'\"]?[\w.]+[`'\"]?(?: in [\w./]+)?: \w+\(\) (?:got an unexpected keyword|missing \d+ required)"
+    r"TypeError(?:: (?:class )?[`'\"]?[\w.]+[`'\"]?(?: in [\w./]+)?: |\([\"'])[\w.]+\(\) (?:got an unexpected keyword|missing \d+ required)"
 )
 TWO_GPUS = late(r"two devices, (?:cuda|npu|xpu|hip):\d+ and (?:cuda|npu|xpu|hip):\d+")
 

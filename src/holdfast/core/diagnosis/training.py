@@ -89,6 +89,7 @@ CHECKS_SETTINGS = late(
 OF_SETTINGS = late(
     r"(?:.*[/\\])?(?:\w+_)?(?:configs?|configuration|cfg|arg(?:s|uments?|parser)?|options|settings|hparams)(?:_\w+)?\.py"
 )
+OF_THE_ENVIRONMENT = late(r"(?:<frozen os>|[/\\]os\.py):\d+ __getitem__$")  # a variable that is not set
 WRITES = late(r"_*(?:save|write|dump|store)\w*")
 PLACE_WEIGHT = 0.76
 FILE_WEIGHT = 0.68
@@ -253,6 +254,13 @@ def of_check(sighting: Sighting) -> Ruling | None:
     """An exception that a check of settings raised: by the function or file it was raised in, the user's or not."""
     kind = sighting.error_type.rpartition(".")[2]
     place, _, function = sighting.innermost.rpartition(" ")
+    if kind == "KeyError" and OF_THE_ENVIRONMENT.search(sighting.innermost):
+        return Ruling(
+            category=sighting.category,
+            weight=PLACE_WEIGHT,
+            action="fix_config",
+            decided_by=_raised_in("os.environ"),
+        )
     if sighting.signature not in VAGUE or kind not in CHECKED or OF_A_CALL.search(sighting.text):
         return None
     for pattern, raised_in in (
