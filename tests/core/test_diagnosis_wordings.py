@@ -87,6 +87,10 @@ def test_what_a_program_says_of_its_own_error_is_weak(message, category, action)
         "ValueError: ema_decay is outside of the range [0, 1]",
         "RuntimeError: the loader needs whole batches; set `drop_tail=True`",
         "ValueError: attention_mask cannot be used: pass --no-packing",
+        "ValueError: a fraction of the dataset is not supported with streaming",
+        "ValueError: `fold_shards` cannot be combined with tensor parallelism",
+        "ValueError: no reader of that name. Supported: flac, opus",
+        "RuntimeError: offloading only works with one shard on each node",
     ],
 )
 def test_a_setting_that_is_asked_for_is_no_fault_of_the_code(text):
@@ -101,6 +105,7 @@ def test_a_setting_that_is_asked_for_is_no_fault_of_the_code(text):
         "ValueError: You cannot specify both pixel_values and image_embeds",
         "ValueError: Make sure that all rows have the same sequence length",
         "ValueError: Unknown label: 31",
+        "ValueError: reader opus has already been registered: opus or flac",
         "RuntimeError: kernel of block 4 gave up",
     ],
 )

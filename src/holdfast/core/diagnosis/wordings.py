@@ -120,7 +120,8 @@ SETTING = late(
     r"|^(?:unknown|unrecogni[sz]ed|unsupported|invalid) (?!labels?\b|tokens?\b|index|ids?\b|keys?\b|class|word|char|byte|literal|dtype|shape|tensor|input|device|state|header|magic)"
     r"[\w/ -]{2,40}?: ?['\"`]?[\w./+-]+['\"`]?\.?$"
     # a name that was given, and the list of those there are
-    r"|\b(?:available|supported|valid|allowed|known|registered) (?:[\w-]+ ){0,3}[\w-]+(?: (?:are|is))?: ?[\[({]['\"]"
+    r"|(?<!not )(?<!been )(?<!already )\b(?:available|supported|valid|allowed|known|registered)(?: [\w-]+){0,4}(?: (?:are|is))? ?: ?[\w\[({'\"`]"
+    r"|\bonly works? (?:in|with|when|for|on)\b|\bset the [`'\"]?\w+[`'\"]? (?:flag|argument|option|parameter|field)\b|\b(?:available|visible|requested|desired) gpus\b.{0,80}\b(?:less|fewer|more|only|but)\b"
 )
 # So speaks a check of a setting, and also one of what a function is given.
 DEMAND = late(
@@ -151,6 +152,8 @@ OF_A_CALL = late(r"\b(?:passed|given) to [`'\"]?\w[\w.]*\(\)")
 # What is said of data is about a setting all the same where it is told which one to set.
 ASKS = late(
     r"(?i)\b(?:please (?:set|pass|specify|provide|select|choose|enable|disable|increase|reduce|use|add)|set [`'\"]?[\w.]{2,60} ?= ?\w+)\b|\b(?:has to|must|should|needs? to) be (?:specified|set|provided|passed|(?:of|in) (?:the )?form(?:at)?)\b|\btry (?:setting|passing)\b"
+    r"|\bnot (?:yet )?(?:supported (?:with|when|for|in|by|yet|on)|applicable|possible (?:with|when|to)|compatible with|allowed (?:with|when|for|in)|configured)\b|\bcan(?:not|'t) be (?:combined|mixed|used|enabled|specified)\b"
+    r"|\bdo(?:es)?(?:n't| not) (?:yet )?support\b|\bonly supports?\b|\bis only (?:supported|available|allowed|valid|compatible)\b|\bmutually exclusive\b|\bincompatible with\b"
     r"|\b(?:class|type|architecture) ['\"]?[\w.-]{1,80}['\"]? (?:does not exist|is not (?:registered|known|supported|defined))\b"
 )
 # What Python's own functions say of their arguments: nobody set them.
