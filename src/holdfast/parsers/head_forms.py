@@ -18,6 +18,8 @@ LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 HOST = r"[A-Za-z0-9](?:[\w.-]{0,80}\w)?"
 LEVEL = r"(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|NOTICE|EVENT|TRACE|SUCCESS|ALERT)"
+KMSG_LEVEL = r"(?:emerg|alert|crit|err|warn|warning|notice|info|debug)"
+SYSLOG_LEVEL = r"(?:DEBUG|INFO|NOTICE|WARNING|ERR|CRIT|ALERT|EMERG)"  # of SONiC, between host and program
 SOURCE_LINE = r"[\w./\\+<>-]{1,200}\.(?:py|pyx|cc|cpp|c|cu|cuh|h|hpp|rs|go|java|scala):\d{1,6}"
 RAY_HOST = r"(?:, (?:ip=)?(?P<host>[\w.:-]{1,60}))?"
 
@@ -66,19 +68,22 @@ LETTER = (
     rf"(?P<host>{HOST}):(?P<pid>\d{{1,9}}):\d{{1,9}} (?:\[(?:-1|(?P<device>\d{{1,4}}))\] |(?=[NRH]CCL ))",
     rf"{LEVEL} (?=\d\d-\d\d \d)",
     rf"{LEVEL} ?[:|] ?(?=\d{{4}}-)",
-    r"(?:kern|daemon|user|syslog) +:(?:emerg|alert|crit|err|warn|notice|info|debug) *: ?",
+    rf"(?:kern|daemon|user|syslog) +:{KMSG_LEVEL} *: ?",
     r"rank(?P<rank>\d{1,7})\[(?P<pid>\d{1,9})\]\[\w{1,40}\]: ?",
     rf"slurmstepd(?:-(?P<host>{HOST}))?: error: (?=\*\*\* .{{1,80}} ON (?P<ran_on>{HOST}) CANCELLED AT (?P<at>[\dT:-]{{19}}))",
     rf"srun: error: (?P<host>{HOST}): tasks? (?:(?P<task>\d{{1,6}})|\d[\d,-]{{0,200}}): ",
 )
+TALOSCTL = rf"(?P<host>{HOST}): (?:kern|daemon|user|syslog): {{1,8}}{KMSG_LEVEL}: (?=\[[12]\d{{3}}-)"
 # Only where the line begins: in the midst of it a word before a colon says what the line is about.
 DIGIT_FIRST = (
+    TALOSCTL,
     r"(?P<task>\d{1,6}):(?: |$)",
     r"\d{1,3},\d{1,12},(?P<up_us>\d{1,18}),[-c](?:,[^;]{0,80})?;",
 )
 # More spaces are the indent of a source line, save before what torch itself writes: such logs were pasted indented.
 SPACE_FIRST = (r" {1,3}(?P<task>\d{1,5}):(?: |$)", r" {1,12}(?=\[(?:rank|default)\d{1,7}\]:)")
 LETTER_FIRST = (
+    TALOSCTL,
     rf"(?P<host>{NUMBERED_HOST}): (?!\d{{1,12}}(?:\.\d{{0,12}})?(?:$|[ ,%]))",
     r"(?P<host>[a-z][a-z\d-]{1,60}-(?:worker|master|launcher|head)-\d{1,5}|[a-z][a-z\d-]{1,60}-[\da-f]{8,10}-[a-z\d]{5})"
     r" (?:\xe2\x80\xba )?[a-z][a-z\d-]{0,40} (?:\xe2\x80\xba )?",
@@ -95,7 +100,7 @@ AFTER_STAMP = {
     "[": (rf"\[{SOURCE_LINE}(?::[\w<>]{{1,80}})?\] ?", LOGGER),
     "-": (r"- (?P<rank>\d{1,6}) - [\w.]{1,80} - [\w.]{1,60}:\d{1,6} - [A-Z]{1,10} :: ?", LOGGER),
     "|": (LOGGER,),
-    ":": (r": [IWEF] [\w./-]{1,120}:\d{1,6}\] ?",),
+    ":": (r": [IWEF] [\w./-]{1,120}:\d{1,6}\] ?", r": (?=\S)"),
     ">": (r">> ?",),
     " /." + DIGITS: (GLOG_SOURCE, POD),
     LETTERS: (
@@ -105,11 +110,13 @@ AFTER_STAMP = {
         r"Node\[(?P<worker>\d{1,6})\] ",
         GLOG_SOURCE,
         LOGGER,
-        rf"(?P<host>{HOST}) (?:kernel|[\w./@-]{{1,60}}\[(?P<pid>\d{{1,9}})\]): ?",
+        rf"(?P<host>{HOST}) (?:{SYSLOG_LEVEL} )?(?:kernel|[\w./@-]{{1,60}}\[(?P<pid>\d{{1,9}})\]): ?",
         rf"(?P<host>{HOST}) [\w./-]{{1,48}} (?:(?P<pid>\d{{1,9}})|-) [\w.-]{{1,32}} (?:-|\[[^\]]{{0,200}}\]) ",
     ),
 }
-AFTER_SYSLOG_STAMP = (rf"(?P<host>{HOST}) [\w./@-]{{1,60}}(?:\[(?P<pid>\d{{1,9}})\])?: ?",)
+AFTER_SYSLOG_STAMP = (
+    rf"(?P<host>{HOST}) (?:{SYSLOG_LEVEL} )?[\w./@-]{{1,60}}(?:\[(?P<pid>\d{{1,9}})\])?: ?",
+)
 
 Patterns = tuple[re.Pattern[str], ...]
 

@@ -9,6 +9,7 @@
     gpu-07:514:651 [1] socket.h:403 NCCL WARN ...   NCCL                       host, pid, device
     [E724 08:34:00.939894207 ProcessGroupNCCL.cpp:616] [PG ID 0 PG GUID 0 Rank 2] ...
     Jan  2 03:04:05 gpu-07 kernel: [ 12.3] ...      syslog, dmesg, kmsg, journal JSON
+    10.0.0.7: kern: warning: [2026-01-02T03:04:05Z]: ...    talosctl dmesg     host
 
 Only what is sure is told: a rank within a smaller process group is none, a size or a date is no rank. `log_names` does
 the same with the name of a log.
