@@ -35,3 +35,13 @@ def test_events_of_many_pods_are_told_apart():
     same = sighting(PLACED, offset=99, text="Normal  Scheduled  pod/w-1  Successfully assigned a/w-1 to g3")
     assert told(wait, other) == "failed_scheduling"
     assert told(wait, other, same) == "none"
+
+
+def test_a_runtime_or_volume_that_came_late_is_no_fault_once_the_container_runs():
+    for id in ("k8s-no-gpu-runtime", "k8s-mount-of-nothing"):
+        late = signature(id, "cuda_init_error")
+        known = {one.id: one for one in (late, PLACED)}
+        missing = sighting(late, offset=1, text="Warning  FailedCreatePodSandBox  pod/w-1  not there yet")
+        runs = sighting(PLACED, offset=99, text="Normal  Started  pod/w-1  Started container train")
+        assert diagnose(search(missing), known).category == "cuda_init_error"
+        assert diagnose(search(missing, runs), known).category == "none"

@@ -21,6 +21,8 @@ BACKOFF = "k8s-backoff"
 ENDED_BY = {
     "k8s-failed-scheduling": "Successfully assigned",
     "k8s-mount-failed": "Started container",
+    "k8s-mount-of-nothing": "Started container",
+    "k8s-no-gpu-runtime": "Started container",
     "k8s-sandbox-failed": "Started container",
     "k8s-image-pull": "Started container",
 }
