@@ -38,6 +38,8 @@ class Source(Struct, frozen=True, kw_only=True):
     `last_step_offset`: where the last line of training progress begins; None: none in the part that was looked at.
     `last_steps_offset`: where the last few such lines begin; None: there are fewer, or they are not known.
     `last_three_steps_offset`: the same of the last three.
+    `counts_on_offset`: where the last four lines begin that count on in a form that nobody knows; not asked for of logs
+    in which nothing doubtful was seen.
     `is_finished`: that line named the last step of all ("10/10").
     `tail`: its last lines, without prefixes' colours, at most 40.
     """
@@ -48,6 +50,7 @@ class Source(Struct, frozen=True, kw_only=True):
     last_step_offset: int | None = None
     last_steps_offset: int | None = None
     last_three_steps_offset: int | None = None
+    counts_on_offset: int | None = None
     is_finished: bool = False
     tail: tuple[str, ...] = ()
 

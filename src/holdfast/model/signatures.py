@@ -5,13 +5,14 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-Role: TypeAlias = Literal["cause", "symptom", "context", "end-ok"]
+Role: TypeAlias = Literal["cause", "symptom", "context", "harmless", "end-ok"]
 Severity: TypeAlias = Literal["fatal", "error", "warning", "info"]
 Area: TypeAlias = Literal["worker", "kernel", "scheduler", "npu", "fabric", "tool"]
 
 FIELD = re.compile(r"\{(\w+)\}")  # in a category or a text: what the pattern captured under that name
 # Of these the search itself makes sightings: where a traceback begins, and the exception that it names.
 TRACEBACK_START, EXCEPTION = "python-traceback-start", "python-exception"
+DOUBTFUL_WEIGHT = 0.6  # a signature that weighs no more may be nothing, where its log goes on
 
 
 class Words(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,7 +31,8 @@ class Signature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         make the fast engine report more lines than match. Names with a meaning: rank, ranks, host, peer, device
         (PCI address or index), pid, seq, op, bytes, ms, code, file, module, port, name.
     `role`: cause, can be the first error; symptom, is the first error only when nothing explains it; context, never
-        is (it serves reasoning and exoneration); end-ok, the work was done.
+        is (it serves reasoning and exoneration); harmless, the same, and nor is anything else seen on its line, but an
+        exception that ended a traceback; end-ok, the work was done.
     `severity`: fatal and error end a job; a warning does only where nothing worse is seen and the job died.
     `explained_by`, `explains`: edges. "#id" of a signature, a category, a class of the taxonomy ("hardware"), or
         "*" (any cause). A sighting that another, not later one explains is not the first error.

@@ -7,6 +7,7 @@ from itertools import accumulate, islice
 from msgspec import Struct
 
 from holdfast.observe.blocks import Block
+from holdfast.parsers.counting_lines import counting_on
 from holdfast.parsers.steps import PREFILTER, Sighting, epoch_on
 from holdfast.parsers.steps import sighting as step_on
 from holdfast.parsers.tracebacks import Traceback, tracebacks
@@ -39,6 +40,8 @@ STEP_WORDS = (
 STEP_WORD_MAX = max(map(len, STEP_WORDS))
 STEPS_FEW = 8  # so many lines of progress can be written by others before they notice that one failed
 STEPS_FEWEST = 3  # so many are surely behind a process that is dead
+COUNTING_BYTES = 16 << 10
+COUNTING_LINES = 60
 STEP_TRUST = 2  # a form of less trust counts only where there is no better one
 TRACEBACK_BYTES = 128 << 10
 TRACEBACK_LINES = 1500
@@ -109,6 +112,16 @@ def tail(block: Block) -> tuple[str, ...]:
     start = max(0, block.end - TAIL_BYTES)
     lines = bytes(block.text[start : block.end]).rsplit(b"\n", TAIL_CUTS)
     return _texts(lines if len(lines) <= TAIL_CUTS else lines[1:], TAIL_LINE_MAX)[-TAIL_LINES:]
+
+
+def counts_on(block: Block) -> int | None:
+    """Where in the log the last four lines begin that count on in a form of their own; None: none do."""
+    start = max(0, block.size - COUNTING_BYTES)
+    lines = bytes(block.text[start : block.size]).split(b"\n")
+    begins = accumulate((len(line) + 1 for line in lines), initial=start)
+    places = list(zip(lines, begins, strict=False))[1 if start else 0 :][-COUNTING_LINES:]
+    last = counting_on([line for line, _ in places])
+    return None if last is None else block.offset_of(places[last][1])
 
 
 class Progress(Struct, frozen=True):

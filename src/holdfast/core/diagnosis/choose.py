@@ -23,6 +23,7 @@ from holdfast.core.diagnosis.sifting import (
     one_for_each_line,
     without_bygone,
     without_fallen_back,
+    without_harmless,
     without_ignored,
     without_orphans,
     without_own_aborts,
@@ -84,7 +85,7 @@ def choose(
     the logs, by their numbers; 0: not known.
     """
     every = clues
-    clues = without_orphans([clue for clue in clues if not is_code(clue)])
+    clues = without_orphans(without_harmless([clue for clue in clues if not is_code(clue)]))
     clues = without_fallen_back(without_ignored(clues))
     clues = without_bygone(clues) if made_steps else clues
     last_run = of_last_run(clues, sizes_bytes)

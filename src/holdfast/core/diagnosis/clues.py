@@ -15,7 +15,7 @@ from holdfast.core.categories import KINDS
 from holdfast.core.clock_offsets import are_comparable, clock_offsets
 from holdfast.late_pattern import late
 from holdfast.model.sightings import Search, Sighting, Source, Writer
-from holdfast.model.signatures import FIELD, Role, Severity, Signature, Words
+from holdfast.model.signatures import DOUBTFUL_WEIGHT, FIELD, Role, Severity, Signature, Words
 from holdfast.model.verdicts import Culprit
 
 SHARED = ("op", "seq", "pg", "step", "epoch")  # captures that make one line the same event for all ranks
@@ -26,6 +26,11 @@ CALM = late(
     r"^.{0,100}?(?:\[(?:DEBUG|INFO|WARN(?:ING)?)\]|(?<![\w.])(?:DEBUG|INFO|WARNING)(?: ?[:|-]| {1,8}(?=\S))|\b[A-Z]\w*Warning: )"
 )
 CALM_CHARS_MAX = 200
+# The writer goes on without it, and says so.
+DOES_WITHOUT = late(
+    r"(?i)\b(?:skipp(?:ed|ing)|ignor(?:ed|ing)) (?!.{0,80}\b(?:not|never)\b)|\b(?:you can|can be) (?:safely )?ignored?\b|\bfall(?:ing|s)? back (?:to|on)\b"
+)
+DOES_WITHOUT_CHARS_MAX = 600
 UNCAUGHT = late(r"\[rank\d{1,7}\]: (?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception)\b(?:: |$)")
 FIELDS = late(r"(?:\{\w+\})+")
 BRACKETS = late(r"\s?[(\uff08](?:\{\w+\})+[)\uff09]")  # with nothing but fields in them
@@ -209,7 +214,8 @@ def _is_said_calmly(sighting: Sighting, signature: Signature) -> bool:
 
 def is_calm(text: str) -> bool:
     """Not where a logger passes on, at its own level, what torch says of an exception that ended a rank."""
-    return CALM.search(text[:CALM_CHARS_MAX]) is not None and UNCAUGHT.search(text) is None
+    says_so = CALM.search(text[:CALM_CHARS_MAX]) or DOES_WITHOUT.search(text[:DOES_WITHOUT_CHARS_MAX])
+    return says_so is not None and UNCAUGHT.search(text) is None
 
 
 def is_before(one: Clue, other: Clue) -> bool | None:
@@ -264,6 +270,8 @@ def _survived(sighting: Sighting, source: Source, signature: Signature) -> bool:
     A traceback ended its process unless somebody caught it, and the others take a step or two before they notice.
     """
     last = source.last_step_offset
+    if signature.area == "worker" and signature.weight <= DOUBTFUL_WEIGHT and not sighting.error_type:
+        last = max(last or 0, source.counts_on_offset or 0) or None
     at = max(sighting.last_offset, sighting.offset)
     if last is not None and sighting.error_type and not source.is_finished and last - at <= FAR_BYTES:
         last = source.last_three_steps_offset

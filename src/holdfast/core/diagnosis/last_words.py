@@ -40,6 +40,7 @@ def _only_complaints(clues: Sequence[Clue]) -> list[Clue]:
         for clue in clues
         if clue.severity == "warning"
         and clue.category != "none"
+        and not clue.survived
         and clue.signature.id != SPOKEN
         and (clue.role == "symptom" or yields_to_any(clue))
     ]

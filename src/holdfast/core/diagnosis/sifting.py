@@ -106,6 +106,16 @@ def _is_exception(clue: Clue) -> bool:
     return clue.role == "cause" or clue.role == "symptom" and bool(BARE_EXCEPTION.match(clue.sighting.text))
 
 
+def without_harmless(clues: Sequence[Clue]) -> list[Clue]:
+    """Without whatever else is seen on a line that is known to be nothing."""
+    nothing = {(one.sighting.source, one.sighting.offset) for one in clues if one.role == "harmless"}
+    return [
+        clue
+        for clue in clues
+        if clue.is_traceback or (clue.sighting.source, clue.sighting.offset) not in nothing
+    ]
+
+
 def without_orphans(clues: Sequence[Clue]) -> list[Clue]:
     """Without what a spawned process makes of a pipe that its parent left: that is no damaged file."""
     heads = [clue.sighting for clue in clues if clue.signature.id == ORPHANED and clue.sighting.line]

@@ -179,6 +179,8 @@ COMPLAINT = "-complaint"
 PASSES = late(
     r"(?i)\berrors? ?[:=] ?(?:0|none|null|no error|success)\b|\b(?:ignored|ignoring|skipped|skipping|falling back|fell back|continuing|recovered)\b"
 )
+# The writer calls it a warning: "srun: warning: ", "RuntimeWarning: ", "[WARNING]".
+WARNS = late(r"(?i:\bwarning: )|\b[A-Z]\w*Warning: |\b(?:WARN|WARNING)\b")
 TRIES_AGAIN = late(r"(?i)\b(?:retrying|will (?:be )?retr(?:y|ied)|trying again|try again in \d)")
 TRIES_MANY = 3  # as often it did not help
 FILE = late(
@@ -286,7 +288,7 @@ def meant(message: str) -> str | None:
 
 
 def _of_spoken(sighting: Sighting) -> Ruling | None:
-    if OF_THE_SYSTEM.search(sighting.text):
+    if OF_THE_SYSTEM.search(sighting.text) or WARNS.search(sighting.text):
         return Ruling(category=sighting.category, role="context", severity="info", weight=SPOKEN_WEIGHT)
     message = next((sighting.captures[name] for name in SPOKEN_IN if name in sighting.captures), "")[:500]
     category = meant(message) or ("data_error" if FILE.search(message) else None)
