@@ -33,6 +33,8 @@ def test_the_last_four_of_a_form_count_on(form):
         "still waiting for rank {n}, {x:.2f} s so far",
         "{n} {x:.2f}",
         "downloaded {n} of 400 MB",
+        "    {n}\tg1:101:{n} [0] NCCL INFO Channel {n}/0 : 3[3] -> 4[4]",
+        "{n} 10:00:0{x:.3f} group 3 of 4 is set up",
         "[ {n}.123456] nvme0: {x:.3f} error",
     ],
 )
