@@ -27,6 +27,7 @@ HINT = signature("hint", "cuda_error", role="context", severity="info")
 SPOKEN = signature(
     "program-error-complaint", "python_exception", severity="warning", weight=0.45, explained_by=("*",)
 )
+SETUP = signature("nccl-init-state", "nccl_init_failure", severity="warning")
 DONE = signature("done", "none", role="end-ok")
 
 
@@ -177,6 +178,14 @@ def test_a_complaint_that_ends_no_job_is_all_there_is():
     assert root_of(clue(STORE)) == "store"
     assert choose([clue(STORE)], made_steps=True).root is None
     assert root_of(clue(STORE, offset=9), clue(DONE, offset=5)) is None
+
+
+def test_a_set_up_that_never_ended_is_all_there_is_of_a_job_that_made_no_step():
+    assert root_of(clue(SETUP)) == "nccl-init-state"
+    assert choose([clue(SETUP)], made_steps=True).root is None
+    assert root_of(clue(SETUP, offset=9), clue(DONE, offset=5)) is None
+    who_began = replace(SETUP, role="context")
+    assert root_of(clue(who_began)) is None
 
 
 def test_nothing_seen_is_nothing_wrong():

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.core.diagnosis.clues import Clue
+from holdfast.core.diagnosis.comparisons import INIT_STATE
 from holdfast.core.diagnosis.edges import yields_to_any
 from holdfast.core.diagnosis.sifting import IGNORED
 from holdfast.core.diagnosis.wordings import SPOKEN
@@ -26,6 +27,7 @@ def last_words(
     return (
         _goes_on_for_nothing(seen)
         or ([] if made_steps else _only_complaints(seen))
+        or ([] if made_steps else _stuck_in_setup(seen))
         or _last_line(seen, sizes_bytes)
         or _cut_off(every, sizes_bytes)
     )
@@ -44,6 +46,13 @@ def _only_complaints(clues: Sequence[Clue]) -> list[Clue]:
         and clue.signature.id != SPOKEN
         and (clue.role == "symptom" or yields_to_any(clue))
     ]
+
+
+def _stuck_in_setup(clues: Sequence[Clue]) -> list[Clue]:
+    """Of a job that neither made a step nor finished: ranks that began to set up a communicator, and never ended it."""
+    if any(clue.role == "end-ok" for clue in clues):
+        return []
+    return [clue for clue in clues if clue.signature.id == INIT_STATE and clue.role == "cause"]
 
 
 def _goes_on_for_nothing(clues: Sequence[Clue]) -> list[Clue]:
