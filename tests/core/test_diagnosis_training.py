@@ -67,6 +67,8 @@ def test_another_process_that_holds_the_memory_is_named():
     assert ruling is not None and ruling.title is not None
     assert (ruling.category, ruling.action) == ("gpu_oom_external_process", "restart")
     assert "47.8 GiB of 80.0 GiB" in ruling.title.en
+    assert ruling.explanation is not None
+    assert ruling.explanation.en.endswith("process 4711: 47.00 GiB.")
 
 
 def test_one_that_fills_the_gpu_alone_needs_less_memory():
@@ -84,8 +86,9 @@ def test_in_a_container_another_process_shows_in_the_sum():
     ruling = of_memory(
         report_of("Process 99 has 40.00 GiB memory in use. Process 12 has 39.00 GiB memory in use. ")
     )
-    assert ruling is not None
+    assert ruling is not None and ruling.explanation is not None
     assert ruling.category == "gpu_oom_external_process"
+    assert "99" not in ruling.explanation.en  # one of them is this process itself
 
 
 def test_the_older_form_shows_others_by_what_is_missing():

@@ -124,6 +124,11 @@ KIND_WEIGHT = 0.66
 DEVICE_SUSPECTED = frozenset({"cuda-launch-failure", "cuda-illegal-instruction"})
 
 
+# Who else holds memory, as PyTorch's message lists them since 2.0.
+OTHER_PROCESS = late(r"\bProcess (\d+) has ([\d.]+ [KMGT]iB) memory in use")
+OTHERS_NAMED = 4
+
+
 class MemoryReport(Struct, frozen=True, kw_only=True):
     """The sizes in one out-of-memory message, in bytes; None: it does not say. `device`: index, "?" if not said."""
 
@@ -205,7 +210,7 @@ def of_memory(sighting: Sighting) -> Ruling | None:
         return None
     others = report.held_by_others
     if others is not None and others >= max(OTHERS_MIN_BYTES, OTHERS_MIN_SHARE * report.total):
-        return _held_by_others(report, others)
+        return _held_by_others(report, others, _others_named(sighting.text) if report.this_process else "")
     if report.unused is not None and report.unused >= max(report.tried, UNUSED_MIN_BYTES):
         return _fragmented(report, report.unused)
     return None
@@ -293,7 +298,13 @@ def _of_many(sightings: Sequence[Sighting]) -> dict[int, Ruling]:
     }
 
 
-def _held_by_others(report: MemoryReport, others: float) -> Ruling:
+def _others_named(text: str) -> str:
+    """ "88112: 61.20 GiB, 88113: 512.00 MiB"; "" where the message names no process."""
+    return ", ".join(f"{pid}: {size}" for pid, size in OTHER_PROCESS.findall(text)[:OTHERS_NAMED])
+
+
+def _held_by_others(report: MemoryReport, others: float, named: str) -> Ruling:
+    """`named`: who they are, as the message says; their numbers are those of the host."""
     held, total = gib(others), gib(report.total)
     return Ruling(
         category="gpu_oom_external_process",
@@ -305,8 +316,10 @@ def _held_by_others(report: MemoryReport, others: float) -> Ruling:
             zh=f"GPU {report.device} 显存已满,但并非本进程所致:其他进程占用 {held}(共 {total})",
         ),
         explanation=Words(
-            en="The sizes in the message do not add up without another process on the same GPU.",
-            zh="报错中的数值表明同一 GPU 上还有其他进程占用显存。",
+            en="The sizes in the message do not add up without another process on the same GPU."
+            + (f" By the message, process {named}." if named else ""),
+            zh="报错中的数值表明同一 GPU 上还有其他进程占用显存。"
+            + (f"报错中的进程:{named}。" if named else ""),
         ),
         advice=Words(
             en="Look with nvidia-smi (in a container: on the host) at who is on the GPU. End what an earlier run left "
