@@ -35,6 +35,12 @@ def test_fields_side_by_side_are_what_is_known_and_brackets_without_any_are_left
     text = "evicted ({name}{why}) from {host}"
     assert filled(text, {}) == "evicted from ?"
     assert filled(text, {"why": "memory", "host": "n7"}) == "evicted (memory) from n7"
+    assert filled("link down: {device} {name}", {"name": "eth0"}) == "link down: eth0"
+    assert (
+        filled("link down: {device} {name}", {"name": "eth0", "device": "03:00.0"})
+        == "link down: 03:00.0 eth0"
+    )
+    assert filled("link down: {device} {name}", {}) == "link down: ?"
 
 
 def test_the_title_is_that_of_the_line_that_is_quoted():

@@ -32,7 +32,7 @@ DOES_WITHOUT = late(
 )
 DOES_WITHOUT_CHARS_MAX = 600
 UNCAUGHT = late(r"\[rank\d{1,7}\]: (?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception)\b(?:: |$)")
-FIELDS = late(r"(?:\{\w+\})+")
+FIELDS = late(r"(?:\{\w+\})+(?: (?:\{\w+\})+)*")
 BRACKETS = late(r"\s?[(\uff08](?:\{\w+\})+[)\uff09]")  # with nothing but fields in them
 NEAR_BYTES = 256 << 10  # of an end: what stands so close can be its reason, though steps came between
 BARE = 0.5  # of a symptom that says no more than that something ended
@@ -91,11 +91,14 @@ class Clue(Struct, frozen=True, eq=False):
 def filled(text: str, captures: Mapping[str, str]) -> str:
     """The text with what was captured in place of `{name}`; `?` for what was not.
 
-    Of fields side by side, `{name}{why}`, what is known; and nothing in brackets of which nothing is known.
+    Of fields side by side, `{name}{why}` or `{name} {why}`, what is known; and nothing in brackets of which nothing is known.
     """
 
     def known(fields: str) -> str:
-        return "".join(captures.get(name) or "" for name in FIELD.findall(fields))
+        parts = (
+            "".join(captures.get(name) or "" for name in FIELD.findall(part)) for part in fields.split(" ")
+        )
+        return " ".join(part for part in parts if part)
 
     text = BRACKETS.sub(lambda found: found[0] if known(found[0]) else "", text)
     return FIELDS.sub(lambda found: known(found[0]) or "?", text)
