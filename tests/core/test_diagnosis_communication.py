@@ -386,6 +386,17 @@ def test_workers_that_started_minutes_apart_did_not_meet():
     assert found.first is NOT_MET
 
 
+def test_logs_that_do_not_say_whose_they_are_began_apart_too():
+    logs = (Source(name="a.log"), Source(name="b.log"))
+    early, late = began(None, 1000.0), replace(began(None, 1720.0), source=1)
+    failed = replace(NOT_MET, writer=Writer(stamp_s=2000.0))
+    found = started_apart([early, late, failed], logs)
+    assert "12 min" in found.title.en
+    assert found.culprits == ()
+    of_another_run = replace(late, writer=Writer(stamp_s=2500.0))
+    assert started_apart([early, of_another_run, failed], logs) is None
+
+
 def test_workers_that_started_together_failed_for_another_reason():
     assert started_apart([began("n1", 1000.0), began("n2", 1030.0), NOT_MET], LOGS) is None
     assert started_apart([began("n1", 1000.0), began("n2", 1720.0)], LOGS) is None

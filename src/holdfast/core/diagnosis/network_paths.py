@@ -284,16 +284,25 @@ def compare_init(sightings: Sequence[Sighting], _sources: Sequence[Source]) -> C
 def started_apart(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Comparison | None:
     """A rendezvous that failed because some came minutes after the others, by their own clocks."""
     failed = [one for one in sightings if one.category == NOT_MET and one.signature not in STARTS]
-    begun: dict[Culprit, float] = {}
+    begun: dict[tuple[Culprit, int], float] = {}
     for one in sightings:
         at_s = one.writer.stamp_s
         if one.signature in STARTS and at_s is not None:
             who = who_of(one, sources)
-            begun[who] = min(at_s, begun.get(who, at_s))
+            key = (who, one.source if who == Culprit() else -1)  # whose log it is, where nothing says whose
+            begun[key] = min(at_s, begun.get(key, at_s))
+    ends_s = min((one.writer.stamp_s for one in failed if one.writer.stamp_s is not None), default=None)
+    begun = {
+        (who, log): at_s
+        for (who, log), at_s in begun.items()
+        if log < 0
+        or ends_s is None
+        or at_s < ends_s  # a log of nobody's that begins later may be of another run
+    }
     if not failed or len(begun) < 2:
         return None
     earliest = min(begun.values())
-    late = sorted((at_s, str(who), who) for who, at_s in begun.items() if at_s - earliest >= APART_S)
+    late = sorted((at_s, str(who), who) for (who, _), at_s in begun.items() if at_s - earliest >= APART_S)
     if not late:
         return None
     gap_s = late[-1][0] - earliest
@@ -303,7 +312,7 @@ def started_apart(sightings: Sequence[Sighting], sources: Sequence[Source]) -> C
         first=first_of(failed),
         role="cause",
         weight=0.93,
-        culprits=tuple(who for _, _, who in late[-8:]),
+        culprits=tuple(who for _, _, who in late[-8:] if who != Culprit()),
         title=Words(
             en=f"workers started {minutes} min apart and did not meet in time",
             zh=f"各 worker 启动时间相差 {minutes} 分钟,未能按时会合",
