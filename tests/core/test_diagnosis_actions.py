@@ -116,6 +116,23 @@ def test_what_a_launcher_was_not_told_is_a_setting():
     assert advised(clue(missing, innermost="/w/train.py:9 main")) == "fix_code"
 
 
+@pytest.mark.parametrize(
+    ("path", "action"),
+    [
+        ("/path/to/speech", "fix_config"),
+        ("your_corpus/val", "fix_config"),
+        ("val_list_path", "fix_config"),
+        ("speech/data/path", "fix_config"),
+        ("/mnt/speech/val/0007.json", "fix_data"),
+        ("/mnt/flight_path/0007.json", "fix_data"),
+        ("data/path.json", "fix_data"),
+    ],
+)
+def test_a_path_that_nobody_filled_in_is_a_setting(path, action):
+    says = f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
+    assert advised(clue(signature("file-not-found", "data_error"), text=says)) == action
+
+
 def test_what_crashes_before_its_first_step_has_libraries_that_do_not_fit():
     crashed = clue(signature("rank-segfault-exit", "segfault"), offset=500)
     assert advised(crashed) == "fix_env"

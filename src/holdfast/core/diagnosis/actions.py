@@ -40,6 +40,11 @@ OF_DRIVERS = frozenset({"driver_mismatch", "driver_error"})  # no device is brok
 BARE_CRASHES = frozenset(
     {"rank-segfault-exit", "torchrun-rank-crashed", "deepspeed-rank-crashed", "called-process-crashed"}
 )
+DATA_ERROR = "data_error"
+# A path as an example writes it, for its user to fill in: "/path/to/data", "your_data_path", "train_list_path".
+NOT_FILLED_IN = late(
+    r"(?i)no such file or directory: ['\"](?:[^'\"]*\b(?:path[/_-]to|your[_-]\w+)\b|(?:\w+/){0,9}(?:\w*_)?path['\"])"
+)
 # Nobody knows why they waited: it costs little to see whether they wait again.
 WAITED = frozenset({"collective_timeout", "collective_missing_rank"})
 
@@ -65,6 +70,8 @@ def _by_circumstances(root: Clue, known: Sequence[Clue], search: Search) -> str:
         return "fix_env"  # libraries that crash together do so when they are loaded
     if root.signature.id == OUT_OF_CUDA_MEMORY and _is_first_meeting(root, search):
         return "isolate_node"  # who has taken nothing cannot take less: others fill that GPU, or it is broken
+    if root.category == DATA_ERROR and NOT_FILLED_IN.search(sighting.text):
+        return "fix_config"  # nobody has data under that name
     if root.category == CUDA_ERROR:
         return _of_cuda_call(root, search)
     if root.category == NPU_RUNTIME:
