@@ -292,11 +292,13 @@ def test_two_kills_are_two_reports(of):
 def test_a_link_that_comes_back_flaps_and_one_that_does_not_is_down(of):
     down, up = (
         "[ 900.0] mlx5_core 0000:41:00.0 eth2: Link down\n",
-        "[ 930.0] mlx5_core 0000:41:00.0 eth2: Link up\n",
+        "[ 912.0] mlx5_core 0000:41:00.0 eth2: Link up\n",
     )
     (flap,) = of(down + up)
     assert (flap.category, flap.severity) == ("nic_link_flap", "warning")
-    assert "30 s" in flap.why.en
+    assert "12 s" in flap.why.en
+    (long,) = of(down + up.replace("912", "943"))
+    assert (long.category, long.severity) == ("nic_link_flap", "error")
     (gone,) = of(up + down.replace("900", "990"))
     assert (gone.category, gone.severity) == ("nic_down", "error")
 

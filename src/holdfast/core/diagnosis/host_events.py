@@ -46,7 +46,10 @@ BOOTED = "kernel-booted"
 BOOT_S = 300.0  # of uptime: while drivers start, links go up and down
 DRIVERS_FIRST_S = 60.0
 BOOT_BYTES = 512 << 10  # of a log, where neither uptime nor stamps tell
-SHORT_OUTAGE_S = 60.0
+SHORT_OUTAGE_S = 60.0  # of a file server
+SHORT_BREAK_S = (
+    30.0  # of a link: NCCL waits 4.3 s eight times by default (NCCL_IB_TIMEOUT=20, NCCL_IB_RETRY_CNT=7)
+)
 CORRECTED_MANY = 10
 CORRECTED_FEW = 0.35  # the weight of a few of them: nothing failed
 EXCERPT_BYTES = 32 << 10
@@ -135,7 +138,7 @@ def _links(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Judge
         is_boot = all(_is_at_boot(one, boots) for one in downs)
         outage_s = _outage_s(downs[0], ups) if is_back else None
         times = sum(one.count for one in downs)
-        short = is_back and times == 1 and outage_s is not None and outage_s < SHORT_OUTAGE_S
+        short = is_back and times == 1 and outage_s is not None and outage_s < SHORT_BREAK_S
         found.append(
             Judgement(
                 first=downs[0],
