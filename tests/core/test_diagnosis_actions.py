@@ -25,6 +25,13 @@ def test_what_a_program_wrote_itself_and_cannot_read_is_its_codes_mistake():
     assert advised(unfit, last_steps={0: 900}) == "fix_config"
 
 
+def test_a_model_that_is_given_a_whole_checkpoint_is_its_codes_mistake():
+    unfit = signature("state-dict-error", "checkpoint_load_error")
+    head = "RuntimeError: Error(s) in loading state_dict for Voice: Unexpected key(s) in state_dict: "
+    assert advised(clue(unfit, text=head + '"epoch", "voice_state_dict". ')) == "fix_code"
+    assert advised(clue(unfit, text=head + '"encoder.epoch_embedding.weight". ')) == "fix_config"
+
+
 def test_a_gpu_that_has_no_memory_for_a_process_that_took_none_is_left_out():
     full = signature("cuda-error-out-of-memory", "gpu_oom")
     first = clue(full, offset=500, innermost="/lib/torch/distributed/distributed_c10d.py:4156 barrier")

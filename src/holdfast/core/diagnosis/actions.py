@@ -10,6 +10,10 @@ from holdfast.model.sightings import Search, Sighting
 from holdfast.model.verdicts import Culprit
 
 NOT_FITTING = frozenset({"state-dict-error", "state-dict-keys", "parameter-name-missing"})
+# Beside the weights of a model: who gives a model these gives it the whole checkpoint, not what is in it.
+OF_CHECKPOINTS = late(
+    r"\bUnexpected key\(s\) in state_dict: [^\n]{0,2000}?\"(?:epoch|global_step|iteration|\w{0,40}optimizer\w{0,40}|\w{0,40}state_dict)\""
+)
 CLIENTS_MISSING = "torch-store-clients-missing"
 BARRIER_TIMEOUT = "torch-store-barrier-timeout"
 CRASHED = "native-crash-report"
@@ -62,6 +66,10 @@ def _by_circumstances(root: Clue, known: Sequence[Clue], search: Search) -> str:
     sighting = root.sighting
     if root.signature.id in NOT_FITTING and _had_trained(root, search):
         return "fix_code"  # it was this program that wrote what does not fit it
+    if root.signature.id in NOT_FITTING and any(
+        map(OF_CHECKPOINTS.search, (sighting.text, *sighting.record))
+    ):
+        return "fix_code"
     if _came_alone(sighting):
         return "fix_config"  # nobody came late: nobody else was told to come
     if root.signature.id == CRASHED and any(map(OF_MPI.search, sighting.record)):
