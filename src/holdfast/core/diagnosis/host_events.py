@@ -31,7 +31,15 @@ OOM_CGROUP = frozenset(
 OOM_GLOBAL = frozenset({"oom-kill-global", "oom-killed"})
 OOM = OOM_CGROUP | OOM_GLOBAL | {OOM_STARTS, "oom-victim", "oom-reaper"}
 BOND_DOWN = "bond-slave-down"
-LINK_DOWN = frozenset({"nic-link-down-ethernet", "nic-link-down-infiniband", "nic-carrier-lost", BOND_DOWN})
+LINK_DOWN = frozenset(
+    {
+        "nic-link-down-ethernet",
+        "nic-link-down-infiniband",
+        "nic-carrier-lost",
+        "mlx5-cable-unplugged",
+        BOND_DOWN,
+    }
+)
 LINK_UP = frozenset(
     {"nic-link-up-ethernet", "nic-link-state-infiniband", "nic-carrier-gained", "bond-slave-up"}
 )

@@ -57,6 +57,7 @@ OF_THE_SYSTEM = late(
     r"|multipathd|iscsid|smartd|smartmontools|lvm2\S*|thermald|bluetooth|ModemManager|postfix|rsyslog|cups\S*|packagekit|man-db|logrotate|fstrim|e2scrub\S*"
     r"|kdump\S*|rpc-statd|plymouth\S*|getty@\S*|tuned|mcelog|rasdaemon|update-notifier\S*|phpsessionclean)\.service: "
 )
+ENDED_UNITS = frozenset({ENDED, "unit-was-killed"})
 CODE = late(r"(?:^|[\]):>|Z\d-]) ?\s{4,}(?:raise|return|assert|except|with|if|elif|for|while)\b")
 
 
@@ -71,7 +72,7 @@ def is_code(clue: Clue) -> bool:
         return (
             True  # what a probe of Kubernetes printed: it is asked again, and tells itself what it leads to
         )
-    if clue.signature.id == ENDED and OF_THE_SYSTEM.search(clue.sighting.text):
+    if clue.signature.id in ENDED_UNITS and OF_THE_SYSTEM.search(clue.sighting.text):
         return True
     return clue.signature.area == "worker" and CODE.search(clue.sighting.text) is not None
 
