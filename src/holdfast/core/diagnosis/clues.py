@@ -24,11 +24,13 @@ FAR_BYTES = 64 << 10  # nobody writes so much on a step or two
 # What a logger, or Python's warnings, put before a line that is not meant as an error.
 CALM = late(
     r"^.{0,100}?(?:\[(?:DEBUG|INFO|WARN(?:ING)?)\]|(?<![\w.])(?:DEBUG|INFO|WARNING)(?: ?[:|-]| {1,8}(?=\S))|\b[A-Z]\w*Warning: )"
+    r"|^(?:\[rank\d{1,7}\]:)? ?\[?W(?:\d{3,4} \d\d:\d\d:| )"  # c10's and glog's letter
 )
 CALM_CHARS_MAX = 200
 # The writer goes on without it, and says so.
 DOES_WITHOUT = late(
     r"(?i)\b(?:skipp(?:ed|ing)|ignor(?:ed|ing)) (?!.{0,80}\b(?:not|never)\b)|\b(?:you can|can be) (?:safely )?ignored?\b|\bfall(?:ing|s)? back (?:to|on)\b"
+    r"|\b(?:continuing|going on|proceeding) without\b"
 )
 DOES_WITHOUT_CHARS_MAX = 600
 UNCAUGHT = late(r"\[rank\d{1,7}\]: (?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception)\b(?:: |$)")

@@ -14,7 +14,7 @@ from holdfast.core.diagnosis.rulings import NO_TABLES, all_rulings
 from holdfast.core.diagnosis.telling import doubtful_lines, telling_lines
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
-from holdfast.model.sightings import ASSUMED_DATES_S, Search
+from holdfast.model.sightings import ASSUMED_DATES_S, Search, Source
 from holdfast.model.signatures import Signature, Words
 
 EVIDENCE_MAX = 16
@@ -61,7 +61,7 @@ def diagnose(
     choice = choose(
         known,
         is_finished=any(source.is_finished for source in search.sources),
-        made_steps=any(source.last_step_offset is not None for source in search.sources),
+        made_steps=any(map(_goes_on, search.sources)),
         sizes_bytes=[source.size_bytes for source in search.sources],
     )
     if choice.root is None:
@@ -69,6 +69,10 @@ def diagnose(
     if choice.root.category == "unknown":
         return _unknown(search)
     return _explained(choice.root, choice, known, search)
+
+
+def _goes_on(source: Source) -> bool:
+    return source.last_step_offset is not None or source.counts_on_offset is not None
 
 
 def _explained(root: Clue, choice: Choice, known: Sequence[Clue], search: Search) -> Diagnosis:
