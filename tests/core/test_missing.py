@@ -52,6 +52,18 @@ def test_a_kernel_log_is_known_by_its_name_or_its_lines(given_):
     assert said(source(), source(**given_), class_="hardware") == []
 
 
+def test_ranks_that_never_met_may_have_been_told_different_things():
+    def hints(*sources, class_="process"):
+        return [text for text in said(*sources, class_=class_) if "MASTER_ADDR" in text]
+
+    silent = [source(rank=rank, tail=("loading the model",)) for rank in (0, 1)]
+    assert len(hints(*silent)) == 1
+    assert hints(silent[0]) == [], "one log alone may be of a job of one"
+    assert hints(*silent, class_="hardware") == []
+    assert hints(*silent, source(tail=("n1:7:7 [0] NCCL INFO Bootstrap : Using eth0",))) == []
+    assert hints(*silent, Source(name="a.log", last_step_offset=7)) == []
+
+
 def test_what_could_not_matter_is_not_asked_for():
     assert said(source(), class_="training") == []
     assert said(source(rank=0), source(rank=2), class_="healthy") == []

@@ -5,6 +5,7 @@
     job-123-node-gpu07-rank16.txt                                         host gpu07, rank 16
     log.gpu-07    nccl.gpu-07.4242.log           NCCL_DEBUG_FILE with %h  host gpu-07
     ip-10-0-0-7/dmesg.txt                        a folder for each host   host ip-10-0-0-7
+    atlas-b12.dmesg    syslog-atlas-b12.txt      a node's own log         host atlas-b12
     train-job-worker-1.log                       the name of a pod        host train-job-worker-1, worker 1
 
 Only what is sure is told. A date, a size, a job's id, an array's index and a rank within tensor, pipeline or other
@@ -71,11 +72,19 @@ HOST = late(
 )
 SIZES = late(r"gpu-?(?:16|32|64|96|128|256|512|1024|2048|4096)")
 HOST_WORDS = frozenset("compute hpc cluster rack gpu cpu dgx hgx a100 h100 h200 b200 v100 mi300x".split())
+# A node's own log is called after it, whatever it is called.
+KERNEL_LOG = r"(?:dmesg|kmsg|kern(?:el)?|syslog|messages|journal(?:ctl)?)"
+NAMED_HOST = r"(?P<host>[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+){0,6})"
+OF_A_HOST = (
+    late(rf"{NAMED_HOST}[._-]{KERNEL_LOG}(?:[._-](?:log|txt|json|out|T|gz|zst|\d{{1,8}}))*", re.ASCII),
+    late(rf"{KERNEL_LOG}[._-]{NAMED_HOST}(?:[._-](?:log|txt|json|out|gz|zst))*", re.ASCII),
+)
 # Words that say what a log is, not whose.
 NOISE = frozenset(
     "job log logs out err stdout stderr output slurm train training trainer debug nccl trace run data dataloader loader"
     " pytorch torch ray dask local my the".split()
 )
+NOT_NAMES = NOISE | frozenset("boot old prev new part attempt run rank worker v x b a".split())
 DATE = late(r"(?<!\d)(?P<year>20\d\d)(?P<s>[-_]?)(?P<month>[01]\d)(?P=s)(?P<day>[0-3]\d)(?!\d{4})", re.ASCII)
 
 
@@ -125,7 +134,15 @@ def _host(part: str) -> str:
         before, after = part[: match.start()], part[match.end() :]
         if not SIZES.fullmatch(match[0]) and not before[-1:].isalnum() and not after[:1].isalnum():
             return f"{_prefix(before)}{match[0]}"
-    return ""
+    return next((host for form in OF_A_HOST if (host := _named(form.fullmatch(part)))), "")
+
+
+def _named(found: re.Match[str] | None) -> str:
+    """A name with a digit, and with a word of its own."""
+    name = found["host"] if found else ""
+    words = [word.rstrip("0123456789") for word in name.lower().split("-")]
+    is_name = any(map(str.isdigit, name)) and any(word and word not in NOT_NAMES for word in words)
+    return name if is_name and not DATE.search(name) else ""
 
 
 def _prefix(before: str) -> str:

@@ -26,6 +26,12 @@ _KERNEL_TELLS = frozenset(
         "unknown",
     }
 )
+# A job that was ended from outside, or by its limit.
+_ENDED_TELLS = frozenset({"process", "scheduler", "unknown"})
+_LAUNCHED = frozenset(
+    {"omp-threads-notice", "torchrun-starts", "deepspeed-launch-command", "torch-store-joined"}
+)
+_COLLECTIVES = late(r"^(?:nccl|rccl|hccl|gloo|torch-watchdog|collective)")
 _SCHEDULER_TELLS = frozenset({"process", "unknown"})
 _KERNEL_NAME = late(r"(?i)(?:^|[/._-])(?:dmesg|kmsg|kern(?:el)?|messages|syslog|journal)(?:$|[/._-])")
 _KERNEL_LINE = late(
@@ -67,6 +73,15 @@ def not_found(search: Search, signatures: Mapping[str, Signature], class_: str) 
                 zh="未提供内核日志(dmesg -T、journalctl -k):设备故障和内存不足导致的终止可能记录在其中。",
             )
         )
+    if class_ in _ENDED_TELLS and _waits_for_its_group(search):
+        found.append(
+            Words(
+                en="No line of NCCL and no step stands in the logs: if the ranks still waited for one another, compare "
+                "MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE of each; NCCL_DEBUG=INFO shows how far they came.",
+                zh="日志中没有 NCCL 的任何输出,也没有训练步:若各 rank 仍在互相等待,请核对每个 rank 的 MASTER_ADDR、"
+                "MASTER_PORT、RANK 与 WORLD_SIZE;设置 NCCL_DEBUG=INFO 可看到进展到哪一步。",
+            )
+        )
     if (
         class_ in _SCHEDULER_TELLS
         and "scheduler" not in areas
@@ -91,6 +106,17 @@ def spans(numbers: Iterable[int]) -> str:
             parts.append([number])
     words = [f"{part[0]}-{part[-1]}" if len(part) > 2 else ", ".join(map(str, part)) for part in parts]
     return ", ".join(words)
+
+
+def _waits_for_its_group(search: Search) -> bool:
+    """Whether a job of several ranks was launched and nothing shows that they met."""
+    seen = {one.signature for one in search.sightings}
+    ranks = {one.writer.rank for one in search.sources} | {one.writer.rank for one in search.sightings}
+    is_launched = bool(seen & _LAUNCHED) or len(ranks - {None}) > 1
+    has_met = any(map(_COLLECTIVES.match, seen)) or any(
+        source.last_step_offset is not None or "NCCL" in "".join(source.tail) for source in search.sources
+    )
+    return is_launched and not has_met
 
 
 def _ranks(sources: Collection[Source]) -> list[Words]:
