@@ -69,6 +69,21 @@ def test_a_process_has_the_device_of_its_own_number_where_nobody_tells_ranks():
     assert named(full, clue(KILLED, offset=9, rank=7))[0].rank is None
 
 
+def test_the_interface_or_disk_that_a_line_of_the_kernel_is_about():
+    hung = signature("netdev-watchdog", "nic_down", area="kernel")
+    assert named(clue(hung, host="n5", captures={"name": "ens3f0np0"})) == (
+        Culprit(host="n5", device="ens3f0np0"),
+    )
+    assert named(clue(hung, host="n5", captures={"name": "High Temperature"})) == (Culprit(host="n5"),)
+    disk = signature("disk", "storage_io", area="kernel")
+    for text, device in (
+        ("[ 9.1] ata3.00: exception Emask 0x0", "ata3.00"),
+        ("I/O error, dev sdb, sector 8", "sdb"),
+        ("a disk failed", None),
+    ):
+        assert named(clue(disk, host="n5", text=text)) == (Culprit(host="n5", device=device),)
+
+
 def test_ray_names_the_host_of_the_worker_above_its_exception():
     nested = (clue(RAY_TASK, offset=n, captures={"host": f"10.0.0.{n}"}) for n in (1, 2))
     assert named(*nested, clue(OOM, offset=3)) == (Culprit(host="10.0.0.2"),)

@@ -23,6 +23,11 @@ OF_THE_SERVER = frozenset({"torch-port-bind-failed", "torch-port-no-listener"})
 GPU_PART = "nvidia-smi-gpu"
 RAY_TASK = "ray-task-error"
 BOOTSTRAP = "nccl-bootstrap-interface"
+# As udev, the kernel and Cray name network interfaces; and how libata and the block layer begin their lines.
+INTERFACE = late(r"(?:en|eth|ib|bond|hsn|wl|net|rdma|roce|mlx\d_|usb|hfi\d_)[\w.-]{1,14}")
+DISK = late(
+    r"(?:^|[\s\]])(?P<device>ata\d{1,3}(?:\.\d{1,2})?): |\bdev (?P<block>(?:sd[a-z]{1,2}|nvme\d+n\d+|vd[a-z]|dm-\d+)\w*),"
+)
 DEVICE_INDEX = late(r"(?:[GNX]PU |cuda:|npu:|xpu:)(?P<index>\d{1,3})", re.ASCII)
 # Events of Kubernetes name the node behind who reports them: in a column, or as JSON.
 EVENT_HOST = late(
@@ -92,7 +97,9 @@ def _of_line(clue: Clue, search: Search, alone: bool) -> Culprit:
         rank=_rank(writer, of_file, captures, alone),
         worker=writer.worker if writer.worker is not None else of_file.worker,
         host=captures.get("host") or writer.host or _host_of_event(clue) or of_file.host,
-        device=_device(captures.get("device") or writer.device or _gpu_above(clue, search)),
+        device=_device(
+            captures.get("device") or writer.device or _gpu_above(clue, search) or _named_by_kernel(clue)
+        ),
     )
 
 
@@ -108,6 +115,16 @@ def _gpu_above(clue: Clue, search: Search) -> str | None:
         and one.offset < clue.sighting.offset
     ]
     return max(heads, key=lambda one: one.offset).captures.get("device") if heads else None
+
+
+def _named_by_kernel(clue: Clue) -> str | None:
+    """The interface or disk that a line of the kernel is about, where its pattern takes that for a mere name."""
+    if clue.signature.area != "kernel":
+        return None
+    if clue.class_ == "network" and INTERFACE.fullmatch(clue.sighting.captures.get("name", "")):
+        return clue.sighting.captures["name"]
+    disk = DISK.search(clue.sighting.text) if clue.category == "storage_io" else None
+    return (disk["device"] or disk["block"]) if disk else None
 
 
 def _host_of_event(clue: Clue) -> str | None:
