@@ -24,7 +24,6 @@ FAR_BYTES = 64 << 10  # nobody writes so much on a step or two
 # What a logger, or Python's warnings, put before a line that is not meant as an error.
 CALM = late(
     r"^.{0,100}?(?:\[(?:DEBUG|INFO|WARN(?:ING)?)\]|(?<![\w.])(?:DEBUG|INFO|WARNING)(?: ?[:|-]| {1,8}(?=\S))|\b[A-Z]\w*Warning: )"
-    r"|^(?:\[rank\d{1,7}\]:)? ?\[?W(?:\d{3,4} \d\d:\d\d:| )"  # c10's and glog's letter
 )
 CALM_CHARS_MAX = 200
 # The writer goes on without it, and says so.
