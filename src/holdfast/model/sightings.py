@@ -39,7 +39,7 @@ class Source(Struct, frozen=True, kw_only=True):
     `last_steps_offset`: where the last few such lines begin; None: there are fewer, or they are not known.
     `last_three_steps_offset`: the same of the last three.
     `counts_on_offset`: where the last four lines begin that count on in a form that nobody knows; not asked for of logs
-    in which nothing doubtful was seen.
+    in which nothing was seen.
     `is_finished`: that line named the last step of all ("10/10").
     `tail`: its last lines, without prefixes' colours, at most 40.
     """

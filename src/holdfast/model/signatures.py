@@ -12,7 +12,6 @@ Area: TypeAlias = Literal["worker", "kernel", "scheduler", "npu", "fabric", "too
 FIELD = re.compile(r"\{(\w+)\}")  # in a category or a text: what the pattern captured under that name
 # Of these the search itself makes sightings: where a traceback begins, and the exception that it names.
 TRACEBACK_START, EXCEPTION = "python-traceback-start", "python-exception"
-DOUBTFUL_WEIGHT = 0.6  # a signature that weighs no more may be nothing, where its log goes on
 
 
 class Words(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

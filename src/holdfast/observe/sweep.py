@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 from msgspec import Struct
 
 from holdfast.model.sightings import Sighting, Source, Writer
-from holdfast.model.signatures import DOUBTFUL_WEIGHT, EXCEPTION, FIELD, TRACEBACK_START, Signature
+from holdfast.model.signatures import EXCEPTION, FIELD, TRACEBACK_START, Signature
 from holdfast.observe.automaton import Candidate, Engine
 from holdfast.observe.blocks import Block
 from holdfast.observe.excerpts import Exceptional, counts_on, exceptions, following, progress, tail
@@ -211,19 +211,11 @@ class Sweep:
             last_step_offset=self._last_step if reached.offset is None else reached.offset,
             last_steps_offset=reached.few_from,
             last_three_steps_offset=reached.fewest_from,
-            counts_on_offset=counts_on(block) if self._is_doubtful(entries) else None,
+            counts_on_offset=counts_on(block) if entries else None,
             is_finished=reached.is_finished,
             tail=lines,
         )
         return source, sorted(entries, key=lambda entry: (entry.offset, entry.number))
-
-    def _is_doubtful(self, entries: Sequence[Entry]) -> bool:
-        """Whether something was seen that may be nothing, if the log goes on after it."""
-        known = self._knowledge.signatures
-        return any(
-            entry.number != EXCEPTION_NUMBER and known[entry.number].weight <= DOUBTFUL_WEIGHT
-            for entry in entries
-        )
 
     def _look(self, hits: Sequence[Candidate]) -> None:
         self._traceback_starts = []

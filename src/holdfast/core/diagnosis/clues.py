@@ -15,7 +15,7 @@ from holdfast.core.categories import KINDS
 from holdfast.core.clock_offsets import are_comparable, clock_offsets
 from holdfast.late_pattern import late
 from holdfast.model.sightings import Search, Sighting, Source, Writer
-from holdfast.model.signatures import DOUBTFUL_WEIGHT, FIELD, Role, Severity, Signature, Words
+from holdfast.model.signatures import FIELD, Role, Severity, Signature, Words
 from holdfast.model.verdicts import Culprit
 
 SHARED = ("op", "seq", "pg", "step", "epoch")  # captures that make one line the same event for all ranks
@@ -37,6 +37,7 @@ FIELDS = late(r"(?:\{\w+\})+(?: (?:\{\w+\})+)*")
 BRACKETS = late(r"\s?[(\uff08](?:\{\w+\})+[)\uff09]")  # with nothing but fields in them
 NEAR_BYTES = 256 << 10  # of an end: what stands so close can be its reason, though steps came between
 BARE = 0.5  # of a symptom that says no more than that something ended
+OF_JOBS = frozenset({"worker", "npu"})  # areas whose lines stand in a job's own log
 CLOCK_SKEW_S = 30.0  # between nodes that nobody has synchronised well
 
 
@@ -271,14 +272,15 @@ def _at(sighting: Sighting, stamps: Sequence[tuple[int, float | None]]) -> float
 def _survived(sighting: Sighting, source: Source, signature: Signature) -> bool:
     """What a rank wrote shortly before its scheduler ended it can reach the log shortly after the notice.
 
-    A traceback ended its process unless somebody caught it, and the others take a step or two before they notice.
+    A traceback ended its process unless somebody caught it, and the others take a step or two before they notice. Of a
+    job's own lines, others that count on below them, in whatever form, tell as much as steps do.
     """
     last = source.last_step_offset
-    if signature.area == "worker" and signature.weight <= DOUBTFUL_WEIGHT and not sighting.error_type:
+    if signature.area in OF_JOBS:
         last = max(last or 0, source.counts_on_offset or 0) or None
     at = max(sighting.last_offset, sighting.offset)
     if last is not None and sighting.error_type and not source.is_finished and last - at <= FAR_BYTES:
-        last = source.last_three_steps_offset
+        last = source.last_three_steps_offset or source.counts_on_offset
     late_bytes = LATE_BYTES if signature.area == "scheduler" and signature.severity == "fatal" else 0
     return last is not None and at + late_bytes < last
 
