@@ -266,3 +266,18 @@ def test_what_a_logger_passes_on_of_an_uncaught_exception_is_no_calm_word():
     assert is_calm(head + "step 7")
     assert not is_calm(head + "[rank7]: torch.OutOfMemoryError: CUDA out of memory")
     assert is_calm(head + "[rank7]: retrying")
+
+
+def test_who_goes_on_without_says_so_calmly():
+    assert is_calm("handle failed once (STATUS_9), second try ok")
+    assert is_calm("conv fallback: no algorithm, STATUS_9")
+    assert is_calm("socket closed; recovered after 2 attempts")
+    assert not is_calm("second attempt failed, giving up")
+    assert not is_calm("no fallback is configured")
+
+
+def test_who_tries_again_has_lost_nothing_so_far_unless_it_does_so_for_ever():
+    refused = sighting(OOM, text="store: slow down (503), will retry")
+    assert diagnose(search(refused), KNOWN).category == "none"
+    assert diagnose(search(replace(refused, count=7)), KNOWN).category == "gpu_oom"
+    assert diagnose(search(replace(refused, text="store: no more retries")), KNOWN).category == "gpu_oom"

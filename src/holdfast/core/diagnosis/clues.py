@@ -28,9 +28,16 @@ CALM = late(
 CALM_CHARS_MAX = 200
 # The writer goes on without it, and says so.
 DOES_WITHOUT = late(
-    r"(?i)\b(?:skipp(?:ed|ing)|ignor(?:ed|ing)) (?!.{0,80}\b(?:not|never)\b)|\b(?:you can|can be) (?:safely )?ignored?\b|\bfall(?:ing|s)? back (?:to|on)\b"
-    r"|\b(?:continuing|going on|proceeding) without\b"
+    r"(?i)\b(?:skipp(?:ed|ing)|ignor(?:ed|ing)) (?!.{0,80}\b(?:not|never)\b)|\b(?:you can|can be) (?:safely )?ignored?\b"
+    r"|\b(?:fall(?:ing|s)? ?back|fell back) (?:to|on)\b|\b(?:using|taking|trying|switching to) (?:the |a )?(?:slower |default |other )?fallback\b|\bfallback: "
+    r"|\b(?:continuing|going on|proceeding) without\b|\b(?:second|next|another|later) (?:try|attempt) (?:was |is )?(?:ok|good|succeeded|successful|worked|fine)\b"
+    r"|\b(?:succeeded|worked|recovered) (?:on|after|with) (?:a |the )?(?:\w+ )?(?:retr(?:y|ies)|attempts?)\b|\bgoing on anyway\b|\bcontinuing anyway\b"
 )
+# Or it tries again: so far nothing is lost. Who says so again and again gets nowhere.
+TRIES_AGAIN = late(
+    r"(?i)\b(?:will|may|to|shall) (?:be )?(?:retr(?:y|ied)|try again)\b|\b(?:retrying|trying again)\b|\btry again in \d"
+)
+TRIES_MANY = 3
 DOES_WITHOUT_CHARS_MAX = 600
 UNCAUGHT = late(r"\[rank\d{1,7}\]: (?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception)\b(?:: |$)")
 FIELDS = late(r"(?:\{\w+\})+(?: (?:\{\w+\})+)*")
@@ -212,9 +219,14 @@ def _is_said_calmly(sighting: Sighting, signature: Signature) -> bool:
         and signature.severity in ("fatal", "error")
         and class_of(signature.category) != "process"  # that somebody ended it is no error to many
         and not sighting.error_type
-        and is_calm(sighting.text)
+        and (is_calm(sighting.text) or _is_tried_again(sighting))
         and not any(map(is_calm, signature.matches))
     )
+
+
+def _is_tried_again(sighting: Sighting) -> bool:
+    says_so = TRIES_AGAIN.search(sighting.text[:DOES_WITHOUT_CHARS_MAX])
+    return says_so is not None and sighting.count < TRIES_MANY
 
 
 def is_calm(text: str) -> bool:

@@ -4,7 +4,7 @@ Every project words its own errors, so no list of messages is ever complete. But
 be opened names a shard and says that it cannot be opened. Both must be there; a mere mention decides nothing. Pure.
 """
 
-from holdfast.core.diagnosis.clues import Ruling
+from holdfast.core.diagnosis.clues import TRIES_AGAIN, TRIES_MANY, Ruling
 from holdfast.late_pattern import late
 from holdfast.model.sightings import Sighting
 from holdfast.model.signatures import EXCEPTION
@@ -181,8 +181,6 @@ PASSES = late(
 )
 # The writer calls it a warning: "srun: warning: ", "RuntimeWarning: ", "[WARNING]".
 WARNS = late(r"(?i:\bwarning: )|\b[A-Z]\w*Warning: |\b(?:WARN|WARNING)\b")
-TRIES_AGAIN = late(r"(?i)\b(?:retrying|will (?:be )?retr(?:y|ied)|trying again|try again in \d)")
-TRIES_MANY = 3  # as often it did not help
 FILE = late(
     r"(?i)\bno such file or directory|\b(?:file|directory|path)\b.{0,60}\b(?:not found|does not exist|missing)"
 )
