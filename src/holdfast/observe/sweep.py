@@ -276,7 +276,8 @@ class Sweep:
         figures = (
             value for name, value in captures.items() if name not in PASSING and FIGURE.fullmatch(value)
         )
-        key = (*_who(writer), *figures, NUMBERS.sub("#", line))
+        hosts = (captures.get("host"), captures.get("peer"))  # numbers tell nodes apart
+        key = (*_who(writer), *hosts, *figures, NUMBERS.sub("#", line))
         entry = self._kept(seen, key, Entry(number, offset, 0, line, captures, writer, offset), place.stop)
         self._entries_on.setdefault(offset, []).append(entry)
         return entry.count == 1 and entry is not seen.last

@@ -20,6 +20,7 @@ ALIKE_MAX = 0.25  # of them may be followed by one that begins like it
 ALIKE_OF_MANY = 0.1
 HEADS_MIN = 0.8  # of its lines begin as lines do
 SHAPE_BYTES = 8
+TABLE_PART = 0.8
 # A line of the width by chance is followed by one that begins as lines do, not as the rest of one.
 BEGINS = re.compile(
     rb"\s*(?:\[?\(?\d{4}[-/]\d\d[-/]\d\d|\[?\d\d:\d\d:\d\d|\[(?:rank|default)?\d+\]|<\d+>|\[ *\d+\.\d+\] |Traceback \(|File \""
@@ -36,6 +37,8 @@ def width_of(head: bytes) -> int:
     width = max(map(len if head.isascii() else _columns, lines))
     if not WIDTH_MIN <= width <= WIDTH_MAX:
         return 0
+    if sum(_columns(line) == width for line in lines) >= TABLE_PART * sum(map(bool, lines)):
+        return 0  # a table: what is cut leaves shorter ends
     reaching = [(line, after) for line, after in pairwise(lines) if len(line) >= width]
     full = [(line, after) for line, after in reaching if _columns(line) == width and _is_text(line)]
     if len(full) < (1 if width in WIDTHS else FULL_MIN):

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.core.diagnosis.choose import Choice
 from holdfast.core.diagnosis.clues import Clue
+from holdfast.core.diagnosis.records import host_of_record, nodes_of
 from holdfast.late_pattern import late
 from holdfast.model.sightings import Search, Writer
 from holdfast.model.verdicts import Culprit
@@ -47,7 +48,7 @@ def culprits(choice: Choice, clues: Sequence[Clue], search: Search) -> tuple[Cul
     if root.signature.rank_from == "capture":
         found = [one for clue in same for one in _captured(clue)]
     where = _told_below(root, clues)
-    found = found or [_with_ray_host(_of_line(clue, search, alone), clue, clues) for clue in same]
+    found = found or [_with_ray_host(_of_line(clue, clues, search, alone), clue, clues) for clue in same]
     if where:
         found = where
     elif root.signature.rank_from == "none" and root.role == "symptom":
@@ -70,7 +71,8 @@ def culprits(choice: Choice, clues: Sequence[Clue], search: Search) -> tuple[Cul
         replace(one, host=names.get(one.host, one.host))
         if one.host
         else replace(one, host=host or (by_rank.get(one.rank) if one.rank is not None else None))
-        for one in found
+        for each in found
+        for one in _each_node(each)
     )
 
 
@@ -90,13 +92,21 @@ def _told_below(root: Clue, clues: Sequence[Clue]) -> list[Culprit]:
     ]
 
 
-def _of_line(clue: Clue, search: Search, alone: bool) -> Culprit:
+def _each_node(one: Culprit) -> list[Culprit]:
+    return [replace(one, host=host) for host in nodes_of(one.host)] if one.host else [one]
+
+
+def _of_line(clue: Clue, clues: Sequence[Clue], search: Search, alone: bool) -> Culprit:
     writer, of_file = clue.writer, search.sources[clue.sighting.source].writer
     captures = clue.sighting.captures
     return Culprit(
         rank=_rank(writer, of_file, captures, alone),
         worker=writer.worker if writer.worker is not None else of_file.worker,
-        host=captures.get("host") or writer.host or _host_of_event(clue) or of_file.host,
+        host=captures.get("host")
+        or writer.host
+        or _host_of_event(clue)
+        or host_of_record(clue, clues)
+        or of_file.host,
         device=_device(
             captures.get("device") or writer.device or _gpu_above(clue, search) or _named_by_kernel(clue)
         ),

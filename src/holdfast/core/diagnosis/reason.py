@@ -82,6 +82,8 @@ def _explained(root: Clue, choice: Choice, known: Sequence[Clue], search: Search
         captures |= choice.shown.sighting.captures  # the line that is quoted says more
     named = ruling.culprits if ruling and ruling.culprits is not None else None
     blamed = named if named is not None else culprits(choice, known, search)
+    if len(blamed) == 1 and blamed[0].host and signature.area == "scheduler":
+        captures = {"host": blamed[0].host, **captures}  # another line named it
     action = action_for(root, blamed, known, search)
     usual = _usual_words(root, action)
     return Diagnosis(

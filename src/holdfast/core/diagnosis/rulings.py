@@ -10,6 +10,7 @@ from holdfast.core.diagnosis.devices import judge
 from holdfast.core.diagnosis.judgements import Judgement
 from holdfast.core.diagnosis.node_returns import nodes_that_returned
 from holdfast.core.diagnosis.pod_events import waits_that_ended
+from holdfast.core.diagnosis.records import nodes_of_others
 from holdfast.core.diagnosis.teardown import teardown_hangs
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.sightings import Search, Sighting
@@ -34,6 +35,7 @@ def all_rulings(search: Search, signatures: Mapping[str, Signature], tables: Cod
     found = training.rulings(search.sightings) | teardown_hangs(search, signatures)
     found |= waits_that_ended(search.sightings, signatures)
     found |= nodes_that_returned(search.sightings, signatures)
+    found |= nodes_of_others(search, signatures)
     for judgement in judge(search.sightings, search.sources, tables):
         _add_judgement(found, judgement, signatures)
     for comparison in reversed(compare(search.sightings, search.sources)):

@@ -1,0 +1,106 @@
+"""Whose fault a row of a table tells of, or a line of a record of many lines, as kubectl, sinfo and scontrol print them. Pure.
+
+Name:       node-a5                     NodeName=n-07 Arch=x86_64 CoresPerSocket=32
+Conditions:                                State=DOWN ThreadsPerCore=2
+  Ready  False  ...                        Reason=Not responding [slurm@2031-02-03T04:05:06]
+"""
+
+from collections.abc import Mapping, Sequence
+
+from holdfast.core.diagnosis.clues import Clue, Ruling
+from holdfast.model.sightings import Search, Sighting
+from holdfast.model.signatures import Signature
+from holdfast.parsers.slurm_names import BadNodeList, expanded
+
+ROW = "k8s-pod-row"
+SLURM_NODE, DESCRIBED = "slurm-node-shown", "k8s-described"
+HEADS = frozenset({SLURM_NODE, DESCRIBED})
+ROLES = "k8s-described-roles"  # kubectl tells them of nodes only
+HOSTS = frozenset({"k8s-describe-node", "k8s-pod-on-node", "k8s-described-node"})
+# Rows of tables of a whole cluster, in which some node or other is always away.
+OF_CLUSTER = frozenset(
+    {
+        "k8s-get-nodes-not-ready",
+        "sinfo-row-down",
+        "sinfo-row-drained",
+        "sinfo-list-drained",
+        "sinfo-node-down",
+        "sinfo-gres-short",
+    }
+)
+SURE_OF_JOB = 2  # nodes of a job that its logs name: then its other nodes are named too
+NODES_MAX = 16  # of a list that is told as culprits
+
+
+def host_of_record(clue: Clue, clues: Sequence[Clue]) -> str | None:
+    """The node that the clue's own row names in another column, or that its record is of; of schedulers' lines only."""
+    if clue.signature.area != "scheduler":
+        return None
+    same = [one for one in clues if one.sighting.source == clue.sighting.source]
+    at = clue.sighting.offset
+    for one in same:
+        if one.signature.id == ROW and one.sighting.offset == at:
+            return one.sighting.captures.get("host")
+    heads = [one for one in same if one.signature.id in HEADS]
+    above = [one for one in heads if one.sighting.offset <= at]
+    if not above:
+        return None
+    head = max(above, key=lambda one: one.sighting.offset)
+    if head.signature.id == SLURM_NODE:
+        return head.sighting.captures.get("host")
+    end = min((one.sighting.offset for one in heads if one.sighting.offset > at), default=None)
+    within = [
+        one
+        for one in same
+        if one.sighting.last_offset >= head.sighting.offset and (end is None or one.sighting.offset < end)
+    ]
+    told = [one.sighting.captures for one in within if one.signature.id in HOSTS]
+    named = [name for captures in told if (name := captures.get("host") or captures.get("peer"))]
+    if named:
+        return named[0]
+    return head.sighting.captures.get("peer") if any(one.signature.id == ROLES for one in within) else None
+
+
+def nodes_of(host: str) -> tuple[str, ...]:
+    """Each node of a list, `n[07-08]`, as Slurm writes them; a list of very many stays as it is."""
+    if "[" not in host and "," not in host:
+        return (host,)
+    try:
+        names = expanded(host)
+    except BadNodeList:
+        return (host,)
+    return names if 0 < len(names) <= NODES_MAX else (host,)
+
+
+def nodes_of_others(search: Search, signatures: Mapping[str, Signature]) -> dict[int, Ruling]:
+    """By id() of the sighting of a row of a cluster's table: context, where the job's own logs name other nodes only.
+
+    Where they name one only, and hold trouble, the node in the table may be another one of the job.
+    """
+    rows = [one for one in search.sightings if one.signature in OF_CLUSTER]
+    if not rows:
+        return {}
+    own = [one for one in search.sightings if _is_of_worker(one, signatures)]
+    named = [one.writer.host or search.sources[one.source].writer.host for one in own]
+    named += [source.writer.host for source in search.sources if source.last_step_offset is not None]
+    hosts = {_short(host) for host in named if host}
+    troubled = any(_is_trouble(signatures[one.signature]) for one in own)
+    if not hosts or troubled and len(hosts) < SURE_OF_JOB:
+        return {}
+    return {
+        id(row): Ruling(category=row.category, role="context", severity="info")
+        for row in rows
+        if hosts.isdisjoint(map(_short, nodes_of(row.captures.get("host") or row.captures.get("peer", ""))))
+    }
+
+
+def _is_of_worker(one: Sighting, signatures: Mapping[str, Signature]) -> bool:
+    return one.signature in signatures and signatures[one.signature].area == "worker"
+
+
+def _is_trouble(signature: Signature) -> bool:
+    return signature.role in ("cause", "symptom") and signature.severity in ("fatal", "error")
+
+
+def _short(host: str) -> str:
+    return host.partition(".")[0].lower()

@@ -1,0 +1,132 @@
+"""Tables and records that kubectl, sinfo, sacct and scontrol print: what they tell of, and of which node."""
+
+import pytest
+
+DESCRIBED = """Name:               {name}
+Roles:              <none>
+Conditions:
+  Type             Status  LastHeartbeatTime                 LastTransitionTime                Reason                       Message
+  ----             ------  -----------------                 ------------------                ------                       -------
+  {first}   Tue, 12 Aug 2031 03:10:02 +0800   Mon, 11 Aug 2031 03:14:41 +0800   {reason}   {message}
+  {ready}   Tue, 12 Aug 2031 03:10:02 +0800   Mon, 11 Aug 2031 03:14:41 +0800   KubeletReady                 kubelet is posting ready status
+Addresses:
+  InternalIP:  10.4.0.16
+
+"""
+WELL = DESCRIBED.format(
+    name="n-a16",
+    first="MemoryPressure   False",
+    reason="KubeletHasSufficientMemory",
+    message="fine",
+    ready="Ready            True ",
+)
+PODS = """NAME         READY   STATUS      RESTARTS      AGE     IP           NODE     NOMINATED NODE   READINESS GATES
+sft-main-0   1/1     Running     0             3h12m   10.42.3.11   n-a03    <none>           <none>
+sft-work-1   0/1     {status} 2 (5m ago)   3h12m   10.42.5.13   n-a05    <none>           <none>
+sft-work-2   1/1     Running     0             3h12m   10.42.6.14   n-a06    <none>           <none>
+"""
+NODES = """PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST
+train*       up 7-00:00:00      1  {state} n-b07
+train*       up 7-00:00:00     12  alloc n-b[01-06,08,10-14]
+debug        up      30:00      1   idle n-c01
+"""
+SACCT = """JobID           JobName  Partition    Account  AllocCPUS      State ExitCode
+------------ ---------- ---------- ---------- ---------- ---------- --------
+48213         pretrain7      train     nlplab        256 {state} {code:>8}
+48213.batch       batch                nlplab        128 {state}     0:15
+48213.extern     extern                nlplab        256  COMPLETED      0:0
+"""
+RECORD = """NodeName=n-b07 Arch=x86_64 CoresPerSocket=32
+   Gres=gpu:h100:8
+   State={state} ThreadsPerCore=2 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A
+   Reason={reason} [slurm@2031-02-03T04:05:06]
+NodeName=n-b08 Arch=x86_64 CoresPerSocket=32
+   State=IDLE ThreadsPerCore=2 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A
+"""
+
+
+def described(first, reason, ready="Ready            True "):
+    return WELL + DESCRIBED.format(
+        name="n-a17", first=first, reason=reason, message="it says so", ready=ready
+    )
+
+
+CASES = {
+    "memory pressure": (
+        described("MemoryPressure   True ", "KubeletHasInsufficientMemory"),
+        "host_oom",
+        "n-a17",
+    ),
+    "disk pressure": (described("DiskPressure     True ", "KubeletHasDiskPressure"), "disk_full", "n-a17"),
+    "pid pressure": (described("PIDPressure      True ", "KubeletHasInsufficientPID"), "host_limit", "n-a17"),
+    "silent kubelet": (
+        described("MemoryPressure   Unknown", "NodeStatusUnknown", ready="Ready            Unknown"),
+        "none",  # its Ready row gives no reason
+        None,
+    ),
+    "not ready": (described("Ready            False", "KubeletNotReady"), "node_not_ready", "n-a17"),
+    "OOMKilled": (PODS.format(status="OOMKilled  "), "cgroup_oom", "n-a05"),
+    "Evicted": (PODS.format(status="Evicted    "), "pod_evicted", "n-a05"),
+    "Error": (PODS.format(status="Error      "), "process_killed", "n-a05"),
+    "CrashLoopBackOff": (PODS.format(status="CrashLoopBackOff"), "process_killed", "n-a05"),
+    "Unknown": (PODS.format(status="Unknown    "), "node_not_ready", "n-a05"),
+    "Preempting": (PODS.format(status="Preempting "), "pod_preempted", "n-a05"),
+    "OutOfcpu": (PODS.format(status="OutOfcpu   "), "failed_scheduling", "n-a05"),
+    "Completed": (PODS.format(status="Completed  "), "none", None),
+    "down*": (NODES.format(state="down*"), "node_down", "n-b07"),
+    "drain": (NODES.format(state="drain"), "node_down", "n-b07"),
+    "fail": (NODES.format(state=" fail"), "node_down", "n-b07"),
+    "alloc*": (NODES.format(state="alloc*"), "node_down", "n-b07"),
+    "maint": (NODES.format(state="maint"), "none", None),
+    "NODE_FAIL": (SACCT.format(state=" NODE_FAIL", code="0:0"), "slurm_node_fail", None),
+    "OUT_OF_ME+": (SACCT.format(state="OUT_OF_ME+", code="0:125"), "slurm_oom", None),
+    "TIMEOUT": (SACCT.format(state="   TIMEOUT", code="0:0"), "slurm_time_limit", None),
+    "PREEMPTED": (SACCT.format(state=" PREEMPTED", code="0:0"), "terminated", None),
+    "FAILED": (SACCT.format(state="    FAILED", code="1:0"), "slurm_task_crash", None),
+    "COMPLETED": (SACCT.format(state=" COMPLETED", code="0:0"), "none", None),
+    "not responding": (
+        RECORD.format(state="DOWN+NOT_RESPONDING", reason="Not responding"),
+        "node_down",
+        "n-b07",
+    ),
+    "gres of a record": (
+        RECORD.format(state="IDLE+DRAIN", reason="gres/gpu count reported lower than configured (7 < 8)"),
+        "gpu_missing",
+        "n-b07",
+    ),
+    "reasons": ("bad DIMM A3          ops       2031-02-03T05:05:06 n-b[11-12]\n", "node_down", "n-b11"),
+    "gres of slurmd": (
+        "[2031-02-03T04:05:01.101] error: gres/gpu: count reported lower than configured (7 < 8) for type h100\n",
+        "gpu_missing",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_table_tells_what_and_where(diagnosis, name):
+    text, category, host = CASES[name]
+    found = diagnosis(text)
+    assert found.category == category
+    assert (found.culprits[0].host if found.culprits else None) == host
+
+
+def test_two_pods_of_one_kind_are_two_culprits(diagnosis):
+    rows = PODS.format(status="OOMKilled  ") + PODS.format(status="OOMKilled  ").replace("a05", "a09")
+    assert [one.host for one in diagnosis(rows).culprits] == ["n-a05", "n-a09"]
+
+
+def test_the_first_line_of_a_table_is_one_row(diagnosis):
+    text = SACCT.format(state=" NODE_FAIL", code="0:0")
+    assert diagnosis(text).first_error.text == text.splitlines()[2]
+
+
+STEPS = "".join(f"[n-b01:0]: 2031-02-03 04:00:{at:02d} step {at}/60000 loss 2.5\n" for at in range(50))
+
+
+def test_a_node_that_is_not_of_the_job_is_no_cause(diagnosis):
+    oom = "[n-b01:0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    notes = "[n-b0{}:0]: NCCL INFO Bootstrap : Using eth0:10.0.0.{}<0>\n"
+    log = STEPS + notes.format(1, 1) + notes.format(2, 2)
+    assert diagnosis(log + NODES.format(state="down*")).category == "none"
+    assert diagnosis(NODES.format(state="down*") + STEPS + oom).category == "gpu_oom"
