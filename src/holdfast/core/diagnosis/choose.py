@@ -10,7 +10,16 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from holdfast.core.clock_offsets import are_comparable
-from holdfast.core.diagnosis.clues import BARE, NEAR_BYTES, Clue, first_of, is_before, is_cause, stands_below
+from holdfast.core.diagnosis.clues import (
+    BARE,
+    CLOCK_SKEW_S,
+    NEAR_BYTES,
+    Clue,
+    first_of,
+    is_before,
+    is_cause,
+    stands_below,
+)
 from holdfast.core.diagnosis.device_events import ECC, LINK_XIDS
 from holdfast.core.diagnosis.devices import PROGRAM_XIDS
 from holdfast.core.diagnosis.edges import ends_from_outside, explainers
@@ -37,6 +46,10 @@ SURE = 0.75  # a signature of at least this weight is not doubted for a vague on
 VAGUE = 0.6
 LIKELY = 0.5
 FLAP = "nic_link_flap"
+BROKEN = "nccl_network_error"
+# From a break of a link to the error: retries take half a minute by default, two with NCCL_IB_TIMEOUT=22. And to the
+# end of those who wait.
+BREAK_TO_ERROR_S, BREAK_TO_END_S = (-CLOCK_SKEW_S, 180.0), (-CLOCK_SKEW_S, 2100.0)
 SAYS_NOTHING = frozenset({"python_exception", "unknown", "slurm_task_crash"})
 HOW = frozenset({"process_killed", "segfault", "shm_oom"})
 # What a shell complains of; it goes on with its next line whatever the last one did.
@@ -141,6 +154,7 @@ def _choose(clues: Sequence[Clue], *, is_finished: bool) -> Choice:
         clue for clue in clues if not (_is_of_the_next_command(clue, deaths) or _was_passed(clue, clues))
     ]
     causes = [clue for clue in clues if is_cause(clue) and not ends_from_outside(clue)]
+    causes += _breaks_before(causes, clues)
     alive = [clue for clue in causes if not clue.survived and not _ended_well_after(clue, done, deaths)]
     pool = alive or [clue for clue in causes if _near_a_death(clue, deaths)]
     if not pool:
@@ -162,6 +176,34 @@ def _choose(clues: Sequence[Clue], *, is_finished: bool) -> Choice:
         followers=tuple(clue for clue in rest if explainers(clue, [root])),
         witnesses=tuple(clue for clue in pool if clue.category == root.category),
     )
+
+
+def _breaks_before(causes: Sequence[Clue], clues: Sequence[Clue]) -> list[Clue]:
+    """Links that were away for a moment, shortly before a transfer failed: by itself that is no fault, retries bridge it.
+
+    Where NCCL's line has no time, what the job said in its end has: others wait for the rank up to half an hour.
+    """
+    failed = [clue for clue in causes if clue.category == BROKEN and not clue.survived]
+    times_s = [clue.at_s for clue in failed if clue.at_s is not None]
+    window_s = BREAK_TO_ERROR_S
+    if failed and not times_s:
+        ended = [one for one in clues if one.signature.area == "worker" and one.class_ == "communication"]
+        times_s = [one.at_s for one in ended if one.at_s is not None and not one.survived]
+        window_s = BREAK_TO_END_S
+    return [
+        clue
+        for clue in clues
+        if clue.category == FLAP
+        and clue.role == "cause"
+        and clue.severity == "warning"
+        and any(_is_within(at_s, clue.at_s, window_s) for at_s in times_s)
+    ]
+
+
+def _is_within(at_s: float, since_s: float | None, window_s: tuple[float, float]) -> bool:
+    if since_s is None or not are_comparable(since_s, at_s):
+        return False
+    return window_s[0] <= at_s - since_s <= window_s[1]
 
 
 def _without_returned(unexplained: Sequence[Clue]) -> Sequence[Clue]:

@@ -161,6 +161,7 @@ def _links(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Judge
                 else Words(en="it did not come back", zh="未恢复"),
                 explained=tuple(one for one in downs if one is not downs[0]),
                 confidence=0.85 if is_back else 0.8,
+                title=_flap_title(name, host, outage_s if times == 1 else None) if is_back else None,
             )
         )
     return _merged(found)
@@ -345,6 +346,17 @@ def _back_words(times: int, outage_s: float | None) -> Words:
     length_en = f", {outage_s:.0f} s" if outage_s is not None else ""
     length_zh = f",{outage_s:.0f} 秒" if outage_s is not None else ""
     return Words(en=f"{times} time(s) away{length_en}, then back", zh=f"中断 {times} 次{length_zh},随后恢复")
+
+
+def _flap_title(name: str, host: str, outage_s: float | None) -> Words:
+    where = " ".join(part for part in (name, f"on {host}" if host else "") if part)
+    where_zh = " ".join(part for part in (host, name) if part)
+    length_en = f" for {outage_s:.0f} s" if outage_s is not None else ""
+    length_zh = f" {outage_s:.0f} 秒" if outage_s is not None else ""
+    return Words(
+        en=f"a network link was down{length_en} and came up again" + (f": {where}" if where else ""),
+        zh=f"网络链路中断{length_zh}后恢复" + (f":{where_zh}" if where_zh else ""),
+    )
 
 
 def _counted(captures: Mapping[str, str]) -> int:

@@ -10,6 +10,7 @@ from holdfast.core.diagnosis.clues import Clue, class_of, clues, filled, kind_of
 from holdfast.core.diagnosis.confidence import confidence, others
 from holdfast.core.diagnosis.meanings import MEANINGS
 from holdfast.core.diagnosis.messages import message_of
+from holdfast.core.diagnosis.remarks import with_remarks
 from holdfast.core.diagnosis.rulings import NO_TABLES, all_rulings
 from holdfast.core.diagnosis.telling import doubtful_lines, telling_lines
 from holdfast.model.code_facts import CodeTables
@@ -64,6 +65,10 @@ def diagnose(
         made_steps=any(map(_goes_on, search.sources)),
         sizes_bytes=[source.size_bytes for source in search.sources],
     )
+    return with_remarks(_told(choice, known, search), known, search)
+
+
+def _told(choice: Choice, known: Sequence[Clue], search: Search) -> Diagnosis:
     if choice.root is None:
         return _unknown(search) if choice.died else _none(search, known)
     if choice.root.category == "unknown":
