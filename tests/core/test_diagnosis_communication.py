@@ -367,6 +367,22 @@ def test_a_second_set_up_that_hangs_is_found_among_repeats():
     assert compare_init(again, LOGS).category == "nccl_init_failure"
 
 
+def test_a_log_that_ends_in_the_midst_of_a_list_was_cut_off_and_hangs_nowhere():
+    begun = [init(rank, "START") for rank in (0, 1)]
+    listed = tuple(f"n1:7:9 [0] NCCL INFO Channel 0{n}/08 : 0 1" for n in range(8))
+
+    def ending(*tail):
+        return compare_init(begun, [replace(log, tail=tail) for log in LOGS])
+
+    assert ending(*listed[:5]) is None
+    assert ending(*listed[:5], "n1:7:9 [1] NCCL INFO Ring 04 : 0 -> 1 -> 0") is None
+    assert ending(*listed).category == "nccl_init_failure"
+    assert (
+        ending(*listed[:5], "n1:7:9 [1] NCCL INFO Channel 04/0 : 0[0] -> 1[0] [send] via NET/IB/1")
+        is not None
+    )
+
+
 def began(host, at_s):
     return seen("[default] Rendezvous'ing worker group", id_="torchrun-starts", host=host, at_s=at_s)
 

@@ -18,6 +18,8 @@ INTERFACE = "nccl-bootstrap-interface"
 PORT_ERROR = "ib-port-error"
 PORT_ACTIVE = "ib-port-active"
 STARTS = frozenset({"torchrun-starts", "torch-store-joined", INTERFACE, INIT_STATE})
+# What a rank prints of the rings and trees that it has worked out: a list, in one go, that waits for nobody.
+LISTED = late(r"NCCL INFO (?:Channel|Ring|Tree) (?P<at>\d{1,6})(?:/(?P<of>\d{1,6}))? :(?!.{1,200} via )")
 SETTING = "nccl-setting"
 VERSION = "nccl-version"
 NOT_MET = "rendezvous_timeout"
@@ -240,13 +242,14 @@ def flapping_port(sightings: Sequence[Sighting], sources: Sequence[Source]) -> C
     )
 
 
-def compare_init(sightings: Sequence[Sighting], _sources: Sequence[Source]) -> Comparison | None:
+def compare_init(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Comparison | None:
     """Ranks that began to set up a communicator and did not come to its end; others never began."""
+    cut_off = {number for number, source in enumerate(sources) if _ends_in_a_list(source)}
     started: dict[int, Counter[int]] = defaultdict(Counter)  # world -> rank -> how often
     done: dict[int, Counter[int]] = defaultdict(Counter)
     lines: dict[int, Sighting] = {}
     for one in sightings:
-        if one.signature == INIT_STATE:
+        if one.signature == INIT_STATE and one.source not in cut_off:
             world, rank = int(one.captures["world"]), int(one.captures["rank"])
             is_start = one.captures["state"] == "START"
             (started if is_start else done)[world][rank] += one.count
@@ -279,6 +282,14 @@ def compare_init(sightings: Sequence[Sighting], _sources: Sequence[Source]) -> C
             seen=tuple(lines[rank] for rank in hung),
         )
     return None
+
+
+def _ends_in_a_list(source: Source) -> bool:
+    """A log whose last line stands in the midst of such a list was cut off there: what came next is not known."""
+    listed = [found for line in source.tail if (found := LISTED.search(line))]
+    last = LISTED.search(source.tail[-1]) if listed else None
+    long = max((int(found["of"]) for found in listed if found["of"]), default=0)
+    return last is not None and int(last["at"]) + 1 < long
 
 
 def started_apart(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Comparison | None:
