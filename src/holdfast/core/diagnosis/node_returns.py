@@ -1,6 +1,7 @@
 """Nodes that Slurm's controller missed for a while, and that came back before any job was lost with them. Pure.
 
-And a kubelet that waits for its network while it starts, until its node is ready; a processor that was hot for a moment.
+And a kubelet that waits for its network while it starts, until its node is ready, or that the API server answers again;
+a service that systemd started again; a processor that was hot for a moment.
 
 slurmctld: error: Nodes gpu-[3-4] not responding, setting DOWN
 slurmctld: Node gpu-3 now responding
@@ -19,6 +20,9 @@ BACK = "slurmctld-node-responds"
 # What tells that a job was lost with its node: then that the node came back mends nothing.
 LOST = frozenset({"slurmctld-killing-on-failed-node", "slurm-cancelled-node-failure", "srun-node-failure"})
 UNWELL, READY = "k8s-kubelet-unwell", "k8s-kubelet-ready"
+LEASE, ANSWERED = "lease", "k8s-lease-conflict"
+FAILED, AGAIN = late(r"^service-of-\w+-failed$"), "service-started-again"
+AGAIN_MAX = 2  # more often, and it does not help
 HOT, COOL = "cpu-thermal-throttle", "cpu-thermal-normal"
 HOT_MAX = 16  # more often is no moment: it is slowed again and again
 STEM = late(r"^[A-Za-z][A-Za-z_-]*")  # of a node's name, or of a list of them
@@ -33,13 +37,17 @@ def nodes_that_returned(
     back = [one for one in sightings if one.signature == BACK and not lost]
     cool = [one for one in sightings if one.signature == COOL]
     ready = [one for one in sightings if one.signature == READY]
+    answered = [one for one in sightings if one.signature == ANSWERED]
+    again = [one for one in sightings if one.signature == AGAIN and one.count <= AGAIN_MAX]
     found: dict[int, Ruling] = {}
     for one in sightings:
         if (
             one.signature in AWAY
             and any(_is_back(one, other) for other in back)
             or one.signature == UNWELL
-            and any(_comes_later(other, one) for other in ready)
+            and any(_comes_later(other, one) for other in (*ready, *(answered if LEASE in one.text else ())))
+            or FAILED.match(one.signature)
+            and any(_comes_later(other, one) and _is_same_service(other, one) for other in again)
             or one.signature == HOT
             and one.count <= HOT_MAX
             and any(_comes_later(other, one) and other.count >= one.count for other in cool)
@@ -53,6 +61,10 @@ def nodes_that_returned(
 
 def _comes_later(one: Sighting, other: Sighting) -> bool:
     return one.source == other.source and one.last_offset > other.last_offset
+
+
+def _is_same_service(one: Sighting, other: Sighting) -> bool:
+    return one.captures.get("name", "") == other.captures.get("name")
 
 
 def _is_back(away: Sighting, back: Sighting) -> bool:

@@ -55,6 +55,7 @@ OF_A_PROBE = late(r"\b(?:[Rr]eadiness|[Ll]iveness|[Ss]tartup) probe (?:failed|er
 OF_THE_SYSTEM = late(
     r"\bsystemd\[1\]: (?:[\w-]+-wait-online|apport\S*|snapd?\S*|fwupd\S*|motd-news|apt-\S+|unattended-upgrades|sshd?(?:@\S*)?|cloud-\w+|systemd-\S+"
     r"|multipathd|iscsid|smartd|smartmontools|lvm2\S*|thermald|bluetooth|ModemManager|postfix|rsyslog|cups\S*|packagekit|man-db|logrotate|fstrim|e2scrub\S*"
+    r"|\S*exporter|nvidia-dcgm|dcgm|telegraf|collectd|prometheus\S*|datadog\S*|zabbix\S*|fluent\S*|filebeat|metricbeat|promtail|node-problem-detector"
     r"|kdump\S*|rpc-statd|plymouth\S*|getty@\S*|tuned|mcelog|rasdaemon|update-notifier\S*|phpsessionclean)\.service: "
 )
 ENDED_UNITS = frozenset({ENDED, "unit-was-killed"})
