@@ -367,6 +367,11 @@ def test_a_second_set_up_that_hangs_is_found_among_repeats():
     assert compare_init(again, LOGS).category == "nccl_init_failure"
 
 
+def test_a_rank_that_is_alone_waits_for_nobody():
+    alone = init(0, "START")
+    assert compare_init([replace(alone, captures={**alone.captures, "world": "1"})], LOGS) is None
+
+
 def test_a_log_that_ends_in_the_midst_of_a_list_was_cut_off_and_hangs_nowhere():
     begun = [init(rank, "START") for rank in (0, 1)]
     listed = tuple(f"n1:7:9 [0] NCCL INFO Channel 0{n}/08 : 0 1" for n in range(8))
@@ -376,6 +381,8 @@ def test_a_log_that_ends_in_the_midst_of_a_list_was_cut_off_and_hangs_nowhere():
 
     assert ending(*listed[:5]) is None
     assert ending(*listed[:5], "n1:7:9 [1] NCCL INFO Ring 04 : 0 -> 1 -> 0") is None
+    assert ending("n1:7:9 [1] NCCL INFO === System : maxBw 240.0 totalBw 240.0 ===") is None
+    assert ending("n1:7:9 [1] NCCL INFO               + NVL[240.0] - GPU/1000") is None
     assert ending(*listed).category == "nccl_init_failure"
     assert (
         ending(*listed[:5], "n1:7:9 [1] NCCL INFO Channel 04/0 : 0[0] -> 1[0] [send] via NET/IB/1")

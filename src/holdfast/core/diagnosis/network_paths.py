@@ -20,6 +20,10 @@ PORT_ACTIVE = "ib-port-active"
 STARTS = frozenset({"torchrun-starts", "torch-store-joined", INTERFACE, INIT_STATE})
 # What a rank prints of the rings and trees that it has worked out: a list, in one go, that waits for nobody.
 LISTED = late(r"NCCL INFO (?:Channel|Ring|Tree) (?P<at>\d{1,6})(?:/(?P<of>\d{1,6}))? :(?!.{1,200} via )")
+# Of the machine that it has looked at, the same: never the last of what it prints there.
+DRAWN = late(
+    r"NCCL INFO (?:=== System :|CPU/\d|Pattern \d| *\+ (?:PCI|NVL|NIC|NET|SYS)\[| *\d{1,6} : (?:GPU|NET)/)"
+)
 SETTING = "nccl-setting"
 VERSION = "nccl-version"
 NOT_MET = "rendezvous_timeout"
@@ -249,7 +253,7 @@ def compare_init(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Co
     done: dict[int, Counter[int]] = defaultdict(Counter)
     lines: dict[int, Sighting] = {}
     for one in sightings:
-        if one.signature == INIT_STATE and one.source not in cut_off:
+        if one.signature == INIT_STATE and one.source not in cut_off and one.captures["world"] != "1":
             world, rank = int(one.captures["world"]), int(one.captures["rank"])
             is_start = one.captures["state"] == "START"
             (started if is_start else done)[world][rank] += one.count
@@ -286,6 +290,8 @@ def compare_init(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Co
 
 def _ends_in_a_list(source: Source) -> bool:
     """A log whose last line stands in the midst of such a list was cut off there: what came next is not known."""
+    if source.tail and DRAWN.search(source.tail[-1]):
+        return True
     listed = [found for line in source.tail if (found := LISTED.search(line))]
     last = LISTED.search(source.tail[-1]) if listed else None
     long = max((int(found["of"]) for found in listed if found["of"]), default=0)
