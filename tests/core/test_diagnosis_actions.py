@@ -32,6 +32,13 @@ def test_a_model_that_is_given_a_whole_checkpoint_is_its_codes_mistake():
     assert advised(clue(unfit, text=head + '"encoder.epoch_embedding.weight". ')) == "fix_config"
 
 
+def test_what_stumbles_over_no_steps_at_all_is_about_the_data():
+    divided = clue(signature("exception", "python_exception"), offset=500)
+    counted = clue(signature("no-steps-to-train", "data_error", role="context"), offset=400)
+    assert advised(divided) == "fix_code"
+    assert advised(divided, counted) == "fix_data"
+
+
 def test_a_gpu_that_has_no_memory_for_a_process_that_took_none_is_left_out():
     full = signature("cuda-error-out-of-memory", "gpu_oom")
     first = clue(full, offset=500, innermost="/lib/torch/distributed/distributed_c10d.py:4156 barrier")

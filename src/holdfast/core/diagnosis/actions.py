@@ -49,6 +49,8 @@ DATA_ERROR = "data_error"
 NOT_FILLED_IN = late(
     r"(?i)no such file or directory: ['\"](?:[^'\"]*\b(?:path[/_-]to|your[_-]\w+)\b|(?:\w+/){0,9}(?:\w*_)?path['\"])"
 )
+# Who counted no step to train stumbles over that, in whatever words: what is divided by, or taken first, is not there.
+NO_STEPS, RAISED = "no-steps-to-train", "python_exception"
 # Nobody knows why they waited: it costs little to see whether they wait again.
 WAITED = frozenset({"collective_timeout", "collective_missing_rank"})
 
@@ -80,6 +82,8 @@ def _by_circumstances(root: Clue, known: Sequence[Clue], search: Search) -> str:
         return "isolate_node"  # who has taken nothing cannot take less: others fill that GPU, or it is broken
     if root.category == DATA_ERROR and NOT_FILLED_IN.search(sighting.text):
         return "fix_config"  # nobody has data under that name
+    if root.category == RAISED and any(clue.signature.id == NO_STEPS for clue in known):
+        return "fix_data"
     if root.category == CUDA_ERROR:
         return _of_cuda_call(root, search)
     if root.category == NPU_RUNTIME:
