@@ -386,6 +386,13 @@ def test_a_shell_that_complains_below_the_end_of_a_command_speaks_of_the_next():
     assert root_of(clue(not_found, offset=5), clue(timeout, offset=9)) == "command-not-found"
 
 
+def test_ranks_that_lost_each_other_had_started_whatever_their_shells_missed():
+    not_loaded = signature("module-file-missing", "import_error", weight=0.6)
+    closed = signature("nccl-peer-closed", "nccl_network_error", role="symptom", weight=0.55)
+    assert root_of(clue(not_loaded, offset=5), clue(closed, source=1)) == "nccl-peer-closed"
+    assert root_of(clue(not_loaded, at_s=900.0), clue(closed, source=1, at_s=5.0)) == "module-file-missing"
+
+
 def test_a_shell_that_complained_and_went_on_to_the_time_limit_is_not_why_it_ended():
     not_set_up = signature("conda-not-activated", "import_error", weight=0.6)
     limit = signature("limit", "time_limit", severity="fatal", weight=0.88, explained_by=("import_error",))

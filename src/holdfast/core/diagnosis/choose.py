@@ -54,6 +54,8 @@ SAYS_NOTHING = frozenset({"python_exception", "unknown", "slurm_task_crash"})
 HOW = frozenset({"process_killed", "segfault", "shm_oom"})
 # What a shell complains of; it goes on with its next line whatever the last one did.
 OF_SHELLS = frozenset({"command-not-found", "conda-not-activated", "module-file-missing"})
+# A peer that went away had been there: its shell had got that far, and so had this one's.
+HAD_PEER = frozenset({"nccl-peer-closed", "nccl-remote-error"})
 EPOCH = "training-epoch"
 OF_SHELLS_TOOLS = OF_SHELLS | {"shell-file-missing"}
 WENT_ON_BYTES = 2 << 10
@@ -277,9 +279,14 @@ def _is_of_the_next_command(clue: Clue, deaths: Sequence[Clue]) -> bool:
 
 
 def _was_passed(clue: Clue, clues: Sequence[Clue]) -> bool:
-    """A shell that complained and went on, until somebody or a limit ended the job: what it missed ended nothing."""
+    """A shell that complained and went on, until somebody or a limit ended the job, or ranks that worked together lost
+    each other: what it missed ended nothing."""
     return clue.signature.id in OF_SHELLS and any(
-        other.category in ENDED_BY_OTHERS and other.severity == "fatal" and stands_below(other, clue)
+        other.category in ENDED_BY_OTHERS
+        and other.severity == "fatal"
+        and stands_below(other, clue)
+        or other.signature.id in HAD_PEER
+        and is_before(other, clue) is not True
         for other in clues
     )
 
