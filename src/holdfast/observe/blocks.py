@@ -1,8 +1,8 @@
 """Cuts a log into blocks of whole lines, in memory that does not grow with the log.
 
 A block shows some of what follows it, so that records of several lines are seen whole. Colours are taken out, a
-carriage return ends a line as a newline does, lines that a terminal cut are put together, and what Docker wrapped in
-JSON is taken out of it; where a line stood in the log can still be told.
+carriage return ends a line as a newline does, lines that a terminal cut are put together, and what Docker or the journal
+wrapped in JSON is taken out of it; where a line stood in the log can still be told.
 """
 
 import re
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.observe.log_tree import Log
 from holdfast.observe.streams import Unreadable
-from holdfast.parsers.docker_json import is_docker_json, unwrapped
+from holdfast.parsers.wrapped_json import Unwrap, unwrapper_of
 from holdfast.parsers.wrapped_lines import HEAD_BYTES, joints, width_of
 
 BLOCK_BYTES = 1 << 20
@@ -24,7 +24,7 @@ class Block:
     """Some lines of a log. `text[:size]`: their text; what stands behind is of the blocks to come.
 
     `raw`: as it stands in the log, from `offset` on; valid until the next block is asked for. `width`: of the terminal
-    that cut its lines; None: to be found out. `is_docker_json`: the same of its form.
+    that cut its lines; None: to be found out. `unwrap`: takes its lines out of JSON, with `is_known`.
     """
 
     def __init__(
@@ -36,7 +36,8 @@ class Block:
         *,
         is_last: bool,
         width: int | None = 0,
-        docker_json: bool | None = False,
+        unwrap: Unwrap | None = None,
+        is_known: bool = True,
     ) -> None:
         self.raw = raw
         self.raw_size = raw_size
@@ -48,21 +49,22 @@ class Block:
         self._ends: list[int] | None = None
         self._raw_ends: list[int] = []
         self._is_shifted = False
-        self.is_docker_json = (
-            docker_json if docker_json is not None else is_docker_json(bytes(raw[: min(raw_end, HEAD_BYTES)]))
-        )
-        if self.is_docker_json:
-            self._unwrap()
+        self.unwrap = unwrap if is_known else unwrapper_of(bytes(raw[: min(raw_end, HEAD_BYTES)]))
+        if self.unwrap is not None:
+            self._unwrap(self.unwrap)
         self._clean()
         self.width = width if width is not None else width_of(bytes(self.text[: min(self.end, HEAD_BYTES)]))
         if self.width:
             self._join_lines(bytes(self.text[: self.end]))
 
-    def _unwrap(self) -> None:
+    def _unwrap(self, unwrap: Unwrap) -> None:
         """Each line of the text stays the one of the same number."""
-        self._raw_text = bytes(self.text[: self.end])
-        lines, ahead = self._raw_text[: self.size], self._raw_text[self.size :]
-        lines, ahead = (b"\n".join(map(unwrapped, part.split(b"\n"))) for part in (lines, ahead))
+        raw, ahead_raw = bytes(self.text[: self.size]), bytes(self.text[self.size : self.end])
+        lines, ahead = unwrap(raw), unwrap(ahead_raw)
+        if lines is raw and ahead is ahead_raw:
+            return  # nothing was wrapped
+        raw += ahead_raw
+        self._raw_text = raw
         self.text, self._is_shifted = lines + ahead, True
         self.size, self.end = len(lines), len(self.text)
 
@@ -119,15 +121,17 @@ def blocks(log: Log, buffer: bytearray) -> Iterator[Block]:
     view = memoryview(buffer)
     held = 0
     offset = log.file.at if log.file else 0
-    width, docker_json = None, None
+    width, unwrap, is_known = None, None, False
     while True:
         filled, trouble = _fill(log, view[held:])
         size = held + filled
         is_full = size == len(buffer)
         cut = _cut(buffer, size - AHEAD_BYTES) if is_full else size
         is_last = not is_full and (trouble is not None or not (log.file and log.file.pass_hole()))
-        block = Block(buffer, cut, size, offset, is_last=is_last, width=width, docker_json=docker_json)
-        width, docker_json = block.width, block.is_docker_json
+        block = Block(
+            buffer, cut, size, offset, is_last=is_last, width=width, unwrap=unwrap, is_known=is_known
+        )
+        width, unwrap, is_known = block.width, block.unwrap, True
         yield block
         if trouble is not None:
             raise trouble

@@ -11,7 +11,7 @@ from holdfast.model.sightings import Skipped
 from holdfast.observe.blocks import COLOUR
 from holdfast.observe.log_tree import Log, find, opened
 from holdfast.observe.streams import Unreadable
-from holdfast.parsers.docker_json import unwrapped
+from holdfast.parsers.wrapped_json import unwrapped
 from holdfast.parsers.wrapped_lines import WIDTH_MIN
 
 LINES = 3  # on each side
