@@ -33,14 +33,23 @@ def test_captures_fill_the_words():
 
 def test_fields_side_by_side_are_what_is_known_and_brackets_without_any_are_left_out():
     text = "evicted ({name}{why}) from {host}"
-    assert filled(text, {}) == "evicted from ?"
+    assert filled(text, {}) == "evicted from"
     assert filled(text, {"why": "memory", "host": "n7"}) == "evicted (memory) from n7"
     assert filled("link down: {device} {name}", {"name": "eth0"}) == "link down: eth0"
     assert (
         filled("link down: {device} {name}", {"name": "eth0", "device": "03:00.0"})
         == "link down: 03:00.0 eth0"
     )
-    assert filled("link down: {device} {name}", {}) == "link down: ?"
+    assert filled("link down: {device} {name}", {}) == "link down"
+
+
+def test_what_is_not_known_is_left_out_with_the_words_that_lead_to_it():
+    text = "job {job} was lost[ on {host}], {name}: see `scontrol show node {host}`"
+    assert filled(text, {}) == "job was lost: see `scontrol show node HOST`"
+    known = {"job": "7", "host": "n7", "name": "late"}
+    assert filled(text, known) == "job 7 was lost on n7, late: see `scontrol show node n7`"
+    assert filled("网卡 {device} 的固件[在 {host} 上]停止", {}) == "网卡的固件停止"
+    assert filled("shape [2, 3] of {name}", {"name": "[{host}]"}) == "shape [2, 3] of [{host}]"
 
 
 def test_the_title_is_that_of_the_line_that_is_quoted():

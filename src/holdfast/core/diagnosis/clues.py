@@ -4,6 +4,7 @@ A log's lines mostly bear no time where it matters (a traceback's end), so a sig
 stamped one before it in the same log. Two sightings are only put in order where something tells their order.
 """
 
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
@@ -40,8 +41,12 @@ TRIES_AGAIN = late(
 TRIES_MANY = 3
 DOES_WITHOUT_CHARS_MAX = 600
 UNCAUGHT = late(r"\[rank\d{1,7}\]: (?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception)\b(?:: |$)")
+# Of a text: code; what is left out where nothing is known of a field in it; fields, side by side or in brackets.
 FIELDS = late(r"(?:\{\w+\})+(?: (?:\{\w+\})+)*")
-BRACKETS = late(r"\s?[(\uff08](?:\{\w+\})+[)\uff09]")  # with nothing but fields in them
+PARTS = late(
+    r"`(?P<code>[^`]*)`|\[(?P<maybe>(?:[^\[\]{}]*\{\w+\})+[^\[\]{}]*)\]|(?P<brackets>\s?[(\uff08](?:\{\w+\})+[)\uff09])"
+    r"|(?P<before>[:,\uff1a\uff0c]?\s?)(?P<fields>(?:\{\w+\})+(?: (?:\{\w+\})+)*)(?P<after> ?)"
+)
 NEAR_BYTES = 256 << 10  # of an end: what stands so close can be its reason, though steps came between
 BARE = 0.5  # of a symptom that says no more than that something ended
 OF_JOBS = frozenset({"worker", "npu"})  # areas whose lines stand in a job's own log
@@ -98,19 +103,34 @@ class Clue(Struct, frozen=True, eq=False):
 
 
 def filled(text: str, captures: Mapping[str, str]) -> str:
-    """The text with what was captured in place of `{name}`; `?` for what was not.
+    """The text with what was captured in place of `{name}`.
 
-    Of fields side by side, `{name}{why}` or `{name} {why}`, what is known; and nothing in brackets of which nothing is known.
+    Of fields side by side, `{name}{why}` or `{name} {why}`, what is known. What is not known is left out, with the colon or
+    comma before it, or with the square brackets around it, `lost[ on {host}]`; in code its name stands there: `ethtool DEVICE`.
     """
 
     def known(fields: str) -> str:
         parts = (
-            "".join(captures.get(name) or "" for name in FIELD.findall(part)) for part in fields.split(" ")
+            "".join((captures.get(name) or "").strip() for name in FIELD.findall(part))
+            for part in fields.split(" ")
         )
         return " ".join(part for part in parts if part)
 
-    text = BRACKETS.sub(lambda found: found[0] if known(found[0]) else "", text)
-    return FIELDS.sub(lambda found: known(found[0]) or "?", text)
+    def part_of(found: re.Match[str]) -> str:
+        if found["code"] is not None:
+            return FIELDS.sub(lambda field: known(field[0]) or FIELD.findall(field[0])[0].upper(), found[0])
+        if found["maybe"] is not None:
+            is_known = all(map(known, FIELDS.findall(found["maybe"])))
+            return FIELDS.sub(lambda field: known(field[0]), found["maybe"]) if is_known else ""
+        if found["brackets"] is not None:
+            return FIELDS.sub(lambda field: known(field[0]), found[0]) if known(found[0]) else ""
+        told = known(found["fields"])
+        if told:
+            return found["before"] + told + found["after"]
+        is_ascii = found.start() > 0 and text[found.start() - 1].isascii()
+        return found["after"] if is_ascii else ""  # Chinese sets no space between its words
+
+    return PARTS.sub(part_of, text)
 
 
 def class_of(category: str) -> str:

@@ -113,15 +113,18 @@ def _kill(report: Sequence[Sighting], host: str) -> Judgement:
     pid = next((one.captures["pid"] for one in report if "pid" in one.captures), "")
     limit = next((one.captures["limit"] for one in report if "limit" in one.captures), "")
     asker = report[0].captures.get("name", "") if report[0].signature == OOM_STARTS else ""
-    who = f"{name or asker or '?'}, pid {pid or '?'}" + (f" (memory asked for by {asker})" if asker else "")
+    killed = name or asker
+    parts = [killed, f"pid {pid}" if pid else "", f"memory asked for by {asker}" if name and asker else ""]
+    who = ", ".join(part for part in parts if part)
+    who_zh = killed + (f"(pid {pid})" if pid else "")
     return Judgement(
         first=report[0],
         category="cgroup_oom" if is_cgroup else "host_oom",
         severity="fatal",
         host=host or None,
         why=Words(
-            en=f"killed: {who}" + (f"; limit of {limit}" if limit else ""),
-            zh=f"被杀进程:{name or asker or '?'}(pid {pid or '?'})" + (f",限额 {limit}" if limit else ""),
+            en=f"killed: {who or 'a process'}" + (f"; limit of {limit}" if limit else ""),
+            zh=f"被杀进程:{who_zh or '未知'}" + (f",限额 {limit}" if limit else ""),
         ),
         explained=tuple(report[1:]),
         confidence=0.97 if is_cgroup or is_global else 0.8,

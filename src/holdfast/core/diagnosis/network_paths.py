@@ -110,7 +110,7 @@ def local_interface(sightings: Sequence[Sighting], sources: Sequence[Source]) ->
         return None
     first = first_of(wrong.values())
     host = next(host for host, one in wrong.items() if one is first)
-    name, address = first.captures.get("interface", "?"), first.captures.get("address", "?")
+    name, address = first.captures.get("interface", ""), first.captures.get("address", "no address told")
     return Comparison(
         category="nccl_wrong_interface",
         first=first,
@@ -218,8 +218,8 @@ def flapping_port(sightings: Sequence[Sighting], sources: Sequence[Source]) -> C
         if one.signature == PORT_ACTIVE and one.source == first.source and one.last_offset > first.offset
     ]
     host, device = host_of(first, sources), first.captures.get("device")
-    where = " ".join(part for part in (device, f"on {host}" if host else "") if part) or "?"
-    where_zh = "".join(part for part in (f"{host} 的 " if host else "", device or "") if part) or "?"
+    where = " ".join(part for part in (device, f"on {host}" if host else "") if part)
+    where_zh = "".join(part for part in (f"{host} 的 " if host else "", device or "") if part)
     times = sum(one.count for one in lost)
     return Comparison(
         category="nic_link_flap" if back else "nic_down",
@@ -229,8 +229,8 @@ def flapping_port(sightings: Sequence[Sighting], sources: Sequence[Source]) -> C
         weight=0.93 if back else 0.88,
         culprits=(Culprit(host=host, device=device),) if host or device else (),
         title=Words(
-            en=f"a network port went down{' and came up again' if back else ''}: {where}",
-            zh=f"网络端口掉线{'后恢复(链路抖动)' if back else ''}:{where_zh}",
+            en=f"a network port went down{' and came up again' if back else ''}{': ' if where else ''}{where}",
+            zh=f"网络端口掉线{'后恢复(链路抖动)' if back else ''}{':' if where else ''}{where_zh}",
         ),
         explanation=Words(
             en=f"NCCL was told of it {counted(times, 'time')}; transfers over it fail when the break outlasts the retries.",

@@ -130,7 +130,7 @@ OTHERS_NAMED = 4
 
 
 class MemoryReport(Struct, frozen=True, kw_only=True):
-    """The sizes in one out-of-memory message, in bytes; None: it does not say. `device`: index, "?" if not said."""
+    """The sizes in one out-of-memory message, in bytes; None: it does not say. `device`: index, empty if not said."""
 
     device: str
     tried: float
@@ -193,7 +193,7 @@ def memory_report(text: str) -> MemoryReport | None:
         unused = max(0.0, reserved - allocated)
     device = DEVICE.search(text)
     return MemoryReport(
-        device=device["device"] if device else "?",
+        device=device["device"] if device else "",
         tried=tried,
         total=total,
         free=free,
@@ -312,8 +312,8 @@ def _held_by_others(report: MemoryReport, others: float, named: str) -> Ruling:
         weight=0.93,
         action="restart",
         title=Words(
-            en=f"GPU {report.device} is full, but not by this process: others hold {held} of {total}",
-            zh=f"GPU {report.device} 显存已满,但并非本进程所致:其他进程占用 {held}(共 {total})",
+            en=f"{f'GPU {report.device}' if report.device else 'the GPU'} is full, but not by this process: others hold {held} of {total}",
+            zh=f"GPU{f' {report.device} ' if report.device else ' '}显存已满,但并非本进程所致:其他进程占用 {held}(共 {total})",
         ),
         explanation=Words(
             en="The sizes in the message do not add up without another process on the same GPU."
