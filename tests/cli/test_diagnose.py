@@ -213,16 +213,33 @@ def test_a_terminal_without_chinese_is_no_error(job, place):
         (["gone.log"], "'gone.log' cannot be read: No such file or directory"),
         (["logs", "gone"], "'gone' cannot be read"),
         (["logs", "--signatures", "gone"], "gone cannot be read"),
-        (["logs", "--signatures", "bad"], "bad.toml"),
         (["logs", "--lang", "fr"], "'fr' is not one of en, zh"),
     ],
 )
 def test_a_question_that_cannot_be_understood_is_a_two(holdfast, job, place, words, says):
-    write(place / "bad" / "bad.toml", "[[signature]]\nid = 3")
     code, out, err = holdfast("diagnose", *words)
     assert (code, out) == (2, "")
     assert says in err
     assert err.count("\n") == 1
+
+
+def test_a_signature_that_cannot_be_used_is_left_out_and_said(holdfast, lake, place):
+    good = (place / "mine" / "lake.toml").read_text()
+    write(place / "mine" / "a.toml", good.replace("lake-quota", "lake-two").replace("category", "categry"))
+    write(
+        place / "mine" / "b.toml", good.replace("lake-quota", "lake-three").replace("disk_full", "disk_ful")
+    )
+    (place / "mine" / "c.toml").write_bytes(b"\xff\xfe")
+    write(place / "mine" / "d.toml", "[[signature]")
+    code, out, err = holdfast("diagnose", "logs", "--signatures", "mine", "--json")
+    assert (code, json.loads(out)["evidence"][0]["signature"]) == (0, "lake-quota")
+    for says in (
+        "a.toml: signature 'lake-two': there is no key 'categry'; did you mean 'category'?",
+        "c.toml: this is not UTF-8",
+        "d.toml: this is no TOML",
+        "'lake-three': the category 'disk_ful' is not in the taxonomy; did you mean 'disk_full'?",
+    ):
+        assert says in err
 
 
 def test_nothing_to_read_is_unknown_and_said(holdfast, place):

@@ -110,15 +110,33 @@ def test_an_id_given_twice_in_one_folder_is_a_complaint(folder):
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("[[signature]]\nid = 3", "lake.toml"), ("[[signatur]]", "unknown field"), ("\udcff", "cannot be read")],
+    [
+        ("[[signature]]\nid = 3", "lake.toml"),
+        ("[[signatur]]", "no key 'signatur'; did you mean 'signature'?"),
+        ("\udcff", "cannot be read"),
+    ],
 )
 def test_a_file_that_cannot_be_used_is_refused(holdfast, folder, text, says):
     (folder / "lake.toml").write_bytes(text.encode("utf-8", "surrogateescape"))
-    for words in (("test", "mine"), ("list", "--signatures", "mine")):
-        code, out, err = holdfast("signatures", *words)
-        assert (code, out) == (2, "")
-        assert says in err
-        assert err.count("\n") == 1
+    code, out, err = holdfast("signatures", "test", "mine")
+    assert (code, out) == (2, "")
+    assert says in err
+    assert err.count("\n") == 1
+    code, out, err = holdfast("signatures", "list", "--signatures", "mine")
+    assert (code, says in err) == (0, True)
+    assert "gpu-out-of-memory" in out
+
+
+def test_where_a_signature_comes_from(holdfast, folder):
+    assert holdfast("signatures", "show", "gpu-out-of-memory")[1].splitlines()[-1].split() == [
+        "from",
+        "Holdfast",
+    ]
+    write(folder)
+    text = (folder / "lake.toml").read_text()
+    (folder / "lake.toml").write_text(text.replace("lake-quota", "gpu-out-of-memory"))
+    out = holdfast("signatures", "show", "gpu-out-of-memory", "--signatures", "mine")[1]
+    assert "lake.toml, in place of Holdfast's" in out.splitlines()[-1]
 
 
 def test_a_folder_that_is_empty_or_gone_is_refused(holdfast, folder):

@@ -39,13 +39,19 @@ class Signatures:
     """The signatures of this run, read and compiled in a thread: the training does not wait for that.
 
     `load` reads them, and may raise SignatureError or OSError. `cache`: a folder for compiled ones.
-    `why_not`: why they cannot be used; the run goes on without.
+    `left_out`: what `load` could not use, filled by then. `why_not`: why none can be used; the run goes on without.
     """
 
-    def __init__(self, load: Callable[[], tuple[Signature, ...]], cache: Path | None) -> None:
+    def __init__(
+        self,
+        load: Callable[[], tuple[Signature, ...]],
+        cache: Path | None,
+        left_out: Sequence[str] = (),
+    ) -> None:
         self.by_id: Mapping[str, Signature] = {}
         self.why_not = ""
         self._told = ""
+        self._left_out, self._told_out = left_out, False
         self._source, self._cache = load, cache
         self._first: Watcher | None = None
         self._ready = threading.Event()
@@ -59,7 +65,12 @@ class Signatures:
     def news(self) -> str:
         """Why they cannot be used, if that was not said yet."""
         why, self._told = (self.why_not if self.why_not != self._told else ""), self.why_not
-        return f"known failures are not recognised in this run: {why}" if why else ""
+        if why:
+            return f"known failures are not recognised in this run: {why}"
+        if self._left_out and self.is_over and not self._told_out:
+            self._told_out = True
+            return f"some of the site's signatures are left out: {'; '.join(self._left_out)}"
+        return ""
 
     def watcher(self) -> Watcher | None:
         """A new one for an attempt; None as long as there can be none."""

@@ -74,7 +74,7 @@ def diagnose(
     places, stdin = _places(paths or [], state_dir)
     cache = cache_dir(os.environ)
     try:
-        known = all_signatures(site_signatures(signatures, os.environ), cache)
+        known = all_signatures(site_signatures(signatures, os.environ), cache, say)
         started_s = time.monotonic()
         beside = SceneReader()
         found = search(places, known, stdin=stdin, cache=cache, beside=beside.take)

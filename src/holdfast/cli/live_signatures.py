@@ -13,14 +13,18 @@ from holdfast.parsers.signature_files import SignatureError
 def live_signatures(env: Mapping[str, str], shared: Path | None = None) -> Signatures:
     """Read in a thread, which has just been started. `shared`: see `cache_for`."""
     cache = cache_for(env, shared)
+    left_out: list[str] = []
 
     def load() -> tuple[Signature, ...]:
         try:
-            return all_signatures(site_signatures(None, env), cache)
+            return all_signatures(site_signatures(None, env), cache, left_out.append)
         except SettingsRefused as error:
             raise SignatureError(str(error)) from error
+        except SignatureError as error:  # the site's folder is not there: Holdfast's own are
+            left_out.append(str(error))
+            return all_signatures(None, cache)
 
-    return Signatures(load, cache)
+    return Signatures(load, cache, left_out)
 
 
 def cache_for(env: Mapping[str, str], shared: Path | None) -> Path:

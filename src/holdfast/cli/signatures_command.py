@@ -16,7 +16,7 @@ from holdfast.cli.settings import SettingsRefused, cache_dir, site_signatures
 from holdfast.core.categories import ACTIONS, KINDS
 from holdfast.model.signatures import Signature, Words
 from holdfast.observe.agreement import disagreements
-from holdfast.observe.signature_store import all_signatures, folder_signatures, package_signatures
+from holdfast.observe.signature_store import all_signatures, folder_signatures, package_signatures, usable
 from holdfast.parsers.signature_files import SignatureError, complaints, overridden
 
 REFUSED = 2
@@ -87,7 +87,7 @@ def show(
     if json:
         put_json(known[id_])
         return
-    for name, text in _rows(known[id_], language):
+    for name, text in [*_rows(known[id_], language), ("from", _place_of(id_, folder))]:
         put_plain(f"{name:<12} {text}".rstrip())
 
 
@@ -107,7 +107,8 @@ def test(
         package = package_signatures()
         tested = package if folder is None else folder_signatures(folder)
     except SignatureError as error:
-        say(str(error))
+        for line in str(error).splitlines():
+            say(line)
         raise Exit(REFUSED) from error
     if not tested:
         say(f"there is no signature in {folder}: give a folder with *.toml files")
@@ -139,10 +140,20 @@ def _counted(count: int, word: str) -> str:
 
 def _known(folder: str | None) -> tuple[Signature, ...]:
     try:
-        return all_signatures(site_signatures(folder, os.environ), cache_dir(os.environ))
+        return all_signatures(site_signatures(folder, os.environ), cache_dir(os.environ), say)
     except (SettingsRefused, SignatureError) as error:
         say(str(error))
         raise Exit(REFUSED) from error
+
+
+def _place_of(id_: str, folder: str | None) -> str:
+    """Where a signature is written down, and whether it replaces one of Holdfast's."""
+    site = site_signatures(folder, os.environ)
+    own = {one.id: name for name, one in usable(site).signatures} if site else {}
+    if id_ not in own:
+        return "Holdfast"
+    is_known = any(one.id == id_ for one in package_signatures(cache_dir(os.environ)))
+    return own[id_] + (", in place of Holdfast's" if is_known else "")
 
 
 def _categories(signature: Signature) -> tuple[str, ...]:

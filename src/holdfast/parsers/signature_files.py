@@ -6,11 +6,12 @@ A signature proves itself: the lines it must match and those it must not stand b
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
 
 import msgspec
 
 from holdfast.late_pattern import late
-from holdfast.model.signatures import FIELD, Signature, SignatureFile
+from holdfast.model.signatures import FIELD, Signature, SignatureFile, Words
 
 ID = late(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 ANY_CAUSE = "*"
@@ -22,10 +23,76 @@ class SignatureError(ValueError):
 
 def parse(text: str, name: str) -> tuple[Signature, ...]:
     """The signatures in one TOML file. `name`: for messages. raises: SignatureError"""
+    found, wrong = read(text, name)
+    if wrong:
+        raise SignatureError("\n".join(wrong))
+    return found
+
+
+def read(text: str, name: str) -> tuple[tuple[Signature, ...], list[str]]:
+    """The signatures in one TOML file that can be read, and why the others cannot, a line each."""
     try:
-        return msgspec.convert(tomllib.loads(text), SignatureFile).signature
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise SignatureError(f"{name}: {error}") from error
+        file = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        return (), [f"{name}: this is no TOML: {error}"]
+    wrong = [f"{name}: {_no_key(key, SignatureFile)}" for key in file if key not in _keys(SignatureFile)]
+    tables = file.get("signature", [])
+    if not isinstance(tables, list):
+        return (), [*wrong, f"{name}: a signature begins with [[signature]], in two pairs of brackets"]
+    found = []
+    for number, table in enumerate(tables, start=1):
+        try:
+            found.append(msgspec.convert(table, Signature))
+        except msgspec.ValidationError as error:
+            named = table.get("id") if isinstance(table, dict) else None
+            which = f"signature {named!r}" if isinstance(named, str) else f"signature number {number}"
+            wrong += [f"{name}: {which}: {one}" for one in _faults(table, error)]
+    return tuple(found), wrong
+
+
+def _faults(table: object, error: msgspec.ValidationError) -> list[str]:
+    """Each key that is not known or is missing, with its nearest; what else is wrong in msgspec's words."""
+    if not isinstance(table, dict):
+        return [str(error)]
+    unknown = [_no_key(key, Signature) for key in table if key not in _keys(Signature)]
+    for what in ("title", "explanation", "advice"):
+        words = table.get(what)
+        unknown += [
+            f"in {what}: {_no_key(key, Words)}"
+            for key in (words if isinstance(words, dict) else ())
+            if key not in _keys(Words)
+        ]
+    text = str(error).replace("`$.", "`").replace(" - at ", " at ").replace("Object missing", "it lacks the")
+    return unknown or [text]
+
+
+def _no_key(key: str, kind: type[msgspec.Struct]) -> str:
+    near = get_close_matches(key, _keys(kind), n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(_keys(kind))}"
+    return f"there is no key {key!r}{hint}"
+
+
+def _keys(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    return kind.__struct_fields__
+
+
+def why_unusable(signature: Signature, taxonomy: Collection[str]) -> str:
+    """Why nothing can be searched for by it, or told of it; empty where it serves, however badly it is proven."""
+    try:
+        pattern = compiled(signature)
+    except (re.error, RecursionError, OverflowError) as error:
+        return f"the pattern cannot be compiled: {error}"
+    if pattern.search(""):
+        return "the pattern matches the empty line, and so every line"
+    if FIELD.sub("N", signature.category) not in taxonomy and signature.category not in taxonomy:
+        return _no_category(signature.category, taxonomy)
+    return ""
+
+
+def _no_category(category: str, taxonomy: Collection[str]) -> str:
+    near = get_close_matches(category, taxonomy, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"the category {category!r} is not in the taxonomy{hint}"
 
 
 def overridden(*layers: Iterable[Signature]) -> tuple[Signature, ...]:
@@ -49,7 +116,7 @@ def complaints(
     for signature in signatures:
         problems = [*_form(signature, actions), *_edges(signature, ids, words), *_lines(signature)]
         if FIELD.sub("N", signature.category) not in taxonomy and signature.category not in taxonomy:
-            problems.append(f"the category {signature.category!r} is not in the taxonomy")
+            problems.append(_no_category(signature.category, taxonomy))
         found += [f"{signature.id}: {problem}" for problem in problems]
     return found
 
