@@ -5,9 +5,8 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core.diagnosis.live import joined, verdict_of
-from holdfast.core.diagnosis.wordings import SPOKEN
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
-from holdfast.model.signatures import Words
+from holdfast.model.signatures import SPOKEN, Words
 from holdfast.model.verdicts import Culprit, Evidence, Verdict
 
 

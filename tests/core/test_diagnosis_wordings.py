@@ -3,7 +3,9 @@
 import pytest
 
 from core.clue_kit import sighting, signature
-from holdfast.core.diagnosis.wordings import SPOKEN, of_code, of_words
+from holdfast.core.diagnosis.wordings import of_code, of_likeness, of_words
+from holdfast.model.sightings import Likeness
+from holdfast.model.signatures import SPOKEN
 
 VAGUE = signature("python-exception", "python_exception", weight=0.6)
 
@@ -273,3 +275,28 @@ def test_a_complaint_about_data_that_names_the_setting_is_about_the_setting():
     asked = ruled("ValueError: the tokenizer does not have a padding token. Please set pad_token")
     assert (asked.category, asked.action) == ("python_exception", "fix_config")
     assert ruled("ValueError: the dataset is empty").category == "data_error"
+
+
+def likened(text, known_as):
+    module = signature("no-module", "import_error", action="fix_env")
+    spoken = signature(SPOKEN, "python_exception", severity="warning")
+    seen = sighting(spoken, text=text, known_as=known_as and Likeness(signature=known_as))
+    return of_likeness(seen, {one.id: one for one in (module, spoken)})
+
+
+def test_a_message_whose_signature_is_known_is_that_failure_and_stays_hearsay():
+    ruling = likened("ERROR: run failed: No module named 'a'", "no-module")
+    assert (ruling.category, ruling.action, ruling.severity) == ("import_error", "fix_env", "warning")
+
+
+@pytest.mark.parametrize(
+    ("text", "known_as"),
+    [
+        ("ERROR: run failed: odd", None),
+        ("ERROR: run failed: odd", "of-another-version"),
+        ("ERROR: No module named 'a', falling back to b", "no-module"),
+        ("WARNING: ERROR: No module named 'a'", "no-module"),
+    ],
+)
+def test_a_message_that_is_not_known_or_ends_nothing_is_not_likened(text, known_as):
+    assert likened(text, known_as) is None

@@ -66,3 +66,25 @@ def test_the_same_log_written_otherwise_has_the_same_diagnosis(writings, cache_h
         files = None if writing in LEFT_OUT else write(case.files, first)
         if files is not None:
             assert writings.judged(case, look(files)) == (True, True, True), writing
+
+
+@pytest.mark.parametrize(
+    "head", ["2031-03-04 05:06:07 - ERROR - train - Training failed: ", "Error: ", "❌ Could not begin: "]
+)
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("No module named 'fastk'", ("import_error", "fix_env")),
+        ("'LOCAL_RANK'", ("launcher_config", "fix_config")),
+        ("[Errno 13] Permission denied: '/d/a.bin'", ("permission_error", "fix_env")),
+        ("Socket Timeout", ("rendezvous_timeout", "restart")),
+        ("list index out of range", ("python_exception", "fix_code")),
+    ],
+)
+def test_an_exception_that_was_caught_and_passed_on_without_its_type(diagnosis, head, message, expected):
+    found = diagnosis(f"building the model\n{head}{message}\n")
+    assert (found.category, found.action) == expected
+    assert (
+        diagnosis(f"{head}{message}\n" + "".join(f"step {n} loss 1.{n}\n" for n in range(9))).category
+        == "none"
+    )

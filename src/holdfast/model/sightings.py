@@ -55,13 +55,21 @@ class Source(Struct, frozen=True, kw_only=True):
     tail: tuple[str, ...] = ()
 
 
+class Likeness(Struct, frozen=True, kw_only=True):
+    """The signature that would be seen on a line, had the type of its exception been passed on, and what it captures."""
+
+    signature: str
+    captures: Mapping[str, str] = {}
+
+
 class Sighting(Struct, frozen=True, kw_only=True):
     """A signature seen on one line. `source`: index of the Source. `line` counts from 1.
 
     `count`: how often the same text (numbers aside) stood in this source; this is the first. `last_offset`: of
     the last of them. `frame`: the user's own line in the traceback that this line ends ("train.py:88 main"),
     `error_type`: its exception, `outermost`: the frame it began with, `innermost`: the one it
-    was raised in. `record`: further lines that belong to it.
+    was raised in. `known_as`: of the last words of a program, what they seem to pass on. `record`: further lines that
+    belong to it.
     """
 
     signature: str
@@ -78,6 +86,7 @@ class Sighting(Struct, frozen=True, kw_only=True):
     error_type: str = ""
     outermost: str = ""
     innermost: str = ""
+    known_as: Likeness | None = None
     record: tuple[str, ...] = ()
 
 

@@ -12,6 +12,8 @@ Area: TypeAlias = Literal["worker", "kernel", "scheduler", "npu", "fabric", "too
 FIELD = re.compile(r"\{(\w+)\}")  # in a category or a text: what the pattern captured under that name
 # Of these the search itself makes sightings: where a traceback begins, and the exception that it names.
 TRACEBACK_START, EXCEPTION = "python-traceback-start", "python-exception"
+# And of this one it looks closer: a line in which a program speaks of its error in words that no signature knows.
+SPOKEN = "program-error-complaint"
 
 
 class Words(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,11 +11,12 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from holdfast.model.sightings import Sighting, Source, Writer
-from holdfast.model.signatures import EXCEPTION, FIELD, TRACEBACK_START, Signature
+from holdfast.model.sightings import Likeness, Sighting, Source, Writer
+from holdfast.model.signatures import EXCEPTION, FIELD, SPOKEN, TRACEBACK_START, Signature
 from holdfast.observe.automaton import Candidate, Engine
 from holdfast.observe.blocks import Block
 from holdfast.observe.excerpts import Exceptional, counts_on, exceptions, following, progress, tail
+from holdfast.observe.untyped import Untyped
 from holdfast.parsers.line_heads import labels_are_nodes, writer_of, writer_of_name
 
 LINE_BYTES_MAX = 4 << 10  # on either side of where a match ends: patterns may take the square of a line
@@ -27,6 +28,8 @@ TEXT_MAX = 4000
 TEXT_SHORT = 400  # where memory is used up
 TAIL_SHORT, TAIL_LINES_FEW = 200, 3
 ENTRY_BYTES = 1000  # of a sighting beside its texts
+LAST_WORDS_BYTES = 8 << 10  # of a log: a launcher may tell of the end below them
+LAST_WORDS = 8  # lines
 COUNTED_BYTES = 64 << 10  # whose lines are counted at once
 EXCEPTION_CATEGORY = "python_exception"
 EXCEPTION_NUMBER = -1  # where others have the number of their signature
@@ -84,6 +87,7 @@ class Entry(Struct):
     error_type: str = ""
     outermost: str = ""
     innermost: str = ""
+    known_as: Likeness | None = None
 
 
 class Place(NamedTuple):
@@ -119,6 +123,7 @@ class Knowledge:
         self.traceback_start = next(
             (at for at, one in enumerate(signatures) if one.id == TRACEBACK_START), None
         )
+        self.spoken = next((at for at, one in enumerate(signatures) if one.id == SPOKEN), None)
         self._patterns: dict[int, re.Pattern[str]] = {}
 
     def is_cause(self, number: int) -> bool:
@@ -204,6 +209,7 @@ class Sweep:
             lines = tuple(line[:TAIL_SHORT] for line in lines[-TAIL_LINES_FEW:])
         self._allowance.take(*lines)
         self._heed_labels(entries, lines)
+        self._liken(entries, block.offset + block.raw_size - LAST_WORDS_BYTES)
         source = Source(
             name=self._name,
             size_bytes=block.offset + block.raw_size,
@@ -368,6 +374,14 @@ class Sweep:
         entry = Entry(EXCEPTION_NUMBER, one.offset, 0, line, captures, writer, one.offset)
         return self._kept(seen, key, entry, 0)
 
+    def _liken(self, entries: Sequence[Entry], begin: int) -> None:
+        """What a program says of its error with its last words, from this offset on, is looked at once more."""
+        last = [one for one in entries if one.number == self._knowledge.spoken and one.last_offset >= begin]
+        if last:
+            untyped = Untyped(self._engine, self._knowledge.signatures, self._knowledge.pattern)
+            for entry in last[-LAST_WORDS:]:
+                entry.known_as = untyped.known_as(entry.text)
+
     def _heed_labels(self, entries: Sequence[Entry], lines: Sequence[str]) -> None:
         """Where the labels of srun are workers and not ranks, says so of every line that has one."""
         labelled = [entry for entry in entries if LABEL.match(entry.text)]
@@ -402,6 +416,7 @@ def made(entry: Entry, source: int, knowledge: Knowledge) -> Sighting:
         error_type=entry.error_type,
         outermost=entry.outermost,
         innermost=entry.innermost,
+        known_as=entry.known_as,
         record=entry.record,
     )
 

@@ -38,8 +38,7 @@ from holdfast.core.diagnosis.sifting import (
     without_own_aborts,
     without_stumbles,
 )
-from holdfast.core.diagnosis.wordings import SPOKEN
-from holdfast.model.signatures import EXCEPTION
+from holdfast.model.signatures import EXCEPTION, SPOKEN
 
 SAID_BYTES = 16 << 10  # so near the end a program speaks of the error that ends it
 SURE = 0.75  # a signature of at least this weight is not doubted for a vague one before it

@@ -6,9 +6,8 @@ from holdfast.core.diagnosis.clues import Clue
 from holdfast.core.diagnosis.comparisons import INIT_STATE
 from holdfast.core.diagnosis.edges import yields_to_any
 from holdfast.core.diagnosis.sifting import IGNORED
-from holdfast.core.diagnosis.wordings import SPOKEN
 from holdfast.late_pattern import late
-from holdfast.model.signatures import TRACEBACK_START
+from holdfast.model.signatures import SPOKEN, TRACEBACK_START
 
 LAST_BYTES = 1 << 10  # of a log
 CUT_OFF_BYTES = 8 << 10  # so long is a traceback whose end is lost

@@ -10,10 +10,9 @@ from msgspec.structs import replace
 
 from holdfast.core.diagnosis.blame import index_of
 from holdfast.core.diagnosis.meanings import meaning_of
-from holdfast.core.diagnosis.wordings import SPOKEN
 from holdfast.core.verdict import HANG
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
-from holdfast.model.signatures import Words
+from holdfast.model.signatures import SPOKEN, Words
 from holdfast.model.verdicts import Culprit, Evidence, Verdict
 
 # What a first verdict says for want of anything better: a line that is known says more.

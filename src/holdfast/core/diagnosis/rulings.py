@@ -12,6 +12,7 @@ from holdfast.core.diagnosis.node_returns import nodes_that_returned
 from holdfast.core.diagnosis.pod_events import waits_that_ended
 from holdfast.core.diagnosis.records import nodes_of_others
 from holdfast.core.diagnosis.teardown import teardown_hangs
+from holdfast.core.diagnosis.wordings import of_likeness
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.sightings import Search, Sighting
 from holdfast.model.signatures import Signature, Words
@@ -33,6 +34,9 @@ DECIDERS = {
 def all_rulings(search: Search, signatures: Mapping[str, Signature], tables: CodeTables) -> dict[int, Ruling]:
     """By id() of the sighting: what holds in place of its signature. Of two rules the one that compared more holds."""
     found = training.rulings(search.sightings) | teardown_hangs(search, signatures)
+    for sighting in search.sightings:
+        if ruling := of_likeness(sighting, signatures):
+            found[id(sighting)] = ruling
     found |= waits_that_ended(search.sightings, signatures)
     found |= nodes_that_returned(search.sightings, signatures)
     found |= nodes_of_others(search, signatures)

@@ -4,10 +4,12 @@ Every project words its own errors, so no list of messages is ever complete. But
 be opened names a shard and says that it cannot be opened. Both must be there; a mere mention decides nothing. Pure.
 """
 
-from holdfast.core.diagnosis.clues import TRIES_AGAIN, TRIES_MANY, Ruling
+from collections.abc import Mapping
+
+from holdfast.core.diagnosis.clues import TRIES_AGAIN, TRIES_MANY, Ruling, filled
 from holdfast.late_pattern import late
 from holdfast.model.sightings import Sighting
-from holdfast.model.signatures import EXCEPTION
+from holdfast.model.signatures import EXCEPTION, SPOKEN, Signature, Words
 
 OF_ASSERTIONS = "assertion-without-words"
 VAGUE = frozenset({EXCEPTION, OF_ASSERTIONS, "tensorflow-invalid-argument", "exception-shown-by-hydra"})
@@ -163,9 +165,8 @@ OF_PYTHON = late(
 
 
 # Where nothing else is known of a program than a line in which it speaks of its error.
-SPOKEN = "program-error-complaint"
 SPOKEN_WEIGHT = 0.5
-SPOKEN_IN = ("message", "reason", "said")  # captures of the forms in which it does
+SPOKEN_IN = ("message", "reason", "said", "told", "marked")  # captures of the forms in which it does
 # What syslog names as the writer of a line where a job, not a daemon, wrote it.
 OF_A_JOB = r"(?:python|torchrun|deepspeed|accelerate|mpi|srun|sbatch|slurm|ray|bash|sh|train|launch|run|docker|podman|conda|\S*\.(?:sh|py))"
 # The kernel and the daemons of a machine speak of errors all day, whatever becomes of a job.
@@ -286,7 +287,7 @@ def meant(message: str) -> str | None:
 
 
 def _of_spoken(sighting: Sighting) -> Ruling | None:
-    if OF_THE_SYSTEM.search(sighting.text) or WARNS.search(sighting.text):
+    if _is_of_no_program(sighting):
         return Ruling(category=sighting.category, role="context", severity="info", weight=SPOKEN_WEIGHT)
     message = next((sighting.captures[name] for name in SPOKEN_IN if name in sighting.captures), "")[:500]
     category = meant(message) or ("data_error" if FILE.search(message) else None)
@@ -297,3 +298,33 @@ def _of_spoken(sighting: Sighting) -> Ruling | None:
             category=sighting.category, severity="warning", weight=SPOKEN_WEIGHT, action="fix_config"
         )
     return None
+
+
+def of_likeness(sighting: Sighting, signatures: Mapping[str, Signature]) -> Ruling | None:
+    """What a program says of its error, where the message is one that its exception's signature knows.
+
+    It stays what somebody says, and no more: others have seen more of the same failure.
+    """
+    known = signatures.get(sighting.known_as.signature) if sighting.known_as else None
+    if known is None or _passes(sighting) or _is_of_no_program(sighting):
+        return None
+    captures = sighting.known_as.captures if sighting.known_as else {}
+    return Ruling(
+        category=known.category,
+        role=known.role,
+        severity="warning",
+        weight=SPOKEN_WEIGHT,
+        action=known.action,
+        title=_filled(known.title, captures),
+        explanation=_filled(known.explanation, captures),
+        advice=_filled(known.advice, captures),
+    )
+
+
+def _filled(words: Words, captures: Mapping[str, str]) -> Words:
+    return Words(en=filled(words.en, captures), zh=filled(words.zh, captures))
+
+
+def _is_of_no_program(sighting: Sighting) -> bool:
+    """A line of the system's, or no more than a warning."""
+    return bool(OF_THE_SYSTEM.search(sighting.text) or WARNS.search(sighting.text))
