@@ -45,3 +45,36 @@ def test_every_dialect_is_matched(tmp_path, padding):
     seen = {found.sources[one.source].name.rpartition("/")[2] for one in found.sightings}
     missed = {name: line for name, line in names.items() if name not in seen}
     assert missed == {}
+
+
+SXID = "[6781753.4] nvidia-nvswitch2: SXid (PCI:0000:07:00.0): "
+
+
+@pytest.mark.parametrize(
+    ("lines", "category", "action"),
+    [
+        (
+            ("20034, Severity 1 Engine instance 60 Sub-engine instance 00", "20034, Data {0x1000, 0x0}"),
+            "sxid",
+            "reset_gpu",
+        ),
+        (("20034, Link 48 LTSSM Fault Up",), "sxid", "reset_gpu"),
+        (("20034",), "sxid", "reset_gpu"),
+        (("12028, Severity 0 Engine instance 44 Sub-engine instance 00",), "sxid", "none"),
+        (("22013, Severity 0 Engine instance 44 Sub-engine instance 00",), "none", "none"),
+    ],
+)
+def test_an_sxid_whose_first_line_is_missing_is_what_its_table_says(diagnosis, lines, category, action):
+    found = diagnosis("".join(f"{SXID}{line}\n" for line in lines))
+    assert (found.category, found.action) == (category, action)
+    if category == "sxid":
+        assert found.culprits[0].device == "0000:07:00.0"
+        assert lines[0][:5] in found.title.en
+
+
+def test_further_words_of_an_sxid_are_no_second_one(diagnosis):
+    found = diagnosis(
+        f"{SXID}20034, Fatal, Link 48 LTSSM Fault Up\n{SXID}20034, Severity 1 Engine instance 60\n"
+    )
+    assert "Fatal" in found.first_error.text
+    assert len(found.evidence) == 1

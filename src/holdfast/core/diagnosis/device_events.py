@@ -5,10 +5,11 @@ ports, an ECC error the row remap, any error the channels (Xid 45) and the annou
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.diagnosis.device_codes import SubCode, sub_code
 from holdfast.core.diagnosis.judgements import (
@@ -25,6 +26,8 @@ from holdfast.model.sightings import Sighting, Source
 
 Kind: TypeAlias = Literal["bus", "lost", "xid", "sxid", "fabric", "link", "after", "npu"]
 
+DETAIL = "nvidia-sxid-detail"
+NOT_FATAL = ", Severity 0 "  # the driver's own number
 WINDOW_S = 120.0  # a pause this long between two lines of one node parts two episodes
 KINDS_OF: dict[str, Kind] = {
     "pcie-aer-fatal": "bus",
@@ -53,7 +56,7 @@ KINDS_OF: dict[str, Kind] = {
     "nvidia-gpu-lost-symptom": "after",
     "nvidia-gsp-rate-limited": "after",
     "nvidia-modeset-error": "after",
-    "nvidia-sxid-detail": "after",
+    DETAIL: "after",
     "npu-fault-code": "npu",
     "npu-driver-event": "npu",
     "ascend-memcpy-failed": "npu",
@@ -99,6 +102,9 @@ class Event(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def is_fatal_word(self) -> bool:
+        if self.kind == "sxid" and self.sighting.signature == DETAIL:
+            is_grave = self.fact is not None and self.fact.severity == "fatal"
+            return is_grave and NOT_FATAL not in self.sighting.text
         return self.sighting.signature in ("nvidia-sxid-fatal", "fm-nvswitch-fatal")
 
     @property
@@ -118,7 +124,18 @@ class Event(Struct, frozen=True, kw_only=True, eq=False):
 def events(sightings: Sequence[Sighting], sources: Sequence[Source], tables: CodeTables) -> list[Event]:
     """Those of device faults, by source and offset."""
     named = {kind: headers(sightings, ids) for kind, ids in HEADERS.items()}
-    return [_event(one, sources, tables, named) for one in in_order(sightings) if one.signature in KINDS_OF]
+    found = [_event(one, sources, tables, named) for one in in_order(sightings) if one.signature in KINDS_OF]
+    headed = {(event.node, event.device, event.code) for event in found if event.kind == "sxid"}
+    return [_as_head(event, tables) if _is_headless(event, headed) else event for event in found]
+
+
+def _is_headless(event: Event, headed: Set[tuple[str, str, str]]) -> bool:
+    """Further words of an SXid whose first line, with how grave it is, was not given."""
+    return event.sighting.signature == DETAIL and (event.node, event.device, event.code) not in headed
+
+
+def _as_head(event: Event, tables: CodeTables) -> Event:
+    return replace(event, kind="sxid", fact=tables.sxid.get(event.code))
 
 
 def episodes(seen: Sequence[Event]) -> list[list[Event]]:
@@ -213,6 +230,8 @@ def _event(
     kind = KINDS_OF[one.signature]
     captures = one.captures
     fact, code, sub = None, "", None
+    if one.signature == DETAIL:
+        code = captures.get("sxid", "").lstrip("0")
     if kind == "xid" or one.signature in ("nvidia-xid-45", "nvidia-xid-154"):
         code = captures.get("xid", "").lstrip("0")
         fact, sub = tables.xid.get(code), sub_code(code, one.text)

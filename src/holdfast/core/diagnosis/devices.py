@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.diagnosis.device_events import (
+    DETAIL,
     ECC,
     ECC_RECORDS,
     LINK_XIDS,
@@ -205,7 +206,8 @@ def _severity(group: Sequence[Event], action: str) -> Severity:
 
 def _role(root: Event) -> Role:
     if (
-        root.sighting.signature == "nvidia-sxid-detail"
+        root.sighting.signature == DETAIL
+        and root.kind == "after"
         or root.code == "154"
         and root.sub
         and root.sub.is_harmless
