@@ -16,6 +16,7 @@ from holdfast.observe.automaton import Engine, engine
 from holdfast.observe.blocks import blocks, new_buffer
 from holdfast.observe.line_numbers import lines_of
 from holdfast.observe.log_tree import Log, LogFile, find, natural, of_stdin, opened
+from holdfast.observe.rotated import as_streams
 from holdfast.observe.streams import Unreadable
 from holdfast.observe.sweep import Allowance, Caps, Entry, Knowledge, Sweep, made
 
@@ -58,7 +59,7 @@ def search(
         made(entry, number, crew.knowledge) for number, log in enumerate(logs) for entry in log.entries
     )
     return Search(
-        sources=tuple(log.source for log in logs),
+        sources=as_streams([log.source for log in logs]),
         sightings=sightings,
         skipped=_shortened([*skipped, *(note for one in found for note in one.skipped)]),
         bytes_read=sum(log.source.size_bytes for log in logs),
