@@ -141,6 +141,29 @@ def test_a_file_cut_short_is_read_from_its_start(tmp_path, follower):
     assert "cut to 4 bytes" in follower.notes[0]
 
 
+@pytest.mark.parametrize("more", [b"", b"and more\n"])
+def test_a_file_emptied_and_as_long_again_is_read_from_its_start(tmp_path, follower, more):
+    path = tmp_path / "stdout"
+    add(path, b"line one\nline two\n")
+    follower.poll(1.0)
+    os.truncate(path, 0)
+    add(path, b"line six\nline ten\n" + more)
+    os.utime(path, ns=(1, 1))  # a clock may not have ticked since
+    assert lines(follower.poll(2.0)) == [b"line six", b"line ten", *more.splitlines()]
+    assert "written anew" in follower.notes[0]
+
+
+def test_a_writer_that_goes_on_behind_the_hole_of_an_emptied_file_is_read_on(tmp_path, follower):
+    path = tmp_path / "stdout"
+    with path.open("wb", buffering=0) as file:
+        file.write(b"line one\n")
+        follower.poll(1.0)
+        os.truncate(path, 0)
+        file.write(b"line two\n")
+        assert lines(follower.poll(2.0)) == [b"line two"]
+    assert not follower.notes
+
+
 def test_a_replaced_file_is_read_to_its_end_before_the_new_one(tmp_path, follower):
     path = tmp_path / "stdout"
     add(path, b"one\n")

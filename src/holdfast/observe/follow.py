@@ -22,6 +22,7 @@ BLOCK_BYTES = 256 << 10
 POLL_BYTES_MAX = 2 << 20  # read of one file in one poll: what a burst costs the agent at once
 FINISH_BYTES_MAX = 8 << 20  # read of one file at the end
 BEHIND_BYTES_MAX = 64 << 20
+TAIL_BYTES = 64  # of what was read last: by it a file is known to be the same text, however long it is now
 FILES_MAX = 512
 NOTES_MAX = 100
 
@@ -164,6 +165,8 @@ class _File:
         self._notes = notes
         self._index = index
         self._at = 0
+        self._tail = b""  # what stood before `_at` when it was read
+        self._changed_ns = 0
         self._cutter = LineCutter()
         about = os.fstat(fd)
         self.identity = (about.st_dev, about.st_ino)
@@ -185,9 +188,11 @@ class _File:
             self._index.reset()
 
     def read(self, at_s: float, bytes_max: int, behind_bytes_max: int, still_s: float) -> Chunk | None:
-        size_bytes = os.fstat(self._fd).st_size
-        if size_bytes != self.size_bytes:
+        about = os.fstat(self._fd)
+        size_bytes = about.st_size
+        if size_bytes != self.size_bytes or about.st_mtime_ns != self._changed_ns:
             self._note_size(at_s, size_bytes)
+            self._changed_ns = about.st_mtime_ns
         if self._at == size_bytes and not self._cutter.held_bytes:
             return None
         if size_bytes - self._at > behind_bytes_max:
@@ -205,22 +210,31 @@ class _File:
             self._index.close()
 
     def _note_size(self, at_s: float, size_bytes: int) -> None:
-        if size_bytes < self._at or size_bytes < self.size_bytes:
-            self._notes.append(f"{self.path} was cut to {size_bytes} bytes: reading it from its start")
-            self._at, self._cutter = 0, LineCutter()
+        is_cut = size_bytes < self._at or size_bytes < self.size_bytes
+        if is_cut or self._is_rewritten():
+            said = f"cut to {size_bytes} bytes" if is_cut else "emptied and written anew"
+            self._notes.append(f"{self.path} was {said}: reading it from its start")
+            self._at, self._tail, self._cutter = 0, b"", LineCutter()
             if self._index:
                 self._index.reset()
+        elif size_bytes == self.size_bytes:
+            return
         self.size_bytes = size_bytes
         self._grew_at_s = at_s
         if self._index and not self.is_gone:
             self._index.append(at_s, size_bytes)
+
+    def _is_rewritten(self) -> bool:
+        """Whether it was emptied and is as long again as it was. Zeros are the hole of a writer that went on where it was."""
+        now = os.pread(self._fd, len(self._tail), self._at - len(self._tail))
+        return now != self._tail and bool(now.strip(b"\0"))
 
     def _skip_ahead(self, to: int) -> None:
         self._notes.append(
             f"{self.path} grows faster than it can be watched: {to - self._at} bytes were not looked at; "
             "the file has them all"
         )
-        self._at = to
+        self._at, self._tail = to, b""
         self._cutter.skip_line()
 
     def _read_lines(self, end: int) -> list[bytes]:
@@ -230,6 +244,7 @@ class _File:
             if not block:  # cut short since it was measured: the next poll sees it
                 break
             self._at += len(block)
+            self._tail = (self._tail + block)[-TAIL_BYTES:]
             lines += self._cutter.feed(block)
         return lines
 
