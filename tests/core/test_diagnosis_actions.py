@@ -216,3 +216,20 @@ def test_one_node_whose_network_fails_is_taken_out():
     assert advised(one, from_("b", "10.0.0.8", 2)) == "fix_network"
     blamed = (Culprit(rank=0, host="a"), Culprit(rank=1, host="a"))
     assert advised(from_("a", None, 1), from_("b", None, 2), blamed=blamed) == "isolate_node"
+
+
+@pytest.mark.parametrize(
+    ("says", "action"),
+    [
+        ("OSError: [Errno 30] Read-only file system: 'results.txt'", "fix_config"),
+        ("OSError: [Errno 95] Operation not supported: '/lake/run.lock'", "fix_config"),
+        ("mount.nfs: access denied by server while mounting 10.0.0.9:/lake", "fix_config"),
+        ("mount.lustre: mount 10.0.0.9@o2ib:/lake at /lake failed: Invalid argument", "fix_config"),
+        ("mount.nfs: Connection timed out", "fix_network"),
+        ("mount error(113): could not connect to 10.0.0.9", "fix_network"),
+        ("OSError: [Errno 116] Stale file handle: '/lake/run.lock'", "fix_env"),
+        ("beegfs-client[7]: mount: /mnt/lake: mount(2) system call failed: Operation canceled.", "fix_env"),
+    ],
+)
+def test_a_place_that_is_refused_is_a_setting_and_a_server_that_is_silent_the_networks(says, action):
+    assert advised(clue(signature("file", "filesystem_error"), text=says)) == action

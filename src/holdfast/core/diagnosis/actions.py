@@ -49,6 +49,14 @@ DATA_ERROR = "data_error"
 NOT_FILLED_IN = late(
     r"(?i)no such file or directory: ['\"](?:[^'\"]*\b(?:path[/_-]to|your[_-]\w+)\b|(?:\w+/){0,9}(?:\w*_)?path['\"])"
 )
+# What a file system says of the place that it was asked for, or of how it was asked: another time it says the same.
+OF_FILES = frozenset({"filesystem_error", "checkpoint_save_error"})
+PLACE_IS_WRONG = late(
+    r"Read-only file system|\[Errno (?:22|36|95)\]|access denied by server|wrong fs type|unknown filesystem type|bad (?:mount )?option|(?i:\bmount[^\n]{0,200}(?:protocol not supported|invalid argument))|\bmount error\((?:13|22|93|95)\)"
+)
+SERVER_IS_FAR = late(
+    r"(?i)\bmount[^\n]{0,200}(?:timed out|no route to host|connection refused|is unreachable|cannot send after transport)|\bmount error\((?:101|110|111|112|113)\)"
+)
 # Who counted no step to train stumbles over that, in whatever words: what is divided by, or taken first, is not there.
 NO_STEPS, RAISED = "no-steps-to-train", "python_exception"
 # Nobody knows why they waited: it costs little to see whether they wait again.
@@ -84,14 +92,27 @@ def _by_circumstances(root: Clue, known: Sequence[Clue], search: Search) -> str:
         return "fix_config"  # nobody has data under that name
     if root.category == RAISED and any(clue.signature.id == NO_STEPS for clue in known):
         return "fix_data"
+    return _by_category(root, known, search)
+
+
+def _by_category(root: Clue, known: Sequence[Clue], search: Search) -> str:
     if root.category == CUDA_ERROR:
         return _of_cuda_call(root, search)
     if root.category == NPU_RUNTIME:
         return _of_npu_call(root, known)
+    if root.category in OF_FILES:
+        return _of_place(root.sighting)
     if root.category in WAITED:
         is_alive = any(clue.signature.id == LIVING_BUT_ELSEWHERE for clue in known)
         return "fix_code" if is_alive else "restart"
     return of_api_gap(root)
+
+
+def _of_place(sighting: Sighting) -> str:
+    """A place that cannot be written, or that a server refuses, was chosen so; a server that does not answer may yet."""
+    if PLACE_IS_WRONG.search(sighting.text):
+        return "fix_config"
+    return "fix_network" if SERVER_IS_FAR.search(sighting.text) else ""
 
 
 def _came_alone(sighting: Sighting) -> bool:
