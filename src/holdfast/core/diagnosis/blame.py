@@ -16,6 +16,7 @@ from holdfast.model.sightings import Search, Writer
 from holdfast.model.verdicts import Culprit
 
 CULPRITS_MAX = 16
+OF_GPUS = frozenset({"gpu_software", "memory"})  # classes of what a process is told of its GPU
 WHERE = "-where"  # ends the id of what tells who, of a report that begins with another line
 REPORT_BYTES = 4 << 10
 NUMBERS = late(r"\d+")
@@ -57,7 +58,8 @@ def culprits(choice: Choice, clues: Sequence[Clue], search: Search) -> tuple[Cul
         told = _as_launchers_tell(clues, alone)
         found = [one for one in found if one.rank is not None] or (told if len(told) == 1 else [])
     elif all(one.rank is None for one in found):
-        found = _as_launchers_tell(clues, alone) + found
+        told = _as_launchers_tell(clues, alone)
+        found = found if _complains_of_others(root, found, told, search) else told + found
     elif (
         len(found) > 1 and (first := _torchrun_table(clues)) and all(one.rank != first.rank for one in found)
     ):
@@ -74,6 +76,32 @@ def culprits(choice: Choice, clues: Sequence[Clue], search: Search) -> tuple[Cul
         for each in found
         for one in _each_node(each)
     )
+
+
+def _complains_of_others(
+    root: Clue, found: Sequence[Culprit], told: Sequence[Culprit], search: Search
+) -> bool:
+    """Whether the line names another, and the rank that the launcher saw fail first is who wrote it."""
+    writer = (
+        root.writer.rank if root.writer.rank is not None else search.sources[root.sighting.source].writer.rank
+    )
+    names = root.signature.rank_from == "capture" and any(one.host for one in found)
+    return names and writer is not None and all(one.rank == writer for one in told)
+
+
+def with_rank(blamed: Culprit, followers: Sequence[Clue], clues: Sequence[Clue], search: Search) -> Culprit:
+    """A device that failed, with the rank that used it: the only one of its node that failed on the GPU after it."""
+    if blamed.rank is not None or not blamed.device:
+        return blamed
+    hosts = _hosts_of_ranks(clues)
+    ranks = set()
+    for clue in followers:
+        of_file = search.sources[clue.sighting.source].writer
+        rank = clue.writer.rank if clue.writer.rank is not None else of_file.rank
+        if clue.class_ in OF_GPUS and rank is not None:
+            host = clue.writer.host or of_file.host or hosts.get(rank)
+            ranks |= {rank} if blamed.host in (None, host) else set()
+    return replace(blamed, rank=ranks.pop()) if len(ranks) == 1 else blamed
 
 
 def _told_below(root: Clue, clues: Sequence[Clue]) -> list[Culprit]:
@@ -292,4 +320,11 @@ def _distinct(found: Iterable[Culprit]) -> tuple[Culprit, ...]:
         key = (one.rank, one.host, one.device)
         if any(part is not None for part in key):
             seen.setdefault(key, one)
-    return tuple(seen.values())[:CULPRITS_MAX]
+    kept = [one for one in seen.values() if not any(_says_more(other, one) for other in seen.values())]
+    return tuple(kept)[:CULPRITS_MAX]
+
+
+def _says_more(one: Culprit, other: Culprit) -> bool:
+    """The same rank on the same node, with its device."""
+    same = one.rank is not None and (one.rank, one.host) == (other.rank, other.host)
+    return same and one.device is not None and other.device is None

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.core.categories import ADVICE, ADVICE_ZH
 from holdfast.core.diagnosis.actions import action_for
-from holdfast.core.diagnosis.blame import culprits
+from holdfast.core.diagnosis.blame import culprits, with_rank
 from holdfast.core.diagnosis.choose import Choice, choose
 from holdfast.core.diagnosis.clues import Clue, class_of, clues, filled, kind_of
 from holdfast.core.diagnosis.confidence import confidence, others
@@ -87,6 +87,8 @@ def _explained(root: Clue, choice: Choice, known: Sequence[Clue], search: Search
         captures |= choice.shown.sighting.captures  # the line that is quoted says more
     named = ruling.culprits if ruling and ruling.culprits is not None else None
     blamed = named if named is not None else culprits(choice, known, search)
+    if len(blamed) == 1:
+        blamed = (with_rank(blamed[0], choice.followers, known, search),)
     if len(blamed) == 1 and blamed[0].host and signature.area == "scheduler":
         captures = {"host": blamed[0].host, **captures}  # another line named it
     action = action_for(root, blamed, known, search)
