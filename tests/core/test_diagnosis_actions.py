@@ -75,6 +75,10 @@ def test_an_argument_that_cann_refuses_is_named_below_the_head_of_its_error():
     assert advised(clue(npu, text=head), told) == "fix_config"
     refused = ("Ascend Error: AclNN_Parameter_Error(EZ1001): The tensor cannot have 9 dimensions.",)
     assert advised(clue(npu, text=head, record=refused)) == "fix_code"
+    unseen = "[ERROR] RUNTIME(7,train): GetVisibleDevices:[INIT]set ASCEND_RT_VISIBLE_DEVICES:[9] error, data rang[0-8)"
+    assert advised(clue(npu, text=unseen)) == "fix_config"
+    mixed = ("E30006: Failed to verify the OPP", "Possible Cause: 1.The OPP is incorrect.")
+    assert advised(clue(npu, text=head, record=mixed)) == "fix_env"
 
 
 LIBRARY = "/venv/lib/python3.12/site-packages/transformers/trainer.py:3100 _save"

@@ -38,6 +38,13 @@ NPU_RUNTIME = "npu_runtime"
 # What CANN says of an argument that an operator refuses, and how far below the error's head it may stand.
 NPU_ARGUMENT = late(r"\bAclNN_Parameter_Error\b|\bEZ1001\b")
 NPU_SUPPORTS = late(r"\bonly supports? ")
+# A variable that it will not take, or operators and libraries of another release.
+NPU_VARIABLE = late(
+    r"\b(?:set|env\w*) \[?ASCEND_[A-Z_]+\b|\bASCEND_[A-Z]+_VISIBLE_DEVICES\b.{0,20}(?:error|invalid)"
+)
+NPU_PACKAGES = late(
+    r"\bverify the OPP\b|\bOPP is incorrect|undefined symbol|[Vv]ersion .{0,40}(?:mismatch|not match|incompatib)"
+)
 DETAIL_LINES = 3
 OF_DRIVERS = frozenset({"driver_mismatch", "driver_error"})  # no device is broken
 # All that is told of them is that they crashed.
@@ -141,8 +148,10 @@ def _of_npu_call(root: Clue, known: Sequence[Clue]) -> str:
         if one.source != first.source or not 0 <= one.line - first.line <= DETAIL_LINES:
             continue
         said = " ".join((one.text, *one.record[:DETAIL_LINES]))
-        if NPU_SUPPORTS.search(said):
+        if NPU_SUPPORTS.search(said) or NPU_VARIABLE.search(said):
             return "fix_config"
+        if NPU_PACKAGES.search(said):
+            return "fix_env"
         if NPU_ARGUMENT.search(said):
             return "fix_code"
     return ""
