@@ -325,6 +325,7 @@ def _distinct(found: Iterable[Culprit]) -> tuple[Culprit, ...]:
 
 
 def _says_more(one: Culprit, other: Culprit) -> bool:
-    """The same rank on the same node, with its device."""
-    same = one.rank is not None and (one.rank, one.host) == (other.rank, other.host)
-    return same and one.device is not None and other.device is None
+    """The same rank on the same node, with its device; or a rank of the node that is all the other says."""
+    if other.device is not None or one.rank is None or one.host != other.host:
+        return False
+    return other.rank is None and other.host is not None or one.rank == other.rank and one.device is not None

@@ -12,6 +12,7 @@ from holdfast.core.diagnosis.meanings import MEANINGS
 from holdfast.core.diagnosis.messages import message_of
 from holdfast.core.diagnosis.remarks import with_remarks
 from holdfast.core.diagnosis.rulings import NO_TABLES, all_rulings
+from holdfast.core.diagnosis.seats import with_ranks
 from holdfast.core.diagnosis.telling import doubtful_lines, telling_lines
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
@@ -57,6 +58,7 @@ def diagnose(
     tables: CodeTables = NO_TABLES,
 ) -> Diagnosis:
     """tables: what is known of devices' codes."""
+    search = with_ranks(search)
     rulings = all_rulings(search, signatures, tables)
     known = clues(search, signatures, rulings)
     choice = choose(

@@ -1,0 +1,70 @@
+"""Who wrote the lines that do not name their rank, learned from lines of the same process that do. Pure.
+
+[gpu-3:default2]:Fatal Python error: Segmentation fault        local rank 2 of gpu-3
+[gpu-3:default2]:[rank10]: RuntimeError: ...                   which is rank 10
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from holdfast.model.sightings import Search, Sighting, Source
+
+# What is counted, its number, the node and the worker; the log, where neither of these is named, else -1.
+Seat: TypeAlias = tuple[str, int, str | None, int | None, int]
+
+
+def with_ranks(search: Search) -> Search:
+    """The search with the rank of each line that a process wrote of which one rank is known, and no other."""
+    told: dict[Seat, set[int]] = defaultdict(set)
+    seats = [_seats(one, search.sources) for one in search.sightings]
+    for one, places in zip(search.sightings, seats, strict=True):
+        for seat in places if one.writer.rank is not None else ():
+            told[seat].add(one.writer.rank or 0)
+    shared = _logs_of_several_nodes(search)
+    known = {
+        seat: next(iter(ranks)) for seat, ranks in told.items() if len(ranks) == 1 and seat[-1] not in shared
+    }
+    if not known:
+        return search
+    return replace(
+        search,
+        sightings=tuple(
+            _of_rank(one, next((known[seat] for seat in places if seat in known), None))
+            for one, places in zip(search.sightings, seats, strict=True)
+        ),
+    )
+
+
+def _logs_of_several_nodes(search: Search) -> set[int]:
+    """Whose lines name a place but no node, of nodes that count their places alike: ranks 2 and 10 are both third."""
+    offsets: dict[int, set[int]] = defaultdict(set)
+    for one in search.sightings:
+        writer = one.writer
+        if writer.rank is not None and writer.local_rank is not None:
+            offsets[one.source].add(writer.rank - writer.local_rank)
+    return {source for source, seen in offsets.items() if len(seen) > 1}
+
+
+def _of_rank(one: Sighting, rank: int | None) -> Sighting:
+    if rank is None or one.writer.rank is not None:
+        return one
+    return replace(one, writer=replace(one.writer, rank=rank))
+
+
+def _seats(one: Sighting, sources: Sequence[Source]) -> list[Seat]:
+    """Its place on its node and its process, as far as the line says them; where no node is named, within one log."""
+    writer, of_file = one.writer, sources[one.source].writer
+    if of_file.rank is not None:
+        return []
+    host = writer.host or of_file.host
+    worker = writer.worker if writer.worker is not None else of_file.worker
+    where = (host, worker, one.source if host is None and worker is None else -1)
+    found: list[Seat] = []
+    if writer.local_rank is not None:
+        found.append(("local", writer.local_rank, *where))
+    if writer.pid is not None:
+        found.append(("pid", writer.pid, *where))
+    return found
