@@ -237,3 +237,19 @@ def test_one_node_whose_network_fails_is_taken_out():
 )
 def test_a_place_that_is_refused_is_a_setting_and_a_server_that_is_silent_the_networks(says, action):
     assert advised(clue(signature("file", "filesystem_error"), text=says)) == action
+
+
+def test_what_mount_said_below_tells_what_to_do_about_a_volume():
+    files = signature("k8s-mount-failed", "filesystem_error")
+    head = clue(
+        files, text='Warning  FailedMount  kubelet  MountVolume.SetUp failed for volume "lake"', offset=10
+    )
+    said = "Output: mount.nfs: access denied by server while mounting 10.0.0.9:/lake"
+    assert advised(head) == "fix_env"
+    assert (
+        advised(head, clue(signature("mount-failed", "filesystem_error"), text=said, offset=16))
+        == "fix_config"
+    )
+    assert (
+        advised(head, clue(signature("mount-failed", "filesystem_error"), text=said, offset=99)) == "fix_env"
+    )

@@ -64,6 +64,7 @@ PLACE_IS_WRONG = late(
 SERVER_IS_FAR = late(
     r"(?i)\bmount[^\n]{0,200}(?:timed out|no route to host|connection refused|is unreachable|cannot send after transport)|\bmount error\((?:101|110|111|112|113)\)"
 )
+MOUNT_LINES = 9  # of a failed mount, as the kubelet prints it
 # Who counted no step to train stumbles over that, in whatever words: what is divided by, or taken first, is not there.
 NO_STEPS, RAISED = "no-steps-to-train", "python_exception"
 # Nobody knows why they waited: it costs little to see whether they wait again.
@@ -108,18 +109,32 @@ def _by_category(root: Clue, known: Sequence[Clue], search: Search) -> str:
     if root.category == NPU_RUNTIME:
         return _of_npu_call(root, known)
     if root.category in OF_FILES:
-        return _of_place(root.sighting)
+        return _of_place(root, known)
     if root.category in WAITED:
         is_alive = any(clue.signature.id == LIVING_BUT_ELSEWHERE for clue in known)
         return "fix_code" if is_alive else "restart"
     return of_api_gap(root)
 
 
-def _of_place(sighting: Sighting) -> str:
-    """A place that cannot be written, or that a server refuses, was chosen so; a server that does not answer may yet."""
-    if PLACE_IS_WRONG.search(sighting.text):
-        return "fix_config"
-    return "fix_network" if SERVER_IS_FAR.search(sighting.text) else ""
+def _of_place(root: Clue, known: Sequence[Clue]) -> str:
+    """A place that cannot be written, or that a server refuses, was chosen so; a server that does not answer may yet.
+
+    Kubernetes says that a mount failed, and gives what `mount` said some lines below.
+    """
+    first = root.sighting
+    near = (
+        clue.sighting
+        for clue in (root, *known)
+        if clue.category in OF_FILES and clue.sighting.source == first.source
+    )
+    for one in near:
+        if not 0 <= one.line - first.line <= MOUNT_LINES:
+            continue
+        if PLACE_IS_WRONG.search(one.text):
+            return "fix_config"
+        if SERVER_IS_FAR.search(one.text):
+            return "fix_network"
+    return ""
 
 
 def _came_alone(sighting: Sighting) -> bool:
