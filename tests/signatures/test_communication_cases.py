@@ -105,7 +105,7 @@ CASES = {
     ),
     "warning-of-the-first-nccl": (
         "include/socket.h:344 WARN Socket creation failed : Address family not supported by protocol\n",
-        ("nccl_network_error", "Socket creation failed", []),
+        ("nccl_wrong_interface", "Socket creation failed", []),
     ),
     "fabric-is-told-before-its-hint": (
         "g3:8:9 [2] transport/nvls.cc:254 NCCL WARN Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152:\n"
