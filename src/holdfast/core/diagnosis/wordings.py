@@ -180,8 +180,11 @@ COMPLAINT = "-complaint"
 PASSES = late(
     r"(?i)\berrors? ?[:=] ?(?:0|none|null|no error|success)\b|\b(?:ignored|ignoring|skipped|skipping|falling back|fell back|continuing|recovered)\b"
 )
-# The writer calls it a warning: "srun: warning: ", "RuntimeWarning: ", "[WARNING]".
-WARNS = late(r"(?i:\bwarning: )|\b[A-Z]\w*Warning: |\b(?:WARN|WARNING)\b")
+# The writer calls it a warning: "srun: warning: ", "RuntimeWarning: ", "[WARNING]", "W tensorflow/core/a.cc:12]".
+WARNS = late(
+    r"(?i:\bwarning: )|\b[A-Z]\w*Warning: |\b(?:WARN|WARNING)\b"
+    r"|(?<![\w.])W(?:\d{4})? (?:[\d:.]{5,20} {1,4}\d{1,8} )?[\w/.-]{1,120}\.(?:cc|cpp|cu|h|py|go):\d{1,5}\]"
+)
 FILE = late(
     r"(?i)\bno such file or directory|\b(?:file|directory|path)\b.{0,60}\b(?:not found|does not exist|missing)"
 )
