@@ -64,3 +64,13 @@ def test_a_short_break_of_long_ago_is_only_mentioned(diagnosis):
 def test_a_short_break_is_no_matter_to_another_failure(diagnosis):
     found = diagnosis(link("04:00:20", "04:00:23") + STEPS + OOM)
     assert (found.category, found.notes) == ("gpu_oom", ())
+
+
+def test_a_job_that_trains_over_a_short_break_is_well(diagnosis):
+    found = diagnosis(STEPS + link("04:00:20", "04:00:23"))
+    assert found.category == "none"
+    assert "3 s" in found.notes[0].en
+
+
+def test_a_short_break_alone_is_what_was_found(diagnosis):
+    assert diagnosis(link("04:00:20", "04:00:23")).category == "nic_link_flap"

@@ -120,11 +120,21 @@ def choose(
         kept = one_for_each_line(last_run, keep_exceptions=True, keep_bare=bare)
         doubted = _choose(kept, is_finished=is_finished)
         choice = choice if _says_little(doubted) else doubted
+    if made_steps and _is_bridged_break(choice):
+        choice = _choose(
+            one_for_each_line([clue for clue in last_run if clue.category != FLAP]), is_finished=is_finished
+        )
     if choice.root is None and not choice.died:
         seen = one_for_each_line(last_run)
         told = last_words(seen, every, made_steps=made_steps, sizes_bytes=sizes_bytes)
         choice = Choice(root=first_of(told), died=False, witnesses=tuple(told)) if told else choice
     return choice
+
+
+def _is_bridged_break(choice: Choice) -> bool:
+    """A link that was away for seconds, in a job that trains and of which nothing else is known to have failed."""
+    root = choice.root
+    return not choice.died and root is not None and root.category == FLAP and root.severity == "warning"
 
 
 def _went_on(choice: Choice, sizes_bytes: Sequence[int]) -> bool:

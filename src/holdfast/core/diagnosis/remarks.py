@@ -26,8 +26,8 @@ def with_remarks(found: Diagnosis, clues: Sequence[Clue], search: Search) -> Dia
         unlike = compare(search.sightings, search.sources)
         if unlike is not None and unlike.category != found.category:
             told.append(_words(unlike))
-    if found.class_ in NETWORK and found.category != BREAK:
-        told += [_of_break(clue) for clue in clues if _is_break(clue)][:BREAKS_MAX]
+    if found.class_ in NETWORK and found.category != BREAK or found.category == "none":
+        told += [_of_break(clue, found) for clue in clues if _is_break(clue)][:BREAKS_MAX]
     return replace(found, notes=(*found.notes, *told)) if told else found
 
 
@@ -41,13 +41,13 @@ def _words(unlike: Comparison) -> Words:
     )
 
 
-def _of_break(clue: Clue) -> Words:
+def _of_break(clue: Clue, found: Diagnosis) -> Words:
     title = clue.ruling.title if clue.ruling and clue.ruling.title else clue.signature.title
     text = clue.sighting.text.strip()
-    return Words(
-        en=f"{_begun(title.en)}; it is not known to belong to this failure: {text}",
-        zh=f"{title.zh};不能确定与本次故障有关:{text}",
-    )
+    is_well = found.category == "none"
+    so_en = "nothing is seen to have failed by it" if is_well else "it is not known to belong to this failure"
+    so_zh = "未见因此而失败" if is_well else "不能确定与本次故障有关"
+    return Words(en=f"{_begun(title.en)}; {so_en}: {text}", zh=f"{title.zh};{so_zh}:{text}")
 
 
 def _begun(text: str) -> str:
