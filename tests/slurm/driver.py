@@ -14,7 +14,7 @@ import msgspec
 from holdfast.engines.nodes import JobPlace
 from holdfast.engines.slurm.engine import SlurmEngine
 from holdfast.model.nodes import EndAsked
-from holdfast.parsers.slurm_names import allocation
+from holdfast.slurm_names import allocation
 
 # Stands for an agent: says that it runs, passes over SIGTERM for a moment, as one does that ends its ranks.
 AGENT = """

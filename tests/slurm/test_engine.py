@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.parsers.slurm_names import expanded
+from holdfast.slurm_names import expanded
 from slurm.kit import wait_for
 
 FOUR = ("n1", "n2", "n3", "n4")

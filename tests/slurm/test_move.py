@@ -5,7 +5,7 @@ import pytest
 from holdfast.engines.slurm.commands import NOT_FOUND, Answer, Commands
 from holdfast.engines.slurm.move import AGAIN_S, ASKED_S_MAX, TOLD_S_MAX, Move
 from holdfast.model.nodes import EndAsked, EngineNote, NoMoreNodes
-from holdfast.parsers.slurm_names import Allocation
+from holdfast.slurm_names import Allocation
 from slurm.kit import wait_for
 
 SILENT = "scontrol: error: Unable to contact slurm controller (connect failure)"

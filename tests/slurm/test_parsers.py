@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.parsers import slurm
 from holdfast.parsers.slurm import NotSlurm, SlurmNode
-from holdfast.parsers.slurm_names import BadNodeList, allocation, expanded, folded
+from holdfast.slurm_names import BadNodeList, allocation, expanded, folded
 
 SAMPLES = Path(__file__).parent / "samples"
 

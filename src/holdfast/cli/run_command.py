@@ -21,7 +21,7 @@ from holdfast.cli.settings import SettingsRefused, settle, state_root
 from holdfast.journal.jobdir import JobDir, StateDir
 from holdfast.journal.store import JournalUnusable, NewerJournal
 from holdfast.model.settings import RunSettings
-from holdfast.parsers.slurm_names import BadNodeList, allocation
+from holdfast.slurm_names import BadNodeList, allocation
 
 REFUSED = 2
 _COUNT = re.compile(r"[1-9]\d*|auto|gpu|cpu")

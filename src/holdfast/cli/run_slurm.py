@@ -23,7 +23,7 @@ from holdfast.engines.slurm.probe import Probe
 from holdfast.engines.slurm.queries import node_words, nodes_in
 from holdfast.journal.jobdir import JobDir, JobInUse, JobLock, NoSuchJob, StateDir, StateUnwritable
 from holdfast.model.settings import RunSettings
-from holdfast.parsers.slurm_names import Allocation, BadNodeList, allocation
+from holdfast.slurm_names import Allocation, BadNodeList, allocation
 
 ALONE_LOOK_S = 1.0
 ALONE_S = 3.0  # where the machine of the controller cannot be reached either

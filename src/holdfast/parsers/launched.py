@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from holdfast.parsers.slurm_names import BadNodeList, expanded
+from holdfast.slurm_names import BadNodeList, expanded
 
 LOOPBACK = "127.0.0.1"
 PORTS_FROM, PORTS = 20_000, 12_000  # below those that the kernel gives out by itself

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.late_pattern import late
-from holdfast.parsers.slurm_names import BadNodeList, expanded
+from holdfast.slurm_names import BadNodeList, expanded
 
 REASON_MAX = 300
 # Letters after a node's state in `sinfo -o %T`; * and $ may stand together with others.

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.core.diagnosis.clues import Clue, Ruling
 from holdfast.model.sightings import Search, Sighting
 from holdfast.model.signatures import Signature
-from holdfast.parsers.slurm_names import BadNodeList, expanded
+from holdfast.slurm_names import BadNodeList, expanded
 
 ROW = "k8s-pod-row"
 SLURM_NODE, DESCRIBED = "slurm-node-shown", "k8s-described"

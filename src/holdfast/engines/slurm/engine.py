@@ -39,7 +39,7 @@ from holdfast.parsers.slurm import (
     steps_of_columns,
     version_of,
 )
-from holdfast.parsers.slurm_names import Allocation
+from holdfast.slurm_names import Allocation
 
 POLL_S, POLL_SOON_S = 10.0, 2.0  # the latter for a minute after a slurmd has fallen silent
 SOON_FOR_S = 60.0

@@ -8,7 +8,7 @@ from holdfast.engines.slurm.commands import Answer, Commands
 from holdfast.engines.slurm.queries import job_in, job_words
 from holdfast.model.nodes import AnyNews, EndAsked, JobGoesOn
 from holdfast.parsers.slurm import SlurmJob
-from holdfast.parsers.slurm_names import Allocation
+from holdfast.slurm_names import Allocation
 
 ANSWER_WITHIN_S = 2.5
 MARGIN_S = 2.0  # of KillWait, for what Holdfast itself still has to write

@@ -17,7 +17,7 @@ from holdfast.engines.slurm.commands import Answer, Commands, asked
 from holdfast.engines.slurm.queries import job_in, job_words
 from holdfast.model.nodes import AnyNews, EndAsked, EngineNote, NoMoreNodes
 from holdfast.parsers.slurm import nodes_of_columns
-from holdfast.parsers.slurm_names import Allocation, folded
+from holdfast.slurm_names import Allocation, folded
 
 CODE = 143  # of a batch script that Slurm ends
 NUDGE_NAME = "holdfast-nudge"

@@ -15,7 +15,7 @@ from holdfast.parsers.slurm import (
     nodes_of_json,
     nodes_of_lines,
 )
-from holdfast.parsers.slurm_names import folded
+from holdfast.slurm_names import folded
 
 SPEAKS_JSON = (23, 11)  # before, scontrol has no --json, or leaves out what was asked for
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from holdfast.engines.slurm.commands import Answer, Commands
 from holdfast.engines.slurm.steps import AgentStep
 from holdfast.model.nodes import AnyNews, SetAside
-from holdfast.parsers.slurm_names import Allocation, folded
+from holdfast.slurm_names import Allocation, folded
 
 BY = "holdfast"
 # A Slurm that was away is asked again, for as long as the job runs. scontrol itself tries for some seconds, so one is
