@@ -27,6 +27,8 @@ HINT = signature("hint", "cuda_error", role="context", severity="info")
 SPOKEN = signature(
     "program-error-complaint", "python_exception", severity="warning", weight=0.45, explained_by=("*",)
 )
+NAN = signature("loss-nan", "nan_loss", severity="warning")
+ASSERT = signature("assert", "device_side_assert", explained_by=("nan_loss",))
 SETUP = signature("nccl-init-state", "nccl_init_failure", severity="warning")
 DONE = signature("done", "none", role="end-ok")
 
@@ -142,6 +144,14 @@ def test_a_rank_that_two_tables_of_torchrun_name_was_started_again():
     assert root_of(clue(IMPORT, offset=10), twice, *ends) == "oom"
     nodes = (clue(TABLE_RANK, offset=40, captures={"rank": "3"}), clue(TABLE_RANK, offset=90))
     assert root_of(clue(IMPORT, offset=10), *nodes, *ends) == "import"
+
+
+def test_numbers_that_went_wrong_are_why_something_refused_them_soon_after():
+    nan = clue(NAN, offset=100, survived=True)
+    assert root_of(nan, clue(ASSERT, offset=300)) == "loss-nan"
+    assert root_of(nan, clue(ASSERT, offset=90_000)) == "assert"
+    assert root_of(nan, clue(OOM, offset=300)) == "oom"
+    assert root_of(nan) is None
 
 
 def test_a_lost_peer_or_an_interrupt_is_no_other_run():

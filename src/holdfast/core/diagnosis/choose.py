@@ -22,7 +22,7 @@ from holdfast.core.diagnosis.clues import (
 )
 from holdfast.core.diagnosis.device_events import ECC, LINK_XIDS
 from holdfast.core.diagnosis.devices import PROGRAM_XIDS
-from holdfast.core.diagnosis.edges import ends_from_outside, explainers
+from holdfast.core.diagnosis.edges import ends_from_outside, explainers, follows_from
 from holdfast.core.diagnosis.last_words import last_words
 from holdfast.core.diagnosis.quoting import NCCL_WARNINGS, shown_by
 from holdfast.core.diagnosis.sifting import (
@@ -61,6 +61,8 @@ WENT_ON_BYTES = 2 << 10
 # A program that refuses its options ends at once, with what it had kept back of its output.
 REFUSED_OPTIONS = frozenset({"script-arguments-wrong", "script-options-refused", "launcher-usage-error"})
 WENT_ON_REFUSED_BYTES = 6 << 10
+NAN = "nan_loss"
+NAN_BYTES = 2 << 10
 OF_MACHINES = frozenset({"hardware", "host", "memory", "network"})
 OF_PROGRAMS = frozenset(f"xid_{code}" for code in PROGRAM_XIDS)
 # Memory and links of a GPU: errors of no program, also where the GPU goes on after them.
@@ -167,6 +169,7 @@ def _choose(clues: Sequence[Clue], *, is_finished: bool) -> Choice:
     causes = [clue for clue in clues if is_cause(clue) and not ends_from_outside(clue)]
     causes += _breaks_before(causes, clues)
     alive = [clue for clue in causes if not clue.survived and not _ended_well_after(clue, done, deaths)]
+    alive += _numbers_gone_before(alive, clues)
     pool = alive or [clue for clue in causes if _near_a_death(clue, deaths)]
     if not pool:
         told = [clue for clue in clues if is_cause(clue) and ends_from_outside(clue) and not clue.survived]
@@ -208,6 +211,24 @@ def _breaks_before(causes: Sequence[Clue], clues: Sequence[Clue]) -> list[Clue]:
         and clue.role == "cause"
         and clue.severity == "warning"
         and any(_is_within(at_s, clue.at_s, window_s) for at_s in times_s)
+    ]
+
+
+def _numbers_gone_before(alive: Sequence[Clue], clues: Sequence[Clue]) -> list[Clue]:
+    """NaN in the log, just before a failure that names NaN as its cause: steps go on with it until something refuses."""
+    return [
+        clue
+        for clue in clues
+        if clue.category == NAN
+        and clue.role == "cause"
+        and clue.severity == "warning"
+        and any(
+            follows_from(failed, clue)
+            and failed.sighting.source == clue.sighting.source
+            and 0 < failed.sighting.offset - clue.sighting.last_offset < NAN_BYTES
+            for failed in alive
+            if failed.category != NAN
+        )
     ]
 
 
