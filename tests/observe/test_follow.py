@@ -175,6 +175,18 @@ def test_a_replaced_file_is_read_to_its_end_before_the_new_one(tmp_path, followe
     assert got == [b"two", b"half", b"three"]
 
 
+def test_a_file_that_was_renamed_is_read_on_until_another_has_its_name(tmp_path, follower):
+    add(tmp_path / "stdout", b"one\n")
+    assert lines(follower.poll(1.0)) == [b"one"]
+    (tmp_path / "stdout").rename(tmp_path / "stdout.1")
+    assert lines(follower.poll(3.0)) == []
+    add(tmp_path / "stdout.1", b"two\n")
+    assert lines(follower.poll(5.0)) == [b"two"]
+    add(tmp_path / "stdout.1", b"three\n")
+    add(tmp_path / "stdout", b"new\n")
+    assert lines(follower.poll(7.0)) + lines(follower.poll(9.0)) == [b"three", b"new"]
+
+
 def test_a_file_that_vanishes_is_forgotten(tmp_path, follower):
     add(tmp_path / "stdout", b"one\n")
     follower.poll(1.0)

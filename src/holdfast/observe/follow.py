@@ -89,7 +89,7 @@ class Follower:
                 chunk = file.read(at_s, bytes_max, behind_bytes_max, still_s)
                 if chunk is not None:
                     chunks.append(chunk)
-                if file.is_gone and file.is_read:
+                if file.is_gone and file.is_read and not file.is_moved:
                     self._drop(source)
             except OSError as error:
                 self._complain(source, f"{file.path} cannot be read ({error}); trying again")
@@ -115,6 +115,7 @@ class Follower:
             return
         for source, file in self._files.items():
             file.is_gone = found.get(source) != file.identity  # still open: it is read to its end
+            file.is_moved = source not in found and file.has_a_name
         for source in found:
             if source not in self._files:
                 self._begin(source, at_s)
@@ -159,6 +160,7 @@ class _File:
         self.path = path
         self.size_bytes = 0
         self.is_gone = False  # its name is gone or means another file
+        self.is_moved = False  # it has another name now, and no file its old one: its writer may write on
         self._source = source
         self._fd = fd
         self._grew_at_s = at_s
@@ -174,6 +176,13 @@ class _File:
     @property
     def is_read(self) -> bool:
         return self._at >= self.size_bytes
+
+    @property
+    def has_a_name(self) -> bool:
+        try:
+            return os.fstat(self._fd).st_nlink > 0
+        except OSError:  # stale, on a file system of others
+            return False
 
     @property
     def line_at(self) -> int:
@@ -199,7 +208,8 @@ class _File:
             self._skip_ahead(size_bytes - min(bytes_max, behind_bytes_max))
         offset = self.line_at
         lines = self._read_lines(min(size_bytes, self._at + bytes_max))
-        stood_still = at_s - self._grew_at_s >= still_s or self.is_gone
+        is_over = self.is_gone and not self.is_moved
+        stood_still = is_over or at_s - self._grew_at_s >= still_s
         if self._at == size_bytes and stood_still and (rest := self._cutter.flush()):
             lines.append(rest)
         return Chunk(self._source, at_s, offset, lines) if lines else None
