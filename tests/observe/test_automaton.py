@@ -72,7 +72,11 @@ def test_a_pattern_that_is_none_is_refused(pattern, is_small):
         (r"(?:CUDA|HIP) error|Segfault\b", (b" error", b"Segfault")),
         (r"(?i)OUT of Memory", (b"out of memory",)),
         (r"(?:a\d|b*x)y?", (b"a", b"x")),
-        (r"(?i:abc)\d", ()),
+        (r"(?i:aBc)\d", (b"abc",)),
+        (r"(?i:lost)|\b(?:Gone|[❌✗])", (b"gone", b"lost", "✗".encode(), "❌".encode())),
+        (r"(?i)y(?-i:Es)", (b"es",)),
+        (r"loss (?:nan|inf)", (b"inf", b"nan")),
+        (r"[xy]\d", ()),
         (r"(?:lost ){2}", (b"lost ",)),
     ],
 )

@@ -67,7 +67,7 @@ class Loose(Struct, frozen=True):
     """What is made of a pattern. `expression`: the loosened pattern.
 
     `any_of`: one of these stands in every match; where there are none, nothing is known. `caseless`: they are small
-    letters, whatever the text has.
+    letters, whatever the text has; so for a pattern of which but a part is caseless.
     """
 
     expression: bytes
@@ -80,14 +80,15 @@ def loosened(pattern: str) -> Loose:
     tree = parser.parse(pattern, re.ASCII)
     nodes = _flat(tree)
     caseless = bool(tree.state.flags & re.IGNORECASE)
+    words_caseless = caseless or _has_caseless_part(tree)
     words = {word.encode("utf-8", "surrogatepass") for word in _any_of(nodes)}
-    if caseless:
+    if words_caseless:
         words = {word.lower() for word in words}  # of bytes: only ASCII has small letters, as for the engines
     chosen = next((some for some in _choices(tree, nodes) if _least(some)), None)
     if chosen is None:
         raise TooLoose(f"{pattern!r} holds nothing that a line must have")
     text = _whole(chosen)
-    return Loose(b"(?i:" + text + b")" if caseless else text, tuple(sorted(words)), caseless)
+    return Loose(b"(?i:" + text + b")" if caseless else text, tuple(sorted(words)), words_caseless)
 
 
 def _choices(tree: Any, nodes: list[Node]) -> Iterator[list[Node]]:
@@ -106,10 +107,15 @@ def _any_of(nodes: list[Node]) -> tuple[str, ...]:
             run += chr(node[1])
             continue
         for choice in ((run,) if run else (), _any_of_one(node)):
-            if min(map(len, choice), default=0) > min(map(len, best), default=0):
+            if min(map(_worth, choice), default=0) > min(map(_worth, best), default=0):
                 best = choice
         run = ""
     return best
+
+
+def _worth(word: str) -> float:
+    """By its letters; a word of every other line is worth less than any that is not."""
+    return 0.5 if word.strip().lower() in COMMON else len(word)
 
 
 def _any_of_one(node: Node) -> tuple[str, ...]:
@@ -119,7 +125,25 @@ def _any_of_one(node: Node) -> tuple[str, ...]:
         return tuple({word for choice in choices for word in choice}) if all(choices) else ()
     if op in REPEATS and operand[0]:
         return _any_of(_flat(operand[2]))
-    return ()  # a group with flags of its own, too: its letters may be large or small
+    if op is ops.SUBPATTERN:  # with flags of its own
+        return _any_of(_flat(operand[3]))
+    if op is ops.IN and all(part is ops.LITERAL and code >= len(ASCII) for part, code in operand):
+        return tuple(chr(code) for _, code in operand)  # marks; a letter of ASCII stands in every line
+    return ()
+
+
+def _has_caseless_part(tree: Any) -> bool:
+    """Whether a group anywhere in it is caseless where the whole is not."""
+    for op, operand in tree:
+        if op is ops.SUBPATTERN and (operand[1] & re.IGNORECASE or _has_caseless_part(operand[3])):
+            return True
+        if op is ops.BRANCH and any(map(_has_caseless_part, operand[1])):
+            return True
+        if op in REPEATS and _has_caseless_part(operand[2]):
+            return True
+        if op is ops.ATOMIC_GROUP and _has_caseless_part(operand):
+            return True
+    return False
 
 
 def _flat(tree: Any) -> list[Node]:
