@@ -59,7 +59,7 @@ golden: $(READY)
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --golden
 	git --no-pager diff --stat -- tests/golden
 
-$(READY): pyproject.toml | $(BIN)/python
+$(READY): pyproject.toml setup.py | $(BIN)/python
 	$(BIN)/python -m pip install --quiet $(TORCH)
 	$(BIN)/python -m pip install --quiet --editable '.[demo,sim,stacks,dev]'
 	touch $@

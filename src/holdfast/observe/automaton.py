@@ -20,6 +20,7 @@ import msgspec
 from holdfast.model.signatures import Signature
 from holdfast.observe import byte_patterns
 from holdfast.observe.byte_patterns import Loose, TooLoose, loosened
+from holdfast.observe.ready_made import loosened_patterns
 from holdfast.parsers.signature_files import SignatureError
 
 try:
@@ -125,6 +126,8 @@ def engine(signatures: Sequence[Signature], cache: Path | None, *, is_small: boo
 
 
 def _loose(signatures: Sequence[Signature], place: Path | None) -> list[Loose]:
+    if all(one.pattern in loosened_patterns() for one in signatures):
+        return [_loosened(one) for one in signatures]
     kept = _kept(place)
     if kept is not None:
         with suppress(msgspec.DecodeError):
@@ -156,6 +159,8 @@ def _by_offset(candidate: Candidate) -> int:
 
 
 def _loosened(signature: Signature) -> Loose:
+    if (known := loosened_patterns().get(signature.pattern)) is not None:
+        return known
     try:
         if "(?<" in signature.pattern:
             re.compile(signature.pattern)  # only this finds a lookbehind that has no fixed length

@@ -21,7 +21,10 @@ from holdfast.observe.streams import Unreadable
 from holdfast.observe.sweep import Allowance, Caps, Entry, Knowledge, Sweep, made
 
 THREADS_MAX = 4
-SMALL_BYTES = 256 << 10  # so much text is searched sooner by `re` than signatures are compiled
+# What `re` needs for a log and for its text; compiling all signatures takes seconds, but pays at the next search.
+RE_LOG_S = 0.003
+RE_BYTE_S = 1 / 5e6
+RE_MAX_S = 0.25
 MEMORY_BYTES = 64 << 20
 SKIPPED_MAX = 1000
 COUNTED_BYTES = 256 << 20  # whose lines are counted; more of a large tree
@@ -48,7 +51,8 @@ def search(
     """
     skipped: list[Skipped] = []
     files = find(paths, skipped.append)
-    is_small = stdin is None and sum(file.size_bytes for file in files) <= SMALL_BYTES
+    by_re_s = sum(RE_LOG_S + RE_BYTE_S * file.size_bytes for file in files)
+    is_small = stdin is None and by_re_s <= RE_MAX_S
     crew = _Crew(signatures, engine(signatures, cache, is_small=is_small), len(files) + 1, beside)
     found = crew.search(files)
     if stdin is not None:

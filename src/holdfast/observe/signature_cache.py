@@ -8,6 +8,7 @@ import hashlib
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import msgspec
@@ -30,24 +31,32 @@ def key_of(files: Iterable[tuple[str, bytes]]) -> bytes:
     return whole.digest()
 
 
-def load(path: Path, key: bytes) -> tuple[Signature, ...] | None:
+def load(path: Traversable, key: bytes) -> tuple[Signature, ...] | None:
     """What was kept under this key; None where there is nothing whole."""
+    kept = content(path, key)
     try:
-        raw = path.read_bytes()
-    except OSError:
-        return None
-    head, digest, body = raw[:_DIGEST_BYTES], raw[_DIGEST_BYTES : 2 * _DIGEST_BYTES], raw[2 * _DIGEST_BYTES :]
-    if head != key or digest != hashlib.sha256(body).digest():
-        return None
-    try:
-        return _DECODER.decode(body)
+        return None if kept is None else _DECODER.decode(kept)
     except msgspec.MsgspecError:
         return None
 
 
 def save(path: Path, key: bytes, signatures: tuple[Signature, ...]) -> None:
+    """Keeps them. A file that cannot be written costs nothing but the time to read the TOML again."""
+    keep(path, key, msgspec.msgpack.encode(signatures))
+
+
+def content(path: Traversable, key: bytes) -> bytes | None:
+    """The bytes kept under this key; None where there are none, or not all."""
+    try:
+        raw = path.read_bytes()
+    except OSError:
+        return None
+    head, digest, body = raw[:_DIGEST_BYTES], raw[_DIGEST_BYTES : 2 * _DIGEST_BYTES], raw[2 * _DIGEST_BYTES :]
+    return body if head == key and digest == hashlib.sha256(body).digest() else None
+
+
+def keep(path: Path, key: bytes, body: bytes) -> None:
     """Under another name and then moved into place: whoever reads finds a whole file or none."""
-    body = msgspec.msgpack.encode(signatures)
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

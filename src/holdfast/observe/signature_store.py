@@ -11,23 +11,33 @@ from holdfast.model.signatures import Signature
 from holdfast.observe import signature_cache
 from holdfast.parsers.signature_files import SignatureError, overridden, parse, read, why_unusable
 
+PACKAGE = "holdfast.signatures"
 CACHED = "signatures.msgpack"
 
 
-def package_signatures(cache: Path | None = None) -> tuple[Signature, ...]:
-    """Those that come with Holdfast, by file name. cache: a folder that remembers them parsed."""
-    texts = [
-        (file.name, file.read_bytes())
-        for file in sorted(files("holdfast.signatures").iterdir(), key=lambda file: file.name)
-        if file.name.endswith(".toml")
-    ]
+def package_signatures(cache: Path | None = None, *, as_built: bool = True) -> tuple[Signature, ...]:
+    """Those that come with Holdfast, by file name. cache: a folder that remembers them parsed.
+
+    `as_built`: as the build has left them parsed beside the TOML, where it has.
+    """
+    texts = package_texts()
     place, key = cache and cache / CACHED, signature_cache.key_of(texts)
-    if place and (known := signature_cache.load(place, key)) is not None:
-        return known
+    for kept in (files(PACKAGE) / CACHED if as_built else None, place):
+        if kept is not None and (known := signature_cache.load(kept, key)) is not None:
+            return known
     found = tuple(one for name, text in texts for one in parse(text.decode("utf-8"), name))
     if place:
         signature_cache.save(place, key, found)
     return found
+
+
+def package_texts() -> list[tuple[str, bytes]]:
+    """The names and the contents of Holdfast's own files, by name."""
+    return [
+        (file.name, file.read_bytes())
+        for file in sorted(files(PACKAGE).iterdir(), key=lambda file: file.name)
+        if file.name.endswith(".toml")
+    ]
 
 
 class Own(Struct, frozen=True):
