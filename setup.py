@@ -18,10 +18,11 @@ class WithSignaturesRead(build_py):
     def run(self) -> None:
         super().run()
         root = Path("src" if self.editable_mode else self.build_lib).resolve()
-        paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+        # From within the tree: pip takes a path out of PYTHONPATH that an earlier editable install has named.
         made = subprocess.run(
             [sys.executable, "-m", "holdfast.observe.ready_made", str(root / "holdfast" / "signatures")],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"},
+            cwd=root,
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         )
         if made.returncode != 0:
             self.warn("the signatures could not be made ready; the first diagnosis will do it")
