@@ -15,6 +15,7 @@ from holdfast.observe.blocks import AHEAD_BYTES, BLOCK_BYTES, blocks, new_buffer
 from holdfast.observe.follow import Chunk
 from holdfast.observe.line_numbers import line_of, lines_of
 from holdfast.observe.log_tree import logs
+from holdfast.observe.streams import ReadAhead
 from holdfast.observe.sweep import START_BYTES_MAX, Allowance, Caps, Knowledge, Sweep
 from holdfast.observe.watcher import Watcher
 from observe.knowing import signature
@@ -43,12 +44,15 @@ Traceback (most recent call last):
 """
 
 
+MUCH = b"\n" * (2 << 20)  # so much that the signatures are compiled
+
+
 @pytest.fixture(params=["plain", "fast"])
 def search(request, tmp_path_factory, monkeypatch):
     """The search with each of the two engines."""
     cache = tmp_path_factory.mktemp("cache")
     if request.param == "fast":
-        scan.search([], ALL, stdin=io.BytesIO(b""), cache=cache)  # compiles
+        scan.search([], ALL, stdin=io.BytesIO(MUCH), cache=cache)  # compiles
 
     def searched(*paths, known=ALL, stdin=None) -> Search:
         return scan.search(paths, known, stdin=stdin, cache=cache if request.param == "fast" else None)
@@ -458,6 +462,31 @@ def test_nothing_to_search(search, tmp_path):
     assert search(tmp_path, known=()) == Search()
 
 
+def test_signatures_are_compiled_for_much_text_only(tmp_path):
+    def compiled(name, stdin):
+        scan.search([], ALL, stdin=stdin, cache=tmp_path / name)
+        return any(path.suffix == ".hs" for path in (tmp_path / name).iterdir())
+
+    assert not compiled("nothing", io.BytesIO())
+    assert not compiled("little", io.BytesIO(OOM_LINE))
+    assert compiled("much", io.BytesIO(MUCH))
+
+
+def test_stdin_is_read_on_where_reading_ahead_ended():
+    ahead = ReadAhead(io.BytesIO(b"abcdef"), 4)
+    assert not ahead.is_all
+    assert [ahead.read(3), ahead.read(3), ahead.read(3), ahead.read(3)] == [b"abc", b"d", b"ef", b""]
+    whole = ReadAhead(io.BytesIO(b"abc"), 4)
+    assert whole.is_all
+    assert [whole.read(9), whole.read(9)] == [b"abc", b""]
+
+
+def test_stdin_that_cannot_be_read_is_said_to_be(search, tmp_path):
+    closed = io.BytesIO(OOM_LINE)
+    closed.close()
+    assert ["reading failed" in one.why for one in search(tmp_path, stdin=closed).skipped] == [True]
+
+
 def test_stdin_beside_files(search, tmp_path):
     (tmp_path / "log").write_bytes(OOM_LINE)
     found = search(tmp_path, stdin=io.BytesIO(gzip.compress(OOM_LINE * 2)))
@@ -580,6 +609,6 @@ def test_both_engines_give_the_same_search(tmp_path_factory, tmp_path, pieces):
     text = b"".join(pieces)
     (tmp_path / "log").write_bytes(text)
     cache = tmp_path_factory.getbasetemp() / "both"
-    scan.search([], ALL, stdin=io.BytesIO(b""), cache=cache)
+    scan.search([], ALL, stdin=io.BytesIO(MUCH), cache=cache)
     assert scan.search([tmp_path], ALL, cache=cache) == scan.search([tmp_path], ALL)
     assert [log.name for log in logs([tmp_path], [])] in (["log"], [])

@@ -9,7 +9,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -134,7 +134,7 @@ def opened(file: LogFile, say: Say, limits: Limits | None = None) -> Iterator[Lo
         os.close(fd)
 
 
-def of_stdin(stdin: BinaryIO, say: Say, limits: Limits | None = None) -> Iterator[Log]:
+def of_stdin(stdin: Reader, say: Say, limits: Limits | None = None) -> Iterator[Log]:
     """The logs on stdin, which may be packed as files may."""
     meter = Meter(limits or Limits())
     try:
@@ -152,7 +152,7 @@ def readable_name(path: str) -> str:
 class _Pipe:
     """Stdin as a reader."""
 
-    def __init__(self, stdin: BinaryIO) -> None:
+    def __init__(self, stdin: Reader) -> None:
         self._stdin = stdin
 
     def read(self, size: int, /) -> bytes:

@@ -17,7 +17,7 @@ from holdfast.observe.blocks import blocks, new_buffer
 from holdfast.observe.line_numbers import lines_of
 from holdfast.observe.log_tree import Log, LogFile, find, natural, of_stdin, opened
 from holdfast.observe.rotated import as_streams
-from holdfast.observe.streams import Unreadable
+from holdfast.observe.streams import ReadAhead, Reader, Unreadable
 from holdfast.observe.sweep import Allowance, Caps, Entry, Knowledge, Sweep, made
 
 THREADS_MAX = 4
@@ -51,12 +51,13 @@ def search(
     """
     skipped: list[Skipped] = []
     files = find(paths, skipped.append)
-    by_re_s = sum(RE_LOG_S + RE_BYTE_S * file.size_bytes for file in files)
-    is_small = stdin is None and by_re_s <= RE_MAX_S
+    left_s = RE_MAX_S - sum(RE_LOG_S + RE_BYTE_S * file.size_bytes for file in files)
+    ahead = None if stdin is None else ReadAhead(stdin, max(1, int(left_s / RE_BYTE_S)))
+    is_small = left_s > 0 and (ahead is None or ahead.is_all)
     crew = _Crew(signatures, engine(signatures, cache, is_small=is_small), len(files) + 1, beside)
     found = crew.search(files)
-    if stdin is not None:
-        found.append(crew.search_stdin(stdin))
+    if ahead is not None:
+        found.append(crew.search_stdin(ahead))
     logs = sorted((log for one in found for log in one.logs), key=lambda log: natural(log.source.name))
     _count_lines(logs, crew.knowledge)
     sightings = tuple(
@@ -114,7 +115,7 @@ class _Crew:
             found = dict(zip(order, pool.map(lambda number: self._file(files[number]), order), strict=True))
         return [found[number] for number in range(len(files))]
 
-    def search_stdin(self, stdin: BinaryIO) -> FoundFile:
+    def search_stdin(self, stdin: Reader) -> FoundFile:
         skipped: list[Skipped] = []
         return self._logs(of_stdin(stdin, skipped.append), skipped, None)
 

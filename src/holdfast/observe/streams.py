@@ -9,7 +9,7 @@ import codecs
 import lzma
 import os
 import zlib
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import zstandard
 from msgspec import Struct
@@ -64,6 +64,25 @@ class Meter:
         self.members += 1
         if self.members > self.limits.members_max:
             raise Unreadable(f"it has more than {self.limits.members_max} members: the rest was not read")
+
+
+class ReadAhead:
+    """A stream whose first bytes are read at once, to know how much it is. `is_all`: there are no more than these."""
+
+    def __init__(self, stream: BinaryIO, size: int) -> None:
+        self._stream = stream
+        try:
+            self._head = stream.read(size) or b""
+            self.is_all = len(self._head) < size
+        except (OSError, ValueError):  # who reads on will see it again
+            self._head, self.is_all = b"", False
+
+    def read(self, size: int, /) -> bytes:
+        """raises: OSError, ValueError, as the stream does"""
+        taken, self._head = self._head[:size], self._head[size:]
+        if taken or self.is_all:
+            return taken
+        return self._stream.read(size) or b""
 
 
 class FileReader:
