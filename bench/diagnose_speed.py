@@ -119,7 +119,9 @@ def small(folder: Path, env: Mapping[str, str], runs: int) -> None:
         shutil.rmtree(env["XDG_CACHE_HOME"], ignore_errors=True)
         cold.append(cost(command, env).wall_s)
     warm = [cost(command, env).wall_s for _ in range(runs)]
-    print(f"| {SMALL_LOGS} logs of {SMALL_LINES} lines, nothing in the cache | {spread(cold[1:], 's')} | |")
+    print(
+        f"| {SMALL_LOGS} logs of {SMALL_LINES} lines, nothing in the cache | {spread(cold[1:], 's')} | {SMALL_LIMIT_S} s |"
+    )
     print(f"| the same once more | {spread(warm, 's')} | {SMALL_LIMIT_S} s |")
 
 

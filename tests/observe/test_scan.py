@@ -15,7 +15,6 @@ from holdfast.observe.blocks import AHEAD_BYTES, BLOCK_BYTES, blocks, new_buffer
 from holdfast.observe.follow import Chunk
 from holdfast.observe.line_numbers import line_of, lines_of
 from holdfast.observe.log_tree import logs
-from holdfast.observe.streams import ReadAhead
 from holdfast.observe.sweep import START_BYTES_MAX, Allowance, Caps, Knowledge, Sweep
 from holdfast.observe.watcher import Watcher
 from observe.knowing import signature
@@ -460,31 +459,6 @@ def test_nothing_to_search(search, tmp_path):
     assert search(tmp_path) == Search()
     assert search(tmp_path / "nothing").skipped[0].why == "it is not there"
     assert search(tmp_path, known=()) == Search()
-
-
-def test_signatures_are_compiled_for_much_text_only(tmp_path):
-    def compiled(name, stdin):
-        scan.search([], ALL, stdin=stdin, cache=tmp_path / name)
-        return any(path.suffix == ".hs" for path in (tmp_path / name).iterdir())
-
-    assert not compiled("nothing", io.BytesIO())
-    assert not compiled("little", io.BytesIO(OOM_LINE))
-    assert compiled("much", io.BytesIO(MUCH))
-
-
-def test_stdin_is_read_on_where_reading_ahead_ended():
-    ahead = ReadAhead(io.BytesIO(b"abcdef"), 4)
-    assert not ahead.is_all
-    assert [ahead.read(3), ahead.read(3), ahead.read(3), ahead.read(3)] == [b"abc", b"d", b"ef", b""]
-    whole = ReadAhead(io.BytesIO(b"abc"), 4)
-    assert whole.is_all
-    assert [whole.read(9), whole.read(9)] == [b"abc", b""]
-
-
-def test_stdin_that_cannot_be_read_is_said_to_be(search, tmp_path):
-    closed = io.BytesIO(OOM_LINE)
-    closed.close()
-    assert ["reading failed" in one.why for one in search(tmp_path, stdin=closed).skipped] == [True]
 
 
 def test_stdin_beside_files(search, tmp_path):

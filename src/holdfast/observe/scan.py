@@ -24,7 +24,7 @@ THREADS_MAX = 4
 # What `re` needs for a log and for its text; compiling all signatures takes seconds, but pays at the next search.
 RE_LOG_S = 0.003
 RE_BYTE_S = 1 / 5e6
-RE_MAX_S = 0.25
+RE_MAX_S = 0.4
 MEMORY_BYTES = 64 << 20
 SKIPPED_MAX = 1000
 COUNTED_BYTES = 256 << 20  # whose lines are counted; more of a large tree
