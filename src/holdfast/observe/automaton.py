@@ -72,9 +72,10 @@ class PlainEngine:
         small_text, small_kinds = text.lower(), kinds.lower()
         for number, loose in enumerate(self._patterns):
             where, kinds_here = (small_text, small_kinds) if loose.caseless else (text, kinds)
-            kinds_of_words = self._kinds_of_words[number]
-            if not kinds_of_words or any(word in kinds_here for word in kinds_of_words):
-                for start, stop in _lines_with(loose.any_of, where):
+            kinds_of_words = zip(loose.any_of, self._kinds_of_words[number], strict=True)
+            words = [word for word, kind in kinds_of_words if kind in kinds_here]
+            if words or not loose.any_of:
+                for start, stop in _lines_with(words, where):
                     matches = self._pattern(number).finditer(text, start, stop)
                     found += [(number, match.end()) for match in matches]
         found.sort(key=_by_offset)
