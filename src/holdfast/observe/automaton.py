@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -36,8 +37,8 @@ Candidate: TypeAlias = tuple[
 MAGIC = b"holdfast automaton 1\n"
 DIGEST_BYTES = 32
 CACHE_FILES_MAX = 10
-DIGITS_ARE_ZERO = bytes.maketrans(b"123456789", b"000000000")
-ZEROS = re.compile(rb"0{2,}")
+DIGITS = b"0123456789"
+KINDS_MAX = 20_000  # of lines, that are remembered
 CPU_FLAGS = re.compile(rb"^(?:flags|Features)\s*:(.*)$", re.MULTILINE)
 
 
@@ -54,13 +55,17 @@ class Engine(Protocol):
 class PlainEngine:
     """Python's `re`, one pattern after the other; each only on lines that hold one of its words.
 
-    Most lines of a log are alike but for their numbers. Words are looked for in one of each kind first.
+    Most lines of a job are alike but for their numbers. Words are looked for in one of each kind first, and only
+    those that a line of a new kind holds are looked for at all.
     """
 
     def __init__(self, patterns: Sequence[Loose]) -> None:
         self._patterns = patterns
         self._kinds_of_words = [tuple(map(_without_numbers, loose.any_of)) for loose in patterns]
         self._compiled: dict[int, re.Pattern[bytes]] = {}
+        self._possible = {number for number, loose in enumerate(patterns) if not loose.any_of}
+        self._known_kinds: set[bytes] = set()
+        self._learning = Lock()
 
     def fork(self) -> "PlainEngine":
         return self
@@ -68,10 +73,12 @@ class PlainEngine:
     def candidates(self, text: Text, size: int) -> list[Candidate]:
         found: list[Candidate] = []
         text = bytes(text[:size])
-        kinds = b"\n".join(set(_without_numbers(text).split(b"\n")))
-        small_text, small_kinds = text.lower(), kinds.lower()
-        for number, loose in enumerate(self._patterns):
-            where, kinds_here = (small_text, small_kinds) if loose.caseless else (text, kinds)
+        kinds = set(_without_numbers(text).split(b"\n"))
+        here = b"\n".join(kinds)
+        small_text, small_here = text.lower(), here.lower()
+        for number in self._possible_for(kinds):
+            loose = self._patterns[number]
+            where, kinds_here = (small_text, small_here) if loose.caseless else (text, here)
             kinds_of_words = zip(loose.any_of, self._kinds_of_words[number], strict=True)
             words = [word for word, kind in kinds_of_words if kind in kinds_here]
             if words or not loose.any_of:
@@ -80,6 +87,22 @@ class PlainEngine:
                     found += [(number, match.end()) for match in matches]
         found.sort(key=_by_offset)
         return found
+
+    def _possible_for(self, kinds: set[bytes]) -> list[int]:
+        """The patterns that lines of these kinds, and of all known before, may match."""
+        with self._learning:
+            new = kinds - self._known_kinds
+            here = b"\n".join(new)
+            small = here.lower()
+            self._possible |= {
+                number
+                for number, loose in enumerate(self._patterns if new else ())
+                if number not in self._possible
+                and any(kind in (small if loose.caseless else here) for kind in self._kinds_of_words[number])
+            }
+            if len(self._known_kinds) < KINDS_MAX:
+                self._known_kinds |= new
+            return sorted(self._possible)
 
     def _pattern(self, number: int) -> re.Pattern[bytes]:
         pattern = self._compiled.get(number)
@@ -139,7 +162,7 @@ def _loose(signatures: Sequence[Signature], place: Path | None) -> list[Loose]:
 
 
 def _without_numbers(text: bytes) -> bytes:
-    return ZEROS.sub(b"0", text.translate(DIGITS_ARE_ZERO))
+    return text.translate(None, DIGITS)
 
 
 def _lines_with(any_of: Sequence[bytes], text: bytes) -> Iterator[tuple[int, int]]:
