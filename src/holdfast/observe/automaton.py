@@ -10,7 +10,7 @@ import os
 import platform
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -150,13 +150,14 @@ def engine(signatures: Sequence[Signature], cache: Path | None, *, is_small: boo
 
 
 def _loose(signatures: Sequence[Signature], place: Path | None) -> list[Loose]:
-    if all(one.pattern in loosened_patterns() for one in signatures):
-        return [_loosened(one) for one in signatures]
+    built = loosened_patterns()
+    if all(one.pattern in built for one in signatures):
+        return [built[one.pattern] for one in signatures]
     kept = _kept(place)
     if kept is not None:
         with suppress(msgspec.DecodeError):
             return msgspec.msgpack.decode(kept, type=list[Loose])
-    made = [_loosened(one) for one in signatures]
+    made = [_loosened(one, built) for one in signatures]
     _keep(place, msgspec.msgpack.encode(made))
     return made
 
@@ -182,8 +183,8 @@ def _by_offset(candidate: Candidate) -> int:
     return candidate[1]
 
 
-def _loosened(signature: Signature) -> Loose:
-    if (known := loosened_patterns().get(signature.pattern)) is not None:
+def _loosened(signature: Signature, built: Mapping[str, Loose]) -> Loose:
+    if (known := built.get(signature.pattern)) is not None:
         return known
     try:
         if "(?<" in signature.pattern:
@@ -194,7 +195,8 @@ def _loosened(signature: Signature) -> Loose:
 
 
 def _compiled(signatures: Sequence[Signature]) -> "hyperscan.Database":
-    expressions = [_loosened(signature).expression for signature in signatures]
+    built = loosened_patterns()
+    expressions = [_loosened(signature, built).expression for signature in signatures]
     count = len(expressions)
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
     try:

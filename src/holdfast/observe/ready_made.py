@@ -8,7 +8,6 @@ shortcut: what is missing, damaged, or was made of other signatures is made agai
 
 import sys
 from collections.abc import Mapping
-from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -23,7 +22,6 @@ LOOSENED = "loosened.msgpack"
 _DECODER = msgspec.msgpack.Decoder(dict[str, Loose])
 
 
-@cache
 def loosened_patterns() -> Mapping[str, Loose]:
     """What the build made of each pattern; empty where it made nothing."""
     return loosened_in(files(PACKAGE))
