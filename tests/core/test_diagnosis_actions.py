@@ -167,6 +167,15 @@ def test_what_is_built_from_a_config_does_not_take_what_stands_there():
     assert advised(shown) == "fix_config"
 
 
+def test_what_a_check_of_settings_raises_is_a_setting_whatever_is_known_of_its_words():
+    unfit = signature("dtypes-do-not-fit", "python_exception")
+    checked = {"error_type": "ValueError", "innermost": "/lib/trainer/options.py:88 __post_init__"}
+    assert advised(clue(unfit, **checked)) == "fix_config"
+    computed = {"error_type": "ValueError", "innermost": "/lib/trainer/layers.py:88 forward"}
+    assert advised(clue(unfit, **computed)) == "fix_code"
+    assert advised(clue(signature("oom", "gpu_oom"), **checked)) == "reduce_memory"
+
+
 def test_two_gpus_in_a_process_of_no_rank_are_too_many():
     apart = signature("tensors-on-different-devices", "python_exception")
     says = "Expected all tensors to be on the same device, but found at least two devices, {} and cuda:0!"

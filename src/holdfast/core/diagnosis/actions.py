@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from holdfast.core.diagnosis.api_gaps import of_api_gap
 from holdfast.core.diagnosis.blame import hosts_of
 from holdfast.core.diagnosis.clues import Clue, kind_of
+from holdfast.core.diagnosis.training import is_raised_by_a_check
 from holdfast.late_pattern import late
 from holdfast.model.sightings import Search, Sighting
 from holdfast.model.verdicts import Culprit
@@ -100,6 +101,8 @@ def _by_circumstances(root: Clue, known: Sequence[Clue], search: Search) -> str:
         return "fix_config"  # nobody has data under that name
     if root.category == RAISED and any(clue.signature.id == NO_STEPS for clue in known):
         return "fix_data"
+    if root.category == RAISED and is_raised_by_a_check(sighting):
+        return "fix_config"
     return _by_category(root, known, search)
 
 

@@ -258,7 +258,6 @@ def of_kind(sighting: Sighting) -> Ruling | None:
 def of_check(sighting: Sighting) -> Ruling | None:
     """An exception that a check of settings raised: by the function or file it was raised in, the user's or not."""
     kind = sighting.error_type.rpartition(".")[2]
-    place, _, function = sighting.innermost.rpartition(" ")
     if kind == "KeyError" and OF_THE_ENVIRONMENT.search(sighting.innermost):
         return Ruling(
             category=sighting.category,
@@ -266,20 +265,28 @@ def of_check(sighting: Sighting) -> Ruling | None:
             action="fix_config",
             decided_by=_raised_in("os.environ"),
         )
-    if sighting.signature not in VAGUE or kind not in CHECKED or OF_A_CALL.search(sighting.text):
+    place = _place_of_check(sighting)
+    if sighting.signature not in VAGUE or not place:
         return None
-    for pattern, raised_in in (
-        (CHECKS_SETTINGS, function),
-        (OF_SETTINGS, place.rpartition(":")[0]),
-    ):
-        if pattern.fullmatch(raised_in):
-            return Ruling(
-                category=sighting.category,
-                weight=FILE_WEIGHT,
-                action="fix_config",
-                decided_by=_raised_in(raised_in),
-            )
-    return None
+    return Ruling(
+        category=sighting.category, weight=FILE_WEIGHT, action="fix_config", decided_by=_raised_in(place)
+    )
+
+
+def is_raised_by_a_check(sighting: Sighting) -> bool:
+    """Whether a check of settings raised it, whatever its words."""
+    return bool(_place_of_check(sighting))
+
+
+def _place_of_check(sighting: Sighting) -> str:
+    """The function or file by which it is one; "" if it is none."""
+    place, _, function = sighting.innermost.rpartition(" ")
+    file = place.rpartition(":")[0]
+    if sighting.error_type.rpartition(".")[2] not in CHECKED or OF_A_CALL.search(sighting.text):
+        return ""
+    if CHECKS_SETTINGS.fullmatch(function):
+        return function
+    return file if OF_SETTINGS.fullmatch(file) else ""
 
 
 def _of_many(sightings: Sequence[Sighting]) -> dict[int, Ruling]:
