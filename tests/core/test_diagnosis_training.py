@@ -7,6 +7,7 @@ from holdfast.core.diagnosis.training import (
     GIB,
     memory_report,
     of_check,
+    of_deletion,
     of_file,
     of_kind,
     of_memory,
@@ -236,3 +237,27 @@ def test_two_lines_of_one_rank_do_not_exonerate_its_gpu():
 def test_an_exception_may_be_named_after_what_it_is_about(kind, told):
     ruling = of_kind(sighting(RAISED, error_type=kind))
     assert (ruling and (ruling.category, ruling.action)) == told
+
+
+FILE_MISSING = signature("file-not-found", "data_error")
+
+
+@pytest.mark.parametrize(
+    ("innermost", "path"),
+    [
+        ("/usr/lib/python3.11/shutil.py:690 _rmtree_safe_fd", "'rng_state_3.pth'"),
+        ("/lib/trainer/model_checkpoint.py:151 _del_model", "'/runs/a/epoch=4.ckpt'"),
+        ("/lib/trainer/saving.py:70 publish", "'/runs/a/tmp-step-9' -> '/runs/a/step-9'"),
+    ],
+)
+def test_what_is_gone_when_it_should_be_deleted_or_moved_was_taken_by_another_rank(innermost, path):
+    text = f"FileNotFoundError: [Errno 2] No such file or directory: {path}"
+    seen = sighting(FILE_MISSING, text=text, innermost=innermost, error_type="FileNotFoundError")
+    ruling = of_deletion(seen)
+    assert ruling is not None and (ruling.category, ruling.action) == ("python_exception", "fix_code")
+
+
+def test_what_is_gone_when_it_should_be_read_is_missing():
+    text = "FileNotFoundError: [Errno 2] No such file or directory: '/data/shard-4.bin'"
+    where = {"innermost": "/lib/loader/shards.py:20 open_shard", "error_type": "FileNotFoundError"}
+    assert of_deletion(sighting(FILE_MISSING, text=text, **where)) is None

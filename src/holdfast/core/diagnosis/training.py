@@ -34,6 +34,13 @@ SIZES = {
     "unused": r"{} is reserved by PyTorch but unallocated",
 }
 DEVICE = late(r"\bGPU (?P<device>\d+)")
+# Who deletes or moves a file of several ranks is the second to do so where it is not there.
+MISSING_FILE = frozenset({"file-not-found", "checkpoint-file-missing", EXCEPTION})
+DELETES = late(
+    r"_*(?:rm_?tree|unlink|remove|rmdir|del(?:ete)?|rotate|prune|purge|clean(?:_?up)?|rename|replace|move)(?:_\w+)?"
+)
+MOVES = late(r"No such file or directory: '[^']+' -> '")
+DELETED_WEIGHT = 0.84
 DISK_FULL = "disk-full"
 KEEPS_SHARED = late(r"[/\\]multiprocessing[/\\](?:synchronize|shared_memory|heap)\.py:")
 SHARED_WEIGHT = 0.9
@@ -163,6 +170,7 @@ def rulings(sightings: Sequence[Sighting]) -> dict[int, Ruling]:
         else:
             ruling = (
                 of_shared_memory(sighting)
+                or of_deletion(sighting)
                 or of_place(sighting)
                 or of_words(sighting)
                 or of_kind(sighting)
@@ -180,6 +188,33 @@ def of_shared_memory(sighting: Sighting) -> Ruling | None:
     if sighting.signature != DISK_FULL or not KEEPS_SHARED.search(sighting.innermost):
         return None
     return Ruling(category="shm_oom", weight=SHARED_WEIGHT, decided_by=_raised_in(sighting.innermost))
+
+
+def of_deletion(sighting: Sighting) -> Ruling | None:
+    """A file that was to be deleted or moved, and is not there: no data is missing, another rank was faster."""
+    if sighting.signature not in MISSING_FILE or sighting.error_type != "FileNotFoundError":
+        return None
+    function = sighting.innermost.rpartition(" ")[2]
+    if not DELETES.fullmatch(function) and not MOVES.search(sighting.text):
+        return None
+    return Ruling(
+        category="python_exception",
+        weight=DELETED_WEIGHT,
+        action="fix_code",
+        title=Words(
+            en="a file that should be deleted or moved is not there any more",
+            zh="要删除或移动的文件已不存在",
+        ),
+        explanation=Words(
+            en="Ranks that tidy up the same folder take files away from each other: only the first of them finds any.",
+            zh="多个 rank 清理同一目录时会互相抢先:只有第一个能找到文件。",
+        ),
+        advice=Words(
+            en="Let one rank of each file system delete and rename, and the others wait at a barrier; newer releases of most trainers do.",
+            zh="每个文件系统只由一个 rank 删除和重命名,其余 rank 在 barrier 处等待;多数训练框架的新版本已如此处理。",
+        ),
+        decided_by=_raised_in(function) if DELETES.fullmatch(function) else None,
+    )
 
 
 def memory_report(text: str) -> MemoryReport | None:
