@@ -173,6 +173,17 @@ def test_an_exception_whose_line_is_known_as_context_counts_where_nothing_else_s
     assert root_of(*raised, clue(OOM, offset=20), clue(ENDED, offset=30)) == "oom"
 
 
+def test_an_exception_that_announces_another_one_is_not_the_first():
+    meant = signature("python-exception", "import_error", weight=0.7)
+    head = "RuntimeError: The task could not be read on its worker, which said:"
+    announcing = clue(meant, offset=5, text=head, error_type="RuntimeError")
+    assert root_of(announcing, clue(IMPORT, offset=15)) == "import"
+    assert root_of(announcing, clue(IMPORT, offset=900)) == "python-exception"
+    assert root_of(announcing, clue(HINT, offset=15)) == "python-exception"
+    told = clue(meant, offset=5, text="RuntimeError: the task is gone", error_type="RuntimeError")
+    assert root_of(told, clue(IMPORT, offset=15)) == "python-exception"
+
+
 def test_what_a_traceback_says_that_python_ignores_ends_nothing():
     ignored = (clue(IGNORED, offset=10), clue(TRACEBACK, offset=11), clue(OOM, offset=15))
     assert choose(ignored).root is None

@@ -30,6 +30,7 @@ from holdfast.core.diagnosis.sifting import (
     is_code,
     of_last_run,
     one_for_each_line,
+    without_announcing,
     without_bygone,
     without_fallen_back,
     without_harmless,
@@ -102,7 +103,7 @@ def choose(
     """
     every = clues
     clues = without_orphans(without_harmless([clue for clue in clues if not is_code(clue)]))
-    clues = without_fallen_back(without_ignored(clues))
+    clues = without_announcing(without_fallen_back(without_ignored(clues)))
     clues = without_bygone(clues) if made_steps else clues
     last_run = of_last_run(clues, sizes_bytes)
     if made_steps or any(clue.signature.id == EPOCH for clue in last_run):

@@ -17,6 +17,7 @@ GOES_UNCOMPILED = late(
 )
 FELL_BACK_LINES_MAX = 40  # so long is what a compiler says before somebody tells that it goes without
 IGNORED_LINES_MAX = 60  # so long is a traceback that is printed and ignored
+ANNOUNCED_WEIGHT = 0.75  # of what is known of the error that another one announces
 TASK_EXITED = "srun-task-exited"
 # Lines that launchers, and programs, print once, when they begin.
 LAUNCHER_STARTS = frozenset({"omp-threads-notice", "deepspeed-launch-command"})
@@ -101,6 +102,30 @@ def without_ignored(clues: Sequence[Clue]) -> list[Clue]:
         for clue in clues
         if (clue.sighting.source, clue.sighting.line) not in ignored or not _is_exception(clue)
     ]
+
+
+def without_announcing(clues: Sequence[Clue]) -> list[Clue]:
+    """Without exceptions whose message ends in a colon, where the error that they announce is known: Ray and others
+    quote another process's traceback, and what that ends with was raised first."""
+    return [
+        clue
+        for clue in clues
+        if not (
+            clue.signature.id == EXCEPTION
+            and clue.sighting.text.rstrip().endswith(":")
+            and any(_is_announced(other, clue) for other in clues)
+        )
+    ]
+
+
+def _is_announced(clue: Clue, head: Clue) -> bool:
+    return (
+        is_cause(clue)
+        and clue.signature.id != EXCEPTION
+        and clue.weight >= ANNOUNCED_WEIGHT
+        and clue.sighting.source == head.sighting.source
+        and 0 < clue.sighting.line - head.sighting.line <= IGNORED_LINES_MAX
+    )
 
 
 def _is_exception(clue: Clue) -> bool:
