@@ -28,6 +28,8 @@ HEADS = (
     ("1: [default3]:text", Writer(local_rank=3, worker=1)),
     ("[1,3]<stdout>:text", Writer(rank=3)),
     ("[prterun-gpu-07-99@1,3]<stderr>: text", Writer(rank=3)),
+    ("[3]<stderr>:text", Writer(rank=3)),
+    ("Fri Nov 20 21:45:36 2026[3]<stdout>:text", Writer(rank=3, stamp_s=AT_S)),
     ("gpu-07: text", Writer(host="gpu-07")),
     ("worker-1: [2026-11-20 21:45:36,000] [INFO] [launch.py:256:main] text", Writer(host="worker-1", stamp_s=AT_S)),
     ("compute-a-73: text", Writer(host="compute-a-73")),

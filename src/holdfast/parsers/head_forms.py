@@ -44,7 +44,7 @@ BRACKET = (
     r"(?:PG GUID 0(?:\(default_pg\))? )?Rank (?P<rank>\d{1,7})\] ?",
     r"\[[\w.-]{0,40}?(?P<rank>\d{1,7})\|(?P<local>\d{1,5})\]: ?",
     r"\[(?:default|[\w.-]{0,30}trainer|[\w.-]{0,30}worker)_?(?P<local>\d{1,5})\]: ?",
-    rf"\[(?:{HOST}@)?\d{{1,9}},(?P<rank>\d{{1,7}})\]<std(?:out|err|diag)>: ?",
+    rf"\[(?:{HOST}@)?(?:\d{{1,9}},)?(?P<rank>\d{{1,7}})\]<std(?:out|err|diag)>: ?",
     rf"\[pod/(?P<host>{HOST})/[\w.-]{{1,80}}\] ",
     rf"\[(?P<host>{HOST}):(?P<pid>\d{{1,9}})(?: {{0,2}}:\d{{1,9}}){{0,2}}\] ?",
     rf"\[(?P<host>{NUMBERED_HOST})\] ?(?=\[)",

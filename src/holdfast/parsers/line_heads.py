@@ -2,6 +2,7 @@
 
     [default3]:[rank11]: ...                        torchrun, torch            rank 11, local rank 3
     5: ...            [1,3]<stdout>: ...            srun --label, mpirun       rank 5, rank 3
+    [3]<stderr>:...                                 horovodrun                 rank 3
     gpu-07: ...       worker-1: ...                 pdsh, DeepSpeed            host
     [pod/job-worker-1/main] ...                     kubectl logs --prefix      host (the pod)
     (WorkerDict pid=58, ip=10.0.0.3) ...            Ray                        pid, host
@@ -19,7 +20,7 @@ a line that says its rank, local rank or device shows it. `labels_are_nodes` fin
 log then calls `writer_of` with what it says.
 
 source: torch, distributed/elastic/multiprocessing (prefixes, folders of --log-dir); srun(1); mpirun(1), --tag-output;
-NCCL, src/debug.cc; Ray, _private/ray_logging; vLLM, utils/system_utils.py; systemd, journal export fields; kmsg
+Horovod, runner/common/util/safe_shell_exec.py; NCCL, src/debug.cc; Ray, _private/ray_logging; vLLM, utils/system_utils.py; systemd, journal export fields; kmsg
 """
 
 import re
