@@ -4,6 +4,7 @@ import pytest
 
 from core.clue_kit import clue, search, signature
 from holdfast.core.diagnosis.actions import action_for
+from holdfast.model.signatures import TRACEBACK_START
 from holdfast.model.verdicts import Culprit
 
 
@@ -16,6 +17,16 @@ def test_the_signatures_word_holds_then_the_categorys():
     assert advised(clue(signature("oom", "gpu_oom", action="restart"))) == "restart"
     assert advised(clue(signature("oom", "gpu_oom"))) == "reduce_memory"
     assert advised(clue(signature("odd", "cuda_error"))) == "unknown"
+
+
+def test_what_tells_only_that_something_failed_tells_nobody_what_to_mend():
+    failed = signature("launcher-failed", "python_exception", role="symptom", weight=0.35)
+    assert advised(clue(failed)) == "unknown"
+    assert advised(clue(signature(TRACEBACK_START, "python_exception", role="context"))) == "unknown"
+    told = signature("import-failed-there", "python_exception", role="symptom", weight=0.8)
+    assert advised(clue(told)) == "fix_code"
+    killed = signature("rank-ended", "process_killed", role="symptom", weight=0.35)
+    assert advised(clue(killed)) == "restart"
 
 
 def test_what_a_program_wrote_itself_and_cannot_read_is_its_codes_mistake():

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from holdfast.core.diagnosis.api_gaps import of_api_gap
 from holdfast.core.diagnosis.blame import hosts_of
-from holdfast.core.diagnosis.clues import Clue, kind_of
+from holdfast.core.diagnosis.clues import BARE, Clue, kind_of
 from holdfast.core.diagnosis.training import is_raised_by_a_check
 from holdfast.late_pattern import late
 from holdfast.model.sightings import Search, Sighting
+from holdfast.model.signatures import SPOKEN, TRACEBACK_START
 from holdfast.model.verdicts import Culprit
 
 NOT_FITTING = frozenset({"state-dict-error", "state-dict-keys", "parameter-name-missing"})
@@ -78,7 +79,17 @@ def action_for(root: Clue, blamed: Sequence[Culprit], known: Sequence[Clue], sea
     usual = said or _usual_action(root.category)
     if usual == "fix_network" and (_is_one_nodes_network(blamed, known) or _is_one_peer(root, known)):
         return "isolate_node"
-    return said or _by_circumstances(root, known, search) or _of_unseen_device(root, known, usual)
+    if said:
+        return said
+    if _tells_only_that_it_failed(root):
+        return "unknown"
+    return _by_circumstances(root, known, search) or _of_unseen_device(root, known, usual)
+
+
+def _tells_only_that_it_failed(root: Clue) -> bool:
+    """A launcher's word that something failed, or a traceback without its end: nobody said what is to be mended."""
+    is_bare = root.role == "symptom" and root.weight <= BARE
+    return root.category == RAISED and (is_bare or root.signature.id in (SPOKEN, TRACEBACK_START))
 
 
 def _by_circumstances(root: Clue, known: Sequence[Clue], search: Search) -> str:
