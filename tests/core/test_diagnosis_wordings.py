@@ -190,6 +190,16 @@ def test_a_signal_says_what_ended_the_process(name, category):
 
 def test_a_code_that_only_says_that_it_failed_tells_nothing():
     assert of_code(sighting(signature("ended-with-a-code", "unknown"), captures={"code": "1"})) is None
+    assert (
+        of_code(sighting(signature("shapes-do-not-fit", "python_exception"), captures={"code": "137"}))
+        is None
+    )
+
+
+def test_windows_has_codes_of_its_own():
+    called = signature("called-process-failed", "python_exception")
+    assert of_code(sighting(called, captures={"code": "3221225477"})).category == "segfault"
+    assert of_code(sighting(called, captures={"code": "3221225786"})).category == "terminated"
 
 
 def test_a_file_of_settings_is_no_data_and_a_package_that_is_missing_is_an_import():

@@ -200,12 +200,17 @@ BY_KIND = {
 }
 
 ENDED = "ended-with-a-code"
+GIVE_CODES = frozenset({ENDED, "called-process-failed"})
 # What kills a process shows in its code: -N of Python's launchers, 128+N of shells and containers.
 BY_CODE = {
     **dict.fromkeys(("-9", "137"), "process_killed"),
     **dict.fromkeys(("-11", "139", "-4", "132", "-8", "136", "-6", "134"), "segfault"),
     **dict.fromkeys(("-7", "135"), "shm_oom"),
     **dict.fromkeys(("-15", "143", "-2", "130", "-1", "129"), "terminated"),
+    # Windows: 0xC0000005, C000001D, C00000FD, C0000374 and C0000409, also as signed numbers; C000013A is Ctrl-C.
+    **dict.fromkeys(("3221225477", "3221225501", "3221225725", "3221226356", "3221226505"), "segfault"),
+    **dict.fromkeys(("-1073741819", "-1073741795", "-1073741571", "-1073740940", "-1073740791"), "segfault"),
+    **dict.fromkeys(("3221225786", "-1073741510"), "terminated"),
 }
 BY_SIGNAL = {
     **dict.fromkeys(("9", "KILL"), "process_killed"),
@@ -218,7 +223,7 @@ CODE_WEIGHT = 0.4
 
 def of_code(sighting: Sighting) -> Ruling | None:
     """What a bare code of a process says about its end; None for codes that say no more than that it failed."""
-    if sighting.signature != ENDED:
+    if sighting.signature not in GIVE_CODES:
         return None
     name = sighting.captures.get("name", "").upper()
     category = BY_SIGNAL.get(name) if name else BY_CODE.get(sighting.captures.get("code", ""))
