@@ -65,3 +65,10 @@ def test_another_ranks_own_mistake_is_the_cause_even_where_it_is_told_a_little_l
     assert not does(0, offset=1 << 20)
     closed = signature("closed", "nccl_network_error", explained_by=("*",))
     assert not explains(clue(closed, offset=900, rank=0, error_type="RuntimeError"), reset)
+
+
+def test_the_code_that_a_script_tells_at_its_end_explains_nothing_above_it():
+    task = signature("task-exited", "slurm_task_crash", role="symptom", explained_by=("*", "terminated"))
+    code = signature("ended-with-a-code", "terminated", role="symptom")
+    assert explains(clue(code, offset=1), clue(task, offset=2))
+    assert not explains(clue(code, offset=2), clue(task, offset=1))

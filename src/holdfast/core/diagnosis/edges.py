@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.core.diagnosis.clues import Clue, is_before, is_much_later
+from holdfast.core.diagnosis.wordings import ENDED
 
 ANY_CAUSE = "*"
 OUTSIDE = ("process", "scheduler")
@@ -48,6 +49,8 @@ def explains(cause: Clue, effect: Clue) -> bool:
         return False
     if not _declared(cause, effect):
         return False
+    if cause.signature.id == ENDED and is_before(cause, effect) is False:
+        return False  # a script tells with which code its launcher ended after that told of its tasks
     if _declared(effect, cause):
         return is_before(cause, effect) is True
     if effect.class_ in NOT_LATER and yields_to_any(effect):
