@@ -6,6 +6,7 @@ from holdfast.core.diagnosis.api_gaps import of_api_gap
 from holdfast.core.diagnosis.blame import hosts_of
 from holdfast.core.diagnosis.clues import BARE, Clue, kind_of
 from holdfast.core.diagnosis.training import is_raised_by_a_check
+from holdfast.core.diagnosis.wordings import OF_PYTHON
 from holdfast.late_pattern import late
 from holdfast.model.sightings import Search, Sighting
 from holdfast.model.signatures import SPOKEN, TRACEBACK_START
@@ -87,9 +88,14 @@ def action_for(root: Clue, blamed: Sequence[Culprit], known: Sequence[Clue], sea
 
 
 def _tells_only_that_it_failed(root: Clue) -> bool:
-    """A launcher's word that something failed, or a traceback without its end: nobody said what is to be mended."""
+    """A launcher's word that something failed, or a traceback without its end: nobody said what is to be mended.
+
+    What Python's own functions complain of is the code's mistake, whoever repeats it.
+    """
     is_bare = root.role == "symptom" and root.weight <= BARE
-    return root.category == RAISED and (is_bare or root.signature.id in (SPOKEN, TRACEBACK_START))
+    if root.category != RAISED or not (is_bare or root.signature.id in (SPOKEN, TRACEBACK_START)):
+        return False
+    return not any(OF_PYTHON.match(part) for part in root.sighting.text.split(": "))
 
 
 def _by_circumstances(root: Clue, known: Sequence[Clue], search: Search) -> str:
