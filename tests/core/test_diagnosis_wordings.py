@@ -236,6 +236,8 @@ def test_what_the_daemons_of_a_machine_complain_of_ends_no_job(text, role):
         "AssertionError: with experts and tensor parallelism, sequence parallelism must be on",
         "ValueError: Tokenizer class FooTokenizer does not exist or is not currently imported.",
         "ValueError: Template 'foo' not found.",
+        "ValueError: Template foo7 does not exist.",
+        "ValueError: Undefined dataset demo_set in sets.json.",
         "Exception: Invalid dataset id: x, must be of format owner/name",
         "ValueError: some ranks are on meta. Put all on one device or set fsdp['sync_states'] = True.",
         "RuntimeError: ahead-of-time scheduling is required for full graphs.",
@@ -244,6 +246,18 @@ def test_what_the_daemons_of_a_machine_complain_of_ends_no_job(text, role):
 )
 def test_a_message_that_asks_for_another_setting(message):
     assert ruled(message).action == "fix_config"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "RuntimeError: environment is not available",
+        "ValueError: task 3 not found",
+        "Exception: loss is unknown",
+    ],
+)
+def test_what_has_no_name_was_not_chosen(message):
+    assert ruled(message) is None
 
 
 def test_what_pythons_own_functions_say_of_their_arguments_is_no_setting():
