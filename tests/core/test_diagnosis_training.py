@@ -12,6 +12,7 @@ from holdfast.core.diagnosis.training import (
     of_kind,
     of_memory,
     of_place,
+    of_program,
     of_shared_memory,
     rulings,
 )
@@ -261,3 +262,18 @@ def test_what_is_gone_when_it_should_be_read_is_missing():
     text = "FileNotFoundError: [Errno 2] No such file or directory: '/data/shard-4.bin'"
     where = {"innermost": "/lib/loader/shards.py:20 open_shard", "error_type": "FileNotFoundError"}
     assert of_deletion(sighting(FILE_MISSING, text=text, **where)) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "innermost", "category"),
+    [
+        ("'squeue'", "/usr/lib/python3.12/subprocess.py:1955 _execute_child", "import_error"),
+        ("'/srv/tools'", "/usr/lib/python3.12/subprocess.py:1955 _execute_child", None),
+        ("'squeue'", "/lib/loader/shards.py:20 open_shard", None),
+    ],
+)
+def test_a_program_that_could_not_be_started_is_not_installed(path, innermost, category):
+    text = f"FileNotFoundError: [Errno 2] No such file or directory: {path}"
+    seen = sighting(FILE_MISSING, text=text, innermost=innermost, error_type="FileNotFoundError")
+    ruling = of_program(seen)
+    assert (ruling.category if ruling else None) == category

@@ -41,6 +41,10 @@ DELETES = late(
 )
 MOVES = late(r"No such file or directory: '[^']+' -> '")
 DELETED_WEIGHT = 0.84
+# A program that Python was to start, by its bare name, is looked for on PATH.
+STARTS_PROGRAM = "_execute_child"
+PROGRAM = late(r"No such file or directory: '(?P<name>[^'/\\]+)'\s*$")
+PROGRAM_WEIGHT = 0.92
 DISK_FULL = "disk-full"
 KEEPS_SHARED = late(r"[/\\]multiprocessing[/\\](?:synchronize|shared_memory|heap)\.py:")
 SHARED_WEIGHT = 0.9
@@ -171,6 +175,7 @@ def rulings(sightings: Sequence[Sighting]) -> dict[int, Ruling]:
             ruling = (
                 of_shared_memory(sighting)
                 or of_deletion(sighting)
+                or of_program(sighting)
                 or of_place(sighting)
                 or of_words(sighting)
                 or of_kind(sighting)
@@ -214,6 +219,30 @@ def of_deletion(sighting: Sighting) -> Ruling | None:
             zh="每个文件系统只由一个 rank 删除和重命名,其余 rank 在 barrier 处等待;多数训练框架的新版本已如此处理。",
         ),
         decided_by=_raised_in(function) if DELETES.fullmatch(function) else None,
+    )
+
+
+def of_program(sighting: Sighting) -> Ruling | None:
+    """A program that Python could not start: it is not installed here, no data is missing."""
+    found = PROGRAM.search(sighting.text)
+    if sighting.signature not in MISSING_FILE or found is None:
+        return None
+    if sighting.innermost.rpartition(" ")[2] != STARTS_PROGRAM:
+        return None
+    name = found["name"]
+    return Ruling(
+        category="import_error",
+        weight=PROGRAM_WEIGHT,
+        title=Words(en=f"the program {name} is not installed here", zh=f"此处未安装程序 {name}"),
+        explanation=Words(
+            en="Python was to start it as a process of its own, and it is not on PATH in this container or node.",
+            zh="Python 需要启动该程序,但此容器或节点的 PATH 中没有它。",
+        ),
+        advice=Words(
+            en=f"Install {name} in the image, or put its folder on PATH of the job.",
+            zh=f"在镜像中安装 {name},或将其所在目录加入作业的 PATH。",
+        ),
+        decided_by=_raised_in("subprocess.Popen"),
     )
 
 
