@@ -251,7 +251,6 @@ def test_a_message_that_asks_for_another_setting(message):
 @pytest.mark.parametrize(
     "message",
     [
-        "RuntimeError: environment is not available",
         "ValueError: task 3 not found",
         "Exception: loss is unknown",
     ],
