@@ -60,6 +60,19 @@ CASES = {
         "Fatal Python error: Segmentation fault\n\nThread 0x00007f01 (most recent call first):\n",
         ("collective_timeout", "Watchdog caught", []),
     ),
+    "call-in-a-communicator-that-the-watchdog-took-away": (
+        "[E ProcessGroupNCCL.cpp:325] Some NCCL operations have failed or timed out. To avoid this, we are taking the entire process down.\n"
+        "  what():  [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1804582 milliseconds before timing out.\n"
+        'Traceback (most recent call last):\n  File "/w/fit.py", line 75, in fit\n    loss.backward()\n'
+        "RuntimeError: NCCL error in: /b/torch/lib/c10d/ProcessGroupNCCL.cpp:911, unhandled system error, NCCL version 2.7.8\n",
+        ("collective_timeout", "Watchdog caught", []),
+    ),
+    "call-that-failed-before-the-watchdog": (
+        'Traceback (most recent call last):\n  File "/w/fit.py", line 75, in fit\n    loss.backward()\n'
+        "RuntimeError: NCCL error in: /b/torch/lib/c10d/ProcessGroupNCCL.cpp:911, unhandled system error, NCCL version 2.7.8\n"
+        "  what():  [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1804582 milliseconds before timing out.\n",
+        ("nccl_network_error", "unhandled system error", []),
+    ),
     "crash-that-others-wait-for": (
         "[rank1]: Fatal Python error: Segmentation fault\n[rank1]: Current thread 0x00007f01 (most recent call first):\n"
         "[rank2]:[E502 10:31:02.113 ProcessGroupNCCL.cpp:632] [Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=77, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600021 milliseconds before timing out.\n",

@@ -47,6 +47,9 @@ SAYS_NOTHING = late(
     r"\b(?:Empty|Full|StopIteration|StopAsyncIteration|KeyError|AttributeError|IndexError|TimeoutError)\b"
 )
 OF_A_RANK = late(r"\[rank\d{1,7}\]: \S")
+CALL_FAILED = frozenset(
+    {"nccl-system-error", "nccl-remote-error"}
+)  # the words of the call, not of NCCL's log
 WAITED_IN_VAIN = frozenset({"collective_timeout", "collective_missing_rank", "collective_mismatch"})
 CRASH = "segfault"
 ABORT_BYTES = 16 << 10  # of a log: so much is said between a watchdog's verdict and the end
@@ -463,7 +466,10 @@ def without_stumbles(clues: Sequence[Clue]) -> list[Clue]:
 
 
 def without_own_aborts(clues: Sequence[Clue]) -> list[Clue]:
-    """Without the crash of a rank that NCCL's watchdog was just ending: the wait that it ended came before."""
+    """Without the crash of a rank that NCCL's watchdog was just ending: the wait that it ended came before.
+
+    And without what the calls say that waited in the communicator which the watchdog took away.
+    """
     gave_up = [
         clue for clue in clues if clue.category in WAITED_IN_VAIN and clue.severity in ("fatal", "error")
     ]
@@ -471,8 +477,7 @@ def without_own_aborts(clues: Sequence[Clue]) -> list[Clue]:
         clue
         for clue in clues
         if not (
-            clue.category == CRASH
-            and clue.signature.area == "worker"
+            (clue.category == CRASH and clue.signature.area == "worker" or clue.signature.id in CALL_FAILED)
             and any(_ends_in(one, clue) for one in gave_up)
         )
     ]
