@@ -46,6 +46,38 @@ def test_what_stands_still_does_not_count_on():
     assert counting_on([b"step 7 loss 2.5 lr 0.1"] * 10) is None
 
 
+@pytest.mark.parametrize(
+    ("heading", "below"),
+    [
+        ("Epoch {n}/10", "100/100 - 3s - loss: {x:.4f} - accuracy: 0.5"),
+        ("Epoch #{n} of 10", "100/100 [=====] - 3s 30ms/step - loss: {x:.4f}"),
+    ],
+)
+def test_what_is_measured_below_a_number_counts_on(heading, below):
+    lines = [line.format(n=n, x=3 - n % 3 / 7).encode() for n in range(1, 7) for line in (heading, below)]
+    assert counting_on(lines) == 4
+    assert counting_on(lines[:6]) is None
+
+
+@pytest.mark.parametrize(
+    ("heading", "below"),
+    [
+        ("poll {n}", "asked after {x:.2f} s"),
+        ("retry {n} of 10", "the load is {y:.2f}"),
+        ("[{x:.3f}] eth0: port 3", "[{x:.4f}] eth1: port 4 of {y:.2f}"),
+    ],
+)
+def test_a_clock_below_a_number_is_no_work(heading, below):
+    lines = [
+        line.format(n=n, x=3 + n / 7, y=n % 3 / 7).encode() for n in range(1, 9) for line in (heading, below)
+    ]
+    assert counting_on(lines) is None
+
+
+def test_signs_that_look_like_a_number_taken_out():
+    assert counting_on([b"a # 3 b", b"a 3 4 b", b"a # # b", b"a 4 5.5 b"] * 3) is None
+
+
 @given(st.lists(st.binary(max_size=80)))
 def test_it_reads_anything(lines):
     last = counting_on(lines)
