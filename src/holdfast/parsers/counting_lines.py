@@ -51,9 +51,7 @@ def counting_on(lines: Sequence[bytes]) -> int | None:
         above = (number, shape, numbers)
     begins = [begin for seen in rows.values() if (begin := _begin_of(seen)) is not None]
     begins += [
-        begin
-        for ((_, headed), _), seen in pairs.items()
-        if (begin := _begin_below(seen, headed)) is not None
+        begin for ((_, headed), _), seen in pairs.items() if (begin := _begin_below(seen, headed)) is not None
     ]
     return max(begins, default=None)
 
