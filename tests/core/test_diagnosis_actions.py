@@ -162,6 +162,18 @@ def test_a_path_that_nobody_filled_in_is_a_setting(path, action):
     assert advised(clue(signature("file-not-found", "data_error"), text=says)) == action
 
 
+@pytest.mark.parametrize(
+    ("says", "action"),
+    [
+        ("AssertionError: The index is of another kind. Make sure that --index-kind is right.", "fix_config"),
+        ("AssertionError: The index is of another kind", "fix_data"),
+        ("AssertionError: The index made with --index-kind is broken", "fix_data"),
+    ],
+)
+def test_an_option_that_the_message_asks_to_look_at_is_a_setting(says, action):
+    assert advised(clue(signature("data-invalid", "data_error"), text=says)) == action
+
+
 def test_what_crashes_before_its_first_step_has_libraries_that_do_not_fit():
     crashed = clue(signature("rank-segfault-exit", "segfault"), offset=500)
     assert advised(crashed) == "fix_env"

@@ -59,6 +59,10 @@ DATA_ERROR = "data_error"
 NOT_FILLED_IN = late(
     r"(?i)no such file or directory: ['\"](?:[^'\"]*\b(?:path[/_-]to|your[_-]\w+)\b|(?:\w+/){0,9}(?:\w*_)?path['\"])"
 )
+# An option that the message itself asks to look at.
+OPTION_TO_SET = late(
+    r"(?i)\b(?:make sure|ensure|check|set|use|pass|specify|try|change|add)\b[^.\n]{0,60}?(?<![\w-])--[a-z][\w-]+"
+)
 # What a file system says of the place that it was asked for, or of how it was asked: another time it says the same.
 OF_FILES = frozenset({"filesystem_error", "checkpoint_save_error"})
 PLACE_IS_WRONG = late(
@@ -116,6 +120,8 @@ def _by_circumstances(root: Clue, known: Sequence[Clue], search: Search) -> str:
         return "isolate_node"  # who has taken nothing cannot take less: others fill that GPU, or it is broken
     if root.category == DATA_ERROR and NOT_FILLED_IN.search(sighting.text):
         return "fix_config"  # nobody has data under that name
+    if root.category == DATA_ERROR and OPTION_TO_SET.search(sighting.text):
+        return "fix_config"  # the data may be well, and read as what they are not
     if root.category == RAISED and any(clue.signature.id == NO_STEPS for clue in known):
         return "fix_data"
     if root.category == RAISED and is_raised_by_a_check(sighting):
