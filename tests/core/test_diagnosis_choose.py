@@ -238,6 +238,15 @@ def test_where_a_traceback_ends_an_exception_says_more_than_that_a_program_speak
     assert root_of(clue(SPOKEN, offset=5), clue(VAGUE, offset=5, error_type="OSError")) == "python-exception"
 
 
+def test_the_code_that_raised_an_exception_complains_of_nothing():
+    code = clue(SPOKEN, offset=5, text='        f"error at step {self.step}: "')
+    said = clue(SPOKEN, offset=6, text="RuntimeError: error at step 7: expected 3")
+    below = clue(VAGUE, offset=6, text="RuntimeError: error at step 7: expected 3")
+    assert choose([code, said, below, clue(CHILD_FAILED, offset=90)]).root is said
+    apart = clue(SPOKEN, offset=5, text="error: no step of that name")
+    assert choose([apart, said, below, clue(CHILD_FAILED, offset=90)]).root is apart
+
+
 def test_a_complaint_of_a_family_yields_to_what_is_known_of_its_line():
     family = signature(
         "family", "pcie_aer", severity="warning", weight=0.95, explained_by=("*",), explains=("gpu_missing",)

@@ -42,6 +42,7 @@ ORPHANED_LINES = (
 PIPE_ENDED = frozenset({"UnpicklingError", "EOFError"})
 SHOWN = "elastic-error-file"  # an exception in the words of who shows it
 CHAINED = "nested-failure-header"
+INDENT = "    "  # of the code that a traceback shows
 CHAINED_LINES = (1, 2)  # from an exception to the words that chain the next one to it
 SAYS_NOTHING = late(
     r"\b(?:Empty|Full|StopIteration|StopAsyncIteration|KeyError|AttributeError|IndexError|TimeoutError)\b"
@@ -349,16 +350,22 @@ def one_for_each_line(
 
 
 def _without_spoken(clues: Sequence[Clue]) -> list[Clue]:
-    """Where a traceback ends, an exception was raised: that a program speaks of an error there says less."""
+    """Where a traceback ends, an exception was raised: that a program speaks of an error there says less. The line of
+    code that raised it, which stands above, says nothing of its own."""
     raised = {
         (clue.sighting.source, clue.sighting.offset)
         for clue in clues
         if clue.signature.id == EXCEPTION and clue.is_traceback
     }
+    below = {(clue.sighting.source, clue.sighting.line) for clue in clues if clue.signature.id == EXCEPTION}
     return [
         clue
         for clue in clues
-        if clue.signature.id != SPOKEN or (clue.sighting.source, clue.sighting.offset) not in raised
+        if clue.signature.id != SPOKEN
+        or (clue.sighting.source, clue.sighting.offset) not in raised
+        and not (
+            clue.sighting.text.startswith(INDENT) and (clue.sighting.source, clue.sighting.line + 1) in below
+        )
     ]
 
 
