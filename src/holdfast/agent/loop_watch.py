@@ -1,7 +1,8 @@
 """Looks again and again at the stacks of ranks that run while others wait for them: a loop, or honest work.
 
-Non-blocking stacks, ten in 2.5 s; one native stack where all ten were the same. Done once for each standstill, and
-again ever more rarely while it lasts. Driven by `poll` from the agent's loop; nothing in here waits.
+Non-blocking stacks, ten in 2.5 s; where all ten were the same, a native stack, and up to two more while they are inside a
+call: a loop of Python makes short calls too, and the first that shows it outside of one decides. Done once for each
+standstill, and again ever more rarely while it lasts. Driven by `poll` from the agent's loop; nothing in here waits.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from holdfast.observe.pyspy import Ask, Collection, Sampling, tool_path
 
 SAMPLES, SAMPLES_S = 10, 2.5
 NATIVE_S = 3.0
+NATIVE_STACKS = 3
 AGAIN_S = 10.0  # doubled with each look
 FORGET_S = 60.0  # without suspicion: the next standstill is another
 
@@ -67,6 +69,7 @@ class _Look:
         self._ask, self._from_s = ask, at_s
         self._sampling = Sampling(ask, samples=SAMPLES, over_s=SAMPLES_S, tool=tool_path())
         self._native: Collection | None = None
+        self._native_stacks = 0
         self._sampling.start()
 
     def poll(self, clock: Callable[[], float]) -> bool:
@@ -75,8 +78,12 @@ class _Look:
             if not self._native.poll():
                 return False
             seen = self._native.result()[0]
+            inside = _inside(seen.threads)
+            if inside == "library" and self._native_stacks < NATIVE_STACKS:
+                self._ask_natively()
+                return False
             assert self.trend is not None
-            self.trend = replace(self.trend, inside=_inside(seen.threads))
+            self.trend = replace(self.trend, inside=inside)
             return True
         if not self._sampling.poll():
             return False
@@ -92,9 +99,15 @@ class _Look:
         )
         if len(stacks) > 1:
             return True
+        self._ask_natively()
+        return False
+
+    def _ask_natively(self) -> None:
+        if self._native is not None:
+            self._native.close()
         self._native = Collection([self._ask], NATIVE_S, native=True, signal_first=False, tool=tool_path())
         self._native.start()
-        return False
+        self._native_stacks += 1
 
     def close(self) -> None:
         self._sampling.close()
