@@ -23,6 +23,7 @@ NET = "10.77.0"
 CTL = "ctl"
 UP_S = 120.0
 COMMAND_S = 100.0
+HEALED_S = 300.0  # a node that slurmctld holds for lost answers after its SlurmdTimeout and a retry or two
 YOUNG_S = 60.0
 TOOLS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "scontrol", "tini", "ip", "nsenter", "unshare")
 PATH = f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -137,10 +138,7 @@ class Cluster:
 
     def restore(self) -> None:
         """After a test: no job, every node up and idle, whatever was done to them."""
-        with suppress(subprocess.SubprocessError):
-            self.ctl("scancel", "--signal=KILL", "--full", "--state=RUNNING", "--me", check=False)
-            for user in ("root", "daemon"):
-                self.ctl("scancel", "--user", user, check=False)
+        self._cancel_all()
         if self._inits and not self.slurmctld_lives():
             self.start_slurmctld()
         self.ctl("scontrol", "update", "PartitionName=train", "GraceTime=0", check=False)
@@ -152,10 +150,23 @@ class Cluster:
             if not self._daemon_pid("slurmd", f"-N n{number}"):
                 self.start_slurmd(number)
             self.stop_slurmd(number, goes_on=True)
-        _wait(lambda: f"healthy nodes:\n{self.ctl('sinfo', '-N', '-l')}", self._healed)
+        _wait(
+            lambda: (
+                f"healthy nodes:\n{self.ctl('squeue', '-l', check=False)}\n{self.ctl('sinfo', '-N', '-l', check=False)}"
+            ),
+            self._healed,
+            wait_s=HEALED_S,
+        )
+
+    def _cancel_all(self) -> None:
+        with suppress(subprocess.SubprocessError):
+            self.ctl("scancel", "--signal=KILL", "--full", "--state=RUNNING", "--me", check=False)
+            for user in ("root", "daemon"):
+                self.ctl("scancel", "--user", user, check=False)
 
     def _healed(self) -> bool:
         if self.ctl("squeue", "-h", check=False):
+            self._cancel_all()  # again: a job may have been submitted or requeued since
             return False
         listing = self.ctl("sinfo", "-h", "-N", "-o", "%N %T", check=False)
         states = dict(line.split() for line in listing.splitlines())
