@@ -131,6 +131,70 @@ def test_the_bar_of_the_training_is_kept_while_others_run():
     assert feed(bar(1, 2), bar(2, 2), bar(1, 500), bar(2, 500)) == [1, 2, None, 2]
 
 
+def drawn(n, total=80, elapsed=b"00:00", label=b""):
+    return b"%s %d%%|x| %d/%d [%s<?, ?it/s]" % (label, 100 * n // total, n, total, elapsed)
+
+
+def moving(n, total=80, label=b""):
+    return b"%s %d%%|x| %d/%d [00:03<00:10,  9.10it/s]" % (label, 100 * n // total, n, total)
+
+
+def test_a_bar_at_0_is_no_step_and_a_resumed_one_moves_to_its_first_step():
+    assert feed(drawn(0), drawn(0, elapsed=b"00:07"), moving(31), moving(32)) == [None, None, 31, 32]
+
+
+def test_a_bar_that_is_drawn_where_the_run_resumes_is_no_step():
+    assert feed(drawn(30), drawn(30), moving(30), moving(31)) == [None, None, None, 31]
+
+
+def test_a_bar_of_an_epoch_is_drawn_anew_without_a_step():
+    epochs = [
+        drawn(0, label=b"Epoch 3: "),
+        moving(1, label=b"Epoch 3: "),
+        moving(80, label=b"Epoch 3: "),
+        drawn(0, label=b"Epoch 4: "),
+        b"Epoch 4:   0%|x| 0/80 [00:00<00:00, 99864.38it/s]",
+        moving(1, label=b"Epoch 4: "),
+    ]
+    assert feed(*epochs) == [None, 241, 320, None, None, 321]
+
+
+def test_a_bar_without_total_begins_with_no_step():
+    assert feed(b"0it [00:00, ?it/s]", b"1it [00:01,  1.10s/it]") == [None, 1]
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        b"Sanity Checking DataLoader 0: ",
+        b"Validation DataLoader 0: ",
+        b"Testing DataLoader 0: ",
+        b"Evaluating: ",
+    ],
+)
+def test_bars_beside_the_training_are_no_steps(label):
+    assert feed(*(moving(n, 4, label) for n in (1, 2, 3, 4))) == [None] * 4
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"Resuming training from step 30, loss 0.5",
+        b"Resumed: global step 30 (time 3.2 s)",
+        b"Loaded the checkpoint of step 30 in 3.2 s, lr 0.1",
+        b"Restored from step=30, loss=0.5",
+        b"Starting from step 30 with lr 1e-4",
+        b"Saved the model of step 30, loss 0.5",
+    ],
+)
+def test_the_step_of_a_checkpoint_is_no_step(line):
+    assert StepReader().feed(line) is None
+
+
+def test_a_step_0_that_was_made_counts():
+    assert feed(b"step 0 loss 3.2", b"Epoch: [0][0/5005] Time 0.2 Loss 6.9") == [0, None]
+
+
 def test_a_reader_says_which_form_the_log_uses():
     reader = StepReader()
     assert (reader.form, reader.step) == (None, None)

@@ -17,14 +17,16 @@ def on_step(state: State, event: StepReached, policy: Policy) -> Decision:
         job = replace(job, step=step)
     if (job.hangs_in_a_row or job.problems_in_a_row) and step >= job.bar_step + policy.progress_steps:
         job = _with_fresh_rows(job)
-    if job.incident is None or isinstance(phase, Diagnosing):
+    if isinstance(phase, Diagnosing):  # printed before the failure, and read after it
+        return Decision(State(replace(job, bar_step=max(job.bar_step, step)), phase))
+    if job.incident is None:
         return Decision(State(job, phase))
     return _again_in_training(job, phase, event.at_s, f"at step {event.step}")
 
 
 def _with_fresh_rows(job: Job) -> Job:
     """Real progress: what counts "in a row" starts again."""
-    return replace(job, hangs_in_a_row=0, problems_in_a_row=0, problem="", problem_step=None)
+    return replace(job, hangs_in_a_row=0, problems_in_a_row=0, problem="", problem_step=None, error="")
 
 
 def _again_in_training(job: Job, phase: Running, at_s: float, where: str) -> Decision:

@@ -55,6 +55,7 @@ from holdfast.model.state import (
 )
 from holdfast.model.verdicts import Culprit, Verdict
 
+LOOK_AT = "to look at"  # begins a line about a check that warns
 NAMES_MAX = 4  # of nodes in one line
 INCIDENTS_MAX = 1_000  # told in full; the log's lines hold the older ones
 KINDS = (
@@ -467,7 +468,7 @@ def check_lines(event: NodesChecked, *, is_named: bool = False) -> list[str]:
     lines = []
     for told in event.troubles:
         where = f"{told.node}: " if several or is_named else ""
-        word = "failed" if told.status == FAIL else "to look at"
+        word = "failed" if told.status == FAIL else LOOK_AT
         advice = f" Advice: {told.advice}" if told.advice else ""
         lines.append(f"{word}: {where}{told.text}.{advice}".replace("..", "."))
     return lines

@@ -20,7 +20,7 @@ from holdfast.parsers.step_values import (
     rate_kind,
     seconds,
 )
-from holdfast.parsers.steps import LINE_PREFIX, NOT_TRAINING, PREPARING_BAR
+from holdfast.parsers.steps import LINE_PREFIX, NOT_MADE, NOT_TRAINING, PREPARING_BAR
 
 WORDS = {"NUM": NUM, "INT": INT, "CLOCK": CLOCK}
 # One of these words is in every line that tells steps, but for a few forms.
@@ -216,7 +216,7 @@ class FormReader:
         if NOT_TRAINING.search(head):
             return False
         if not self.form.is_bar:
-            return True
+            return NOT_MADE.search(head) is None
         label = LINE_PREFIX.sub(b"", head, count=1).split(b"|")[0]
         if re.search(rb"[A-Za-z]", label) is None:
             return True

@@ -8,7 +8,8 @@ Each form below is one common way to print a step, for instance
     Epoch [1][10/930]    lr: 2.000e-04, eta: 0:00:32, time: 0.257
 
 A number that only looks like a step (a date, a setting, "3/8 GPUs", evaluation, loading bars) is better missed
-than believed: what is missed costs patience, what is believed hides a hang.
+than believed: what is missed costs patience, what is believed hides a hang. So is a step that was not made yet: a bar that
+is drawn at 0, or where a resumed run begins, and the step that a line says the run resumes from.
 """
 
 import re
@@ -19,12 +20,18 @@ from holdfast.late_pattern import late
 
 LINE_BYTES_MAX = 4096  # looked at; a step stands near the beginning of its line
 RESTART_SIGHTINGS = 3  # growing numbers in a row, all under half of the best, before a counter has begun anew
+BARS_MAX = 64  # that were drawn, and may count steps yet
 UNMISTAKABLE = 4  # trust in forms that nothing but a trainer prints
 
 PREFILTER = late(rb"[sS]tep|STEP|[iI]ter|ITER|[eE]poch|it/s|s/it|samples_count")
 COLOUR = late(rb"\x1b\[[0-9;]*[A-Za-z]")
 NOT_TRAINING = late(
-    rb"(?i)(?<![a-z])(?:test|val|valid|validat\w*|eval\w*|infer\w*|predict\w*|warm-?up|profil\w*|sampling)(?![a-z])"
+    rb"(?i)(?<![a-z])(?:test|val|valid|validat\w*|eval\w*|infer\w*|predict\w*|sanity|warm-?up|profil\w*|sampling)(?![a-z])"
+)
+# Before a number: the step that a checkpoint is of, or that a run begins after.
+NOT_MADE = late(
+    rb"(?i)\b(?:resum(?:e|ed|es|ing)|restor(?:e|ed|ing)|(?:re)?load(?:ed|ing)?|sav(?:e|ed|ing)|skip(?:ped|ping)?"
+    rb"|continu(?:e|ed|ing) (?:from|at|training)|start(?:ed|ing)? (?:from|at))\b"
 )
 LINE_PREFIX = late(rb"\s*(?:\[\w+\]:|[\w.-]{0,60}\d:)?\s*")  # of torchrun, srun and pdsh
 TRAINING_BAR = late(rb"(?i)train|epoch|step|iter")
@@ -80,28 +87,35 @@ FORMS = (
     Form("word", late(WORD + NUMBER + OF_TOTAL + END), trust=3, needs_metric=True),
     Form(
         "bar",
-        late(rb"(?<![\d/.])" + NUMBER + rb"/(?P<total>\d+) \[[\d:]+<[^\]]{0,200}?(?:it/s|s/it)"),
+        late(
+            rb"(?<![\d/.])" + NUMBER + rb"/(?P<total>\d+) \[[\d:]+<[^\]]{0,200}?(?P<unknown>\?)?(?:it/s|s/it)"
+        ),
         trust=2,
     ),
     Form(
         "bar-without-total",
-        late(rb"(?<![\d/.])" + NUMBER + rb"it \[[\d:]+, [^\]]{0,200}?(?:it/s|s/it)"),
+        late(rb"(?<![\d/.])" + NUMBER + rb"it \[[\d:]+, [^\]]{0,200}?(?P<unknown>\?)?(?:it/s|s/it)"),
         2,
     ),
     Form("bare-word", late(WORD + NUMBER + OF_TOTAL + END), trust=1),
     Form("mllog", late(rb':::MLLOG .*"(?:step|samples_count)": ' + NUMBER + rb"\b"), trust=0),
 )
 BARS = ("bar", "bar-without-total")
+WORDS = ("word", "bare-word")
 EPOCHS = Form("epochs", EPOCH, trust=0)  # far apart: no measure of how fast a training is
 
 
 class Sighting(Struct, frozen=True):
-    """A step as one line names it. Two bars are told apart by their totals."""
+    """A step as one line names it. Two bars are told apart by their totals.
+
+    `is_drawn`: a bar that counts nothing yet: it stands at 0, or has no rate.
+    """
 
     form: Form
     number: int
     epoch: int | None
     total: int | None
+    is_drawn: bool = False
 
 
 class StepReader:
@@ -113,6 +127,9 @@ class StepReader:
         self._restart: list[int] = []
         self._growths = 0  # since this form was taken; a setting names its number once
         self._other: Sighting | None = None  # of another form or bar
+        self._drawn: dict[
+            tuple[str, int | None], int
+        ] = {}  # by form and total: where bars stood when they were drawn
         self.step: int | None = None
 
     @property
@@ -128,11 +145,26 @@ class StepReader:
         if PREFILTER.search(line) is None:
             return None
         seen = sighting(line[:LINE_BYTES_MAX])
-        if seen is None or not self._is_progress(seen):
+        if seen is None or (seen.form.name in BARS and self._counts_nothing(seen)):
+            return None
+        if not self._is_progress(seen):
             return None
         self._now = seen
         self.step = self._base + seen.number
         return self.step
+
+    def _counts_nothing(self, seen: Sighting) -> bool:
+        """Whether a bar stands where it was drawn: at 0, or where a resumed run begins. It may be drawn there many times."""
+        bar = (seen.form.name, seen.total)
+        if seen.is_drawn:
+            if bar not in self._drawn and len(self._drawn) >= BARS_MAX:
+                del self._drawn[next(iter(self._drawn))]
+            self._drawn[bar] = seen.number
+            return True
+        if seen.number <= self._drawn.get(bar, -1):
+            return True
+        self._drawn.pop(bar, None)
+        return False
 
     def _is_progress(self, seen: Sighting) -> bool:
         now = self._now
@@ -210,6 +242,8 @@ def _seen(form: Form, match: re.Match[bytes] | None, line: bytes) -> Sighting | 
         return None
     head = line[: match.start("step")]
     groups = match.groupdict()
+    if form.name in WORDS and NOT_MADE.search(head):
+        return None
     if NOT_TRAINING.search(head) or (form.needs_metric and not METRIC.search(line, match.end())):
         return None
     if form.name in BARS and not _is_training_bar(head):
@@ -217,15 +251,29 @@ def _seen(form: Form, match: re.Match[bytes] | None, line: bytes) -> Sighting | 
     epoch_match = None if groups.get("epoch") else EPOCH.search(line)
     epoch = groups.get("epoch") or (epoch_match[1] if epoch_match else None)
     total = groups.get("total")
-    return _counted(form, int(groups["step"]), int(epoch) if epoch else None, int(total) if total else None)
+    return _counted(
+        form,
+        int(groups["step"]),
+        int(epoch) if epoch else None,
+        int(total) if total else None,
+        is_drawn=bool(groups.get("unknown")),
+    )
 
 
-def _counted(form: Form, number: int, epoch: int | None, total: int | None) -> Sighting | None:
+def _counted(
+    form: Form,
+    number: int,
+    epoch: int | None,
+    total: int | None,
+    *,
+    is_drawn: bool,
+) -> Sighting | None:
+    is_drawn = is_drawn or (form.name in BARS and number == 0)
     if total is not None and number > total:
         return None  # a ratio or a date, no step of so many
     if epoch is not None and total is not None and (form.per_epoch or form.name == "bar"):
         number += epoch * total
-    return Sighting(form, number, epoch, total)
+    return Sighting(form, number, epoch, total, is_drawn)
 
 
 def _is_training_bar(head: bytes) -> bool:
