@@ -71,12 +71,13 @@ def test_workers_of_one_step_share_a_folder_and_each_knows_its_place(wrapped):
     assert [code for code, _, _ in ends] == [0, 0], ends
     ports = set()
     for worker, (_, out, err) in enumerate(ends):
-        words = out.split()
+        rank, *words = out.split()  # each task of a step is a rank
+        assert rank == f"[rank{worker}]"
         assert words[:5] == ["given", str(worker), "2", str(worker), "node-1"], (out, err)
         assert words[7] == "slurm-4242.0"
         ports.add(words[5])
         folder = wrapped.path / "state/jobs/slurm-4242.0/attempt-001" / f"worker-{worker}"
-        assert "given" in (folder / "stdout").read_text()
+        assert "given" in (folder / f"rank-{worker}.log").read_text()
         assert f"worker {worker}: " in err
         assert err.count("its record") == (worker == 0)
     assert len(ports) == 1

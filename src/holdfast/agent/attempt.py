@@ -7,7 +7,7 @@ whether something hangs, by the pure detectors; and that only where this worker 
 import errno
 import os
 import signal
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from holdfast.agent.launch import (
     NoSocket,
     RankFound,
     RankGone,
+    RankWithdrawn,
     ReaperFault,
     ReaperLost,
     Released,
@@ -66,6 +67,10 @@ STEP_EVENT_S = 1.0
 LEFTOVERS_NAMED_MAX = 5
 TRAINS_OPERATIONS = 100  # completed collectives, where no log names a step
 NOT_FOUND, NOT_RUNNABLE = 127, 126
+RANKS_WAIT_S = 60.0
+RECENT_LINES = 32
+REPEATS_LINES_MAX = 20  # in a tenth of a second
+SAID = "said"  # the source of a rank that has named itself
 
 
 class ErrorFile(Struct, frozen=True):
@@ -112,6 +117,7 @@ class Attempt:
         self.ranks: dict[int, Rank] = {}
         self.world_size: int | None = None  # of the whole job
         self.local_size: int | None = None  # of this worker, where its ranks know it
+        self.world_sizes: dict[int, int | None] = {}  # trainings side by side, and how many ranks each has
         self.exits: list[RankExit] = []
         self.errors: dict[int, ErrorRecord] = {}
         self.command_code: int | None = None
@@ -136,6 +142,9 @@ class Attempt:
         self.looks = Looks(self, clock, self._note, learned, env, ranks_return=ranks_return)
         self.looks.sampler.spread = sampled is not None
         self._guarded_s = 0.0
+        self._unknown_told = False
+        self._recent: deque[bytes] = deque(maxlen=RECENT_LINES)
+        self._repeated: Counter[str] = Counter()  # bytes, by source
         self._space = SpaceGuard(self.folder, self._outputs)
         self._folder_changed_ns = 0
         self._unheard: deque[AnyFact] = deque()
@@ -161,10 +170,8 @@ class Attempt:
                     self._note("command-running", COMMAND_RUNS)
             case StartFailed():
                 self._not_started(fact, at_s)
-            case RankFound():
-                self._rank_found(fact, at_s)
-            case RankGone():
-                self._rank_gone(fact, at_s)
+            case RankFound() | RankGone() | RankWithdrawn():
+                self._hear_of_rank(fact, at_s)
             case CommandGone():
                 self.command_code = fact.code
                 try:
@@ -205,18 +212,61 @@ class Attempt:
         )
         self._emit(failed)
 
+    def _hear_of_rank(self, fact: RankFound | RankGone | RankWithdrawn, at_s: float) -> None:
+        match fact:
+            case RankFound():
+                self._rank_found(fact, at_s)
+            case RankGone():
+                self._rank_gone(fact, at_s)
+            case RankWithdrawn():
+                self._rank_withdrawn(fact)
+
     def _rank_found(self, fact: RankFound, at_s: float) -> None:
-        if fact.rank in self.ranks and not self._ranks_return:
+        known = self.ranks.get(fact.rank)
+        if known is not None and known.pid == fact.pid and not known.gone:
+            self._note_sizes(fact)  # it says more of itself than its environment did
+            return
+        returns = self._ranks_return or (known is not None and known.gone and fact.source == SAID)
+        if known is not None and not returns:
             return  # a helper that has outlived its rank carries the same RANK
         self.memory.rank_found(fact.pid)
+        if known is not None:
+            known.reader.close()
         reader = RankReader(fact.pid, fact.rank)
-        self.ranks[fact.rank] = Rank(pid=fact.pid, reader=reader, local_rank=fact.local_rank)
-        self.world_size, self.local_size = fact.world_size, fact.local_world_size
+        self.ranks[fact.rank] = Rank(
+            pid=fact.pid, reader=reader, local_rank=fact.local_rank, world=fact.world
+        )
+        self._note_sizes(fact)
+        self._leave_out_of_each_other()
         self.errors.pop(fact.rank, None)  # a launcher may start the same rank again
         started = RankStarted(
             at_s=at_s, attempt=self.number, worker=self.worker, rank=fact.rank, pid=fact.pid
         )
         self._emit(started)
+        if fact.world and fact.own_rank == 0:
+            text = f"a second training runs in this command: its ranks are numbered from {fact.rank} on"
+            self._note("worlds", text, at_s)
+
+    def _note_sizes(self, fact: RankFound) -> None:
+        self.world_sizes[fact.world] = fact.world_size
+        sizes = list(self.world_sizes.values())
+        known = [size for size in sizes if size is not None]
+        self.world_size = sum(known) if len(known) == len(sizes) else None
+        self.local_size = fact.local_world_size
+
+    def _rank_withdrawn(self, fact: RankWithdrawn) -> None:
+        rank = self.ranks.get(fact.rank)
+        if rank is None or rank.pid != fact.pid:
+            return
+        rank.reader.close()
+        del self.ranks[fact.rank]
+        self._leave_out_of_each_other()
+
+    def _leave_out_of_each_other(self) -> None:
+        """What a rank that another one has started does is not that one's doing."""
+        pids = {rank.pid for rank in self.ranks.values()}
+        for rank in self.ranks.values():
+            rank.reader.leave_out = pids - {rank.pid}
 
     def _rank_gone(self, fact: RankGone, at_s: float) -> None:
         rank = self.ranks.get(fact.rank)
@@ -229,6 +279,7 @@ class Attempt:
         )
         if fact.code:
             self.looks.hurry_to_failure()
+            self._tell_step(at_s, now=True)
         self.read_errors()
         self._emit(
             RankExited(at_s=at_s, attempt=self.number, worker=self.worker, rank=fact.rank, code=fact.code)
@@ -245,6 +296,7 @@ class Attempt:
             return
         if code == 0 and not self.stopping:
             self._note_leftovers(at_s)
+        self._tell_step(at_s, now=True)
         self._emit(WorkerExited(at_s=at_s, attempt=self.number, worker=self.worker, code=code))
 
     @property
@@ -265,7 +317,7 @@ class Attempt:
         return next((rank for rank, seen in self.ranks.items() if seen.local_rank == local_rank), None)
 
     def _note_leftovers(self, at_s: float) -> None:
-        left = marked({"HOLDFAST_WORKER_DIR": str(self.folder)})
+        left = [pid for pid in marked({"HOLDFAST_WORKER_DIR": str(self.folder)}) if not _ends_by_itself(pid)]
         if not left:
             return
         names = ", ".join(f"{pid} ({_command_name(pid)})" for pid in left[:LEFTOVERS_NAMED_MAX])
@@ -310,6 +362,7 @@ class Attempt:
             chunks += self._follower.finish(at_s)
         for chunk in chunks:
             self._echo(chunk)
+            self._note_repeats(chunk)
             self._count_steps(chunk, at_s)
         self.scan(chunks, now=finish)
         self._tell_step(at_s)
@@ -319,6 +372,20 @@ class Attempt:
         for one in findings:
             if not self.stopping:
                 self._note(one.kind, one.text, numbers=one.numbers)
+
+    def _log_bytes(self) -> dict[str, int]:
+        """Of each output, without lines that only say again what one before them has said."""
+        return {source: size - self._repeated[source] for source, size in self._follower.sizes().items()}
+
+    def _note_repeats(self, chunk: Chunk) -> None:
+        """A monitor that complains each second is no sign that the training lives. Much output at once is one."""
+        if len(chunk.lines) > REPEATS_LINES_MAX:
+            return
+        for line in chunk.lines:
+            if line in self._recent:
+                self._repeated[chunk.source] += len(line) + 1
+            else:
+                self._recent.append(line)
 
     def _count_steps(self, chunk: Chunk, at_s: float) -> None:
         counter = self._counters.get(chunk.source)
@@ -340,11 +407,19 @@ class Attempt:
             if not self.stopping:
                 self._note("log", text, at_s)
 
-    def _tell_step(self, at_s: float) -> None:
-        if self.step in (None, self._step_told) or self.stopping or at_s - self._step_told_s < STEP_EVENT_S:
+    def _tell_step(self, at_s: float, *, now: bool = False) -> None:
+        """`now`: also where one was told a moment ago: the attempt has failed, and at which step is to be known."""
+        if self.step in (None, self._step_told) or self.stopping:
+            return
+        if not now and at_s - self._step_told_s < STEP_EVENT_S:
             return
         self._step_told, self._step_told_s = self.step, at_s
         self._emit(StepReached(at_s=at_s, attempt=self.number, step=self.step))
+
+    def tell_last_step(self) -> None:
+        """The step at which a failed attempt stands, before anything is concluded from it."""
+        self.read_output()
+        self._tell_step(self._clock(), now=True)
 
     def read_errors(self) -> None:
         """Uncaught exceptions, known from inside the rank well before its process is gone."""
@@ -383,6 +458,7 @@ class Attempt:
         )
         if self.stopping:
             return
+        self._tell_step(self._clock(), now=True)
         reason = f"{error.type}: {error.message}".splitlines()[0][:200]
         event = RankExited(
             at_s=self._clock(), attempt=self.number, worker=self.worker, rank=rank, code=None, reason=reason
@@ -399,17 +475,32 @@ class Attempt:
         self._guard_disk(self._clock())
         if self.stopping or self.hang:
             return None
+        self._note_unknown_ranks()
         samples = self.looks.samples_now()
         if samples is not None:
-            log_bytes = sum(self._follower.sizes().values())
+            sizes = self._log_bytes()
             if self._sampled is not None:
                 self.looks.follow(samples)
-                self._sampled(samples, log_bytes)
+                self._sampled(samples, sum(sizes.values()))
             else:
-                self.looks.judge(samples, hang_settings, platform_settings, log_bytes)
+                self.looks.judge(samples, hang_settings, platform_settings, sizes)
                 self._look_for_stragglers(samples)
         self.looks.poll_loops()
         return self.looks.found()
+
+    def _note_unknown_ranks(self) -> None:
+        """Once: nothing names a rank, and no process looks like one."""
+        if self.ranks or self._unknown_told or not self._started:
+            return
+        if self._clock() - self.started_s < RANKS_WAIT_S:
+            return
+        self._unknown_told = True
+        text = (
+            f"no rank has been found in {RANKS_WAIT_S:.0f} s: no process reports one, no variable names one, and none "
+            "stands out. Hangs are found by the output and the platforms' rule alone, exits by the command's own code, "
+            "and no rank is named. Ranks are found by RANK or its relatives in the environment (docs/launchers.md)"
+        )
+        self._note("ranks-unknown", text)
 
     def _look_for_stragglers(self, samples: tuple[RankSample, ...]) -> None:
         """While all ranks train: a start has its own order, and a rank that hangs is no slow one."""
@@ -468,6 +559,14 @@ class Attempt:
 def _sieve() -> LineSieve:
     """For lines that may name a step."""
     return LineSieve(PREFILTER.pattern.split(b"|"))
+
+
+def _ends_by_itself(pid: int) -> bool:
+    """Python's resource tracker, which outlives its process by the moment it takes to see that end."""
+    try:
+        return b"multiprocessing.resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return True
 
 
 def _command_name(pid: int) -> str:

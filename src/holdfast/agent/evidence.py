@@ -14,9 +14,10 @@ from holdfast.agent.attempt import Attempt
 from holdfast.agent.hang_scene import Seen, as_flight_scene
 from holdfast.core.conclude import NETWORK, answer, is_certain, were_only_ended
 from holdfast.core.diagnosis.concluded import concluded
+from holdfast.core.launcher_words import Known, launcher_words
 from holdfast.core.verdict import first_verdict, is_complaint
 from holdfast.model.events import VerdictReached
-from holdfast.model.failures import ErrorRecord, Failure, RankExit
+from holdfast.model.failures import ErrorRecord, Failure, LauncherWord, RankExit
 from holdfast.model.verdicts import Evidence, Verdict
 from holdfast.observe.code_store import tables_for
 from holdfast.parsers.elastic import failed_lines, failure_table
@@ -50,6 +51,7 @@ def diagnosis(attempt: Attempt) -> Told:
         hang=attempt.hang,
         left=_left(attempt),
         output_full=attempt.output_full(),
+        launcher_words=_launcher_words(attempt),
     )
     first = first_verdict(failure)
     certain = attempt.command_code is not None or is_certain(failure, first)
@@ -109,6 +111,15 @@ def _left(attempt: Attempt) -> tuple[RankExit, ...]:
         )
         for rank, at_s in attempt.looks.goodbyes().items()
     )
+
+
+def _launcher_words(attempt: Attempt) -> tuple[LauncherWord, ...]:
+    """Of the lines that were seen so far; none where the signatures are not there yet."""
+    pids = {seen.pid: rank for rank, seen in attempt.ranks.items()}
+    known = Known(
+        worker=attempt.worker, of_local=attempt.world_rank, of_pid=pids.get, by_rank=bool(attempt.ranks)
+    )
+    return launcher_words(attempt.logs.search(), attempt.logs.signatures, known)
 
 
 def _from_logs(attempt: Attempt) -> tuple[tuple[ErrorRecord, ...], tuple[RankExit, ...]]:

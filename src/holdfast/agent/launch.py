@@ -42,6 +42,12 @@ class StartFailed(Fact, frozen=True, tag="start-failed"):
 
 
 class RankFound(Fact, frozen=True, tag="rank-started"):
+    """A rank, or more about one. The same rank under another pid takes the place of the one before.
+
+    `source`: who names it: "said" (the process itself), a family of variables ("torch", "openmpi", ...), or a guess.
+    `world`: 0 for the first training of the command, 1, 2, ... for others beside it; `own_rank`: its number there.
+    """
+
     pid: int
     rank: int
     local_rank: int | None = None
@@ -49,6 +55,17 @@ class RankFound(Fact, frozen=True, tag="rank-started"):
     local_world_size: int | None = None  # of this worker; None: the launcher does not say
     master_addr: str = ""
     master_port: int | None = None
+    source: str = ""
+    world: int = 0
+    own_rank: int | None = None
+
+
+class RankWithdrawn(Fact, frozen=True, tag="rank-withdrawn"):
+    """The process is not that rank after all: another one, or the process itself, says so."""
+
+    pid: int
+    rank: int
+    why: str = ""
 
 
 class RankGone(Fact, frozen=True, tag="rank-exited"):
@@ -101,6 +118,7 @@ AnyFact = (
     | StartFailed
     | RankFound
     | RankGone
+    | RankWithdrawn
     | CommandGone
     | Stopping
     | Stopped

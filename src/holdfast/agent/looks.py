@@ -18,7 +18,8 @@ from holdfast.agent.hang_scene import STATUS, HangScene, Person, Seen, goodbye_s
 from holdfast.agent.loop_watch import LoopWatch
 from holdfast.agent.sampler import Sampler
 from holdfast.core import hang, platform_rule
-from holdfast.core.hang_tracks import follow
+from holdfast.core.culprits import is_debugged, ranks_named
+from holdfast.core.hang_tracks import RankTrack, follow
 from holdfast.core.hang_verdict import joined
 from holdfast.model.failures import ErrorRecord, RankExit
 from holdfast.model.samples import Hang, RankSample, StackTrend
@@ -26,6 +27,8 @@ from holdfast.observe.procs import RankReader
 
 SAMPLES_MAX = 2000  # kept for the evidence: four minutes of eight ranks
 USUAL_OPERATIONS, USUAL_MAX = 20, 3  # completed collectives, ten times as many each time
+MAIN = 0  # the first training of a command
+DEVICE_IDLE_PERCENT = 1.0
 SCENE_S_MAX = 4.0  # a look has deadlines of its own: 1.5 s at most
 
 
@@ -37,6 +40,7 @@ class Rank(Struct):
     local_rank: int | None = None
     code: int | None = None
     gone: bool = False
+    world: int = 0  # of several trainings that run side by side in one command
 
 
 class Watched(Protocol):
@@ -45,6 +49,7 @@ class Watched(Protocol):
     folder: Path
     ranks: dict[int, Rank]
     world_size: int | None
+    world_sizes: dict[int, int | None]
     exits: list[RankExit]
     errors: dict[int, ErrorRecord]
     step: int | None
@@ -68,7 +73,9 @@ class Looks:
         ranks_return: bool,
     ) -> None:
         self.samples: deque[RankSample] = deque(maxlen=SAMPLES_MAX)
-        self.watch = hang.start(learned)
+        self.watches = {MAIN: hang.start(learned)}
+        self._scene_world = MAIN
+        self._device_busy_s: float | None = None
         self.platform = platform_rule.Watch()
         self.usual_bytes: frozenset[int] = frozenset()
         self.sampler = Sampler(attempt.folder, env, clock)
@@ -89,7 +96,8 @@ class Looks:
     def poll_loops(self) -> None:
         """Stacks of ranks that may go round in circles: ten times a second."""
         ranks = self._attempt.ranks
-        wanted = (*hang.to_sample(self.watch), *self.asked_to_sample)
+        suspects = (rank for watch in self.watches.values() for rank in hang.to_sample(watch))
+        wanted = (*suspects, *self.asked_to_sample)
         self._loops.poll({rank: ranks[rank].pid for rank in wanted if rank in ranks})
 
     @property
@@ -101,7 +109,7 @@ class Looks:
         """Keeps what samples tell of each rank, and judges nothing: that is for who has those of all workers."""
         self.samples += samples
         tracks = {one.rank: follow(self.watch.tracks.get(one.rank), one) for one in samples}
-        self.watch = msgspec.structs.replace(self.watch, tracks=tracks)
+        self.watches[MAIN] = msgspec.structs.replace(self.watch, tracks=tracks)
         self._learn_usual()
 
     def judge(
@@ -109,9 +117,12 @@ class Looks:
         samples: tuple[RankSample, ...],
         hang_settings: hang.Settings,
         platform_settings: platform_rule.Settings,
-        log_bytes: int,
+        log_bytes: Mapping[str, int],
     ) -> None:
-        """What the detectors say of new samples. `log_bytes`: of all output so far."""
+        """What the detectors say of new samples. `log_bytes`: of all output so far, by the name of its file.
+
+        Trainings side by side are judged each by itself, by the output of its own ranks.
+        """
         at_s = samples[0].at_s if samples else self._clock()
         self.samples += samples
         self.platform, finding = platform_rule.observe(
@@ -119,32 +130,69 @@ class Looks:
         )
         if finding is not None:
             self._note("platform-hang", f"platform rule: {finding.says}")
-        settings = msgspec.structs.replace(hang_settings, world_size=self._attempt.world_size)
-        self.watch, found = hang.observe(
-            self.watch,
+        self._note_devices(at_s)
+        worlds: dict[int, list[RankSample]] = {}
+        for one in samples:
+            worlds.setdefault(self._attempt.ranks[one.rank].world, []).append(one)
+        if len(worlds) > 1:
+            for world, part in worlds.items():
+                names = [f"rank-{one.rank}.log" for one in part]
+                own_bytes = sum(log_bytes.get(name, 0) for name in names)
+                self._judge_world(world, part, at_s, hang_settings, own_bytes)
+        else:
+            self._judge_world(min(worlds, default=0), samples, at_s, hang_settings, sum(log_bytes.values()))
+        self._learn_usual()
+
+    def _judge_world(
+        self,
+        world: int,
+        samples: Sequence[RankSample],
+        at_s: float,
+        hang_settings: hang.Settings,
+        log_bytes: int,
+    ) -> None:
+        settings = msgspec.structs.replace(
+            hang_settings, world_size=self._attempt.world_sizes.get(world, self._attempt.world_size)
+        )
+        steps_count = world == MAIN  # the log's steps are those of the first training
+        watch, found = hang.observe(
+            self.watches.get(world) or hang.start(),
             samples,
             at_s,
             settings,
             log_bytes=log_bytes,
-            step=self._attempt.step,
-            first_step=self._attempt.first_step,
+            step=self._attempt.step if steps_count else None,
+            first_step=self._attempt.first_step if steps_count else None,
             node_busy_s=self.sampler.node_busy_s,
+            device_busy_s=self._device_busy_s,
             trends=self._loops.trends,
         )
-        self._learn_usual()
+        self.watches[world] = watch
         if found is not None:
             self.sampler.signals.suspect()
             self._scene = (found, self.look_closer(at_s - found.since_s), at_s)
-        elif self._scene is not None and not self.watch.reported:
+            self._scene_world = world
+        elif self._scene is not None and self._scene_world == world and not watch.reported:
             self._scene = None  # life has come back meanwhile: it was none
+
+    def _note_devices(self, at_s: float) -> None:
+        if any(one.percent > DEVICE_IDLE_PERCENT for one in self.sampler.utilisation()):
+            self._device_busy_s = at_s
+
+    @property
+    def watch(self) -> hang.Watch:
+        """Of the first training."""
+        return self.watches[MAIN]
+
+    @property
+    def tracks(self) -> dict[int, RankTrack]:
+        """Of the ranks of all trainings."""
+        return {rank: track for watch in self.watches.values() for rank, track in watch.tracks.items()}
 
     def operations(self) -> int:
         """Collectives that some rank has completed."""
         return max(
-            (
-                sum(max(0, group.completed) for group in track.groups or ())
-                for track in self.watch.tracks.values()
-            ),
+            (sum(max(0, group.completed) for group in track.groups or ()) for track in self.tracks.values()),
             default=0,
         )
 
@@ -164,7 +212,7 @@ class Looks:
         scene = HangScene(
             attempt.folder,
             self._people(),
-            self.watch.tracks,
+            self.tracks,
             self._last_words(),
             attempt.world_size,
             stalled_s,
@@ -183,6 +231,12 @@ class Looks:
         seen = scene.result if scene.is_done else Seen(None)
         for text in seen.notes:
             self._note("hang", text)
+        held = [one.rank for one in seen.stacks if one.threads and is_debugged(one.threads[0].frames)]
+        if held:
+            self._note(
+                "debugger", f"{ranks_named(held)}: a debugger holds the process; it is not taken for a hang"
+            )
+            return None
         return joined(found, seen.located, seen.stacks)
 
     def hurry_to_failure(self) -> None:
@@ -229,7 +283,7 @@ class Looks:
     @property
     def has_collectives(self) -> bool:
         """Some rank has told of its process groups."""
-        return any(track.groups is not None for track in self.watch.tracks.values())
+        return any(track.groups is not None for track in self.tracks.values())
 
     @property
     def is_looking(self) -> bool:

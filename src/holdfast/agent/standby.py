@@ -12,8 +12,9 @@ import os
 import secrets
 import shutil
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 from holdfast.agent.launch import (
@@ -35,6 +36,7 @@ HURRY = "gate.hurry"
 OWNER = "standby"  # in its folder: which standby made it
 HELD, READY = "gate.held", "gate.ready"  # of its launcher: it waits, and has made its imports
 IMPORTS = "imports"
+DEVICE, TORCH = "device", "torch"  # in the list of imports
 
 
 class Standby:
@@ -207,16 +209,27 @@ def _held(path: Path) -> int:
 
 
 def imports_to_repeat(folder: Path) -> Path | None:
-    """The list of what rank 0 imported in that folder; None where importing early could change its meaning.
-
-    A script that changes the environment before it imports torch (which reads some of it then) has torch
-    imported by itself, at its own moment.
-    """
+    """The list of what rank 0 imported in that folder and may be imported early; None where there is nothing."""
     path = folder / IMPORTS
     try:
         lines = path.read_text().splitlines()
+        names = repeatable(lines)
+        if names == lines:
+            return path if names else None
+        path = folder / f"{IMPORTS}.repeat"
+        path.write_text("".join(f"{name}\n" for name in names))
     except (OSError, UnicodeDecodeError):
         return None
-    if not lines or any(line.startswith("env:") for line in lines):
-        return None
-    return path
+    return path if names else None
+
+
+def repeatable(lines: Sequence[str]) -> list[str]:
+    """Of the list (holdfast_shim_imports.py) what may be imported early without changing what it does.
+
+    A script that changes the environment before it imports a library, which may read it then, imports that one and all that
+    come after it by itself, at its own moment. Where a library opened a GPU, only torch is imported.
+    """
+    names = list(takewhile(lambda line: not line.startswith("env:"), lines))
+    if DEVICE in lines:
+        names = [name for name in names if name.partition(".")[0] == TORCH]
+    return names

@@ -102,6 +102,7 @@ class Telling:
         self._told_s = self._clock()
         attempt.scan(self._node_log.poll(self._clock(), now=True), now=True)
         if is_all:
+            attempt.tell_last_step()
             self._fitness.tell_found(self._order)
             _keep_kernel(attempt)
         evidence = replace(

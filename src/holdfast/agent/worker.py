@@ -403,6 +403,7 @@ class WorkerAgent:
         if checking:
             return
         self._diagnose = None
+        attempt.tell_last_step()
         attempt.scan(self.node_log.poll(at_s, now=True), now=True)
         verdict = self.fitness.with_checks(with_logs(told.first, attempt, seen), order)
         self._save_evidence(attempt, order.incident, told.failure, verdict, at_s)

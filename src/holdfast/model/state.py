@@ -115,6 +115,7 @@ class Job(Struct, frozen=True):
     problem: str = ""  # of the last unconditional restart
     problems_in_a_row: int = 0
     problem_step: int | None = None
+    error: str = ""  # the exception of the last unconditional restart (Verdict.raised)
     isolated: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
     to_isolate: tuple[str, ...] = ()

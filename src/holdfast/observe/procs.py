@@ -10,7 +10,7 @@ source: proc(5); measured on Linux 6.18 by bench/sampling.py
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -75,6 +75,9 @@ class RankReader:
         self._status = _open(f"{here}/status")
         self._children = _open(f"{here}/task/{pid}/children")
         self._gone = self._stat is None and not _is_there(pid)
+        self.leave_out: Set[int] = (
+            frozenset()
+        )  # processes below it, and what they started, that are others' to read
         self._samples = 0
         self._below: dict[int, _Descendant] = {}
         self._seen: Usage | None = None  # the sum over the tree in the sample before
@@ -150,10 +153,11 @@ class RankReader:
     def _list_descendants(self) -> None:
         """Children of main threads at once, generation by generation; those of other threads by and by."""
         if self._samples % WALK_EVERY == 0:
-            found = set(_tree_below(self.pid))
+            found = set(_tree_below(self.pid, self.leave_out))
         else:
             found = {*self._below, *parse_children(_read(self._children))}
             found.update(pid for process in self._below.values() for pid in process.children)
+            found -= self.leave_out
         self._samples += 1
         for pid in self._below.keys() - found:
             del self._below[pid]
@@ -287,13 +291,16 @@ def parse_children(text: bytes) -> list[int]:
     return [int(pid) for pid in pids if pid.isdigit()]
 
 
-def _tree_below(pid: int) -> Iterator[int]:
-    """Every process below `pid`, children of any thread, at most DESCENDANTS_MAX, nearest first."""
+def _tree_below(pid: int, leave_out: Set[int] = frozenset()) -> Iterator[int]:
+    """Every process below `pid`, children of any thread, at most DESCENDANTS_MAX, nearest first; not those of
+    `leave_out`, nor what is below them."""
     waiting, found = [pid], 0
     while waiting:
         for child in _children_of(waiting.pop(0)):
             if found >= DESCENDANTS_MAX:
                 return
+            if child in leave_out:
+                continue
             found += 1
             waiting.append(child)
             yield child

@@ -1,10 +1,10 @@
 """Reaches into a training rank without touching the script: Python loads it at start, by way of PYTHONPATH.
 
-In the process that owns a RANK it gives the rank a log of its own, saves what an uncaught exception says, lets
-faulthandler dump stacks on a signal, notes which parts of torch are imported, keeps a standby waiting at its gate,
+In the process that owns a rank it gives the rank a log of its own, saves what an uncaught exception says, lets
+faulthandler dump stacks on a signal, notes which parts of torch and of other large packages are imported, keeps a standby waiting at its gate,
 and once torch.distributed is imported loads `holdfast_shim_torch.py`, which answers how far the rank is.
 The launcher of a job on many nodes is kept waiting at a gate where it stands by (`holdfast_shim_launcher.py`).
-In every other process it does nothing but load the `sitecustomize` that it hides.
+Any other process becomes a rank when it joins a group (`holdfast_shim_join.py`), and reports that to the reaper.
 
 It never imports holdfast, never raises, never starts a process: where a part fails the script runs as if
 there were no shim. It runs under the training's Python, so its syntax is that of 3.6. Imports stand inside
@@ -20,21 +20,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec
     from types import ModuleType, TracebackType
-    from typing import TypeVar
+    from typing import Any, TypeVar
 
+    from holdfast.shim.holdfast_shim_imports import Imports
     from holdfast.shim.holdfast_shim_launcher import HeldLauncher
 
     T = TypeVar("T")
 
 GATE_KEYS = ("HOLDFAST_GATE", "HOLDFAST_PRELOAD", "HOLDFAST_RANKS", "HOLDFAST_HELD")
-NAMES_MAX = 3000  # torch 2.13 with torch.distributed: 730
-MESSAGE_BYTES_MAX = 4 << 10
-TRACEBACK_BYTES_MAX = 64 << 10
 POLL_S = 0.02
 # A script that closes descriptors it did not open is given the low numbers again, and must not find us there.
 FD_MIN = 500
 START_THREAD = _thread.start_new_thread  # as it is now: gevent, for one, replaces it
 TORCH_DISTRIBUTED = "torch.distributed.distributed_c10d"
+# By these a process joins a group, or an exception ends it unseen by the hook; `holdfast_shim_join.WATCHED` says how.
+JOINED_BY = {TORCH_DISTRIBUTED, "jax._src.distributed", "horovod.common.basics", "mpi4py.MPI"}
+JOINED_BY |= {"torch.multiprocessing.spawn", "multiprocessing.process"}
+JOINED_BY |= {"torch.distributed.elastic.multiprocessing.errors.error_handler"}
+JOINED_BY |= {"paddle.distributed.parallel", "mindspore.communication.management"}
+JOINED_BY.add("tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver")
+HERE = []  # type: list[Rank]
 LAUNCHERS = {"torchrun", "torch.distributed.run", "torch.distributed.launch"}
 LAUNCHERS |= {"accelerate", "accelerate-launch", "accelerate.commands.launch"}
 LAUNCHERS |= {"deepspeed", "deepspeed.launcher.launch"}
@@ -72,23 +77,36 @@ class Rank:
 
 
 def _rank() -> "Rank | None":
-    """The rank that this process owns: the first process with that RANK, which tells its children so."""
+    """The rank that this process owns: the first process that its environment names so, which tells its children."""
     env = os.environ
-    number, folder = env.get("RANK", ""), env.get("HOLDFAST_WORKER_DIR", "")
-    if env.get("HOLDFAST_SHIM") != "1" or not folder or not _digits(number):
+    named = _attempt(_named) if _is_watched() else None
+    if named is None:
         return None
-    rank = Rank(int(number), folder)
+    rank = Rank(named["rank"], env["HOLDFAST_WORKER_DIR"])
     owned, _, owner = env.get("HOLDFAST_RANK_OWNER", "").rpartition(":")
     if owned == str(rank.number) and owner != str(rank.pid):
         return None
-    if "LOCAL_RANK" not in env and _is_launcher():
+    if not named["direct"] and _is_launcher():
         return None
     env["HOLDFAST_RANK_OWNER"] = f"{rank.number}:{rank.pid}"
     return rank
 
 
-def _digits(text: str) -> bool:
-    return 0 < len(text) < 10 and all(one in "0123456789" for one in text)
+def _is_watched() -> bool:
+    """Holdfast wants to know of ranks here, and has a folder for what they leave."""
+    return os.environ.get("HOLDFAST_SHIM") == "1" and bool(os.environ.get("HOLDFAST_WORKER_DIR"))
+
+
+def _named() -> "dict[str, Any] | None":
+    """What the environment says of the rank: by the table that the reaper uses, a file of this package."""
+    from _frozen_importlib_external import SourceFileLoader
+
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    table = {}  # type: dict[str, Any]
+    loader = SourceFileLoader("rank_names", os.path.join(package, "agent", "reaper", "rank_names.py"))
+    exec(loader.get_code("rank_names") or "", table)
+    found = table["named"](lambda key: os.environ.get(key, ""))  # type: dict[str, Any] | None
+    return found
 
 
 def _is_launcher() -> bool:
@@ -113,6 +131,9 @@ def _own_output(rank: Rank) -> None:
     streams = [fd for fd in (1, 2) if _identity(fd) is not None and _identity(fd) in shared]
     if not streams:
         return
+    for stream in (sys.stdout, sys.stderr):  # what it has printed before it was known to be a rank
+        if stream is not None:
+            _attempt(stream.flush)
     log = os.open(rank.path("log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for fd in streams:
         os.dup2(log, fd)
@@ -131,67 +152,30 @@ def _identity(file: "int | str") -> "tuple[int, int] | None":
 # Its last words
 
 
-def _record_exceptions(rank: Rank) -> None:
+def _record_exceptions() -> None:
     """Hooks set later (PyTorch's, at init_process_group) call the one they found, so this one still hears."""
     previous = sys.excepthook
 
     def hook(kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None") -> None:
         try:
-            if rank.is_here() and not issubclass(kind, (KeyboardInterrupt, SystemExit)):
-                _attempt(_write_error, rank, kind, error, trace)
-                for part in rank.last_words:
-                    _attempt(part)
+            _raised(kind, error, trace)
         finally:
             previous(kind, error, trace)
 
     sys.excepthook = hook
 
 
-def _write_error(
-    rank: Rank, kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None"
-) -> None:
-    import json
-    import time
-    import traceback
-
-    try:
-        message = str(error)
-    except Exception:  # a broken __str__ of the user's; the traceback has its own words for it
-        message = "<exception str() failed>"
-    lines = traceback.format_exception(kind, error, trace)
-    record = {
-        "rank": rank.number,
-        "pid": rank.pid,
-        "type": kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}",
-        "message": _cut(message, MESSAGE_BYTES_MAX),
-        "traceback": _cut("".join(lines), TRACEBACK_BYTES_MAX),
-        "frame": _cut(_frame(trace), MESSAGE_BYTES_MAX),
-        "time": time.time(),
-    }
-    rank.write("error.json", (json.dumps(record) + "\n").encode())
+def _raised(kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None") -> None:
+    """An exception ends this process, if it is a rank."""
+    for rank in HERE:
+        if rank.is_here() and not issubclass(kind, (KeyboardInterrupt, SystemExit)):
+            _attempt(_write_error, rank, kind, error, trace)
+            for part in rank.last_words:
+                _attempt(part)
 
 
-def _frame(trace: "TracebackType | None") -> str:
-    """The innermost frame of the user's own code, "train.py:88 main"; without one, the innermost of all."""
-    library = os.path.dirname(os.__file__) + os.sep
-    innermost = own = ""
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        file = code.co_filename
-        innermost = f"{os.path.basename(file)}:{trace.tb_lineno} {code.co_name}"
-        if not (file.startswith((library, "<frozen")) or "-packages" + os.sep in file):
-            own = innermost
-        trace = trace.tb_next
-    return own or innermost
-
-
-def _cut(text: str, bytes_max: int) -> str:
-    """Its two ends, where it is too long: the first cause stands at the start, the last line at the end."""
-    data = text.encode("utf-8", "backslashreplace")
-    if len(data) > bytes_max:
-        half = bytes_max // 2 - 8
-        data = data[:half] + b"\n[...]\n" + data[-half:]
-    return data.decode("utf-8", "ignore")
+def _write_error(*given: object) -> None:
+    _beside("holdfast_shim_errors").write_error(*given)
 
 
 # Its stacks, on request
@@ -236,37 +220,54 @@ def _write_note(rank: Rank, stack_signal: "int | None") -> None:
 # What it imports, for the next standby
 
 
-class Imports:
-    """Writes down which modules of torch are asked for, in their order. Finds none itself."""
+def _note_imports(rank: Rank) -> "Imports":
+    imports = _beside("holdfast_shim_imports").Imports(rank, _append, _attempt)  # type: Imports
+    sys.meta_path.insert(0, imports)
+    return imports
 
-    def __init__(self, rank: Rank) -> None:
-        self.rank = rank
-        self.env = dict(os.environ)
-        self.names = {""}
-        self.fd = -1
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """None, always: the next finder is asked."""
-        if name.startswith("torch") and (name == "torch" or name[5] == ".") and name not in self.names:
-            _attempt(self._note, name)
+# Which rank it is, once it joins a group
 
-    def _note(self, name: str) -> None:
-        if len(self.names) > NAMES_MAX or not self.rank.is_here():
-            return
-        self.names.add(name)
-        lines = self._changed() if name == "torch" else []
-        if self.fd < 0:
-            self.fd = _append(os.path.join(self.rank.folder, "imports"))
-        os.write(self.fd, "".join(line + "\n" for line in [*lines, name]).encode("utf-8", "backslashreplace"))
 
-    def _changed(self) -> "list[str]":
-        """What the script has done to its environment before torch could see it: a standby would be too late."""
-        keys = sorted(set(self.env) | set(os.environ))
-        return [
-            "env:" + key
-            for key in keys
-            if self.env.get(key) != os.environ.get(key) and not key.startswith("HOLDFAST_")
-        ]
+class Joins:
+    """Waits for a module by which processes join. The other finders find it; its loader is followed by the watch."""
+
+    def __init__(self) -> None:
+        self.finding = set()  # type: set[tuple[int, str]]
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> "ModuleSpec | None":
+        if name not in JOINED_BY:
+            return None
+        me = (_thread.get_ident(), name)
+        if me in self.finding:
+            return None
+        try:
+            self.finding.add(me)
+            return _attempt(_beside("holdfast_shim_join").watched_spec, name, _become, _raised, _attempt)
+        finally:
+            self.finding.discard(me)
+
+
+def _become(number: int) -> None:
+    """What a rank has from its start on, for one that was not known to be one, or to be another."""
+    known = HERE[0] if HERE else None
+    if known is not None and known.is_here() and known.number == number:
+        return
+    if known is not None and known.is_here():  # its environment names it another rank than its group does
+        _attempt(_beside("holdfast_shim_join").renumber, known, number)
+        return
+    rank = Rank(number, os.environ["HOLDFAST_WORKER_DIR"])
+    os.environ["HOLDFAST_RANK_OWNER"] = f"{number}:{rank.pid}"
+    _begin(rank)
+    if TORCH_DISTRIBUTED in sys.modules:
+        _attempt(_reach, rank, Tools())
+
+
+def _begin(rank: Rank) -> None:
+    HERE[:] = [rank]
+    _attempt(_own_output, rank)
+    _attempt(_record_exceptions)
+    _attempt(_write_note, rank, _attempt(_register_stacks, rank))
 
 
 # How far it is, once it imports torch.distributed
@@ -487,21 +488,21 @@ def _attempt(part: "Callable[..., T]", *given: object) -> "T | None":
 
 def _set_up() -> None:
     rank = _attempt(_rank)
+    if _is_watched():
+        sys.meta_path.insert(0, Joins())
     if rank is None:
         _attempt(_stand_by_as_launcher)
         return
-    _attempt(_own_output, rank)
-    _attempt(_record_exceptions, rank)
-    _attempt(_write_note, rank, _attempt(_register_stacks, rank))
-    imports = Imports(rank)
-    if rank.number == 0 or os.environ.get("LOCAL_RANK") == "0":  # the first of its worker
-        sys.meta_path.insert(0, imports)
+    _begin(rank)
+    is_first = rank.number == 0 or os.environ.get("LOCAL_RANK") == "0"  # of its worker
+    imports = _attempt(_note_imports, rank) if is_first else None
     gate = os.environ.get("HOLDFAST_GATE", "")
     if gate:
         _attempt(_stand_by_as_rank, rank, gate)
         for key in GATE_KEYS:
             os.environ.pop(key, None)
-        imports.env = dict(os.environ)
+        if imports is not None:
+            imports.env = dict(os.environ)
     if TORCH_DISTRIBUTED in sys.modules:  # imported at the gate, or by a hidden sitecustomize
         _attempt(_reach, rank, Tools())
     else:

@@ -1,4 +1,4 @@
-"""The processes that follow the facts and give orders, over `reaper.sock`. Never waits for one."""
+"""The processes that follow the facts, give orders or say which rank they are, over `reaper.sock`. Never waits for one."""
 
 from __future__ import annotations
 
@@ -16,24 +16,35 @@ if TYPE_CHECKING:
     from .facts import Facts
 
 NAME = "reaper.sock"
-CLIENTS_MAX = 32
+CLIENTS_MAX = 256  # a rank that joins is one for a moment, and a node has dozens
 OUT_BYTES_MAX = 4 << 20
 IN_BYTES_MAX = 4 << 20
 CREDENTIALS = struct.Struct("3i")
 
 
 class _Client:
-    def __init__(self, channel: socket.socket) -> None:
+    """`pid`: who is at the other end, as the kernel tells it; 0: not known, or in another space of pids."""
+
+    def __init__(self, channel: socket.socket, pid: int) -> None:
         self.channel = channel
+        self.pid = pid
         self.unread = b""
         self.unsent = b""
         self.follows = False
 
 
 class Clients:
-    """`obey` is given each order, a JSON object; "follow" is answered here."""
+    """`obey` gets each order, a JSON object; "follow" is answered here. `joined` gets who says that it is a rank, its pid
+    first, and returns the number by which the job knows it: the answer."""
 
-    def __init__(self, poll: select.poll, facts: Facts, obey: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        poll: select.poll,
+        facts: Facts,
+        obey: Callable[[dict[str, Any]], None],
+        joined: Callable[[int, dict[str, Any]], int | None],
+    ) -> None:
+        self._joined = joined
         self._poll = poll
         self._facts = facts
         self._obey = obey
@@ -54,7 +65,7 @@ class Clients:
             pass
         try:  # by way of the folder's descriptor: its path may be longer than a socket's name can be
             listener.bind(f"/proc/self/fd/{dir_fd}/{NAME}")
-            listener.listen(8)
+            listener.listen(CLIENTS_MAX)
         except OSError as error:
             listener.close()
             self._facts.add("no-socket", error=str(error))
@@ -63,9 +74,9 @@ class Clients:
         self._listener = listener
         self._poll.register(listener, select.POLLIN)
 
-    def add(self, channel: socket.socket) -> None:
+    def add(self, channel: socket.socket, pid: int = 0) -> None:
         channel.setblocking(False)
-        self._all[channel.fileno()] = _Client(channel)
+        self._all[channel.fileno()] = _Client(channel, pid)
         self._poll.register(channel, select.POLLIN)
 
     def tell(self, line: bytes) -> None:
@@ -86,10 +97,11 @@ class Clients:
         except OSError:
             return
         packed = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-        if CREDENTIALS.unpack(packed)[1] not in (os.getuid(), 0) or len(self._all) >= CLIENTS_MAX:
+        pid, uid, _ = CREDENTIALS.unpack(packed)
+        if uid not in (os.getuid(), 0) or len(self._all) >= CLIENTS_MAX:
             channel.close()
         else:
-            self.add(channel)
+            self.add(channel, pid)
 
     def _drop(self, fd: int) -> None:
         client = self._all.pop(fd)
@@ -134,7 +146,10 @@ class Clients:
     def _take(self, fd: int, line: bytes) -> None:
         try:
             wish = json.loads(line)
-            if wish["do"] != "follow":
+            if wish["do"] == "join":
+                number = self._joined(self._all[fd].pid, wish)
+                self._give(fd, json.dumps({"rank": number}).encode() + b"\n")
+            elif wish["do"] != "follow":
                 self._obey(wish)
             elif fd in self._all:
                 self._all[fd].follows = True

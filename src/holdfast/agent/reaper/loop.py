@@ -55,9 +55,9 @@ class Reaper:
         self.dir_fd = os.open(spec.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.poll = select.poll()
         self.facts = Facts(self.dir_fd)
-        self.clients = Clients(self.poll, self.facts, self.obey)
-        self.facts.tell = self.clients.tell
         self.ranks = Ranks(self.poll, self.facts)
+        self.clients = Clients(self.poll, self.facts, self.obey, self.ranks.said)
+        self.facts.tell = self.clients.tell
         self.command: int | None = None
         self.exec_fd: int | None = None  # until the exec has succeeded or failed
         self.command_code: int | None = None
@@ -225,6 +225,13 @@ class Reaper:
         below = proc.children_by_parent()
         self.ranks.saw(proc.descendants(os.getpid(), below))
         self.ranks.look(now_s, lambda pid: below.get(pid, []))
+        if self.stop is None and not self.gate_is_shut:
+            self.ranks.guess(now_s, below)
+
+    @property
+    def gate_is_shut(self) -> bool:
+        """It stands by: what runs is no training yet."""
+        return self.gate_fd is not None
 
     def look_exactly_now(self) -> None:
         if self.exec_fd is None and self.stop is None:

@@ -8,15 +8,38 @@ import time
 from fcntl import ioctl
 from itertools import pairwise
 
+ANCESTORS_MAX = 100
+FILES_MAX = 4096
 # The exit of a process that another one has collected: PIDFD_GET_INFO, Linux 6.15 and later.
 PIDFD_GET_INFO = 3 << 30 | 64 << 16 | 0xFF << 8 | 11
 PIDFD_INFO_EXIT = 1 << 3
 PIDFD_INFO = struct.Struct("QQ11Ii")
 
+# Programs that start another one and wait for it, by the name they are called by.
 WRAPPERS = frozenset(
     ("sh", "ash", "bash", "dash", "ksh", "zsh", "tini", "dumb-init", "timeout", "time", "sudo", "srun")
+    + (
+        "env",
+        "nice",
+        "nohup",
+        "setsid",
+        "stdbuf",
+        "numactl",
+        "taskset",
+        "uv",
+        "uvx",
+        "conda",
+        "mamba",
+        "micromamba",
+    )
+    + ("pixi", "poetry", "pdm", "hatch", "xvfb-run", "catchsegv", "strace", "nsys", "script", "flock")
 )
-LAUNCHERS = frozenset(("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec"))
+LAUNCHERS = frozenset(
+    ("torchrun", "accelerate", "accelerate-launch", "deepspeed", "mpirun", "mpiexec", "mpiexec.hydra")
+    + ("mpirun.openmpi", "mpirun.mpich", "prterun", "prun", "orted", "prted", "hydra_pmi_proxy", "horovodrun")
+    + ("msrun", "jsrun", "flux", "slurmstepd", "raylet", "gcs_server")
+)
+POOLS = frozenset((b"raylet",))
 LAUNCHER_MODULES = frozenset(
     (
         "torch.distributed.run",
@@ -97,6 +120,43 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in read(f"/proc/{pid}/task/{pid}/children").split()]
 
 
+def ancestors(pid: int) -> list[int]:
+    """Its parent, that one's parent and so on, as far as they can be seen."""
+    found: list[int] = []
+    while pid > 1 and (fields := stat_fields(pid)) and len(found) < ANCESTORS_MAX:
+        pid = int(fields[1])
+        found.append(pid)
+    return found
+
+
+def arguments(pid: int) -> tuple[str, ...]:
+    """Its command line; empty for one that is gone, and for threads of the kernel."""
+    data = read(f"/proc/{pid}/cmdline", 1 << 16)
+    return tuple(word.decode("utf-8", "replace") for word in data.split(b"\0")[:-1])
+
+
+def cpu_ticks(pid: int) -> int:
+    """User and system time so far, without that of children."""
+    fields = stat_fields(pid)
+    return int(fields[11]) + int(fields[12]) if len(fields) > 12 else 0
+
+
+def open_files(pid: int) -> list[str]:
+    """What its descriptors are: paths, "socket:[123]", ...; empty where it may not be seen."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    found = []
+    for name in names[:FILES_MAX]:
+        try:
+            found.append(os.readlink(f"{folder}/{name}"))
+        except OSError:
+            continue
+    return found
+
+
 def environment(pid: int) -> dict[bytes, bytes]:
     data = read(f"/proc/{pid}/environ", 1 << 20)
     return dict(item.split(b"=", 1) for item in reversed(data.split(b"\0")) if b"=" in item)
@@ -109,6 +169,11 @@ def is_launcher(pid: int) -> bool:
     return bool(names & LAUNCHERS) or any(
         flag == "-m" and module in LAUNCHER_MODULES for flag, module in pairwise(words)
     )
+
+
+def is_pool(pid: int) -> bool:
+    """The manager of a pool of processes, which ends those that are not needed."""
+    return read(f"/proc/{pid}/comm", 64).strip() in POOLS
 
 
 def is_wrapper(pid: int) -> bool:

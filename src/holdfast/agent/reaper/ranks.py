@@ -1,15 +1,20 @@
-"""Finds the ranks in the tree by their environment, and learns how each ended. Never signals one.
+"""Finds the ranks in the tree, and learns how each ended. Never signals one.
 
-A rank is the topmost process of its branch that has RANK: what it forks (data loader workers) inherits
-RANK and is not looked at, nor when it outlives the rank and is left to us. Launchers and shells can have a RANK from outside (a cluster's operator sets it
-for the whole container); then the rank is below them.
+Who is a rank, in the order of trust: what a process says itself when it joins its group (the shim, by way of
+`reaper.sock`); the environment it was started with (the table in `rank_names.py`); where neither names one, what
+the processes of the tree do (`guesses.py`).
+
+By its environment a rank is the topmost process of its branch that is named one: what it forks (data loader workers)
+inherits the variables and is not looked at, nor when it outlives the rank and is left to us. Launchers and shells can have
+a RANK from outside (a cluster's operator sets it for the whole container); then the rank is below them.
 """
 
 from __future__ import annotations
 
 import os
 
-from . import proc
+from . import guesses, proc
+from .rank_names import named as named_by
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,16 +25,74 @@ if TYPE_CHECKING:
 
 SETTLE_S = 2.0  # what a script runs before its training has the same RANK, and is soon over
 SEEN_MAX = 200_000
+SAID = "said"
+STEADY_S = 3.0  # for so long a guess must be the same before it counts
+SIZES = ("local_rank", "local_world_size", "master_port")
+POOL_END = 1  # the exit code of a worker that Ray's raylet no longer needs, and of no failure
+RANKS_MAX = 10_000_000
+TEXT_MAX = 200
+
+
+GUESS = "guess"
 
 
 class Rank:
-    """A rank that lives. `pidfd`: None on kernels without; then it is looked at every second."""
+    """A rank that lives. `pidfd`: None on kernels without; then it is looked at every second.
 
-    def __init__(self, pid: int, started: bytes, pidfd: int | None, named: dict[str, object]) -> None:
+    `said`: the process itself has named it. `direct`: its environment is that of one process alone.
+    """
+
+    pooled = False  # of a pool, whose manager ends it when it is no longer needed
+
+    def __init__(
+        self, pid: int, started: bytes, pidfd: int | None, named: dict[str, object], direct: bool
+    ) -> None:
         self.pid = pid
         self.started = started
         self.pidfd = pidfd
         self.named = named
+        self.direct = direct
+
+    @property
+    def said(self) -> bool:
+        return self.named["source"] == SAID
+
+    @property
+    def guessed(self) -> bool:
+        return self.named["source"] == GUESS
+
+
+class Worlds:
+    """The trainings that run side by side in one command, each a world of ranks of its own.
+
+    Ranks of the first keep their numbers; those of another are numbered on from where the ones before it end.
+    """
+
+    def __init__(self) -> None:
+        self._by_group: dict[str, int] = {}
+        self._offsets: list[int] = []
+        self._sizes: list[int] = []
+
+    def of(self, group: str, size: int, pid: int, living: dict[int, Rank]) -> int:
+        """The world of a process that says that it joins `group` (a port or path at which the group meets)."""
+        if group not in self._by_group:
+            self._by_group[group] = self._place(pid, living)
+        world = self._by_group[group]
+        if world == len(self._offsets):
+            self._offsets.append(self._offsets[-1] + self._sizes[-1] if self._offsets else 0)
+            self._sizes.append(0)
+        self._sizes[world] = max(self._sizes[world], size)
+        return world
+
+    def number(self, world: int, own_rank: int) -> int:
+        return self._offsets[world] + own_rank
+
+    def _place(self, pid: int, living: dict[int, Rank]) -> int:
+        """A process that meets anew brings its world along; else a world in which nobody lives any more is used again."""
+        if pid in living and living[pid].said:
+            return int(str(living[pid].named["world"]))
+        taken = {rank.named["world"] for rank in living.values() if rank.said}
+        return next((world for world in range(len(self._offsets)) if world not in taken), len(self._offsets))
 
 
 class _Passed:
@@ -47,16 +110,26 @@ class Ranks:
         self.living: dict[int, Rank] = {}
         self.by_pidfd: dict[int, int] = {}
         self.any_yet = False
+        self._any_named = False
         self.failed = False  # one at least did not end with code 0
         self.pids_seen: set[int] = set()
         self._passed: dict[int, _Passed] = {}
         self._ended: dict[object, int] = {}  # rank: when the last one ended, in clock ticks since the boot
+        self._worlds = Worlds()
+        self._guess: dict[int, int] = {}
+        self._guessed_s = 0.0
         self._poll = poll
         self._facts = facts
 
     def all_found(self) -> bool:
-        worlds = [rank.named["world_size"] for rank in self.living.values()]
+        """Of those that are named; a guess may still be wrong."""
+        worlds = [rank.named["world_size"] for rank in self.living.values() if not rank.guessed]
         return bool(worlds) and all(isinstance(size, int) and len(worlds) >= size for size in worlds)
+
+    @property
+    def any_named(self) -> bool:
+        """Some rank was named by itself or by its environment: nothing is to be guessed any more."""
+        return self._any_named
 
     def look(self, now_s: float, children: Callable[[int], list[int]]) -> None:
         """Goes down from this process to the topmost ranks."""
@@ -68,15 +141,109 @@ class Ranks:
             if pid in seen or (self.any_yet and pid in left_to_us and self._outlived_its_rank(pid)):
                 continue
             seen.add(pid)
-            if pid not in self.living and not self._is_new_rank(pid, now_s, inherits):
-                passed = self._passed.get(pid)
-                below = inherits or bool(passed and passed.named)
-                todo.extend((child, below) for child in children(pid))
+            if self._is_named(pid) or self._is_new_rank(pid, now_s, inherits):
+                if not self.all_found():  # one of several that it has started itself, as Lightning does
+                    todo.extend((child, True) for child in self._ranks_below(pid, children))
+                continue
+            passed = self._passed.get(pid)
+            below = inherits or bool(passed and passed.named)
+            todo.extend((child, below) for child in children(pid))
         self._passed = {pid: passed for pid, passed in self._passed.items() if pid in seen}
         self.saw(seen)
         for rank in [rank for rank in self.living.values() if rank.pidfd is None]:
             if proc.state(rank.pid) in (b"", b"Z", b"X") or proc.signature(rank.pid)[0] != rank.started:
                 self.ended(rank.pid, proc.code_of_zombie(rank.pid, rank.started))
+
+    def said(self, pid: int, says: dict[str, object]) -> int | None:
+        """A process names the rank that it is. Returns the number by which the job knows it; None: it cannot be.
+
+        `says`: {"rank": 1, "world_size": 4, "local_rank": 1, "group": "29500", ...}. It wins over what its environment,
+        or that of another process, says.
+        """
+        own_rank, size = says.get("rank"), says.get("world_size")
+        if not _is_count(own_rank) or not _is_count(size) or pid <= 0:
+            return None
+        assert isinstance(own_rank, int) and isinstance(size, int)
+        signature = proc.signature(pid)
+        world = self._worlds.of(str(says.get("group", "")), size, pid, self.living)
+        number = self._worlds.number(world, own_rank)
+        sizes = {key: says.get(key) if _is_count(says.get(key)) else None for key in SIZES}
+        named = sizes | {
+            "rank": number,
+            "world_size": size,
+            "master_addr": str(says.get("master_addr", ""))[:TEXT_MAX],
+            "source": SAID,
+            "world": world,
+            "own_rank": own_rank,
+        }
+        known = self.living.get(pid)
+        if known is not None and known.named["rank"] == number and known.started == signature[0]:
+            self._make_way(pid, number)
+            if known.named != named:
+                known.named = named
+                self._facts.add("rank-started", pid=pid, **named)
+            self._any_named = True
+            return number
+        self._make_way(pid, number)
+        return number if self._found(pid, signature, named, direct=True) else None
+
+    def _make_way(self, pid: int, number: int) -> None:
+        """Takes back what was taken for this rank, and for a rank of this process or of those that have started it."""
+        above = set(proc.ancestors(pid))
+        for other in list(self.living.values()):
+            if other.pid == pid:
+                if other.named["rank"] != number or other.started != proc.signature(pid)[0]:
+                    self._withdraw(other, "it has joined as another rank")
+            elif other.named["rank"] == number and not other.said:
+                self._withdraw(other, f"process {pid} has joined as this rank")
+            elif other.pid in above and not other.said and not other.direct:
+                self._withdraw(other, f"it has started process {pid}, which is a rank")
+            elif other.guessed:
+                self._withdraw(other, "ranks have named themselves")
+
+    def guess(self, now_s: float, below: dict[int, list[int]]) -> None:
+        """Where no process is named: those that look like ranks. `below`: the children of every process."""
+        if self._any_named:
+            return
+        found = guesses.ranks(os.getpid(), below)
+        wanted = {one.pid: one for one in found}
+        seen = {pid: one.rank for pid, one in wanted.items()}
+        if seen != self._guess:
+            self._guess, self._guessed_s = seen, now_s
+        if now_s - self._guessed_s < STEADY_S:
+            return  # while a job starts, each second shows another picture
+        for rank in list(self.living.values()):
+            one = wanted.get(rank.pid)
+            if rank.guessed and (one is None or one.rank != rank.named["rank"]):
+                self._withdraw(rank, "another process looks more like it")
+        for pid, one in wanted.items():
+            if pid not in self.living:
+                self._found(pid, proc.signature(pid), _guessed(one, len(found)), direct=False)
+
+    def _withdraw(self, rank: Rank, why: str) -> None:
+        self._forget(rank)
+        self._facts.add("rank-withdrawn", pid=rank.pid, rank=rank.named["rank"], why=why)
+
+    def _forget(self, rank: Rank) -> None:
+        del self.living[rank.pid]
+        if rank.pidfd is not None:
+            self._poll.unregister(rank.pidfd)
+            del self.by_pidfd[rank.pidfd]
+            os.close(rank.pidfd)
+
+    def _is_named(self, pid: int) -> bool:
+        """It is a rank that nobody has guessed: a guess may be wrong, and ranks be named below it."""
+        return pid in self.living and not self.living[pid].guessed
+
+    def _ranks_below(self, pid: int, children: Callable[[int], list[int]]) -> list[int]:
+        """Children of a rank that are directly named other ranks."""
+        own = self.living[pid].named["rank"] if pid in self.living else None
+        found = []
+        for child in children(pid):
+            named = _named(proc.environment(child)) if child not in self._passed else None
+            if child in self.living or (named is not None and named["direct"] and named["rank"] != own):
+                found.append(child)
+        return found
 
     def saw(self, pids: set[int] | list[int]) -> None:
         if len(self.pids_seen) < SEEN_MAX:
@@ -88,12 +255,11 @@ class Ranks:
         self.ended(rank.pid, proc.code_of_collected(fd) if code is None else code)
 
     def ended(self, pid: int, code: int | None) -> None:
-        rank = self.living.pop(pid)
-        if rank.pidfd is not None:
-            self._poll.unregister(rank.pidfd)
-            del self.by_pidfd[rank.pidfd]
-            os.close(rank.pidfd)
-        self.failed = self.failed or code != 0
+        rank = self.living[pid]
+        self._forget(rank)
+        if rank.pooled and code == POOL_END:
+            code = None
+        self.failed = self.failed or bool(code) or (code is None and not rank.pooled)
         self._ended[rank.named["rank"]] = proc.ticks_now()
         self._facts.add("rank-exited", pid=pid, rank=rank.named["rank"], code=code)
 
@@ -112,12 +278,20 @@ class Ranks:
             return False
         if _is_held(environment):
             return False
-        if proc.is_launcher(pid) or (named["local_rank"] is None and proc.is_wrapper(pid)):
+        direct = bool(named.pop("direct"))
+        if proc.is_launcher(pid) or (not direct and proc.is_wrapper(pid)):
             passed.named, passed.known = named, True
             return False
-        if inherits and named["local_rank"] is None and now_s - passed.since_s < SETTLE_S:
+        if inherits and not direct and now_s - passed.since_s < SETTLE_S:
             return False
-        return self._found(pid, signature, named)
+        if self._is_said(named["rank"], pid):
+            passed.named, passed.known = named, True
+            return False
+        return self._found(pid, signature, named | {"world": 0, "own_rank": named["rank"]}, direct=direct)
+
+    def _is_said(self, rank: object, pid: int) -> bool:
+        """Another process has named itself this rank."""
+        return any(one.said and one.named["rank"] == rank and one.pid != pid for one in self.living.values())
 
     def _outlived_its_rank(self, pid: int) -> bool:
         """Who was left to us, has the RANK of one that ended, and ran beside it, was started by it."""
@@ -131,7 +305,11 @@ class Ranks:
         is_taken = any(rank.named["rank"] == named["rank"] for rank in self.living.values())
         return is_taken or int(started) <= self._ended.get(named["rank"], -1)
 
-    def _found(self, pid: int, signature: tuple[bytes, bytes], named: dict[str, object]) -> bool:
+    def _found(
+        self, pid: int, signature: tuple[bytes, bytes], named: dict[str, object], *, direct: bool
+    ) -> bool:
+        if pid in self.living:  # guessed until now
+            self._withdraw(self.living[pid], "it is named another rank")
         pidfd: int | None = None
         try:
             pidfd = os.pidfd_open(pid)
@@ -146,9 +324,11 @@ class Ranks:
         if pidfd is not None:
             self._poll.register(pidfd, 1)  # POLLIN
             self.by_pidfd[pidfd] = pid
-        self.living[pid] = Rank(pid, signature[0], pidfd, named)
+        rank = self.living[pid] = Rank(pid, signature[0], pidfd, named, direct)
+        rank.pooled = proc.is_pool(next(iter(proc.ancestors(pid)), 0))
         self._passed.pop(pid, None)
         self.any_yet = True
+        self._any_named = self._any_named or not rank.guessed
         self._facts.add("rank-started", pid=pid, **named)
         return True
 
@@ -160,18 +340,23 @@ def _is_held(environment: dict[bytes, bytes]) -> bool:
 
 
 def _named(environment: dict[bytes, bytes]) -> dict[str, object] | None:
-    """What the environment of a rank says; None for a process without RANK."""
-    if not environment.get(b"RANK", b"").isdigit():
-        return None
+    """What the environment of a rank says; None for a process that it does not name one."""
+    return named_by(lambda name: environment.get(name.encode(), b"").decode("utf-8", "replace"))
+
+
+def _guessed(one: guesses.Guess, size: int) -> dict[str, object]:
     return {
-        "rank": int(environment[b"RANK"]),
-        "local_rank": _number(environment.get(b"LOCAL_RANK", b"")),
-        "world_size": _number(environment.get(b"WORLD_SIZE", b"")),
-        "local_world_size": _number(environment.get(b"LOCAL_WORLD_SIZE", b"")),
-        "master_addr": environment.get(b"MASTER_ADDR", b"").decode("utf-8", "replace"),
-        "master_port": _number(environment.get(b"MASTER_PORT", b"")),
+        "rank": one.rank,
+        "local_rank": one.rank,
+        "world_size": size,
+        "local_world_size": size,
+        "master_addr": "",
+        "master_port": None,
+        "source": GUESS,
+        "world": 0,
+        "own_rank": one.rank,
     }
 
 
-def _number(value: bytes) -> int | None:
-    return int(value) if value.isdigit() else None
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < RANKS_MAX

@@ -1,0 +1,202 @@
+"""Which processes of a tree look like the ranks, where no process says so and no environment does.
+
+In this order: those that hold a training device; those that talk to one port of the tree, as ranks meet at the port of the
+first; equal children of a launcher or shell; one process that works alone, which is rank 0 of 1. `choose` is pure,
+`ranks` reads what it needs of /proc.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+
+from . import proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+SETTLED_S = 4.0  # a tool that a script runs before its training is over by then, or is found out
+PROCESSES_MAX = 500  # of a tree in which ranks are guessed
+# Device files of accelerators: NVIDIA, AMD (kfd), Ascend, TPU and Intel Gaudi.
+DEVICES = re.compile(r"/dev/(nvidia\d+|kfd|davinci\d+|accel\d+|accel/accel\d+|vfio/\d+|hl\d+)$")
+# How scripts name their rank in their own options.
+RANK_OPTION = re.compile(r"--?(?:global[-_]|node[-_]|local[-_]|process[-_])?(?:rank|id)=(\d+)$")
+RANK_OPTIONS = frozenset(
+    ("--rank", "-rank", "--local_rank", "--local-rank", "--global_rank", "--node_rank", "--process_id")
+)
+BUSIER = 2.0  # a child that works this much more than what has started it is who works
+BUSY_TICKS = 100  # and a second at least
+SOCKET = re.compile(r"socket:\[(\d+)\]")
+ESTABLISHED, LISTENING = "01", "0A"
+
+
+class Process:
+    """One process of the tree. `forked`: it runs its parent's program, as loader workers do. `ports`: it listens at
+    them or is connected to them."""
+
+    def __init__(
+        self,
+        pid: int,
+        parent: int,
+        started: int,
+        arguments: Sequence[str],
+        *,
+        forked: bool = False,
+        starter: bool = False,
+        device: bool = False,
+        ports: Iterable[int] = (),
+        cpu_ticks: int = 0,
+        age_s: float = 0.0,
+    ) -> None:
+        self.pid, self.parent, self.started = pid, parent, started
+        self.arguments = tuple(arguments)
+        self.forked, self.starter, self.device = forked, starter, device
+        self.ports = frozenset(ports)
+        self.cpu_ticks, self.age_s = cpu_ticks, age_s
+
+
+class Guess:
+    def __init__(self, pid: int, rank: int) -> None:
+        self.pid, self.rank = pid, rank
+
+
+def choose(tree: Sequence[Process]) -> list[Guess]:
+    """The ranks among them; none where that cannot be told."""
+    able = [one for one in tree if not one.starter]
+    for found in (_holders(able), _talkers(able), _siblings(tree, able)):
+        if found and all(one.age_s >= SETTLED_S for one in found):
+            return _numbered(found)
+    alone = _alone(able, tree)
+    return [Guess(alone.pid, 0)] if alone is not None and alone.age_s >= SETTLED_S else []
+
+
+def _holders(able: Sequence[Process]) -> list[Process]:
+    """A process that was forked has its parent's files open, too."""
+    return [one for one in able if one.device and not one.forked]
+
+
+def _talkers(able: Sequence[Process]) -> list[Process]:
+    """Two at least that have one port in common, which most of them have: the one they meet at."""
+    ports = Counter(port for one in able for port in one.ports)
+    shared = [port for port, many in ports.most_common() if many >= 2]
+    return [one for one in able if shared and shared[0] in one.ports]
+
+
+def _siblings(tree: Sequence[Process], able: Sequence[Process]) -> list[Process]:
+    """Started alike by one launcher or shell, apart from numbers in their command lines."""
+    starters = {one.pid for one in tree if one.starter}
+    alike: dict[tuple[int, tuple[str, ...]], list[Process]] = {}
+    for one in able:
+        if one.parent in starters and not one.forked:
+            words = tuple(re.sub(r"\d+", "#", word) for word in one.arguments)
+            alike.setdefault((one.parent, words), []).append(one)
+    groups = [group for group in alike.values() if len(group) >= 2]
+    return groups[0] if len(groups) == 1 else []
+
+
+def _alone(able: Sequence[Process], tree: Sequence[Process]) -> Process | None:
+    """The topmost process, or the one below it that does its work."""
+    starters = {one.pid for one in tree if one.starter} | {one.parent for one in tree} - {
+        one.pid for one in tree
+    }
+    top = [one for one in able if one.parent in starters]
+    if len(top) != 1:
+        return None
+    found = top[0]
+    while below := [one for one in able if one.parent == found.pid and not one.forked]:
+        busiest = max(below, key=lambda one: one.cpu_ticks)
+        if busiest.cpu_ticks < max(BUSY_TICKS, BUSIER * found.cpu_ticks):
+            break
+        found = busiest
+    return found
+
+
+def _numbered(found: Sequence[Process]) -> list[Guess]:
+    """By the option that names it, else in the order in which they were started."""
+    named = [_option(one.arguments) for one in found]
+    if None not in named and len(set(named)) == len(named):
+        return [Guess(one.pid, int(str(rank))) for one, rank in zip(found, named, strict=True)]
+    ordered = sorted(found, key=lambda one: (one.started, one.pid))
+    return [Guess(one.pid, rank) for rank, one in enumerate(ordered)]
+
+
+def _option(arguments: Sequence[str]) -> int | None:
+    for word, after in zip(arguments, [*arguments[1:], ""], strict=True):
+        if found := RANK_OPTION.match(word):
+            return int(found[1])
+        if word in RANK_OPTIONS and after.isdigit():
+            return int(after)
+    return None
+
+
+# What is read
+
+
+def ranks(root: int, below: Mapping[int, Sequence[int]]) -> list[Guess]:
+    """Below `root`, which is no part of it. `below`: the children of every process."""
+    pids = proc.descendants(root, dict((pid, list(children)) for pid, children in below.items()))
+    if not pids or len(pids) > PROCESSES_MAX:
+        return []
+    parents = {child: pid for pid, children in below.items() for child in children}
+    signatures = {pid: proc.signature(pid) for pid in pids}
+    ticks_now, per_s = proc.ticks_now(), os.sysconf("SC_CLK_TCK")
+    connected = _sockets()
+    tree = []
+    for pid in pids:
+        started, space = signatures[pid]
+        if not started or proc.state(pid) in (b"", b"Z", b"X"):
+            continue
+        parent = parents[pid]
+        starter = proc.is_launcher(pid) or proc.is_wrapper(pid)
+        files = [] if starter else proc.open_files(pid)
+        tree.append(
+            Process(
+                pid,
+                parent,
+                int(started),
+                proc.arguments(pid),
+                forked=parent in signatures and signatures[parent][1] == space,
+                starter=starter,
+                device=any(DEVICES.match(file) for file in files),
+                ports=(
+                    port
+                    for file in files
+                    if (found := SOCKET.match(file))
+                    for port in connected.get(found[1], ())
+                ),
+                cpu_ticks=proc.cpu_ticks(pid),
+                age_s=(ticks_now - int(started)) / per_s,
+            )
+        )
+    return choose(tree)
+
+
+def _sockets() -> dict[str, tuple[int, ...]]:
+    """By inode: the port at which a TCP socket listens, or the two of its connection where one end listens here."""
+    rows = [row for name in ("tcp", "tcp6") for row in _rows(proc.read(f"/proc/net/{name}", 1 << 22))]
+    listening = {local for local, _, state, _ in rows if state == LISTENING}
+    found = {}
+    for local, remote, state, inode in rows:
+        ends = (local,) if state == LISTENING else (local, remote) if state == ESTABLISHED else ()
+        if ports := tuple(port for port in ends if port in listening):
+            found[inode] = ports
+    return found
+
+
+def _rows(data: bytes) -> list[tuple[int, int, str, str]]:
+    """Local port, remote port, state, inode: `0: 0100007F:7369 00000000:0000 0A ... 12345 1 ...`"""
+    rows = []
+    for line in data.decode("ascii", "replace").splitlines()[1:]:
+        words = line.split()
+        if len(words) > 9:
+            rows.append(
+                (
+                    int(words[1].rpartition(":")[2], 16),
+                    int(words[2].rpartition(":")[2], 16),
+                    words[3],
+                    words[9],
+                )
+            )
+    return rows

@@ -1,0 +1,114 @@
+"""Notes what the first rank of a worker imports of large libraries, for the standby to import ahead.
+
+`sitecustomize.py` beside it loads this file in that rank only. Like it, it never imports holdfast, never raises into the
+script, and its syntax is that of Python 3.6.
+
+The list has one name a line, in the order in which they were first asked for, and two marks:
+
+    env:NAME    the script has changed this variable; a library that reads it must not be imported before
+    device      a library other than torch has opened a GPU while it was imported
+"""
+
+import os
+import sys
+from importlib.machinery import PathFinder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.shim.sitecustomize import Rank
+
+NAMES_MAX = (
+    6000  # torch 2.13 with torch.distributed: 730; with Trainer of transformers 5: 3,400 of all packages
+)
+LAST = 500  # of the names, among which one that is being imported is looked for
+TORCH = "torch"
+# Packages whose import takes long, and opens no device, starts no process and joins no group: not bitsandbytes, which asks
+# the GPU, nor mpi4py, which initialises MPI. What they import themselves comes along with them.
+LARGE = {
+    "accelerate",
+    "datasets",
+    "diffusers",
+    "evaluate",
+    "huggingface_hub",
+    "lightning",
+    "lightning_fabric",
+}
+LARGE |= {"numpy", "pandas", "PIL", "pyarrow", "pytorch_lightning", "safetensors", "scipy", "sklearn", "timm"}
+LARGE |= {"tokenizers", "torchmetrics", "torchvision", "transformers"}
+INSTALLED = "-packages" + os.sep
+
+
+class Imports:
+    """Writes down which modules of these packages are asked for. Finds none itself."""
+
+    def __init__(
+        self, rank: "Rank", append: "Callable[[str], int]", attempt: "Callable[..., object]"
+    ) -> None:
+        self.rank = rank
+        self.append = append
+        self.attempt = attempt
+        self.env = dict(os.environ)
+        self.names = {""}
+        self.order = []  # type: list[str]
+        self.others = set()  # type: set[str]  # packages of these names that are the user's own
+        self.has_device = False
+        self.fd = -1
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """None, always: the next finder is asked."""
+        top = name.partition(".")[0]
+        if (top == TORCH or top in LARGE) and name not in self.names and top not in self.others:
+            self.attempt(self.note, name, top)
+
+    def note(self, name: str, top: str) -> None:
+        if len(self.names) > NAMES_MAX or not self.rank.is_here():
+            return
+        if name == top != TORCH and not _is_installed(name):
+            self.others.add(name)
+            return
+        self.names.add(name)
+        lines = self.changed() if name == top else []
+        lines += self.device()
+        self.order.append(name)
+        if self.fd < 0:
+            self.fd = self.append(os.path.join(self.rank.folder, "imports"))
+        os.write(self.fd, "".join(line + "\n" for line in [*lines, name]).encode("utf-8", "backslashreplace"))
+
+    def changed(self) -> "list[str]":
+        """What the script has done to its environment before a library could see it: a standby would be too late.
+
+        What a library changes while it is imported, it changes in the standby as well.
+        """
+        before, self.env = self.env, dict(os.environ)
+        if self.is_within_an_import():
+            return []
+        keys = sorted(set(before) | set(self.env))
+        return [
+            "env:" + key
+            for key in keys
+            if before.get(key) != self.env.get(key) and not key.startswith("HOLDFAST_")
+        ]
+
+    def device(self) -> "list[str]":
+        """Once, where a GPU was opened by an import: the standby's ranks would hold its memory."""
+        cuda = sys.modules.get("torch.cuda")
+        if self.has_device or cuda is None or not getattr(cuda, "_initialized", False):
+            return []
+        self.has_device = True
+        return ["device"] if self.is_within_an_import() else []
+
+    def is_within_an_import(self) -> bool:
+        """Whether one of the modules noted last is being imported now."""
+        for name in reversed(self.order[-LAST:]):
+            spec = getattr(sys.modules.get(name), "__spec__", None)
+            if getattr(spec, "_initializing", False):
+                return True
+        return False
+
+
+def _is_installed(name: str) -> bool:
+    """Not a folder of the user's that has the name of a package: at the gate another one would be found."""
+    spec = PathFinder.find_spec(name)
+    return spec is not None and INSTALLED in (spec.origin or "")
