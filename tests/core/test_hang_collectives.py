@@ -178,7 +178,7 @@ def test_slow_steps_without_any_log():
 def test_a_start_in_which_one_rank_does_nothing_while_others_wait():
     job = Job()
     job.knows_groups = True
-    assert job.stay({1: LOCKS}, 28) is None
+    assert job.stay({1: LOCKS}, 24) is None
     assert job.stay({1: LOCKS}, 4)
     compiles = Job()
     compiles.knows_groups = True

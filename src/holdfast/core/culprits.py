@@ -23,13 +23,18 @@ WAITS = late(
     r"|torch/distributed/\S*\.py:\d+ "
     r"|torch/nn/parallel/distributed\.py:\d+ "
     r"|torch/cuda/(__init__|streams)\.py:\d+ (synchronize|wait)"
+    r"|jax/experimental/multihost_utils\.py:\d+ |jax/_src/array\.py:\d+ (_value|block_until_ready)"
     r"|(deepspeed/(comm|runtime/zero)|horovod|c10d|jax/_src/distributed)\S*\.py:\d+ "
 )
 # Under torch/distributed/ too, but this is where programs start, not where they wait.
 LAUNCHES = late(r"torch/distributed/(run|launch|elastic|launcher)\b")
 # A library that is being imported runs its own functions, wherever they lie; torch.distributed's decorators do.
 IMPORTED = late(r"(site|dist)-packages/(torch|deepspeed|horovod|jax)/\S*\.py:\d+ <module>$")
-LIBRARIES = late(r"/(site|dist)-packages/|/lib(64)?/python\d|^<|^torch/")
+# A person looks at the process by way of it: pdb and its relatives, debugpy (VS Code, PyCharm), remote ones.
+DEBUGGERS = late(
+    r"(^|/)(pdb|bdb|cmd|pydevd\w*|debugpy|remote_pdb|web_pdb|rpdb|ipdb|pudb|madbg)(/\S*)?(\.py)?:\d+ |/(debugpy|pydevd|IPython/terminal)/"
+)
+LIBRARIES = late(r"/(site|dist)-packages/|/holdfast/shim/|/lib(64)?/python\d|^<|^torch/")
 
 
 def minority(seen: Iterable[RankSample]) -> tuple[int, ...]:
@@ -96,6 +101,11 @@ def waits_for_others(frames: Sequence[str]) -> bool:
     if IMPORTED.search(module):
         return False
     return any(WAITS.search(frame) and not LAUNCHES.search(frame) for frame in frames[:INNERMOST])
+
+
+def is_debugged(frames: Sequence[str]) -> bool:
+    """A person holds it in a debugger."""
+    return any(DEBUGGERS.search(frame) for frame in frames)
 
 
 def users_frame(frames: Sequence[str]) -> str:

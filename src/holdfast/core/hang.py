@@ -20,6 +20,7 @@ from holdfast.core.hang_limits import (
     Learned,
     Settings,
     Stretch,
+    alone_limit_s,
     count_marks,
     has_begun,
     learn,
@@ -99,6 +100,7 @@ def observing(
     step: int | None = None,
     first_step: int | None = None,
     node_busy_s: float | None = None,
+    device_busy_s: float | None = None,
     trends: Mapping[int, StackTrend] = {},
 ) -> Sliced[tuple[Watch, Hang | None]]:
     """One look, once a second. A hang is told once, and again only after the job has shown life.
@@ -109,6 +111,7 @@ def observing(
     `log_bytes`, `step`: of the job's own output, where ranks have none of their own or none were found.
     `first_step`: the one that the output named first, so that fast steps before the first look count too.
     `node_busy_s`: when disks or links of the node last carried much; None: not known.
+    `device_busy_s`: when a GPU of the node last computed; None: not known. A process alone that waits for it does not hang.
     `trends`: what repeated stacks of `to_sample`'s ranks showed.
     Ranks may be left out while nothing is heard of their node: that they are there again is no sign of life.
     A call that does not go forward in time changes nothing.
@@ -145,7 +148,9 @@ def observing(
         reported=state.reported and not moved,
     )
     hang = _stopped(after, known, settings)
-    if hang is None:
+    if hang is None and view.alone:
+        hang = _alone(after, view, settings, device_busy_s)
+    elif hang is None:
         hang = _left_early(after, view, settings) or _standstill(after, view, settings, node_busy_s, trends)
     return replace(after, reported=after.reported or hang is not None), hang
 
@@ -228,6 +233,30 @@ def _left_early(state: Watch, view: View, settings: Settings) -> Hang | None:
         f"{plural(waiting, 'waits', 'wait')} in a collective",
         confidence=0.9,
         seen=_seen(state),
+    )
+
+
+def _alone(state: Watch, view: View, settings: Settings, device_busy_s: float | None) -> Hang | None:
+    """One process that trains alone stands still: it waits for a lock or sleeps, and its devices do nothing either."""
+    assert state.at_s is not None
+    if state.reported:
+        return None
+    limit_s = alone_limit_s(state.learned, settings, view.stretch, asleep=view.asleep)
+    for_s = view.still_s if settings.hang_timeout_s is not None else view.quiet_s
+    if device_busy_s is not None:
+        for_s = min(for_s, state.at_s - device_busy_s)
+    if limit_s is None or for_s < limit_s - JITTER_S:
+        return None
+    seen = _seen(state)
+    return Hang(
+        kind="blocked-io" if view.stretch == "blocked" else "quiet",
+        culprits=tuple(sample.rank for sample in seen),
+        since_s=state.at_s - for_s,
+        why=f"{'; '.join(map(does, seen))}; the only rank has made no step, log line or I/O and used no CPU "
+        f"for {for_s:.0f} s ({limit_s:.0f} s allowed)",
+        category="" if view.stretch == "blocked" else "unknown",
+        confidence=0.8,
+        seen=seen,
     )
 
 

@@ -35,7 +35,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     )
     running_s: float = 90.0  # a quiet evaluation on one rank looks the same
     start_s: float = 600.0  # before training has been learned
-    start_awaited_s: float = 30.0  # likewise, but ranks wait in a collective for one that does nothing at all
+    start_awaited_s: float = 26.0  # likewise, but ranks wait in a collective for one that does nothing at all
+    # One process trains alone: nobody waits for it, so that only its own standing still tells. A copy to a device, a queue
+    # of a loader and a pause in a script are shorter; a back-off of a web client doubles up to 16 s.
+    alone_s: float = 20.0
+    alone_asleep_s: float = 25.0
     first_steps_s: float = (
         60.0  # a step was made, too few to learn from, and nobody runs or waits on the outside
     )
@@ -43,6 +47,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     exit_hang_s: float = 60.0
     exit_busy_factor: float = 10.0  # where a rank that lives on still runs: it may finish its work
     marks_min: int = 20
+    steps_min: int = 5  # of steps that the log names, for a wait of ranks for one that does nothing
     calls_min: int = 5  # calls with a mark, so that one burst of lines is not taken for training
     calls_min_with_steps: int = 1  # a counter that has risen by marks_min is no burst of lines
     marks_min_again: int = 2  # in a later attempt, what the one before taught holds from here on
@@ -75,7 +80,8 @@ def has_begun(learned: Learned, settings: Settings, stretch: Stretch = "waiting"
     if learned.has_collectives and stretch == "waiting" and learned.calls >= settings.calls_min:
         return True
     calls_min = settings.calls_min_with_steps if learned.has_steps else settings.calls_min
-    return learned.marks >= settings.marks_min and learned.calls >= calls_min
+    marks_min = settings.steps_min if learned.has_steps and stretch == "waiting" else settings.marks_min
+    return learned.marks >= marks_min and learned.calls >= calls_min
 
 
 def trains(learned: Learned, settings: Settings) -> bool:
@@ -112,6 +118,23 @@ def quiet_limit_s(
         case never:
             assert_never(never)
     return min(max(floor_s, settings.quiet_factor * usual_s), settings.silent_s)
+
+
+def alone_limit_s(learned: Learned, settings: Settings, stretch: Stretch, *, asleep: bool) -> float | None:
+    """The same of one process that trains alone; None: how long it may stand still cannot be known.
+
+    A server or a tool stands still as long as nobody asks: without a step in its log, in this attempt or an earlier one,
+    only the platforms' rule applies. `asleep`: it sleeps for a time that it has chosen itself.
+    """
+    if settings.hang_timeout_s is not None:
+        return settings.hang_timeout_s
+    if not learned.has_steps:
+        return None
+    if stretch == "outside" and asleep and has_begun(learned, settings):
+        usual_s = max(learned.waiting_s, learned.outside_s)
+        return min(max(settings.alone_asleep_s, settings.quiet_factor * usual_s), settings.silent_s)
+    limit_s = quiet_limit_s(learned, settings, stretch)
+    return max(settings.alone_s, limit_s) if stretch == "waiting" else limit_s
 
 
 def _start_limit_s(learned: Learned, settings: Settings, stretch: Stretch, *, awaited: bool) -> float:

@@ -39,6 +39,8 @@ class View(Struct, frozen=True):
     awaited: tuple[int, ...] = ()  # ranks that others are known to wait for
     arrived: bool = False  # every living rank waits in a collective
     runners: tuple[int, ...] = ()
+    alone: bool = False  # one process trains, and nobody waits for it
+    asleep: bool = False  # every one that counts sleeps for a time it has chosen
 
 
 class _Seen(Struct):
@@ -84,10 +86,12 @@ def looking(
     idle_s = at_s - (at_s if met.cpu_s is None else met.cpu_s)
     if not met.runners:
         samples = [track.last for track in subjects]
+        alone = settings.world_size == 1 and len(tracks) == 1
+        asleep = all(sample.wait_channel.startswith(SLEEP_CHANNELS) for sample in samples)
         stretch = _kind_of_awaited(samples) if awaited else _kind_of_wait(samples)
         if arrived and stretch == "outside":
             stretch = "waiting"
-        return View(stretch, min(idle_s, still_s), still_s, awaited, arrived)
+        return View(stretch, min(idle_s, still_s), still_s, awaited, arrived, (), alone, asleep)
     ran = tuple(sorted(track.last.rank for track in met.runners))
     # A rank whose children run, not its main thread, compiles or loads data: that is no loop.
     are_few = seen or _are_few(len(met.runners), len(subjects), len(living))
