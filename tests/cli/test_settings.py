@@ -196,11 +196,26 @@ def test_the_cache_is_where_caches_are():
     assert str(cache_dir({"XDG_CACHE_HOME": "/c"})) == "/c/holdfast"
 
 
+@pytest.mark.parametrize(
+    ("flags", "fails"),
+    [
+        ({"policy": "holdfast"}, True),
+        ({"policy": "holdfast", "max-restarts": 3}, True),
+        ({"policy": "holdfast", "unconditional-restart": True}, False),
+        ({"policy": "holdfast:unconditional-restart=true"}, False),
+        ({"policy": "hyperpod"}, False),
+        ({"unconditional-restart": True, "max-restarts": 3}, False),
+    ],
+)
+def test_the_same_error_fails_the_job_unless_unconditional_restarts_are_asked_for(flags, fails):
+    assert settle(flags, NOWHERE).run.policy.same_error_fails is fails
+
+
 def test_every_field_of_the_policy_and_the_run_has_its_setting():
     of_policy = {s.field.removeprefix("policy.") for s in SETTINGS if s.field.startswith("policy.")}
     of_run = {s.field for s in SETTINGS if s.field and "." not in s.field}
-    # launcher_restarts is read off the command itself.
-    assert of_policy == set(Policy.__struct_fields__) - {"launcher_restarts"}
+    # launcher_restarts is read off the command itself, same_error_fails is the policy's.
+    assert of_policy == set(Policy.__struct_fields__) - {"launcher_restarts", "same_error_fails"}
     assert of_run == set(RunSettings.__struct_fields__) - {"policy", "command"}
 
 

@@ -12,7 +12,7 @@ from holdfast.model import events as ev
 from holdfast.model import orders as od
 from holdfast.model import state as ms
 from holdfast.model.policy import Policy
-from holdfast.model.verdicts import UNKNOWN
+from holdfast.model.verdicts import UNKNOWN, Verdict
 
 DAY_S = 86_400.0
 DEVICE = ms.Device(node="n0", device="3", code="80E01801")
@@ -157,6 +157,90 @@ def test_the_same_bug_at_the_same_step_fails_fast():
     assert ladder.choose(facts, FULL).choice.rung == "reschedule-unconditional"
 
 
+RAISED = "ValueError at train.py:88: bad sample #"
+OF_THE_CODE = Verdict(
+    category="data_error",
+    class_="training",
+    title="rank 1 raised it",
+    confidence=0.8,
+    action="fix_data",
+    raised=RAISED,
+)
+FAILS_FAST = replace(FULL, same_error_fails=True)
+
+
+def again(verdict: Verdict = OF_THE_CODE, **facts: object) -> ms.Job:
+    """The second failure, as the first one left it: at step 50 both times, the boot check passed."""
+    known: dict[str, object] = {
+        "error": RAISED,
+        "problem": "p",
+        "problems_in_a_row": 1,
+        "problem_step": 50,
+        "boot": ms.BootChecked(status="pass"),
+    }
+    now = job(EXIT, verdict=verdict)
+    now = replace(now, incident=replace(now.incident, problem="p"))
+    return replace(now, **{**known, **facts})
+
+
+@pytest.mark.parametrize(
+    ("facts", "rung"),
+    [
+        ({}, "fail"),
+        ({"boot": ms.BootChecked(status="warn")}, "fail"),
+        ({"problem_step": 49}, "fail"),  # another rank had printed its step, or not yet
+        ({"problem_step": None, "step": None}, "fail"),  # before the first step
+        ({"problem_step": 40}, "reschedule-unconditional"),
+        ({"problem_step": None}, "reschedule-unconditional"),
+        ({"error": "ValueError at train.py:90: bad sample #"}, "reschedule-unconditional"),
+        ({"error": ""}, "reschedule-unconditional"),
+        ({"boot": None}, "reschedule-unconditional"),  # nobody looked at the nodes
+        ({"boot": ms.BootChecked(status="fail")}, "reschedule-unconditional"),
+    ],
+)
+def test_the_same_exception_at_the_same_place_and_step_fails_fast(facts, rung):
+    assert ladder.choose(again(**facts), FAILS_FAST).choice.rung == rung
+
+
+def test_it_says_where_and_when():
+    why = ladder.choose(again(), FAILS_FAST).choice.why
+    assert why == (
+        "rank 1 raised it: the same error twice at train.py:88, at step 50, and the checks found nothing: "
+        "another start would end the same way"
+    )
+    assert (
+        "before the first step" in ladder.choose(again(problem_step=None, step=None), FAILS_FAST).choice.why
+    )
+
+
+def test_unconditional_restarts_that_were_asked_for_keep_their_count():
+    assert ladder.choose(again(), FULL).choice.rung == "reschedule-unconditional"
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        replace(OF_THE_CODE, category="filesystem_error", class_="environment", action="fix_env"),
+        replace(OF_THE_CODE, action="fix_env"),  # a service that does not answer
+        replace(OF_THE_CODE, category="host_oom", class_="memory", action="reduce_memory"),
+        replace(OF_THE_CODE, category="nccl_network_error", class_="communication", action="fix_network"),
+        replace(OF_THE_CODE, raised=""),
+    ],
+)
+def test_what_another_start_can_mend_is_restarted_again(verdict):
+    now = again(verdict, error=verdict.raised)
+    assert ladder.choose(now, FAILS_FAST).choice.rung == "reschedule-unconditional"
+
+
+@pytest.mark.parametrize("fault", [HEALS, LOST])
+def test_a_node_or_device_fault_in_between_forgets_the_error(fault):
+    assert ladder.choose(replace(job(fault), error=RAISED), FULL).job.error == ""
+
+
+def test_the_error_of_a_restart_is_remembered():
+    assert ladder.choose(again(error="", problem=""), FAILS_FAST).job.error == RAISED
+
+
 def test_another_device_that_may_heal_is_not_taken_for_the_users_doing():
     """Worker 0 is being replaced, its node is out of the job; then a device of worker 1 fails."""
     being_replaced = ladder.choose(job(STAYS), FULL).job
@@ -269,6 +353,16 @@ def test_a_fresh_start_is_no_progress_and_steps_beyond_the_best_are():
 
     assert rows(90) == rows(109) == (2, 2)
     assert rows(110) == (0, 0)
+
+
+def test_steps_that_are_read_after_the_failure_are_steps_before_it():
+    """Else the next attempt passes them and seems to have made progress."""
+    failed = told(
+        ev.StepReached(at_s=1.0, attempt=1, step=40),
+        ev.RankExited(at_s=1.1, attempt=1, worker=0, rank=0, code=1),
+        ev.StepReached(at_s=1.2, attempt=1, step=160),
+    )
+    assert (failed.state.job.step, failed.state.job.bar_step) == (160, 160)
 
 
 def test_a_device_that_does_not_heal_takes_its_worker_elsewhere():

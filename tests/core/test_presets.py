@@ -15,8 +15,19 @@ PAGE = Path(__file__).parents[2] / "docs" / "policies.md"
 
 def test_our_own_recommendation():
     preset = translate("holdfast")
-    assert preset.policy == Policy(max_restarts=8, unconditional_restart=True, hang_restart=True)
+    assert preset.policy == Policy(
+        max_restarts=8, unconditional_restart=True, hang_restart=True, same_error_fails=True
+    )
     assert preset.notes == ()
+
+
+def test_who_asks_our_policy_for_unconditional_restarts_gets_every_one():
+    assert not translate("holdfast:unconditional-restart=true").policy.same_error_fails
+
+
+@pytest.mark.parametrize("name", sorted(set(SYSTEMS) - {"holdfast"}))
+def test_the_policies_of_other_systems_keep_their_own_counts(name):
+    assert not translate(name).policy.same_error_fails
 
 
 @pytest.mark.parametrize("prefix", ["", "fault-tolerance/"])

@@ -94,7 +94,7 @@ def settle(
     chosen["step-pattern"] = _usable_pattern(chosen["step-pattern"])
     _refuse_odd_options(chosen["check-options"])
     return Settled(
-        run=_run_settings(start, chosen),
+        run=_run_settings(start, chosen, same_error_fails=_same_error_fails(preset, chosen)),
         values={key: one.value for key, one in chosen.items()},
         sources={key: one.source for key, one in chosen.items()},
         notes=tuple(f"policy {name}: {note}" for note in preset.notes) if preset else (),
@@ -265,9 +265,15 @@ def _default(setting: Setting, start: RunSettings) -> _Found:
     return _Found(getattr(holder, setting.field.rpartition(".")[2]), "default")
 
 
-def _run_settings(start: RunSettings, chosen: Mapping[str, _Found]) -> RunSettings:
+def _same_error_fails(preset: Preset | None, chosen: Mapping[str, _Found]) -> bool:
+    """Decided by the policy alone, unless the user asks for unconditional restarts beside it."""
+    by_policy = chosen["unconditional-restart"].source.startswith("policy ")
+    return preset is not None and preset.policy.same_error_fails and by_policy
+
+
+def _run_settings(start: RunSettings, chosen: Mapping[str, _Found], *, same_error_fails: bool) -> RunSettings:
     run: dict[str, Value] = {}
-    policy: dict[str, Value] = {}
+    policy: dict[str, Value] = {"same_error_fails": same_error_fails}
     for setting in SETTINGS:
         where, _, name = setting.field.rpartition(".")
         if name:

@@ -130,6 +130,11 @@ USER_CODE = frozenset(
     }
 )
 
+# What a person has to change before another start can end otherwise.
+CHANGES_OF_THE_RUN = frozenset({"fix_code", "fix_config", "fix_data", "upgrade_library"})
+# Exceptions whose name says that somebody else gave no answer: the same line may well work the next time.
+UNANSWERED = r"(?:^|\.)(?:\w*Timeout\w*|Empty|gaierror|\w*Connect\w*(?:Error|Exception)|(?:HTTP|URL|Transport|Comm|Service\w*)Error|Retry\w*)$"
+
 SIGNALS = {  # number: (name, category), as Linux numbers them on x86 and ARM
     1: ("SIGHUP", "terminated"),
     2: ("SIGINT", "user_interrupt"),
@@ -148,6 +153,20 @@ SIGNALS = {  # number: (name, category), as Linux numbers them on x86 and ARM
     24: ("SIGXCPU", "host_limit"),
     25: ("SIGXFSZ", "host_limit"),
     31: ("SIGSYS", "segfault"),
+}
+
+# How shells and launchers name a signal instead. source: glibc, sysdeps/generic/siglist.h
+SIGNAL_WORDS = {
+    "Hangup": 1,
+    "Interrupt": 2,
+    "Quit": 3,
+    "Illegal instruction": 4,
+    "Aborted": 6,
+    "Bus error": 7,
+    "Floating point exception": 8,
+    "Killed": 9,
+    "Segmentation fault": 11,
+    "Terminated": 15,
 }
 
 

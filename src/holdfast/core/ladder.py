@@ -7,6 +7,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.plurals import counted
+from holdfast.core.recurrence import would_come_back
+from holdfast.model.checks import PASS, WARN
 from holdfast.model.policy import Policy
 from holdfast.model.state import (
     CheckFault,
@@ -178,7 +180,7 @@ def _elsewhere_before_the_start(job: Job, bad: tuple[str, ...], reason: str, mov
 def _without_hardware_excuses(job: Job, bad: tuple[str, ...]) -> Job:
     """A node or device fault in between means that the failures before were not all the code's."""
     heal = tuple(device for device in job.to_heal if device.node not in bad)
-    return replace(job, to_heal=heal, hangs_in_a_row=0, problems_in_a_row=0, problem="")
+    return replace(job, to_heal=heal, hangs_in_a_row=0, problems_in_a_row=0, problem="", error="")
 
 
 def _what_is_wrong_with(incident: Incident, bad: tuple[str, ...]) -> str:
@@ -201,7 +203,7 @@ def _in_place(job: Job, policy: Policy, device: Device) -> Chosen:
         return fail(job, f"{where} is faulty, and no restart is allowed (--max-restarts is not set)")
     faults = [fault for fault in _incident(job).faults if isinstance(fault, DeviceFault)]
     heal = tuple(dict.fromkeys((*job.to_heal, *(fault.device for fault in faults))))
-    job = replace(job, to_heal=heal, hangs_in_a_row=0, problems_in_a_row=0, problem="")
+    job = replace(job, to_heal=heal, hangs_in_a_row=0, problems_in_a_row=0, problem="", error="")
     return _chosen(job, "in-place", f"{where} may heal: stop all processes, keep the workers, start again")
 
 
@@ -250,9 +252,43 @@ def _after_an_exit(job: Job, policy: Policy, fault: ExitFault) -> Chosen:
         )
     if same and incident.user_code and job.problem_step == job.step and not policy.unconditional_restart:
         return fail(job, f"{what}: the same error in the training code twice at step {job.step}")
+    if _is_the_same_error(job, policy):
+        return fail(job, f"{what}: {_twice(job)}")
     row = job.problems_in_a_row + 1 if same else 1
-    job = replace(job, problem=incident.problem, problems_in_a_row=row, problem_step=job.step)
+    error = incident.verdict.raised if incident.verdict else ""
+    job = replace(job, problem=incident.problem, problems_in_a_row=row, problem_step=job.step, error=error)
     return _reschedule(job, policy, f"{what}: reschedule the job")
+
+
+def _is_the_same_error(job: Job, policy: Policy) -> bool:
+    """The exception of the last restart, at the same place and step, and nothing speaks against the nodes.
+
+    Only where that was restarted for and nothing else happened since: progress, another problem and a fault of a node or
+    device forget it. Before the first step, and where the log names none, it is the same as long as there was no progress.
+    """
+    verdict = _incident(job).verdict
+    if policy.unconditional_restart and not policy.same_error_fails:
+        return False
+    if verdict is None or not would_come_back(verdict) or verdict.raised != job.error:
+        return False
+    passed = job.boot is not None and job.boot.status in (PASS, WARN)
+    return passed and _is_same_step(job.step, job.problem_step)
+
+
+def _is_same_step(step: int | None, before: int | None) -> bool:
+    """One step beside it is the same: a rank may fail before or after another has printed the step."""
+    if step is None or before is None:
+        return step is before
+    return abs(step - before) <= 1
+
+
+def _twice(job: Job) -> str:
+    verdict = _incident(job).verdict
+    assert verdict is not None, "an error is of a verdict"
+    place = verdict.raised.partition(" at ")[2].partition(": ")[0]
+    where = f" at {place}" if place and place not in verdict.title else ""
+    when = "before the first step" if job.step is None else f"at step {job.step}"
+    return f"the same error twice{where}, {when}, and the checks found nothing: another start would end the same way"
 
 
 def _exit_words(fault: ExitFault) -> str:

@@ -200,6 +200,7 @@ def _own(told: _Told) -> Preset:
         "unconditional_restart": told.yes("unconditional-restart"),
         "hang_restart": told.yes("hang-restart"),
         "replace_workers": told.whole("replace-workers"),
+        "same_error_fails": "unconditional-restart" not in told.given,  # who asks for it gets every restart
     }
     return _preset(fields, [])
 

@@ -28,6 +28,8 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
 
     hangs_in_a_row_max: int = 3
     same_problem_in_a_row_max: int = 3
+    # With unconditional_restart too, the same exception at the same place and step a second time fails the job.
+    same_error_fails: bool = False
     device_repeats_max: int = 3  # the third time within the window steps up
     device_repeat_window_s: float = 86_400.0
     user_caused_codes: tuple[str, ...] = ("80C98002", "80CB8002")
