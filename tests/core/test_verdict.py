@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.categories import KINDS, RULES, SIGNALS, USER_CODE
-from holdfast.core.verdict import first_verdict, is_environment, is_user_code, problem_key
+from holdfast.core.recurrence import is_environment, is_user_code, problem_key, would_come_back
+from holdfast.core.verdict import first_verdict
 from holdfast.model.failures import ErrorRecord, Failure, RankExit
 from holdfast.model.samples import Hang
 
@@ -229,6 +230,40 @@ def test_only_the_commands_code_is_known(code, category):
 def test_categories_of_exceptions(type, message, category):
     verdict = first_verdict(Failure(errors=(raised(1, type, message),)))
     assert (verdict.category, culprits(verdict)) == (category, [1])
+
+
+@pytest.mark.parametrize(
+    ("type", "message", "comes_back"),
+    [
+        ("ValueError", "bad sample 60", True),
+        ("KeyError", "'label'", True),
+        ("ModuleNotFoundError", "No module named 'apex'", True),
+        ("FileNotFoundError", "[Errno 2] No such file or directory: '/data/7'", True),
+        ("TimeoutError", "[Errno 110] Connection timed out", False),
+        ("subprocess.TimeoutExpired", "Command 'x' timed out after 3 seconds", False),
+        ("requests.exceptions.ConnectionError", "HTTPSConnectionPool: Max retries exceeded", False),
+        ("urllib.error.HTTPError", "HTTP Error 503: Service Unavailable", False),
+        ("socket.gaierror", "[Errno -3] Temporary failure in name resolution", False),
+        ("queue.Empty", "", False),
+        ("OSError", "[Errno 116] Stale file handle", False),
+        ("MemoryError", "", False),
+        ("torch.OutOfMemoryError", "CUDA out of memory", False),
+        ("RuntimeError", CLOSED, False),
+    ],
+)
+def test_what_another_start_would_raise_again(type, message, comes_back):
+    error = raised(1, type, message, frame="/data/train.py:88 step")
+    assert would_come_back(first_verdict(Failure(errors=(error,)))) is comes_back
+
+
+def test_an_exception_is_the_same_at_the_same_place_whatever_its_numbers():
+    def key(message: str, frame: str = "/a/train.py:88 step") -> str:
+        return first_verdict(Failure(errors=(raised(1, "ValueError", message, frame=frame),))).raised
+
+    assert key("bad sample 60") == key("bad sample 61", "/b/train.py:88 step")
+    assert key("bad sample 60") == "ValueError at train.py:88: bad sample #"
+    assert key("bad sample 60") != key("bad sample 60", "/a/train.py:90 step")
+    assert first_verdict(Failure(exits=(ended(1, -9),))).raised == ""
 
 
 def test_the_same_problem_has_the_same_key_whatever_rank_number_place_or_address():

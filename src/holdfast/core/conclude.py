@@ -9,18 +9,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from holdfast.core.patience import SEEN_AT_ONCE
+from holdfast.core.recurrence import is_environment, is_user_code, problem_key
 from holdfast.core.verdict import KILL as KILLED
 from holdfast.core.verdict import (
     as_signal,
     first_verdict,
     is_complaint,
-    is_environment,
-    is_user_code,
-    problem_key,
+    weight_of,
 )
 from holdfast.model.digests import RankLife
 from holdfast.model.events import VerdictReached
-from holdfast.model.failures import ErrorRecord, Failure
+from holdfast.model.failures import ErrorRecord, Failure, LauncherWord, RankExit
 from holdfast.model.flight_scenes import FlightScene, FoundStacks, RecordFile
 from holdfast.model.nodes import Looked, WorkerEvidence
 from holdfast.model.samples import Hang
@@ -30,6 +29,7 @@ from holdfast.model.verdicts import Culprit, Verdict
 # Their lines are about others: who is at fault may still be to come.
 NETWORK = ("nccl_network_error", "collective_timeout", "rendezvous_timeout")
 ENDED_WELL = 0
+ENDED_BY_OTHERS = 2  # the weight of an end by a mild signal
 WORKERS_NAMED_MAX = 8
 KERNEL = "kernel.log"
 
@@ -60,6 +60,7 @@ def joined_failure(
         lost_nodes=tuple(lost),
         left=tuple(sorted((one for part in parts for one in part.left), key=lambda one: one.at_s)),
         output_full=next((part.output_full for part in parts if part.output_full), ""),
+        launcher_words=tuple(one for part in parts for one in part.launcher_words),
     )
 
 
@@ -69,13 +70,15 @@ def is_certain(failure: Failure, verdict: Verdict) -> bool:
         return True
     if any(not is_complaint(error) for error in (*failure.errors, *failure.tracebacks)):
         return True
-    killed = any(done.code is not None and done.code < 0 and done.code != -15 for done in failure.exits)
+    ends: tuple[RankExit | LauncherWord, ...] = (*failure.exits, *failure.launcher_words)
+    killed = any(done.code is not None and done.code < 0 and done.code != -15 for done in ends)
     return killed and verdict.category not in NETWORK
 
 
 def were_only_ended(failure: Failure) -> bool:
     """Ranks were told to end, and nothing says why: their launcher, if it lives, does once all of them have ended."""
     says = failure.errors or failure.tracebacks or failure.elastic or failure.hang or failure.stop_requested
+    says = says or any(weight_of(None, one) != ENDED_BY_OTHERS for one in failure.launcher_words)
     codes = [done.code for done in failure.exits]
     return bool(codes) and not says and all(code in (-15, 143) for code in codes)
 

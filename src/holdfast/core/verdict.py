@@ -6,13 +6,15 @@ no files and searches no logs: what it is given was parsed before. Whatever it i
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.categories import ADVICE, KINDS, RULES, SIGNALS, USER_CODE
+from holdfast.core.categories import ADVICE, KINDS, RULES, SIGNALS
+from holdfast.core.recurrence import raised
 from holdfast.late_pattern import late
-from holdfast.model.failures import ErrorRecord, Failure, RankExit
+from holdfast.model.failures import ErrorRecord, Failure, LauncherWord, RankExit
 from holdfast.model.samples import Hang
 from holdfast.model.verdicts import Culprit, Evidence, Verdict
 
@@ -23,8 +25,8 @@ HANG_SKEW_S = 5.0
 HANG = "hang ("  # what the first error of a hang's verdict begins with
 EVIDENCE_MAX = 16
 RANKS_NAMED_MAX = 8
+LAUNCHER_WORDS_MAX = 4  # in the evidence
 TEXT_MAX = 300
-KEY_MAX = 200
 
 TERM, KILL = -15, -9
 UNSAID_FULL = 0.7  # a disk was full, and nothing else says why a rank ended
@@ -42,6 +44,9 @@ LAUNCHERS = ("ChildFailedError", "CalledProcessError", "ProcessExitedException",
 FROM_OUTSIDE = ("KeyboardInterrupt", "SignalException", "SystemExit", "GracefulExit")
 
 
+End: TypeAlias = RankExit | LauncherWord  # seen by the supervisor, or read in what a launcher printed
+
+
 class Trouble(Struct, frozen=True, kw_only=True):
     """One rank's part in it: its first error, its end, or both. `weight`: 0 own fault .. 2 a follower, mostly."""
 
@@ -50,7 +55,7 @@ class Trouble(Struct, frozen=True, kw_only=True):
     worker: int | None
     at_s: float | None
     error: ErrorRecord | None = None
-    exit: RankExit | None = None
+    exit: End | None = None
     is_root: bool = False  # the launcher saw it fail first
 
 
@@ -64,30 +69,6 @@ def first_verdict(failure: Failure) -> Verdict:
         or _first_trouble(failure, troubles(failure))
         or _by_command_code(failure)
     )
-
-
-def problem_key(verdict: Verdict) -> str:
-    """The same for the same problem in another attempt: category and first error, without numbers, places, ranks."""
-    text = verdict.first_error.text if verdict.first_error else ""
-    text = re.sub(
-        r"\b(?:on |in |of )?\[?ranks? ?\d+(?:(?:, | and )\d+)*\]?:? ?", "", text, flags=re.IGNORECASE
-    )
-    text = re.sub(r"0x[0-9a-fA-F]+", "#", text)
-    text = re.sub(r"(?:[A-Za-z]:)?(?:[\\/][\w.@+~-]+){2,}[\\/]?", "<path>", text)
-    text = re.sub(r"\b[0-9a-f]{8,}\b|\d+(?:\.\d+)*", "#", text)
-    return f"{verdict.category}:{' '.join(text.split())}"[:KEY_MAX]
-
-
-def is_user_code(verdict: Verdict) -> bool:
-    """The training code, its data or its libraries are at fault, and surely: the same start would fail the same way."""
-    return verdict.confidence >= 0.8 and verdict.category in USER_CODE
-
-
-def is_environment(verdict: Verdict) -> bool:
-    """Something outside the training code: another start, perhaps elsewhere, can help."""
-    outside = ("hardware", "network", "host", "scheduler")
-    ends = ("process_killed", "process_stopped", "terminated", "host_oom", "cgroup_oom", "nccl_network_error")
-    return verdict.class_ in outside or verdict.category in ends
 
 
 # --- what is outside the ranks
@@ -185,6 +166,8 @@ def _by_command_code(failure: Failure) -> Verdict:
 def troubles(failure: Failure) -> list[Trouble]:
     """One for each rank that ended badly or recorded an error, and one for each error of an unknown rank."""
     exits = _exits(failure)
+    words = {one.rank: one for one in reversed(failure.launcher_words) if one.rank is not None}
+    ends: dict[int, End] = {**words, **exits}
     root = failure.elastic[0].rank if failure.elastic else None
     errors: dict[int, ErrorRecord] = {}
     homeless: dict[tuple[str, str], ErrorRecord] = {}
@@ -199,10 +182,11 @@ def troubles(failure: Failure) -> list[Trouble]:
         homeless.pop((error.type, error.message), None)
     left = _left_before(failure, exits)
     found: list[Trouble | None] = [
-        left[rank] if rank in left else _of_rank(exits.get(rank), errors.get(rank), root)
-        for rank in sorted({*exits, *errors, *left})
+        left[rank] if rank in left else _of_rank(ends.get(rank), errors.get(rank), root)
+        for rank in sorted({*ends, *errors, *left})
     ]
     found += [_of_rank(None, error, root) for error in homeless.values()]
+    found += [_of_rank(one, None, root) for one in _homeless_deaths(failure)]
     return [trouble for trouble in found if trouble is not None]
 
 
@@ -210,12 +194,25 @@ def _exits(failure: Failure) -> dict[int, RankExit]:
     """The first end of each rank. A code that was missed is taken from the launcher, which waited for it."""
     told = _first_by_rank(failure.elastic)
     seen = _first_by_rank(failure.exits)
+    codes = {one.rank: one.code for one in failure.launcher_words} | {
+        rank: one.code for rank, one in told.items()
+    }
     for rank, exit in seen.items():
-        if exit.code is None and rank in told:
-            seen[rank] = replace(exit, code=told[rank].code)
+        if exit.code is None and rank in codes:
+            seen[rank] = replace(exit, code=codes[rank])
         elif exit.code is None and failure.command_code == 0:
             seen[rank] = replace(exit, code=0)  # a launcher that ends well has seen its ranks end well
     return told | seen
+
+
+def _homeless_deaths(failure: Failure) -> list[LauncherWord]:
+    """Processes that a signal ended, as their launcher says, and of which it is not known which rank they were."""
+    pids = {one.pid for one in failure.exits}
+    return [
+        one
+        for one in failure.launcher_words
+        if one.rank is None and one.pid not in pids and weight_of(None, one) == 0
+    ]
 
 
 def _left_before(failure: Failure, exits: Mapping[int, RankExit]) -> dict[int, Trouble]:
@@ -251,11 +248,13 @@ def _earlier(known: ErrorRecord | None, new: ErrorRecord) -> ErrorRecord:
     return new if new.at_s < known.at_s and new.type != known.type else known
 
 
-def _of_rank(exit: RankExit | None, error: ErrorRecord | None, root: int | None) -> Trouble | None:
+def _of_rank(exit: End | None, error: ErrorRecord | None, root: int | None) -> Trouble | None:
     weight = weight_of(error, exit)
     if weight is None:
         return None
-    times = [seen.at_s for seen in (exit, error) if seen is not None and seen.at_s is not None]
+    # A launcher says it some time after the end: that is no time to compare with others'.
+    timed = (error, None if isinstance(exit, LauncherWord) else exit)
+    times = [seen.at_s for seen in timed if seen is not None and seen.at_s is not None]
     rank = exit.rank if exit else error.rank if error else None
     worker = exit.worker if exit else error.worker if error else None
     return Trouble(
@@ -269,7 +268,7 @@ def _of_rank(exit: RankExit | None, error: ErrorRecord | None, root: int | None)
     )
 
 
-def weight_of(error: ErrorRecord | None, exit: RankExit | None) -> int | None:
+def weight_of(error: ErrorRecord | None, exit: End | None) -> int | None:
     """0: an own fault. 1: ended, no word why. 2: what followers look like. None: nothing wrong."""
     code = as_signal(exit.code) if exit else None
     if exit and exit.code == 0:
@@ -338,10 +337,12 @@ def _with_home(alike: list[Trouble], near: Sequence[Trouble]) -> list[Trouble]:
     """
     if len(alike) != 1 or alike[0].rank is not None or alike[0].error is None:
         return alike
-    silent = sorted(
-        (trouble for trouble in near if trouble.weight == 1 and trouble.at_s is not None),
-        key=lambda trouble: trouble.at_s or 0.0,
-    )
+    silent = [trouble for trouble in near if trouble.weight == 1]
+    if len(silent) > 1:
+        silent = sorted(
+            (trouble for trouble in silent if trouble.at_s is not None),
+            key=lambda trouble: trouble.at_s or 0.0,
+        )
     homeless = [trouble for trouble in near if trouble.rank is None and trouble.error is not None]
     ends = [trouble.at_s or 0.0 for trouble in silent]
     is_apart = all(after - before >= APART_S for before, after in zip(ends, ends[1:], strict=False))
@@ -367,14 +368,15 @@ def _of_error(
     title = f"{_who(alike)} raised {head}{f' at {place}' if place else ''}"
     seen = Evidence(text=head, says=title, file=error.file, line=error.line, at_s=error.at_s)
     sure = confidence if first.rank is not None else confidence * 0.9
-    return _verdict(
+    verdict = _verdict(
         category,
         title,
         sure,
         first_error=seen,
         culprits=_culprits(alike),
-        evidence=_evidence(failure, seen, others),
+        evidence=_evidence(failure, seen, alike, others),
     )
+    return replace(verdict, raised=raised(error, place)) if first.weight == 0 else verdict
 
 
 def _by_error(error: ErrorRecord) -> tuple[str, float]:
@@ -405,13 +407,15 @@ def _of_exit(
     title = _exit_title(_who(alike), len(alike), code, oom, _no_room(failure))
     text = f"{exit_words(code)}" + (f", pid {first.exit.pid}" if first.exit.pid else "")
     seen = Evidence(text=text, says=says or title, at_s=first.at_s)
+    if isinstance(first.exit, LauncherWord):
+        seen = replace(seen, text=_cut(first.exit.text), file=first.exit.file)
     return _verdict(
         category,
         title,
         confidence,
         first_error=seen,
         culprits=_culprits(alike),
-        evidence=_evidence(failure, seen, others),
+        evidence=_evidence(failure, seen, alike, others),
     )
 
 
@@ -453,7 +457,7 @@ def exit_words(code: int | None) -> str:
     return f"code {code}" if code >= 0 else SIGNALS.get(-code, (f"signal {-code}", ""))[0]
 
 
-def _oom_category(failure: Failure, exit: RankExit | None) -> str:
+def _oom_category(failure: Failure, exit: End | None) -> str:
     """Of the sentence that names the rank's pid, else of the first; empty where nothing speaks of memory."""
     pid = exit.pid if exit else 0
     sentence = next((one for one in failure.oom if _names(one, pid)), failure.oom[0] if failure.oom else "")
@@ -466,13 +470,39 @@ def _names(sentence: str, pid: int) -> bool:
     return pid > 0 and re.search(rf"\b{pid}\b", sentence) is not None
 
 
-def _evidence(failure: Failure, seen: Evidence, others: Sequence[Trouble]) -> tuple[Evidence, ...]:
+def _evidence(
+    failure: Failure, seen: Evidence, alike: Sequence[Trouble], others: Sequence[Trouble]
+) -> tuple[Evidence, ...]:
     oom = [Evidence(text=_cut(sentence), says="the kernel killed for memory") for sentence in failure.oom]
     after = [
         Evidence(text=_other_words(trouble), says="followed", at_s=trouble.at_s)
         for trouble in sorted(others, key=lambda trouble: (trouble.at_s is None, trouble.at_s or 0.0))
     ]
-    return (seen, *oom, *after)[:EVIDENCE_MAX]
+    return (seen, *oom, *_launchers_evidence(failure, seen, alike), *after)[:EVIDENCE_MAX]
+
+
+def _launchers_evidence(failure: Failure, seen: Evidence, alike: Sequence[Trouble]) -> list[Evidence]:
+    """What launchers say of it, each with whether that agrees with the verdict, and why not where it does not."""
+    exits = _first_by_rank(failure.exits)
+    words = [one for one in failure.launcher_words if _cut(one.text) != seen.text]
+    found = []
+    for one in words[:LAUNCHER_WORDS_MAX]:
+        own = exits.get(one.rank) if one.rank is not None else None
+        found.append(Evidence(text=_cut(one.text), says=_agreement(one, own, alike), file=one.file))
+    return found
+
+
+def _agreement(word: LauncherWord, own: RankExit | None, alike: Sequence[Trouble]) -> str:
+    who = f"rank {word.rank}" if word.rank is not None else f"process {word.pid}"
+    if own and None not in (own.code, word.code) and as_signal(own.code) != as_signal(word.code):
+        return (
+            f"its launcher says so; the end that was seen of {who} counts: {exit_words(as_signal(own.code))}"
+        )
+    named = {trouble.rank for trouble in alike}
+    if word.rank in named or None in named:
+        return "its launcher says the same"
+    why = "raised an error of its own" if alike[0].error else "ended before"
+    return f"its launcher names {who}; the verdict does not: {_who(alike)} {why}"
 
 
 def _other_words(trouble: Trouble) -> str:

@@ -15,6 +15,22 @@ class RankExit(Struct, frozen=True, kw_only=True):
     at_s: float
 
 
+class LauncherWord(Struct, frozen=True, kw_only=True):
+    """A launcher says in the job's output that a process which it started has ended.
+
+    `rank`: None where only its `pid` is given (0: not given). `code`: -N when killed by signal N; None: not given.
+    `at_s`: when the line was read. `text`, `file`: the line, and the log it stands in.
+    """
+
+    rank: int | None = None
+    worker: int = 0
+    pid: int = 0
+    code: int | None = None
+    at_s: float
+    text: str = ""
+    file: str = ""
+
+
 class ErrorRecord(Struct, frozen=True, kw_only=True):
     """An uncaught exception, recorded inside a rank or found in a log. None: not known.
 
@@ -37,7 +53,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     `elastic`: torchrun's failure table, its root cause first. `oom`: sentences that name pids and say "cgroup"
     where the memory was a cgroup's. `lost_nodes`, `devices`: names, for people. `left`: ranks that came to an orderly end of
     their own, when they began it; whatever ended them after that. `output_full`: the folder that the ranks print into, where
-    its disk is full.
+    its disk is full. `launcher_words`: what launchers say of how their processes ended, in the order of the lines.
     """
 
     exits: tuple[RankExit, ...] = ()  # in order of time
@@ -53,3 +69,4 @@ class Failure(Struct, frozen=True, kw_only=True):
     lost_nodes: tuple[str, ...] = ()
     left: tuple[RankExit, ...] = ()
     output_full: str = ""
+    launcher_words: tuple[LauncherWord, ...] = ()

@@ -39,6 +39,9 @@ class Signature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         "*" (any cause). A sighting that another, not later one explains is not the first error.
     `rank_from`: whose rank the culprit is: "line" (who wrote it, else whom the launcher names), "capture" (the
         pattern's rank: somebody else's), "none" (nobody's, unless the line itself says who wrote it).
+    `rank_end`: the line says how a process of a launcher ended. Who: `rank`, `local_rank` (its index among those that the
+        launcher started on its machine), `task` (of Slurm) or `pid`. How: `code` (-N or 128 + N: signal N), `signal`
+        (its number) or `name` ("SIGKILL", "Killed"). What a line leaves out may stand in one of the next lines.
     `weight`: 0..1, how sure the category is when only this is seen.
     `action`: of the taxonomy; empty: the category's usual one.
     `matches`, `misses`: whole lines that it must, and must not, match.
@@ -54,6 +57,7 @@ class Signature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     explained_by: tuple[str, ...] = ()
     explains: tuple[str, ...] = ()
     rank_from: Literal["line", "capture", "none"] = "line"
+    rank_end: bool = False
     action: str = ""
     title: Words
     explanation: Words

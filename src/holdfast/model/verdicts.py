@@ -24,7 +24,11 @@ class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """Why a job stopped. Categories, classes and actions are those of the taxonomy (docs/words.md)."""
+    """Why a job stopped. Categories, classes and actions are those of the taxonomy (docs/words.md).
+
+    `raised`: the exception that came first, as "type at file.py:88: message", with # for each number of the message: two
+    failures with the same text broke at the same place. Empty: none, or one that only complains of another process.
+    """
 
     category: str
     class_: str
@@ -35,6 +39,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     culprits: tuple[Culprit, ...] = ()
     first_error: Evidence | None = None
     evidence: tuple[Evidence, ...] = ()
+    raised: str = ""
 
 
 UNKNOWN = Verdict(category="unknown", class_="unknown", title="nothing explains it", confidence=0.0)
