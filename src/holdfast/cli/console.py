@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from holdfast.core.checks.answers import key_of
 from holdfast.core.decision import Decision
 from holdfast.core.plurals import counted
+from holdfast.core.repeats import Repeats
 from holdfast.core.story import check_lines, check_name, check_words
 from holdfast.model.events import AnyEvent, FindingNoted, HangFound, NodesChecked, VerdictReached
 from holdfast.model.state import Ended
@@ -40,6 +41,7 @@ class Console:
         self._words = _Sink(words_fd)
         self._often_s = float("-inf")
         self._seen: set[tuple[str, str]] = set()  # what checks found wrong on a node
+        self._repeats = Repeats()
         self._said = ""  # last: what stands above need not be said again
         self._hang = ""  # the newest, in full
 
@@ -59,7 +61,8 @@ class Console:
 
     def decided(self, event: AnyEvent, decision: Decision) -> None:
         """News of a decision; most events have none."""
-        if isinstance(event, FindingNoted) and self._is_only_for_the_record(event):
+        if isinstance(event, FindingNoted):
+            self._noted(event, decision)
             return
         if isinstance(event, HangFound):
             self._hang = event.reason
@@ -78,6 +81,13 @@ class Console:
                 self.tell(f"{ended.outcome}: {ended.reason}")
         elif decision.why:
             self.tell(decision.why)
+
+    def _noted(self, event: FindingNoted, decision: Decision) -> None:
+        if self._is_only_for_the_record(event):
+            return
+        attempt = decision.state.job.attempt if event.attempt is None else event.attempt
+        if decision.why and (text := self._repeats.shown(event.finding, decision.why, attempt)):
+            self.tell(text)
 
     def _is_only_for_the_record(self, event: FindingNoted) -> bool:
         if event.finding != OFTEN:

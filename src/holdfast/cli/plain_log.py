@@ -3,11 +3,15 @@
 A view like any other: the journal has everything in it, and a file that cannot be written costs nothing.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from holdfast.cli.times import stamp
 from holdfast.core.decision import Decision
-from holdfast.core.story import Line, Story
+from holdfast.core.repeats import Repeats
+from holdfast.core.story import LOOK_AT, Line, Story
 from holdfast.model.events import AnyEvent
 from holdfast.model.policy import Policy
 
@@ -19,13 +23,14 @@ class PlainLog:
     def __init__(self, folder: Path, policy: Policy) -> None:
         self._path = folder / NAME
         self._story = Story(policy)
+        self._repeats = Repeats()
 
     def remember(self, event: AnyEvent, decision: Decision) -> None:
         """What an earlier process has written already."""
-        self._story.hear(event, decision)
+        without_repeats(self._story.hear(event, decision), self._repeats)
 
     def decided(self, event: AnyEvent, decision: Decision) -> None:
-        lines = self._story.hear(event, decision)
+        lines = without_repeats(self._story.hear(event, decision), self._repeats)
         if not lines:
             return
         texts = [printed(line) for line in lines]
@@ -44,6 +49,16 @@ class PlainLog:
             f"maximum restarts: {allowed}; restarts so far: {summary.restarts}; "
             f"reschedules caused by hardware: {summary.hardware_reschedules}"
         )
+
+
+def without_repeats(lines: Iterable[Line], repeats: Repeats) -> list[Line]:
+    """Without the warnings of earlier attempts; one line in their place in each attempt."""
+    shown = []
+    for line in lines:
+        finding = "check" if line.kind == "check" and line.text.startswith(LOOK_AT) else line.finding
+        text = repeats.shown(finding, line.text, line.attempt)
+        shown += [replace(line, text=text)] if text is not None else []
+    return shown
 
 
 def printed(line: Line) -> str:

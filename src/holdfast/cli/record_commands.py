@@ -10,12 +10,13 @@ from typing import Annotated
 from holdfast import __version__
 from holdfast.cli.flags import App, Argument, Exit, Option
 from holdfast.cli.output import put, put_json, put_json_line, say
-from holdfast.cli.plain_log import printed
+from holdfast.cli.plain_log import printed, without_repeats
 from holdfast.cli.record import Record, RecordUnreadable, named_job, open_record, supervisor
 from holdfast.cli.status_screen import NoTerminal, Seen, refuse_without_terminal, watch
 from holdfast.cli.step_rows import step_rows, steps_of
 from holdfast.cli.times import length, stamp
 from holdfast.core.plurals import counted
+from holdfast.core.repeats import Repeats
 from holdfast.core.story import IncidentStory, Line, Summary, verdict_words
 
 RANKS_SHOWN_MAX = 16
@@ -44,7 +45,8 @@ def log(job: Job = None, state_dir: StateFolder = None, follow: Follow = False, 
         if json:
             put_json({"summary": record.story.summary(), "lines": lines})
             return
-        for text in (*header(record.story.summary()), *map(printed, lines)):
+        shown = without_repeats(lines, Repeats())
+        for text in (*header(record.story.summary()), *map(printed, shown)):
             put(text)
         if warning := unsupervised(record):
             put(warning)
@@ -119,11 +121,12 @@ def _follow(record: Record, *, json: bool) -> None:
     def goes_on() -> bool:
         return not record.story.ended and bool(supervisor(record.job, record.facts))
 
+    repeats = Repeats()
     for line in record.lines(record.followed(goes_on)):
         if json:
             put_json_line(line, now=True)
-        else:
-            put(printed(line), now=True)
+        for one in () if json else without_repeats([line], repeats):
+            put(printed(one), now=True)
     if warning := unsupervised(record):
         say(warning)
 
