@@ -131,3 +131,15 @@ def test_a_kill_for_memory_elsewhere_on_the_node_does_not_explain_a_hang():
     assert joined(hang, killed).category == "collective_missing_rank"
     stuck = msgspec.structs.replace(hang, category="dataloader_stuck")
     assert joined(stuck, killed).category == "cgroup_oom"
+
+
+@pytest.mark.parametrize(
+    ("line", "category"),
+    [
+        (found("process_killed", "process", confidence=0.55), "process_killed"),
+        (found("python_exception", "training", confidence=0.35), "unknown"),  # a launcher: "a rank failed"
+    ],
+)
+def test_nothing_says_why_is_not_said_where_a_line_does(line, category):
+    known = first("unknown", "unknown", confidence=0.3)
+    assert joined(known, line).category == category

@@ -23,7 +23,7 @@ from holdfast.core.diagnosis.clues import (
 from holdfast.core.diagnosis.device_events import ECC, LINK_XIDS
 from holdfast.core.diagnosis.devices import PROGRAM_XIDS
 from holdfast.core.diagnosis.edges import ends_from_outside, explainers, follows_from
-from holdfast.core.diagnosis.last_words import last_words
+from holdfast.core.diagnosis.last_words import last_words, of_excerpt
 from holdfast.core.diagnosis.quoting import NCCL_WARNINGS, shown_by
 from holdfast.core.diagnosis.sifting import (
     WAITED_IN_VAIN,
@@ -95,11 +95,12 @@ def choose(
     is_finished: bool = False,
     made_steps: bool = False,
     sizes_bytes: Sequence[int] = (),
+    excerpt: bool = False,
 ) -> Choice:
     """The first cause among all clues of a job.
 
     `is_finished`: its log names the last step of all. `made_steps`: some log of it names a step. `sizes_bytes`: of
-    the logs, by their numbers; 0: not known.
+    the logs, by their numbers; 0: not known. `excerpt`: they are a few lines that somebody cut out.
     """
     every = clues
     clues = without_orphans(without_harmless([clue for clue in clues if not is_code(clue)]))
@@ -130,6 +131,7 @@ def choose(
     if choice.root is None and not choice.died:
         seen = one_for_each_line(last_run)
         told = last_words(seen, every, made_steps=made_steps, sizes_bytes=sizes_bytes)
+        told = told or (of_excerpt(seen) if excerpt else [])
         choice = Choice(root=first_of(told), died=False, witnesses=tuple(told)) if told else choice
     return choice
 
@@ -333,9 +335,15 @@ def _was_of_no_matter(clue: Clue, clues: Sequence[Clue]) -> bool:
 def _lesser(warnings: Sequence[Clue], ends: Sequence[Clue]) -> list[Clue]:
     """What is left where no cause was seen: an end that says how it came says more than a component's complaint.
 
-    But that somebody ended the job does not say why: a device or a transport that complained since the last step may.
+    So does one that rests on a comparison of ranks, more than a warning of something that may do harm. But that somebody
+    ended the job does not say why: a device or a transport that complained since the last step may.
     """
-    sure = [clue for clue in warnings if not is_complaint(clue)]
+    compared = [clue for clue in ends if clue.ruling is not None and clue.weight > BARE]
+    sure = [
+        clue
+        for clue in warnings
+        if not (is_complaint(clue) or clue.weight <= BARE and clue.ruling is None and compared)
+    ]
     first = [clue for clue in ends if not explainers(clue, ends)] or ends
     known = SAYS_NOTHING | ({"terminated"} if any(_is_of_devices(clue) for clue in warnings) else set())
     says_how = any(clue.category not in known for clue in first)

@@ -57,7 +57,8 @@ class Ruling(Struct, frozen=True, kw_only=True):
     """What a rule that looked at more than one line says of a sighting, in place of its signature.
 
     `culprits`: None: as the line tells. `decided_by`: which source settled the action; `disagree`: who would have
-    done otherwise. Words that are None stay the signature's.
+    done otherwise. Words that are None stay the signature's. `of_end`: it is said of the last lines there are: training
+    did not go on after it, though a line of a step may stand below the first of them.
     """
 
     category: str
@@ -71,6 +72,7 @@ class Ruling(Struct, frozen=True, kw_only=True):
     advice: Words | None = None
     decided_by: Words | None = None
     disagree: tuple[Words, ...] = ()
+    of_end: bool = False
 
 
 class Clue(Struct, frozen=True, eq=False):
@@ -202,6 +204,7 @@ def _clue(
 ) -> Clue:
     category = ruling.category if ruling else sighting.category
     said: Ruling | Signature = ruling or signature
+    is_of_end = ruling is not None and ruling.of_end
     is_calm = ruling is None and _is_said_calmly(sighting, signature)
     return Clue(
         sighting=sighting,
@@ -213,8 +216,8 @@ def _clue(
         weight=said.weight,
         at_s=at_s,
         uptime_s=sighting.writer.uptime_s,
-        survived=survived,
-        outlived=outlived,
+        survived=survived and not is_of_end,
+        outlived=outlived and not is_of_end,
         order=order,
         ruling=ruling,
     )

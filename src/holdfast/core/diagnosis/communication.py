@@ -13,6 +13,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.core.diagnosis.apart import gdr_named_by_some, ranks_apart, set_up_unfinished
 from holdfast.core.diagnosis.comparisons import INIT_ADVICE, INIT_STATE, Comparison, first_of, place
 from holdfast.core.diagnosis.firewall import refused_by_firewall
 from holdfast.core.diagnosis.missing import spans
@@ -99,10 +100,13 @@ def compare(sightings: Sequence[Sighting], sources: Sequence[Source]) -> tuple[C
         refused_by_firewall,
         flapping_port,
         compare_gdr,
+        gdr_named_by_some,
         local_interface,
         compare_settings,
         compare_versions,
         compare_init,
+        set_up_unfinished,
+        ranks_apart,
         started_apart,
     )
     found: dict[int, Comparison] = {}

@@ -24,7 +24,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
     `role`, `severity`, `weight`, `action`: as of a signature. `culprits`: who stands apart; empty where that cannot
     be told. `seen`: the lines that were compared, `first` among them. `explained`: lines that only report what is
-    said here, and are no causes of their own.
+    said here, and are no causes of their own. `of_end`: it is said of the last lines there are, so no step comes after it.
     """
 
     category: str
@@ -39,6 +39,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     advice: Words
     seen: tuple[Sighting, ...] = ()
     explained: tuple[Sighting, ...] = ()
+    of_end: bool = False
 
 
 def host_of(one: Sighting, sources: Sequence[Source]) -> str | None:

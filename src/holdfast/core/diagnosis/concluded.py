@@ -3,6 +3,8 @@ records of its ranks. The same for one machine and for many. Pure."""
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from holdfast.core.diagnosis.flights import with_flights
 from holdfast.core.diagnosis.live import joined, verdict_of
 from holdfast.core.diagnosis.reason import diagnose
@@ -26,4 +28,4 @@ def concluded(
     found = joined(first, diagnose(search, signatures, tables))
     if scene is not None:
         found = with_flights(found, search, scene, lives)
-    return verdict_of(found)
+    return replace(verdict_of(found), raised=first.raised)

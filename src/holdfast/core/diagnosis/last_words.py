@@ -32,6 +32,26 @@ def last_words(
     )
 
 
+def of_excerpt(clues: Sequence[Clue]) -> list[Clue]:
+    """Of a few lines that somebody cut out: what a whole log would go on after is what worries them.
+
+    A warning; else a stack without an error, which somebody took because the job stood still there.
+    """
+    if any(clue.role == "end-ok" for clue in clues):
+        return []
+    warned = [
+        clue
+        for clue in clues
+        if clue.role == "cause"
+        and clue.severity == "warning"
+        and clue.category != "none"
+        and not clue.survived
+        and clue.signature.id != SPOKEN
+    ]
+    surest = max((clue.weight for clue in warned), default=0.0)
+    return [clue for clue in warned if clue.weight == surest]
+
+
 def _only_complaints(clues: Sequence[Clue]) -> list[Clue]:
     """Of a job that neither made a step nor finished: a complaint that alone ends none, where it is all there is."""
     if any(clue.role == "end-ok" for clue in clues):

@@ -29,6 +29,7 @@ KILLED = "process_killed"
 LONG_BEFORE_S = 20.0  # the kernel's report is written as it kills; beyond that it is another's, from the same machine's log
 SEEN = frozenset({"process_stopped"})  # a state that was seen: no fault elsewhere on the machine explains it
 SURE = 0.6
+HALF_SURE = 0.5  # less is a launcher that only says that a rank failed
 FACTS_MAX = 16
 
 
@@ -124,6 +125,8 @@ def _says_more(first: Verdict, found: Diagnosis) -> bool:
             return False
         # Who was killed was seen to die; lines of the same kind are of those who lost it.
         return first.category != KILLED or first.confidence < SURE or not first.culprits
+    if first.category == "unknown":
+        return found.confidence >= HALF_SURE  # "nothing says why" is not said where a line does
     return first.category in VAGUE and found.confidence >= SURE and found.category not in VAGUE
 
 

@@ -50,6 +50,13 @@ MUST_AGREE = frozenset(
 )
 APART_S = 60.0  # clocks of nodes differ by less; launchers that start together, too
 LOCAL_INTERFACE = late(r"(?:lo|docker|virbr|veth|br-|cni|podman|lxcbr|tun|cali|flannel)[\w.-]*$")
+GDR_ADVICE = Words(
+    en="Bring all nodes to the same level: set the same NCCL_NET_GDR_LEVEL on all of them (0 turns GPUDirect RDMA off "
+    "everywhere and shows whether it is the reason). On the nodes without: lsmod | grep nvidia_peermem (modprobe it after "
+    "each driver update), ACS and IOMMU, place of card and GPU (nvidia-smi topo -m).",
+    zh="使所有节点处于同一级别:各节点设置相同的 NCCL_NET_GDR_LEVEL(0 为全部关闭,可验证是否为其所致)。在未使用的节点检查:"
+    "lsmod | grep nvidia_peermem(驱动更新后需 modprobe)、ACS 与 IOMMU、网卡与 GPU 的位置(nvidia-smi topo -m)。",
+)
 
 
 def compare_gdr(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Comparison | None:
@@ -85,13 +92,7 @@ def compare_gdr(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Com
             "transfers between them are slow at best, and fail or hang at worst.",
             zh=f"{one_with} 打印 via NET/…/GDRDMA,而 {one_without} 没有:节点配置不一致,轻则变慢,重则失败或挂起。",
         ),
-        advice=Words(
-            en="On the nodes without: lsmod | grep nvidia_peermem (modprobe it after each driver update), ACS and "
-            "IOMMU, place of card and GPU (nvidia-smi topo -m). Until then set the same NCCL_NET_GDR_LEVEL on all "
-            "nodes (0 turns it off).",
-            zh="在未使用的节点检查:lsmod | grep nvidia_peermem(驱动更新后需 modprobe)、ACS 与 IOMMU、网卡与 GPU 的"
-            "位置(nvidia-smi topo -m)。在此之前,所有节点设置相同的 NCCL_NET_GDR_LEVEL(0 为关闭)。",
-        ),
+        advice=GDR_ADVICE,
         seen=tuple(lines.values()),
     )
 

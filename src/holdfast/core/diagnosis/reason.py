@@ -8,6 +8,7 @@ from holdfast.core.diagnosis.blame import culprits, with_rank
 from holdfast.core.diagnosis.choose import Choice, choose
 from holdfast.core.diagnosis.clues import Clue, class_of, clues, filled, kind_of
 from holdfast.core.diagnosis.confidence import confidence, others
+from holdfast.core.diagnosis.excerpt import is_pasted
 from holdfast.core.diagnosis.meanings import MEANINGS
 from holdfast.core.diagnosis.messages import message_of
 from holdfast.core.diagnosis.remarks import with_remarks
@@ -66,6 +67,7 @@ def diagnose(
         is_finished=any(source.is_finished for source in search.sources),
         made_steps=any(map(_goes_on, search.sources)),
         sizes_bytes=[source.size_bytes for source in search.sources],
+        excerpt=is_pasted(search.sources),
     )
     return with_remarks(_told(choice, known, search), known, search)
 

@@ -70,6 +70,7 @@ def _of_comparison(comparison: Comparison) -> Ruling:
         title=comparison.title,
         explanation=comparison.explanation,
         advice=comparison.advice,
+        of_end=comparison.of_end,
     )
 
 
