@@ -11,7 +11,7 @@ READY := .venv/ready
 # Asked for first and exactly: what comes along with it is then settled before anything else asks for it.
 TORCH := torch==2.13.0
 
-.PHONY: setup check test tests browser slurm demo bench golden
+.PHONY: setup check test tests browser slurm launchers demo bench golden
 
 setup: $(READY)
 
@@ -47,6 +47,18 @@ slurm:
 			apt-get update --quiet=2 && \
 			DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends $(SLURM); } || \
 		echo 'Slurm cannot be installed here: its tests are skipped' >&2
+
+# The training environment of bench/launchers.py: frameworks and MPI, a few GB; beside the project's own.
+LAUNCHERS := openmpi-bin libopenmpi-dev mpich tini
+launchers: .venv-launchers/ready
+.venv-launchers/ready: pyproject.toml
+	@(for tool in mpirun.openmpi mpirun.mpich mpicc tini; do command -v $$tool >/dev/null || exit 1; done) || \
+		{ apt-get update --quiet=2 && \
+			DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends $(LAUNCHERS); }
+	$(PYTHON) -m venv --clear .venv-launchers
+	.venv-launchers/bin/python -m pip install --quiet $(TORCH)
+	.venv-launchers/bin/python -m pip install --quiet '.[launchers]'
+	touch $@
 
 demo: $(READY)
 	$(BIN)/holdfast demo
