@@ -150,7 +150,10 @@ def test_none_is_only_half_sure_where_a_log_was_not_read_to_its_end():
     bomb = Skipped(name="a.gz", why="it unpacks to too much", lost=True)
     picture = Skipped(name="a.png", why="it is binary")
     whole, in_part = (
-        diagnose(Search(sources=(Source(name="a.log", last_step_offset=9),), skipped=skipped), KNOWN)
+        diagnose(
+            Search(sources=(Source(name="a.log", last_step_offset=9, is_finished=True),), skipped=skipped),
+            KNOWN,
+        )
         for skipped in ((picture,), (picture, bomb))
     )
     assert (whole.category, whole.confidence, in_part.category, in_part.confidence) == (
@@ -163,10 +166,17 @@ def test_none_is_only_half_sure_where_a_log_was_not_read_to_its_end():
     assert "not read" in in_part.advice.en
 
 
+def test_none_is_not_sure_where_no_end_is_seen():
+    runs_on = Source(name="a.log", last_step_offset=9)
+    answer = diagnose(Search(sources=(runs_on,)), KNOWN)
+    assert (answer.category, answer.confidence) == ("none", 0.6)
+    assert "end is not seen" in answer.title.en
+
+
 def test_none_is_less_sure_where_nothing_shows_that_a_job_worked():
     told = Source(name="n1.log", tail=("eth0: 3 completions lost", "link is up"))
     answer = diagnose(Search(sources=(told,)), KNOWN)
-    assert (answer.category, answer.confidence) == ("none", 0.75)
+    assert (answer.category, answer.confidence) == ("none", 0.6)
     assert [fact.text for fact in answer.evidence] == ["eth0: 3 completions lost"]
     assert "give its own logs" in answer.advice.en
     known = sighting(STARTS, text="completions lost")

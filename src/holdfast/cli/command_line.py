@@ -46,6 +46,7 @@ COMMANDS = {
     "diagnose": Place(
         "holdfast.cli.diagnose_command", "app", "Why a job stopped, from whatever it left behind."
     ),
+    "explain": Place("holdfast.cli.explain_command", "app", "What a code or a few words of a message mean."),
     "steps": Place("holdfast.cli.steps_command", "app", "How long steps take, and whether it became slower."),
     "check": Place("holdfast.cli.check_command", "app", "Whether machines are fit for a training."),
     "nodes": Place(

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -19,11 +20,15 @@ from holdfast.cli.flags import App, Argument, BadParameter, Exit, Option
 from holdfast.cli.languages import Lang, Language, chosen_language, put_plain
 from holdfast.cli.output import put_json, say
 from holdfast.cli.settings import SettingsRefused, cache_dir, site_signatures
+from holdfast.core.diagnosis.excerpt import is_loose_text
 from holdfast.core.diagnosis.flights import with_flights
 from holdfast.core.diagnosis.live import joined
 from holdfast.core.diagnosis.missing import NOTHING_READ, is_empty, not_found
+from holdfast.core.diagnosis.pasted import is_open, of_pasted
 from holdfast.core.diagnosis.reason import diagnose as reasoned
+from holdfast.core.diagnosis.telling import speaks_of_trouble
 from holdfast.core.diagnosis.verdict_zh import told_in_chinese
+from holdfast.core.phrases.meanings import LINES_MAX, meanings_of
 from holdfast.core.verdict import first_verdict
 from holdfast.journal.jobdir import JobDir
 from holdfast.model.diagnoses import Diagnosis, FirstError
@@ -32,9 +37,10 @@ from holdfast.model.flight_scenes import FlightScene
 from holdfast.model.sightings import Search
 from holdfast.model.signatures import Signature
 from holdfast.observe.bundles import FAILURE, read_member
-from holdfast.observe.code_store import tables_for
+from holdfast.observe.code_store import package_tables, tables_for
 from holdfast.observe.flight_files import SceneReader
 from holdfast.observe.line_numbers import line_of
+from holdfast.observe.phrase_store import package_index
 from holdfast.observe.scan import search
 from holdfast.observe.signature_store import all_signatures
 from holdfast.observe.surroundings import with_surroundings
@@ -65,13 +71,18 @@ def diagnose(
     ] = None,
     json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
     lang: Lang = None,
+    text: Annotated[
+        str | None, Option("--text", metavar="TEXT", help="A few lines or a code, instead of a file.")
+    ] = None,
     signatures: SignatureFolder = None,
     everything: Annotated[bool, Option("--all", help="Cut no list and no line short.")] = False,
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
 ) -> None:
     """Says why a job stopped: what broke first, whose it was, what to do. Exits with 0 when it has an answer."""
     language = chosen_language(lang, os.environ, json=json)
-    places, stdin = _places(paths or [], state_dir)
+    places, stdin = ([], _as_file(text)) if text is not None else _places(paths or [], state_dir)
+    if text is not None and paths:
+        raise BadParameter("give a text or paths, not both", param_hint="--text")
     cache = cache_dir(os.environ)
     try:
         known = all_signatures(site_signatures(signatures, os.environ), cache, say)
@@ -82,7 +93,10 @@ def diagnose(
         say(str(error))
         raise Exit(REFUSED) from error
     scene = beside.scene()
-    answer = answered(found, {one.id: one for one in known}, places, scene)
+    by_id = {one.id: one for one in known}
+    answer = answered(found, by_id, places, scene)
+    if not scene.digests and (text is not None or is_loose_text(found.sources)):
+        answer = read_loosely(answer, found, by_id, cache, is_asked=text is not None)
     if language == "zh":
         answer = told_in_chinese(answer)
     read = scanned(found, time.monotonic() - started_s, scene)
@@ -90,6 +104,26 @@ def diagnose(
         put_json(document(answer, read, language))
     else:
         _print(answer, read, language, everything=everything)
+
+
+def read_loosely(
+    answer: Diagnosis,
+    found: Search,
+    signatures: Mapping[str, Signature],
+    cache: Path | None,
+    *,
+    is_asked: bool = False,
+) -> Diagnosis:
+    """The diagnosis of a few pasted lines, where the reasoning for whole logs leaves open what they mean."""
+    lines = [line for source in found.sources for line in source.tail]
+    if not lines or not is_open(answer):
+        return answer
+    index = package_index(signatures.values(), cache)
+    known = {**index.own, **signatures}
+    tables = package_tables()
+    asked = lines if len(lines) <= LINES_MAX else [line for line in lines if speaks_of_trouble(line)]
+    meanings = meanings_of(asked, index, known, tables)
+    return of_pasted(answer, found.sources[0].name, lines, meanings, known, tables, is_asked=is_asked)
 
 
 def answered(
@@ -139,6 +173,10 @@ def _places(paths: Sequence[str], state_dir: str | None) -> tuple[list[Path], Bi
         raise BadParameter("name a folder or file with logs, a job, or - for stdin", param_hint="PATH")
     places = [_place(path, state_dir) for path in paths if path != STDIN]
     return places, sys.stdin.buffer if not paths or STDIN in paths else None
+
+
+def _as_file(text: str) -> BinaryIO:
+    return BytesIO(text.encode("utf-8", "surrogateescape"))
 
 
 def _place(word: str, state_dir: str | None) -> Path:

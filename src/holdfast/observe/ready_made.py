@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.observe import byte_patterns, signature_cache
 from holdfast.observe.byte_patterns import Loose, loosened
+from holdfast.observe.phrase_store import write_index
 from holdfast.observe.signature_store import CACHED, PACKAGE, package_signatures, package_texts
 
 LOOSENED = "loosened.msgpack"
@@ -42,6 +43,7 @@ def write(folder: Path) -> None:
     signature_cache.save(folder / CACHED, signature_cache.key_of(package_texts()), known)
     loose = {one.pattern: loosened(one.pattern) for one in known}
     signature_cache.keep(folder / LOOSENED, _loosening(), msgspec.msgpack.encode(loose))
+    write_index(folder, known)
 
 
 def _loosening() -> bytes:

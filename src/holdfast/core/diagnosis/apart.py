@@ -126,6 +126,7 @@ def gdr_named_by_some(sightings: Sequence[Sighting], sources: Sequence[Source]) 
         ),
         advice=GDR_ADVICE,
         seen=(*direct.values(), *(within[host] for host in without)),
+        of_end=True,
     )
 
 

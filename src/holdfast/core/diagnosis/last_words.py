@@ -25,6 +25,7 @@ def last_words(
     """
     return (
         _goes_on_for_nothing(seen)
+        or _compared_at_end(seen)
         or ([] if made_steps else _only_complaints(seen))
         or ([] if made_steps else _stuck_in_setup(seen))
         or _last_line(seen, sizes_bytes)
@@ -83,6 +84,18 @@ def _goes_on_for_nothing(clues: Sequence[Clue]) -> list[Clue]:
         and not clue.survived
         and clue.sighting.count > 1
         and not FINITE_LOSS.search(clue.sighting.text)
+    ]
+
+
+def _compared_at_end(clues: Sequence[Clue]) -> list[Clue]:
+    """Ranks or nodes whose last lines, compared, show that they cannot go on together."""
+    return [
+        clue
+        for clue in clues
+        if clue.ruling is not None
+        and clue.ruling.of_end
+        and clue.role == "cause"
+        and clue.severity == "warning"
     ]
 
 

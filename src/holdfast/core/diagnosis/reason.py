@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from holdfast.core.categories import ADVICE, ADVICE_ZH
 from holdfast.core.diagnosis.actions import action_for
 from holdfast.core.diagnosis.blame import culprits, with_rank
@@ -11,6 +13,7 @@ from holdfast.core.diagnosis.confidence import confidence, others
 from holdfast.core.diagnosis.excerpt import is_pasted
 from holdfast.core.diagnosis.meanings import MEANINGS
 from holdfast.core.diagnosis.messages import message_of
+from holdfast.core.diagnosis.outlived import outlived_facts, platform_told, runs_told
 from holdfast.core.diagnosis.remarks import with_remarks
 from holdfast.core.diagnosis.rulings import NO_TABLES, all_rulings
 from holdfast.core.diagnosis.seats import with_ranks
@@ -22,7 +25,7 @@ from holdfast.model.signatures import Signature, Words
 
 EVIDENCE_MAX = 16
 ENDED = "terminated"
-NONE_SURE, NO_WORK_SURE, NONE_IN_PART_SURE = 0.9, 0.75, 0.5
+NONE_SURE, NO_END_SURE, NONE_IN_PART_SURE = 0.9, 0.6, 0.5
 
 UNKNOWN_TITLE = Words(en="the job failed, and nothing known explains it", zh="作业失败,现有知识无法解释原因")
 UNKNOWN_EXPLANATION = Words(
@@ -35,6 +38,7 @@ UNKNOWN_ADVICE = Words(
 )
 TELLING = Words(en="one of the most telling lines", zh="最有提示作用的日志行之一")
 NONE_TITLE = Words(en="nothing wrong was found", zh="未发现问题")
+NO_END_TITLE = Words(en="no failure seen; the end is not seen either", zh="未见故障,也未见作业结束")
 NONE_EXPLANATION = Words(
     en="No line tells of a failure that the job did not survive.", zh="没有任何日志行表明作业因故障而中止。"
 )
@@ -69,7 +73,9 @@ def diagnose(
         sizes_bytes=[source.size_bytes for source in search.sources],
         excerpt=is_pasted(search.sources),
     )
-    return with_remarks(_told(choice, known, search), known, search)
+    answer = with_remarks(_told(choice, known, search), known, search)
+    told = (*runs_told(answer, known, search), *platform_told(answer, known, search))
+    return replace(answer, notes=(*answer.notes, *told))
 
 
 def _told(choice: Choice, known: Sequence[Clue], search: Search) -> Diagnosis:
@@ -163,8 +169,11 @@ def _unknown(search: Search) -> Diagnosis:
 
 
 def _none(search: Search, known: Sequence[Clue]) -> Diagnosis:
-    """Surest where training was seen to make steps, or to end well; else the doubtful lines are shown."""
+    """Sure only where an end is seen: the last step of all, or a line that says that the work was done."""
     in_part = any(skipped.lost for skipped in search.skipped)
+    has_end = any(source.is_finished for source in search.sources) or any(
+        clue.role == "end-ok" and not clue.survived for clue in known
+    )
     worked = any(source.last_step_offset is not None for source in search.sources) or any(
         clue.role == "end-ok" for clue in known
     )
@@ -173,14 +182,17 @@ def _none(search: Search, known: Sequence[Clue]) -> Diagnosis:
     return Diagnosis(
         category="none",
         class_="healthy",
-        confidence=NONE_IN_PART_SURE if in_part else NONE_SURE if worked else NO_WORK_SURE,
-        title=NONE_IN_PART if in_part else NONE_TITLE,
+        confidence=NONE_IN_PART_SURE if in_part else NONE_SURE if has_end else NO_END_SURE,
+        title=NONE_IN_PART if in_part else NONE_TITLE if has_end else NO_END_TITLE,
         explanation=NONE_EXPLANATION,
         advice=READ_THE_REST if in_part else NONE_ADVICE if worked else NO_WORK_SEEN,
         action="none",
-        evidence=tuple(
-            Fact(file=search.sources[one.source].name, line=None, text=one.text, says=DOUBTFUL)
-            for one in doubtful
+        evidence=(
+            *outlived_facts(known, search),
+            *(
+                Fact(file=search.sources[one.source].name, line=None, text=one.text, says=DOUBTFUL)
+                for one in doubtful
+            ),
         ),
     )
 

@@ -184,6 +184,12 @@ def of_last_run(clues: Sequence[Clue], sizes_bytes: Sequence[int] = ()) -> list[
 
     A start with which the log ends is none: what a launcher says first can reach it last.
     """
+    started = run_beginnings(clues, sizes_bytes)
+    return [clue for clue in clues if clue.sighting.last_offset >= started.get(clue.sighting.source, 0)]
+
+
+def run_beginnings(clues: Sequence[Clue], sizes_bytes: Sequence[int] = ()) -> dict[int, int]:
+    """By source, the offset at which its last run begins; only of logs that hold several runs, or say where one starts."""
     started: dict[int, int] = {}
     for clue in clues:
         source = clue.sighting.source
@@ -196,7 +202,7 @@ def of_last_run(clues: Sequence[Clue], sizes_bytes: Sequence[int] = ()) -> list[
             started[source] = max(started.get(source, 0), ended)
     for source, offset in (*_ends_of_same_script(clues).items(), *_tables_of_runs_before(clues)):
         started[source] = max(started.get(source, 0), offset)
-    return [clue for clue in clues if clue.sighting.last_offset >= started.get(clue.sighting.source, 0)]
+    return started
 
 
 def _ends_of_same_script(clues: Sequence[Clue]) -> dict[int, int]:

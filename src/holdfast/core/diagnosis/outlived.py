@@ -1,0 +1,117 @@
+"""What a log holds besides its answer: errors that the training outlived, and runs before the last one. Pure."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from holdfast.core.diagnosis.clues import Clue, filled, first_of, is_cause
+from holdfast.core.diagnosis.sifting import RUN_STARTS, run_beginnings
+from holdfast.model.diagnoses import Diagnosis, Fact
+from holdfast.model.sightings import Search
+from holdfast.model.signatures import Words
+
+FACTS_MAX = 5
+PLATFORM = (
+    "platform-",
+    "holdfast-",
+)  # how the ids of platforms.toml begin: what platforms and Holdfast write of a job
+PLATFORM_MAX = 4
+FILES_MAX = 3
+SURVIVED_WEIGHT = 0.5  # of a signature; less sure lines are survived by the hundred
+
+
+def outlived_facts(known: Sequence[Clue], search: Search) -> tuple[Fact, ...]:
+    """The errors after which training went on, each signature once, in their order."""
+    seen: dict[str, Clue] = {}
+    for clue in known:
+        if is_cause(clue) and clue.survived and clue.weight >= SURVIVED_WEIGHT and clue.category != "none":
+            seen.setdefault(clue.signature.id, clue)
+    return tuple(_fact(clue, search) for clue in list(seen.values())[:FACTS_MAX])
+
+
+def runs_told(answer: Diagnosis, known: Sequence[Clue], search: Search) -> tuple[Words, ...]:
+    """Of each log that holds several runs: which of them the answer is about, and how those before ended."""
+    sizes = [source.size_bytes for source in search.sources]
+    told = []
+    for source, begins_at in sorted(run_beginnings(known, sizes).items()):
+        before = [
+            clue
+            for clue in known
+            if clue.sighting.source == source and clue.sighting.last_offset < begins_at and is_cause(clue)
+        ]
+        if before and begins_at > 0:
+            told.append(_of_runs(answer, first_of(before), source, begins_at, known, search))
+    return tuple(told[:FILES_MAX])
+
+
+def platform_told(answer: Diagnosis, known: Sequence[Clue], search: Search) -> tuple[Words, ...]:
+    """What the platform warned of, where it is not the answer itself."""
+    quoted = {fact.signature for fact in answer.evidence}
+    told: dict[str, Words] = {}
+    for clue in known:
+        if clue.signature.id.startswith(PLATFORM) and clue.signature.id not in quoted | {*told}:
+            title_en, title_zh = _title(clue)
+            line = f", line {clue.sighting.line}" if clue.sighting.line else ""
+            told[clue.signature.id] = Words(
+                en=f"{title_en} ({search.sources[clue.sighting.source].name}{line})",
+                zh=f"{title_zh}({search.sources[clue.sighting.source].name})",
+            )
+    return tuple(told.values())[:PLATFORM_MAX]
+
+
+def _of_runs(
+    answer: Diagnosis, ended: Clue, source: int, begins_at: int, known: Sequence[Clue], search: Search
+) -> Words:
+    name = search.sources[source].name
+    runs = max(2, _starts(known, source))
+    first = answer.first_error
+    is_before = first is not None and first.source == source and first.offset < begins_at
+    line = f", line {ended.sighting.line}" if ended.sighting.line else ""
+    line_zh = f",第 {ended.sighting.line} 行" if ended.sighting.line else ""
+    title_en, title_zh = _title(ended)
+    last_en, last_zh = _last(answer, search, source, runs, is_before=is_before)
+    which = "run 1 of 2" if runs == 2 else f"a run before the last of {runs}"
+    which_zh = "第 1 次运行(共 2 次)" if runs == 2 else f"最后一次之前的运行(共 {runs} 次)"
+    return Words(
+        en=f"{name} holds {runs} runs: {which} ended in {title_en}{line}; {last_en}",
+        zh=f"{name} 含 {runs} 次运行:{which_zh}以“{title_zh}”结束{line_zh};{last_zh}",
+    )
+
+
+def _last(answer: Diagnosis, search: Search, source: int, runs: int, *, is_before: bool) -> tuple[str, str]:
+    if is_before:
+        return "the answer is about that one", "结论针对该次运行"
+    if answer.category != "none":
+        return f"the answer is about run {runs}", f"结论针对第 {runs} 次运行"
+    if search.sources[source].is_finished:
+        return f"run {runs} reached its last step", f"第 {runs} 次运行到达最后一步"
+    return f"run {runs} goes on, its end is not in this log", f"第 {runs} 次运行仍在继续,日志中未见其结束"
+
+
+def _starts(known: Sequence[Clue], source: int) -> int:
+    """How often the log says that a run starts, by what says it most often."""
+    counts: Counter[str] = Counter()
+    for clue in known:
+        if clue.sighting.source == source and clue.signature.id in RUN_STARTS:
+            counts[clue.signature.id] += clue.sighting.count
+    return max(counts.values(), default=0)
+
+
+def _title(clue: Clue) -> tuple[str, str]:
+    if clue.sighting.error_type:
+        return clue.sighting.error_type, clue.sighting.error_type
+    captures = clue.sighting.captures
+    return filled(clue.signature.title.en, captures), filled(clue.signature.title.zh, captures)
+
+
+def _fact(clue: Clue, search: Search) -> Fact:
+    title_en, title_zh = _title(clue)
+    return Fact(
+        file=search.sources[clue.sighting.source].name,
+        line=clue.sighting.line or None,
+        text=clue.sighting.text,
+        says=Words(
+            en=f"outlived, training went on after it: {title_en}", zh=f"已度过,其后训练继续:{title_zh}"
+        ),
+        signature=clue.signature.id,
+        count=clue.sighting.count,
+    )

@@ -1,0 +1,206 @@
+"""The diagnosis of a few pasted lines: they are what worries somebody, so they are read loosely. Pure."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from holdfast.core.categories import ADVICE, ADVICE_ZH
+from holdfast.core.diagnosis.clues import class_of, filled, kind_of
+from holdfast.core.diagnosis.meanings import MEANINGS
+from holdfast.core.diagnosis.reason import UNKNOWN_ADVICE, UNKNOWN_EXPLANATION, diagnose
+from holdfast.core.diagnosis.telling import speaks_of_trouble
+from holdfast.core.phrases.meanings import Found
+from holdfast.late_pattern import late
+from holdfast.model.code_facts import CodeTables
+from holdfast.model.diagnoses import Diagnosis, FirstError, Other
+from holdfast.model.sightings import Search, Sighting, Source
+from holdfast.model.signatures import FIELD, Signature, Words
+
+NAMED = 0.6  # from this score on, a meaning is the answer
+NAMED_CALMLY = 0.68  # where no line speaks of trouble: healthy lines are near to many things
+NAMED_SURELY = 0.8  # where the line is an exception whose message is not known
+NO_LINE = FirstError(file="", line=None, text="")
+SURE_OF_CODE, SURE_OF_WORDS = 0.9, 0.75  # confidence at score 1
+OTHERS_MAX = 4
+OTHERS_LEAST = 0.4
+EXCEPTION = late(r"^\W*(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout)\b")
+STACK = late(r'^\s*File "[^"]+", line \d+')  # taken where a program stood still
+NEAR_TITLE = Words(
+    en="these lines are not known; the nearest known ones are given",
+    zh="所给日志行未收录,列出最接近的已知问题",
+)
+NEAR_EXPLANATION = Words(
+    en="No known message is near enough to be the answer.", zh="没有足够接近的已知信息可作为结论。"
+)
+
+
+def is_open(answer: Diagnosis) -> bool:
+    """Whether an ordinary diagnosis of a few lines leaves open what they mean."""
+    if answer.category in ("none", "unknown"):
+        return True
+    return answer.category == "python_exception" and answer.first_error is not None
+
+
+def of_pasted(
+    ordinary: Diagnosis,
+    file: str,
+    lines: Sequence[str],
+    found: Sequence[Found],
+    signatures: Mapping[str, Signature],
+    tables: CodeTables,
+    *,
+    is_asked: bool = False,
+) -> Diagnosis:
+    """What a few lines mean. `ordinary`: what the whole-log reasoning says of them; `found`: the likeliest first.
+
+    `is_asked`: somebody typed them, and does not give them as a log.
+    """
+    troubled = any(speaks_of_trouble(line) or STACK.search(line) for line in lines)
+    is_doubtful = not troubled and ordinary.category == "none"
+    least = NAMED_CALMLY if is_doubtful else NAMED
+    if ordinary.category == "python_exception" and EXCEPTION.search((ordinary.first_error or NO_LINE).text):
+        least = NAMED_SURELY
+    for at, one in enumerate(found):
+        if one.score >= (NAMED if is_asked and one.by == "concept" else least):
+            rest = [*found[:at], *found[at + 1 :]]
+            is_healthy = _is_healthy(signatures[one.near.signature])
+            return ordinary if is_healthy else _named(one, rest, file, signatures, tables)
+    return _not_known(ordinary, file, lines, found, signatures) if troubled else ordinary
+
+
+def explained(one: Found, file: str, signatures: Mapping[str, Signature], tables: CodeTables) -> Diagnosis:
+    """What one meaning says, as if its line had stood in a log: device codes are judged by their tables."""
+    known, captures = signatures[one.near.signature], dict(one.near.captures)
+    first = FirstError(file=file, line=one.line, text=one.text)
+    if not captures:
+        return replace(_as_signature_says(known, captures), first_error=first)
+    category = filled_category(known, captures)
+    signature = replace(known, role="cause", severity="error", rank_from="none", category=category)
+    sighting = Sighting(
+        signature=known.id,
+        category=category,
+        source=0,
+        offset=0,
+        line=one.line,
+        text=one.text,
+        captures=captures,
+    )
+    source = Source(name=file, size_bytes=len(one.text), tail=(one.text,))
+    answer = diagnose(Search(sources=(source,), sightings=(sighting,)), {known.id: signature}, tables)
+    if answer.category in ("none", "unknown"):  # a device code that ends no job
+        answer = _as_signature_says(signature, captures)
+    return replace(answer, culprits=(), first_error=first, evidence=(), also=(), not_found=(), notes=())
+
+
+def filled_category(signature: Signature, captures: Mapping[str, str]) -> str:
+    """Its category, with what was captured; "unknown" where that is missing."""
+    missing = [name for name in FIELD.findall(signature.category) if name not in captures]
+    return "unknown" if missing else filled(signature.category, captures)
+
+
+def _named(
+    best: Found,
+    others: Sequence[Found],
+    file: str,
+    signatures: Mapping[str, Signature],
+    tables: CodeTables,
+) -> Diagnosis:
+    answer = explained(best, file, signatures, tables)
+    confidence = round(min(1.0, best.score) * (SURE_OF_CODE if best.by == "code" else SURE_OF_WORDS), 2)
+    return replace(
+        answer,
+        confidence=confidence,
+        also=_others(others, answer.category, signatures, 1.0 - confidence),
+        notes=(_how(best),),
+    )
+
+
+def _how(best: Found) -> Words:
+    if best.by == "code":
+        return Words(
+            en=f"the line names a known code: {best.near.phrase}", zh=f"该行包含已知代码:{best.near.phrase}"
+        )
+    phrase = best.near.phrase[:120]
+    if best.by == "concept":
+        return Words(
+            en=f"a few pasted words, read loosely: {phrase}", zh=f"所给文字较少,按关键词判断:{phrase}"
+        )
+    return Words(
+        en=f"a few pasted lines, read loosely: {min(1.0, best.score):.0%} like the known line '{phrase}'",
+        zh=f"所给日志行较少,按近似匹配:与已知日志行“{phrase}”相似度 {min(1.0, best.score):.0%}",
+    )
+
+
+def _others(
+    found: Sequence[Found], but: str, signatures: Mapping[str, Signature], left: float
+) -> tuple[Other, ...]:
+    """Other categories that the lines may mean. `left`: the probability that is left to them."""
+    best: dict[str, tuple[float, Words]] = {}
+    for one in found:
+        signature = signatures[one.near.signature]
+        category = filled_category(signature, one.near.captures)
+        if category not in (but, "none", "unknown") and one.score >= OTHERS_LEAST:
+            title = Words(
+                en=filled(signature.title.en, one.near.captures),
+                zh=filled(signature.title.zh, one.near.captures),
+            )
+            best.setdefault(category, (one.score, title))
+    few = list(best.items())[:OTHERS_MAX]
+    whole = sum(score for _, (score, _) in few) or 1.0
+    return tuple(
+        Other(category=category, confidence=round(left * score / max(whole, 1.0), 2), title=title)
+        for category, (score, title) in few
+    )
+
+
+def _not_known(
+    ordinary: Diagnosis,
+    file: str,
+    lines: Sequence[str],
+    found: Sequence[Found],
+    signatures: Mapping[str, Signature],
+) -> Diagnosis:
+    if ordinary.category not in ("none", "unknown"):
+        return ordinary
+    number, text = next(
+        ((number, text) for number, text in enumerate(lines, 1) if speaks_of_trouble(text)), (1, lines[0])
+    )
+    others = _others(found, "", signatures, 0.5)
+    return Diagnosis(
+        category="unknown",
+        class_="unknown",
+        confidence=0.3,
+        title=NEAR_TITLE if others else ordinary.title,
+        explanation=NEAR_EXPLANATION if others else UNKNOWN_EXPLANATION,
+        advice=UNKNOWN_ADVICE,
+        first_error=ordinary.first_error or FirstError(file=file, line=number, text=text),
+        also=others,
+    )
+
+
+def _is_healthy(signature: Signature) -> bool:
+    return signature.category == "none" or signature.role in ("harmless", "end-ok")
+
+
+def _as_signature_says(signature: Signature, captures: Mapping[str, str]) -> Diagnosis:
+    class_, action = class_of(signature.category), signature.action or kind_of(signature.category)[1]
+    key = signature.category if signature.category in ADVICE else action
+    meaning = MEANINGS.get(signature.category)
+    advice = (
+        signature.advice if signature.advice.en else Words(en=ADVICE.get(key, ""), zh=ADVICE_ZH.get(key, ""))
+    )
+    return Diagnosis(
+        category=signature.category,
+        class_=class_,
+        confidence=signature.weight,
+        title=_filled(signature.title, captures),
+        explanation=_filled(
+            signature.explanation if signature.explanation.en or not meaning else meaning, captures
+        ),
+        advice=_filled(advice, captures),
+        action=action,
+    )
+
+
+def _filled(words: Words, captures: Mapping[str, str]) -> Words:
+    return Words(en=filled(words.en, captures), zh=filled(words.zh, captures))

@@ -1,0 +1,40 @@
+"""Cuts words into n-grams that survive what people do to a line before they paste it. Pure.
+
+Case, spaces, quotes, digits, full-width marks and placeholders do not count; a typing error costs three n-grams of many.
+Latin letters give groups of three, across words; Chinese characters give pairs.
+"""
+
+import unicodedata
+
+from holdfast.late_pattern import late
+
+PLACEHOLDER = late(r"(?<![a-z])(?:x{2,}|y{2,}|z{3,})(?![a-z])|<[^<>]{0,40}>|\.{2,}|\u2026+|\*{2,}")
+LATIN = late(r"[a-z]+")
+# Chinese, with the marks of its words left out.
+HAN = late(r"[\u4e00-\u9fff]+")
+GRAM = 3
+# Words that stand in any question; Chinese ones are cut out of their runs.
+FILLERS = frozenset(
+    "a an and are at been by can did do does for from get got has have how i in is it its my of on or our so that the then there "
+    "this to was we were what when which while why with you".split()
+)
+HAN_FILLERS = late(
+    r"\u600e\u4e48\u529e|\u600e\u4e48|\u4e3a\u4ec0\u4e48|\u5982\u4f55|\u8bf7\u95ee|\u4e00\u76f4|\u8001\u662f|\u7a81\u7136|\u51fa\u73b0|\u63d0\u793a|\u62a5\u9519|\u89e3\u51b3"
+    r"|[\u7684\u4e86\u5728\u662f\u6709\u548c\u5c31\u90fd\u7740\u4e2a\u8fd9\u90a3\u5417\u5462\u554a\u5427\u6211\u4f60\u4e00\u88ab\u628a\u5f88]"
+)
+
+
+def plain(text: str) -> str:
+    """The text in lower case, with half-width marks and without placeholders."""
+    return PLACEHOLDER.sub(" ", unicodedata.normalize("NFKC", text).lower())
+
+
+def grams(text: str) -> frozenset[str]:
+    """The n-grams of a text; empty where it has neither letters nor Chinese characters."""
+    clean = plain(text)
+    found: set[str] = set()
+    letters = "".join(word for word in LATIN.findall(clean) if word not in FILLERS)
+    found.update(letters[at : at + GRAM] for at in range(len(letters) - GRAM + 1))
+    chinese = HAN_FILLERS.sub("", "".join(HAN.findall(clean)))
+    found.update(chinese[at : at + 2] for at in range(max(1, len(chinese) - 1)) if chinese)
+    return frozenset(found)
