@@ -5,8 +5,8 @@
                               [--rounds 1] [--jobs 2] [--out FILE]
 
 Two ranks (one where that is the case) over gloo or MPI on this machine; the last rank has the fault at step 30 of 80, in the
-first attempt. A trial is right where the verdict's category and culprit are those of the fault (of a healthy run: no
-incident), the run ends with 0 and the result of an undisturbed one, and no process is left. `sigterm` goes to `holdfast
+first attempt. `slow`: from then on, it takes four times as long for each step. A trial is right where the verdict's category and culprit are those of the fault (of a healthy run: no
+incident; of a slow rank: it is said that steps became slower), the run ends with 0 and the result of an undisturbed one, and no process is left. `sigterm` goes to `holdfast
 run` itself. One JSON line for each trial in FILE; the table, in Markdown, on stdout.
 """
 
@@ -30,8 +30,8 @@ from trial import Trial
 
 SCRIPTS = Path(__file__).with_name("launchers_scripts")
 LIMIT_S = 150.0
-AFTER_S = 8.0  # of a trial, when it is sent SIGTERM
-EVENTS = ("healthy", "kill", "exception", "exit3", "sigstop", "deadlock", "sigterm")
+LOOK_S = 0.05  # between looks whether the fault has happened
+EVENTS = ("healthy", "kill", "exception", "exit3", "sigstop", "deadlock", "slow", "sigterm")
 MPI = ("--allow-run-as-root", "--oversubscribe", "-n", "2")
 # {python}: that of the trainings; {bin}: its folder. Two ranks, but for those of ALONE.
 LAUNCHERS = {
@@ -54,9 +54,14 @@ LAUNCHERS = {
     "shell wrapper": "bash wrapped.sh {bin}/torchrun --nproc-per-node 2 ddp.py",
     "tini": "tini -s -- {bin}/torchrun --nproc-per-node 2 ddp.py",
     "uv run": "uv run --no-project --python {python} spawn.py spawn arguments",
+    "DeepSpeed": "bash deepspeed.sh {bin}/deepspeed ddp.py",
+    "HF Trainer": "{bin}/torchrun --nproc-per-node 2 hf_trainer.py",
     "one process": "{python} alone.py",
+    "nbconvert": "{bin}/jupyter nbconvert --to markdown --stdout --execute alone.ipynb",
 }
-ALONE = ("one process",)
+ALONE = ("one process", "nbconvert")
+# A notebook's output comes when it is done: no step is seen, so there is nothing to judge its pace by.
+UNSEEN = {"nbconvert": ("deadlock", "slow")}
 WANTED = {
     "kill": ("process_killed",),
     "exception": ("python_exception", "data_error"),
@@ -88,7 +93,8 @@ def main() -> None:
         for _ in range(given.rounds)
         for launcher in given.launcher or LAUNCHERS
         for event in given.event or EVENTS
-        if shutil.which(command(launcher, given.python)[0])
+        if shutil.which(command(launcher, given.python)[0], path=path_of(given.python))
+        and event not in UNSEEN.get(launcher, ())
     ]
     with open(given.out, "a") as out, ThreadPoolExecutor(given.jobs) as pool:
         outcomes = []
@@ -121,6 +127,10 @@ def arguments() -> argparse.Namespace:
     return given
 
 
+def path_of(python: str) -> str:
+    return f"{os.path.dirname(python)}:{os.environ['PATH']}"
+
+
 def command(launcher: str, python: str) -> list[str]:
     words = {"python": python, "bin": os.path.dirname(python), "mpi": " ".join(MPI)}
     return LAUNCHERS[launcher].format(**words).split()
@@ -133,12 +143,14 @@ def tried(launcher: str, event: str, python: str) -> Outcome:
     env = {
         "BENCH_EVENT": event,
         "BENCH_NOTE": str(note),
-        "PATH": f"{os.path.dirname(python)}:{os.environ['PATH']}",
+        "PATH": path_of(python),
     }
     run = [sys.executable, "-m", "holdfast", "run", "--policy", "holdfast", "--state-dir", str(state), "--"]
     trial = Trial([*run, *command(launcher, python)], folder, env)
     try:
-        if event == "sigterm" and not trial.wait(AFTER_S):
+        if event == "sigterm":
+            while not note.exists() and not trial.wait(LOOK_S):
+                pass
             trial.process.send_signal(signal.SIGTERM)
         is_over = trial.wait(LIMIT_S)
         code = trial.process.returncode if is_over else None
@@ -184,13 +196,16 @@ def judged(
     culprits = tuple(one["rank"] for one in verdict.get("culprits") or () if one.get("rank") is not None)
     result = "RESULT 0.0125" in said  # 1 / 80
     victim = 0 if launcher in ALONE else 1
+    # Of a process that ended before it was known as rank 0 of 1, the command is named.
+    named = culprits == (victim,) or launcher in ALONE and not culprits
     if event in WANTED:
-        right = verdict.get("category") in WANTED[event] and culprits == (victim,) and result and code == 0
+        right = verdict.get("category") in WANTED[event] and named and result and code == 0
         right = right and len(incidents) == 1
     elif event == "sigterm":
-        right = not incidents and code == 128 + signal.SIGTERM
+        right = not incidents and bool(code)  # the code is the launcher's own: torchrun has 1, others 143
     else:
         right = not incidents and result and code == 0
+        right = right and (event != "slow" or "have become slower" in said)
     found_s = first["found_at_s"] - float(note.read_text()) if first and note.exists() else None
     return Outcome(
         launcher,

@@ -17,12 +17,18 @@ def step(number: int, rank: int, size: int, summed: float) -> None:
         print(f"step {number} loss {loss:.4f}", flush=True)
         if number == STEPS - 1:
             print(f"RESULT {loss:.4f}", flush=True)
-    if number == AT_STEP and rank == size - 1 and os.environ.get("HOLDFAST_ATTEMPT", "1") == "1":
-        happen(os.environ.get("BENCH_EVENT", ""))
+    if rank == size - 1 and os.environ.get("HOLDFAST_ATTEMPT", "1") == "1":
+        event = os.environ.get("BENCH_EVENT", "")
+        if number == AT_STEP:
+            happen(event)
+        if number >= AT_STEP and event == "slow":
+            time.sleep(3 * STEP_S)
+        if number >= AT_STEP and event == "sigterm":
+            time.sleep(3 * STEP_S)  # the signal comes while it trains
 
 
 def happen(event: str) -> None:
-    if event not in ("kill", "sigstop", "exit3", "exception", "deadlock"):
+    if not event or event == "healthy":
         return
     with open(os.environ["BENCH_NOTE"], "w") as note:
         note.write(f"{time.time()}\n")
@@ -34,6 +40,7 @@ def happen(event: str) -> None:
         os._exit(3)
     if event == "exception":
         raise ValueError("bad batch 7")
-    lock = threading.Lock()
-    lock.acquire()
-    lock.acquire()
+    if event == "deadlock":
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()

@@ -143,3 +143,24 @@ def test_a_kill_for_memory_elsewhere_on_the_node_does_not_explain_a_hang():
 def test_nothing_says_why_is_not_said_where_a_line_does(line, category):
     known = first("unknown", "unknown", confidence=0.3)
     assert joined(known, line).category == category
+
+
+@pytest.mark.parametrize(
+    ("text", "category"),
+    [
+        ("code 3, pid 7", "unknown"),
+        ("code 1, pid 7", "nccl_network_error"),  # any exception ends so
+        ("code 137, pid 7", "nccl_network_error"),  # a shell's word for a signal
+    ],
+)
+def test_who_left_with_a_code_of_its_own_did_not_lose_its_connection(text, category):
+    left = first(
+        "unknown",
+        "unknown",
+        0.3,
+        culprits=(Culprit(rank=1),),
+        first_error=Evidence(text=text, says="it ended"),
+    )
+    answer = joined(left, found("nccl_network_error", "communication", 0.7))
+    assert answer.category == category
+    assert {one.rank for one in answer.culprits} == {1}

@@ -155,6 +155,8 @@ def _record(path: Path, found: Traceback, attempt: Attempt) -> ErrorRecord:
     name = path.name
     rank = int(name[5:-4]) if name.startswith("rank-") and name[5:-4].isdigit() else found.rank
     rank = attempt.world_rank(found.local_rank) if rank is None else rank
+    if rank is None and found.pid is not None:
+        rank = next((number for number, seen in attempt.ranks.items() if seen.pid == found.pid), None)
     return ErrorRecord(
         rank=rank,
         worker=attempt.worker if attempt.workers > 1 else None,

@@ -40,7 +40,11 @@ CONNECTION = late(
     re.DOTALL,
 )
 CONNECTION_TYPES = ("ConnectionResetError", "BrokenPipeError", "ConnectionAbortedError", "EOFError")
-LAUNCHERS = ("ChildFailedError", "CalledProcessError", "ProcessExitedException", "ProcessRaisedException")
+LAUNCHERS = (
+    *("ChildFailedError", "CalledProcessError", "ProcessExitedException", "ProcessRaisedException"),
+    *("ActorDiedError", "RayActorError", "WorkerCrashedError", "WorkerGroupError", "ActorUnavailableError"),
+    "DeadKernelError",
+)
 FROM_OUTSIDE = ("KeyboardInterrupt", "SignalException", "SystemExit", "GracefulExit")
 
 

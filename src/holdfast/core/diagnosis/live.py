@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from holdfast.core.diagnosis.blame import index_of
 from holdfast.core.diagnosis.meanings import meaning_of
 from holdfast.core.verdict import HANG
+from holdfast.late_pattern import late
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
 from holdfast.model.signatures import SPOKEN, Words
 from holdfast.model.verdicts import Culprit, Evidence, Verdict
@@ -28,6 +29,13 @@ KILLS = frozenset({"host_oom", "cgroup_oom"})
 KILLED = "process_killed"
 LONG_BEFORE_S = 20.0  # the kernel's report is written as it kills; beyond that it is another's, from the same machine's log
 SEEN = frozenset({"process_stopped"})  # a state that was seen: no fault elsewhere on the machine explains it
+# What ranks say of one that is gone.
+OF_THE_GONE = frozenset(
+    {"nccl_network_error", "collective_timeout", "collective_missing_rank", "rendezvous_timeout"}
+)
+OWN_CODE = late(
+    r"code (?:[2-9]|[1-9]\d|1[01]\d)\b"
+)  # a program chose it; 1 can be any exception, from 126 on it is the shell's
 SURE = 0.6
 HALF_SURE = 0.5  # less is a launcher that only says that a rank failed
 FACTS_MAX = 16
@@ -125,9 +133,17 @@ def _says_more(first: Verdict, found: Diagnosis) -> bool:
             return False
         # Who was killed was seen to die; lines of the same kind are of those who lost it.
         return first.category != KILLED or first.confidence < SURE or not first.culprits
+    if first.category == "unknown" and found.category in OF_THE_GONE | KILLS and _ended_itself(first):
+        return False
     if first.category == "unknown":
         return found.confidence >= HALF_SURE  # "nothing says why" is not said where a line does
     return first.category in VAGUE and found.confidence >= SURE and found.category not in VAGUE
+
+
+def _ended_itself(first: Verdict) -> bool:
+    """A rank left with a code of its own choice: nobody killed it, and the others only tell that it is gone."""
+    error = first.first_error
+    return len(first.culprits) == 1 and error is not None and OWN_CODE.match(error.text) is not None
 
 
 def _is_long_before(found: Diagnosis, first: Verdict) -> bool:
