@@ -1,4 +1,4 @@
-"""Builds the package, and puts into it what its signatures become when they are read: observe/ready_made.py.
+"""Builds the package, and puts into it what its signatures become when they are read: observe/search/ready_made.py.
 
 All else about the package is in pyproject.toml.
 """
@@ -20,7 +20,12 @@ class WithSignaturesRead(build_py):
         root = Path("src" if self.editable_mode else self.build_lib).resolve()
         # From within the tree: pip takes a path out of PYTHONPATH that an earlier editable install has named.
         made = subprocess.run(
-            [sys.executable, "-m", "holdfast.observe.ready_made", str(root / "holdfast" / "signatures")],
+            [
+                sys.executable,
+                "-m",
+                "holdfast.observe.search.ready_made",
+                str(root / "holdfast" / "signatures"),
+            ],
             cwd=root,
             env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         )

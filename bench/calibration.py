@@ -20,8 +20,8 @@ from msgspec import Struct
 
 from holdfast.core.diagnosis.reason import diagnose
 from holdfast.model.signatures import Signature
-from holdfast.observe.scan import search
-from holdfast.observe.signature_store import package_signatures
+from holdfast.observe.search.scan import search
+from holdfast.observe.search.signature_store import package_signatures
 
 EDGES = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.01)
 FIFTHS = 5

@@ -20,8 +20,8 @@ from typing import NamedTuple, Self
 
 from hang_places import NotHere, tried
 from holdfast.checks.pair_run import PairRun, Settings
-from holdfast.core.checks.pairs import Limits, Verdict
-from holdfast.core.checks.pairs_verdict import verdict
+from holdfast.core.checks.pairs.results import Limits, Verdict
+from holdfast.core.checks.pairs.verdict import verdict
 
 RATE_MBIT = 400
 BURST = "64kb"

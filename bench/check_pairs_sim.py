@@ -17,9 +17,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from holdfast.core.checks.pairs import Limits, Measured, NodeSample, PairSample, Round, Verdict
-from holdfast.core.checks.pairs_plan import next_round
-from holdfast.core.checks.pairs_verdict import verdict
+from holdfast.core.checks.pairs.plan import next_round
+from holdfast.core.checks.pairs.results import Limits, Measured, NodeSample, PairSample, Round, Verdict
+from holdfast.core.checks.pairs.verdict import verdict
 
 WHAT = "all-reduce 8 MiB"
 GB_PER_S, GFLOP_PER_S = 12.5, 900.0

@@ -24,7 +24,7 @@ from typing import Any
 
 import psutil
 
-from holdfast.agent.node_checks import CONTINUOUS_S
+from holdfast.agent.nodes.checks import CONTINUOUS_S
 from holdfast.checks.registry import all_checks
 from holdfast.checks.runner import SuiteRun
 from holdfast.checks.scene import scene_for

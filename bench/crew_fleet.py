@@ -19,17 +19,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.cli.run_nodes import HUB_LIMITS
 from holdfast.controller.conclusion import Concluding
 from holdfast.controller.crew import CrewEngine, Parts
 from holdfast.controller.hang_watch import HangWatching
 from holdfast.controller.loop import Controller, decisions
 from holdfast.controller.shipped import ShippedFiles
 from holdfast.controller.straggler_watch import StragglersWatching
-from holdfast.core.crew import Crew
-from holdfast.core.crew_memory import Memory
-from holdfast.core.crew_roster import Settings
-from holdfast.core.decision import Decision
+from holdfast.core.job.decision import Decision
+from holdfast.core.workers.group import Crew
+from holdfast.core.workers.memory import Memory
+from holdfast.core.workers.roster import Settings
 from holdfast.journal.recorder import Recorder
 from holdfast.journal.store import open_reader
 from holdfast.link.hub import Hub
@@ -39,6 +38,7 @@ from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import State
 from holdfast.observe.clock import JobClock
+from holdfast.supervise.many_nodes import HUB_LIMITS
 from lean_fleet import Fleets, Plan, allow_many_files, rss_bytes
 from played_node import RANKS, VERSION, Hung, name_of
 

@@ -24,9 +24,9 @@ from holdfast.core.diagnosis.reason import diagnose
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.diagnoses import Diagnosis
 from holdfast.model.signatures import Signature
-from holdfast.observe.code_store import package_tables
-from holdfast.observe.scan import search
-from holdfast.observe.signature_store import package_signatures
+from holdfast.observe.search.code_store import package_tables
+from holdfast.observe.search.scan import search
+from holdfast.observe.search.signature_store import package_signatures
 
 BEFORE = (
     "Collecting einops==0.8.0",

@@ -22,10 +22,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from holdfast.observe.byte_patterns import loosened
-from holdfast.observe.follow import Chunk
-from holdfast.observe.signature_store import all_signatures
-from holdfast.observe.watcher import Watcher
+from holdfast.observe.logs.follow import Chunk
+from holdfast.observe.processes.watcher import Watcher
+from holdfast.observe.search.byte_patterns import loosened
+from holdfast.observe.search.signature_store import all_signatures
 from log_tree import write_tree
 from trial import wait_quiet
 

@@ -33,9 +33,9 @@ from holdfast.core.flight.digest import digest
 from holdfast.core.flight.locate import locate
 from holdfast.core.flight.members import runs
 from holdfast.model.digests import Digest, Members
-from holdfast.observe.flight_files import read_scene
-from holdfast.parsers.flight import read_record
-from holdfast.parsers.flight_pickle import unpickled
+from holdfast.observe.processes.flight_files import read_scene
+from holdfast.parsers.flight.pickled import unpickled
+from holdfast.parsers.flight.records import read_record
 
 ENTRIES = 2000
 TENSOR = 8  # ranks of a tensor-parallel group

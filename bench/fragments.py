@@ -18,9 +18,9 @@ import time
 
 from holdfast.core.diagnosis.pasted import NAMED, filled_category
 from holdfast.core.phrases.meanings import meanings_of
-from holdfast.observe.code_store import package_tables
-from holdfast.observe.phrase_store import package_index
-from holdfast.observe.signature_store import package_signatures
+from holdfast.observe.search.code_store import package_tables
+from holdfast.observe.search.phrase_store import package_index
+from holdfast.observe.search.signature_store import package_signatures
 
 # What loggers, launchers and the kernel put before a message.
 HEAD = re.compile(

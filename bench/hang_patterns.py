@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from holdfast.core import hang
+from holdfast.core.hang import detect as hang
 from holdfast.model.flight import GroupStatus
 from holdfast.model.samples import Hang, RankSample
 

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.lemons import Judged, judge
+from holdfast.core.nodes.lemons import Judged, judge
 from holdfast.sim.fleet import FleetMonth, FleetPlan, simulate
 
 MAIN = FleetPlan()

@@ -19,7 +19,7 @@ import msgspec
 from holdfast.agent.environment import free_port
 from holdfast.agent.launch import marked
 from holdfast.agent.part import LOOPBACK
-from holdfast.core.crew_standby import STANDBY
+from holdfast.core.workers.standby import STANDBY
 from holdfast.engines.local_hosts import Hosts, clear, folders, found
 from holdfast.engines.local_nodes import agent_of
 from holdfast.journal.rows import Entry

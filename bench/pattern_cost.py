@@ -16,8 +16,8 @@ from pathlib import Path
 import hyperscan
 
 from holdfast.model.signatures import Signature
-from holdfast.observe.byte_patterns import loosened
-from holdfast.observe.signature_store import all_signatures
+from holdfast.observe.search.byte_patterns import loosened
+from holdfast.observe.search.signature_store import all_signatures
 from log_tree import write_tree
 
 BLOCK_BYTES = 1 << 20

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from holdfast.observe.procs import RankReader
+from holdfast.observe.processes.procs import RankReader
 
 TARGET_SHARE = 0.004
 

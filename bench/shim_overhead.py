@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import holdfast
-from holdfast.observe.worker_server import GroupStatusReader
+from holdfast.observe.processes.worker_server import GroupStatusReader
 
 SHIM = Path(holdfast.__file__).parent / "shim"
 BLOCK_S = 0.5

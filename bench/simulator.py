@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from holdfast.controller.loop import Controller, replay
-from holdfast.core.job import decide
+from holdfast.core.job.decide import decide
 from holdfast.journal.rows import Row
 from holdfast.journal.store import Store
 from holdfast.model.events import AnyEvent

@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.observe import stacks
-from holdfast.observe.pyspy import Ask, collect, tool_path
+from holdfast.observe.processes import stacks
+from holdfast.observe.processes.pyspy import Ask, collect, tool_path
 
 ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 15
 DEADLINE_S = 30.0

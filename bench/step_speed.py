@@ -12,11 +12,11 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 
-from holdfast.observe.step_form_store import all_forms
-from holdfast.parsers import step_columns
-from holdfast.parsers.step_heads import Heads
-from holdfast.parsers.step_lines import StepLines
-from holdfast.parsers.step_reading import FormReader
+from holdfast.observe.search.step_form_store import all_forms
+from holdfast.parsers.steps import columns as step_columns
+from holdfast.parsers.steps.heads import Heads
+from holdfast.parsers.steps.lines import StepLines
+from holdfast.parsers.steps.reading import FormReader
 
 BLOCK_BYTES = 1 << 20
 RUNS = 5  # the best of them: others may use the machine

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from holdfast.agent.step_watch import StepWatching
+from holdfast.agent.watch.steps import StepWatching
 from holdfast.cli.main import main as holdfast
 from trial import Trial, end_on_sigterm
 

@@ -24,16 +24,16 @@ import msgspec
 from msgspec import Struct
 
 from cpu_quota import CpuQuota, DutyCycle, NoQuota
-from holdfast.agent.collectives import Collectives
+from holdfast.agent.watch.collectives import Collectives
 from holdfast.core.stragglers.records import arrivals
 from holdfast.core.stragglers.watch import StragglerWatch
 from holdfast.model.flight import FlightRecord
 from holdfast.model.steps import StepFinding
-from holdfast.observe.procs import RankReader
-from holdfast.observe.throttling import ThrottleReader
-from holdfast.observe.worker_server import flight_records
-from holdfast.parsers.flight import read_record
-from holdfast.parsers.flight_pickle import Refused
+from holdfast.observe.host.throttling import ThrottleReader
+from holdfast.observe.processes.procs import RankReader
+from holdfast.observe.processes.worker_server import flight_records
+from holdfast.parsers.flight.pickled import Refused
+from holdfast.parsers.flight.records import read_record
 from trial import Trial, end_on_sigterm, holdfast_run, torchrun
 
 TRAINING = Path(__file__).with_name("straggler_training.py")

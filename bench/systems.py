@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.controller.loop import decisions
-from holdfast.core.story import Story, Summary
+from holdfast.core.job.story import Story, Summary
 from holdfast.journal.jobdir import StateDir
 from holdfast.journal.store import open_reader
 from holdfast.model.policy import Policy

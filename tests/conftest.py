@@ -13,8 +13,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from holdfast.observe.automaton import engine
-from holdfast.observe.signature_store import package_signatures
+from holdfast.observe.search.automaton import engine
+from holdfast.observe.search.signature_store import package_signatures
 from holdfast.parsers.signature_files import SignatureError
 
 GOLDEN = Path(__file__).parent / "golden"

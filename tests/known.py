@@ -1,5 +1,5 @@
 """The package's signatures, read once for all tests of a process: their TOML takes a second."""
 
-from holdfast.observe.signature_store import package_signatures
+from holdfast.observe.search.signature_store import package_signatures
 
 PACKAGE = package_signatures()

@@ -4,7 +4,7 @@ import random
 import struct
 from collections.abc import Iterable, Iterator
 
-from holdfast.parsers.tfevents import masked_crc
+from holdfast.parsers.steps.tfevents import masked_crc
 
 CLOCK = "[2025-04-21 {h:02}:{m:02}:{s:02}]"
 

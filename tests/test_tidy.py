@@ -14,8 +14,8 @@ from typing import NamedTuple, get_args
 import pytest
 
 from holdfast.checks.registry import all_checks
-from holdfast.cli.command_line import COMMANDS
-from holdfast.core import categories
+from holdfast.cli.line.command_line import COMMANDS
+from holdfast.core.verdict import categories
 from holdfast.model.events import AnyEvent
 from holdfast.model.orders import AnyOrder
 from holdfast.model.policy import Policy
@@ -37,12 +37,12 @@ AT_EVERY_START = (SHIM, SRC / "agent" / "reaper" / "rank_names.py")
 STARTED_FROM_OUTSIDE = {
     "holdfast.__main__": "python -m holdfast",
     "holdfast.cli.main": "the holdfast command (pyproject.toml)",
-    "holdfast.cli.command_line": "cli.main, by its name: Ctrl-C may come while it is imported",
+    "holdfast.cli.line.command_line": "cli.main, by its name: Ctrl-C may come while it is imported",
     "holdfast.cli.agent_main": "python -m holdfast agent, by its name: an agent is small",
-    "holdfast.cli.check_pairs": "cli.check_asking, by its name: memory that most checks do not need",
-    "holdfast.cli.local_line": "cli.line_on_demand, by its name: most jobs are never asked anything",
-    "holdfast.cli.engine_choice": "cli.run_command, by its name: one machine needs none of it",
-    "holdfast.cli.check_plot": "cli.check_command, by its name, for the same reason",
+    "holdfast.cli.checking.pairs": "cli.check_asking, by its name: memory that most checks do not need",
+    "holdfast.supervise.local_line": "cli.line_on_demand, by its name: most jobs are never asked anything",
+    "holdfast.supervise.engine_choice": "cli.run_command, by its name: one machine needs none of it",
+    "holdfast.views.checks.plot": "cli.check_command, by its name, for the same reason",
     "holdfast.shim.sitecustomize": "Python itself, in the ranks, by way of PYTHONPATH",
     "holdfast.shim.holdfast_shim_torch": "sitecustomize, by its path",
     "holdfast.shim.holdfast_shim_imports": "sitecustomize, by its path",

@@ -36,7 +36,7 @@ NVIDIA = {
     "RESTART_VM": "reboot_node",
     "UPDATE_SWFW": "upgrade_library",
     "CHECK_MECHANICALS": "isolate_node",
-}  # workflows are rules of their own: core/diagnosis/device_codes.py
+}  # workflows are rules of their own: core/diagnosis/devices/codes.py
 MONITORS = {
     "AzNHC=fail": "isolate_node",
     "EKS=fatal": "isolate_node",

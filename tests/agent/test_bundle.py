@@ -15,13 +15,13 @@ from holdfast.agent.bundle import (
     members,
     sample_lines,
 )
-from holdfast.agent.sample_ring import SampleRing
-from holdfast.core.verdict import first_verdict
+from holdfast.agent.watch.sample_ring import SampleRing
+from holdfast.core.verdict.first import first_verdict
 from holdfast.model.failures import Failure, RankExit
 from holdfast.model.node_samples import DeviceSample, Moment, NodeSample, RasReport
 from holdfast.model.samples import RankSample
 from holdfast.model.steps import StepFinding, StepRecord
-from holdfast.observe.bundles import FAILURE, read_member
+from holdfast.observe.logs.bundles import FAILURE, read_member
 
 
 def scene(folder, **changed):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.agent.hang_scene import goodbye_s
+from holdfast.agent.watch.hang_scene import goodbye_s
 
 
 def test_the_status_of_a_rank_ends_with_the_time(tmp_path):

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from holdfast.agent.log_watch import KERNEL, LogWatch, Signatures
-from holdfast.observe.follow import Chunk
+from holdfast.agent.watch.logs import KERNEL, LogWatch, Signatures
+from holdfast.observe.logs.follow import Chunk
 from holdfast.parsers.signature_files import SignatureError
 from observe.knowing import signature
 

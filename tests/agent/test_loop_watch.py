@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from holdfast.agent.loop_watch import LoopWatch
-from holdfast.observe.pyspy import tool_path
+from holdfast.agent.watch.loops import LoopWatch
+from holdfast.observe.processes.pyspy import tool_path
 
 LIMIT_S = 200.0
 PROGRAMS = {

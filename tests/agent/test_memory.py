@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.memory import MemoryWatch
+from holdfast.agent.watch.memory import MemoryWatch
 from kernel_log import alone
 
 pytestmark = pytest.mark.timeout(900)  # it waits until no job of other tests runs

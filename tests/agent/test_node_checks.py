@@ -7,7 +7,7 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from holdfast.agent.node_checks import LATE_TIMES, NodeChecker
+from holdfast.agent.nodes.checks import LATE_TIMES, NodeChecker
 from holdfast.checks.baseline_store import baseline_path, read_baseline
 from holdfast.checks.last_good import read_last_good, write_last_good
 from holdfast.checks.runner import SuiteRun

@@ -1,10 +1,10 @@
 """Faults of devices in the kernel's log: whose they are, and when they are told."""
 
-from holdfast.agent.log_watch import LogWatch, Signatures
-from holdfast.agent.node_log import DeviceFound, NodeLog
+from holdfast.agent.nodes.log import DeviceFound, NodeLog
+from holdfast.agent.watch.logs import LogWatch, Signatures
 from holdfast.model.verdicts import Culprit, Verdict
-from holdfast.observe.kernel_follow import KernelFollower
-from holdfast.observe.signature_store import package_signatures
+from holdfast.observe.host.kernel_follow import KernelFollower
+from holdfast.observe.search.signature_store import package_signatures
 
 XID = "[ 100.{n}] NVRM: Xid (PCI:0000:5d:00): 79, pid=77, name=python, GPU has fallen off the bus.\n"
 MINE, OTHER = "0000:5d:00.0", "0000:91:00.0"

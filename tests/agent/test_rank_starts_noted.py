@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from holdfast.agent.part import unmet
-from holdfast.agent.rank_starts import SEEN, RankStart
-from holdfast.agent.standby_keeper import StandbyKeeper
+from holdfast.agent.standby.keeper import StandbyKeeper
+from holdfast.agent.standby.rank_starts import SEEN, RankStart
 
 RANK = "import sys; print('up', flush=True); sys.stdin.read()"
 LAUNCHER = """

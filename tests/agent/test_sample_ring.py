@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from holdfast.agent import sample_ring
-from holdfast.agent.sample_ring import HEAD, NEW, OLD, SampleRing, read_samples
+from holdfast.agent.watch import sample_ring
+from holdfast.agent.watch.sample_ring import HEAD, NEW, OLD, SampleRing, read_samples
 from holdfast.model.node_samples import DeviceSample, Moment, NodeSample
 from holdfast.model.samples import RankSample
 
@@ -68,7 +68,7 @@ def test_another_process_reads_it_while_it_is_written(ring, tmp_path):
     one = ring(segment_bytes=3000)
     program = f"""import sys
 from pathlib import Path
-from holdfast.agent.sample_ring import read_samples
+from holdfast.agent.watch.sample_ring import read_samples
 for line in sys.stdin:
     print(*[one.at_s for one in read_samples(Path({str(tmp_path)!r}))][-1:], flush=True)"""
     with subprocess.Popen(
@@ -172,7 +172,7 @@ def test_a_folder_that_is_gone_costs_samples_and_comes_back(ring, tmp_path):
 FULL = """import sys
 from pathlib import Path
 import subprocess
-from holdfast.agent.sample_ring import SampleRing, read_samples
+from holdfast.agent.watch.sample_ring import SampleRing, read_samples
 sys.path.insert(0, sys.argv[2])
 from agent.test_sample_ring import moment
 folder = Path(sys.argv[1])

@@ -4,11 +4,11 @@ import os
 
 import pytest
 
-from holdfast.agent.sample_ring import read_samples
-from holdfast.agent.signals import Signals
+from holdfast.agent.watch.sample_ring import read_samples
+from holdfast.agent.watch.signals import Signals
 from holdfast.model.samples import RankSample
-from holdfast.observe.devices import Devices, NoDevices
-from holdfast.observe.procs import RankReader
+from holdfast.observe.host.devices import Devices, NoDevices
+from holdfast.observe.processes.procs import RankReader
 
 
 class Clock:

@@ -1,6 +1,6 @@
 """What of a rank's imports a standby may make early."""
 
-from holdfast.agent.standby import IMPORTS, imports_to_repeat, repeatable
+from holdfast.agent.standby.start import IMPORTS, imports_to_repeat, repeatable
 
 
 def test_nothing_behind_a_change_of_the_environment_is_imported_early():

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from holdfast.agent.launch import LaunchSpec, Started, Stopped
 from holdfast.agent.part import unmet
-from holdfast.agent.standby import Standby
-from holdfast.agent.standby_keeper import StandbyKeeper
+from holdfast.agent.standby.keeper import StandbyKeeper
+from holdfast.agent.standby.start import Standby
 
 
 class Still:

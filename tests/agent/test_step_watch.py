@@ -5,13 +5,13 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.agent.step_logs import StepForms
-from holdfast.agent.step_watch import NEWS_MAX, StepWatching
+from holdfast.agent.watch.step_logs import StepForms
+from holdfast.agent.watch.steps import NEWS_MAX, StepWatching
 from holdfast.model.samples import RankSample
-from holdfast.observe.follow import Chunk
-from holdfast.observe.step_file import read
-from holdfast.observe.step_form_store import package_forms
-from holdfast.parsers.step_forms import StepFormError
+from holdfast.observe.logs.follow import Chunk
+from holdfast.observe.logs.step_file import read
+from holdfast.observe.search.step_form_store import package_forms
+from holdfast.parsers.steps.forms import StepFormError
 
 
 @pytest.fixture(scope="module")

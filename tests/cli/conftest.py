@@ -6,7 +6,7 @@ import time
 import pytest
 
 from cli.nodes_kit import Nodes
-from holdfast.cli.command_line import exit_code
+from holdfast.cli.line.command_line import exit_code
 from holdfast.journal.jobdir import StateDir
 
 

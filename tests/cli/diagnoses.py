@@ -1,10 +1,10 @@
 """Diagnoses made by hand, for the tests of the report and of the JSON document."""
 
-from holdfast.cli.diagnosis_document import Scanned
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError, Other
 from holdfast.model.sightings import Skipped
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
+from holdfast.views.diagnosis.document import Scanned
 
 READ = Scanned(files=9, size_bytes=1_234_567, seconds=0.41)
 AT_S = 1_767_225_600.25  # 2026-01-01 00:00:00.250 UTC

@@ -11,8 +11,8 @@ import msgspec
 
 from cli.journals import COMMAND, START_S, started, submitted, write_job
 from holdfast.agent.calls import Calls, CallScene
-from holdfast.cli.job_line import written_secret
 from holdfast.controller.calls import CallRelay, JobNow
+from holdfast.jobs.line import written_secret
 from holdfast.journal.store import Store
 from holdfast.link.agent_link import AgentLink
 from holdfast.link.arrived import Joined, Left, Said

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.check_formats import exported
 from holdfast.model.checks import FAIL, PASS, SKIP, WARN, Finding, NodeChecks, Outcome
+from holdfast.views.checks.formats import exported
 
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 

@@ -1,6 +1,5 @@
 """What people see of checks, in both languages."""
 
-from holdfast.cli.check_report import baseline_lines, document, report
 from holdfast.core.checks.judged import judged
 from holdfast.model.checks import (
     DEVICE_FAULT,
@@ -15,6 +14,7 @@ from holdfast.model.checks import (
     Spec,
 )
 from holdfast.model.signatures import Words
+from holdfast.views.checks.report import baseline_lines, document, report
 
 LOST = Finding(
     status=FAIL,

@@ -14,7 +14,7 @@ import pytest
 
 from cli.journals import one_failure_and_on, write_job
 from holdfast.model.failures import Failure, RankExit
-from holdfast.observe.bundles import Member, write_bundle
+from holdfast.observe.logs.bundles import Member, write_bundle
 
 SCRIPT = Path(sys.executable).with_name("holdfast")
 

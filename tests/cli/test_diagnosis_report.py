@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from cli.diagnoses import AT_S, FALLEN_OFF, HEALTHY, OUT_OF_MEMORY, READ, SKIPPED, UNKNOWN
-from holdfast.cli.diagnosis_document import document, iso
-from holdfast.cli.diagnosis_report import ERROR_LINES_MAX, report
-from holdfast.cli.wrapping import cut, shown, wrapped
 from holdfast.model.diagnoses import FirstError
 from holdfast.model.verdicts import Culprit
+from holdfast.views.diagnosis.document import document, iso
+from holdfast.views.diagnosis.report import ERROR_LINES_MAX, report
+from holdfast.views.wrapping import cut, shown, wrapped
 
 CASES = {
     "oom": (OUT_OF_MEMORY, READ),

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from cli.journals import COMMAND, POLICY, hang_then_lost_node_then_success, started, submitted, write_job
-from holdfast.cli import engine_choice
 from holdfast.journal.store import Store
 from holdfast.model.settings import RunSettings
+from holdfast.supervise import engine_choice
 
 
 @pytest.fixture

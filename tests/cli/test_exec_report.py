@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.cli.exec_report import LINES_SHOWN_MAX, Asked, plan, report
 from holdfast.core.answer_groups import Answer, answer_groups
 from holdfast.model.calls import CallPlace, CallPlaces
+from holdfast.views.exec import LINES_SHOWN_MAX, Asked, plan, report
 
 PLACES = (
     *(CallPlace(node=f"gpu-{worker:02}", worker=worker) for worker in range(8)),

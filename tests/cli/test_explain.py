@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from holdfast.cli.command_line import exit_code
+from holdfast.cli.line.command_line import exit_code
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Annotated
 import click
 import pytest
 
-from holdfast.cli.flags import App, Argument, Context, Option
+from holdfast.cli.line.flags import App, Argument, Context, Option
 
 
 def given(*words):

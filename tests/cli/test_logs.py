@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.journals import START_S, started, submitted, write_job
-from holdfast.observe.logindex import IndexWriter
+from holdfast.observe.logs.index import IndexWriter
 
 
 class Log:

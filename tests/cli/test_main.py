@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import __version__
-from holdfast.cli.command_line import COMMANDS
-from holdfast.cli.flags import BadParameter
-from holdfast.cli.run_command import full_command
+from holdfast.cli.line.command_line import COMMANDS
+from holdfast.cli.line.flags import BadParameter
+from holdfast.cli.run import full_command
 
 SCRIPT = Path(sys.executable).with_name("holdfast")
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
@@ -58,7 +58,7 @@ def test_ctrl_c_while_the_command_is_still_imported_ends_it_without_a_word(place
 
 def test_help_loads_nothing_heavy():
     """Rather than a time, which another process may stretch: 0.06 s were measured, of at most 0.3 s."""
-    look = f"import sys, holdfast.cli.command_line as m; m.exit_code(['--help']); print([h for h in {HEAVY} if h in sys.modules])"
+    look = f"import sys, holdfast.cli.line.command_line as m; m.exit_code(['--help']); print([h for h in {HEAVY} if h in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", look], check=False, capture_output=True, text=True, timeout=200
     )
@@ -113,7 +113,7 @@ def test_a_result_that_cannot_be_written_is_one_line(place):
 
 
 def test_what_the_terminal_cannot_show_is_a_question_mark(place):
-    look = "import sys; from holdfast.cli import standard_streams as s; s.fill_standard_streams(); sys.stdout.write('step \u4e2d')"
+    look = "import sys; from holdfast.cli.line import standard_streams as s; s.fill_standard_streams(); sys.stdout.write('step \u4e2d')"
     done = subprocess.run(
         [sys.executable, "-c", look],
         env={**os.environ, "PYTHONIOENCODING": "latin-1"},

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from holdfast.cli.check_notes import note_checks
+from holdfast.cli.checking.notes import note_checks
 from holdfast.journal.node_book import FILE, NodeBook
 from holdfast.model.checks import Finding, NodeChecks, Outcome
 from holdfast.model.node_book import (

@@ -2,8 +2,7 @@
 
 import os
 
-from holdfast.cli.plain_log import NAME, PlainLog
-from holdfast.core.job import decide
+from holdfast.core.job.decide import decide
 from holdfast.model.events import (
     AttemptStarted,
     AttemptStopped,
@@ -17,6 +16,7 @@ from holdfast.model.events import (
 from holdfast.model.policy import Policy
 from holdfast.model.state import State
 from holdfast.model.verdicts import Verdict
+from holdfast.views.log import NAME, PlainLog
 
 POLICY = Policy(max_restarts=3, unconditional_restart=True)
 KILLED = Verdict(category="process_killed", class_="process", title="rank 2 was killed", confidence=0.9)

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.cli.live_signatures import cache_for
-from holdfast.cli.setting_table import BY_KEY, SETTINGS, BadValue, allowed, read, spelled
-from holdfast.cli.settings import SettingsRefused, cache_dir, settle, site_signatures, state_root, step_forms
 from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
+from holdfast.settings.read import SettingsRefused, cache_dir, settle, site_signatures, state_root, step_forms
+from holdfast.settings.table import BY_KEY, SETTINGS, BadValue, allowed, read, spelled
+from holdfast.supervise.live_signatures import cache_for
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 NOWHERE = {"HOME": "/home/ada"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.signatures_command import problems
+from holdfast.cli.signatures import problems
 from known import PACKAGE
 
 PAGE = Path(__file__).parents[2] / "docs" / "diagnosis.md"

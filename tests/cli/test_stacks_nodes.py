@@ -6,9 +6,9 @@ import pytest
 
 from cli.nodes_kit import rank
 from cli.test_stacks import HANGS, OTHER
-from holdfast.cli.rank_stacks import joined
-from holdfast.cli.running_ranks import RunningRank
 from holdfast.core.answer_groups import Answer
+from holdfast.jobs.rank_stacks import joined
+from holdfast.jobs.running_ranks import RunningRank
 from holdfast.model.calls import CallPlace
 
 

@@ -1,8 +1,8 @@
 """Stacks in words, from stacks that were made up."""
 
-from holdfast.cli.stacks_report import Seen, report
-from holdfast.core.stack_groups import grouped
+from holdfast.core.hang.stack_groups import grouped
 from holdfast.model.thread_stacks import RankStacks, ThreadStack
+from holdfast.views.stacks import Seen, report
 
 MACHINERY = tuple(f"<frozen importlib._bootstrap>:{line} _find_and_load" for line in (241, 940, 690))
 

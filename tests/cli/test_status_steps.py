@@ -7,11 +7,11 @@ import pytest
 from rich.console import Console
 
 from cli.journals import one_failure_and_on, write_job
-from holdfast.cli.status_screen import Seen, picture, worker_words
-from holdfast.cli.step_rows import bars, part_done, span
-from holdfast.core.story import Line, RankKnown
+from holdfast.core.job.story import Line, RankKnown
 from holdfast.model.steps import StepFinding, StepNow
-from holdfast.observe.step_file import StepFile, StepFileWriter
+from holdfast.observe.logs.step_file import StepFile, StepFileWriter
+from holdfast.views.status import Seen, picture, worker_words
+from holdfast.views.steps.rows import bars, part_done, span
 
 NOW = StepNow(
     step=140,

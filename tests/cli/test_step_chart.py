@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.step_values import curve, heat_map, report, single, two_runs
-from holdfast.cli.step_chart import chart, column_ticks, hours, ratios, steps_words, ticks
-from holdfast.cli.times import duration
 from holdfast.model.steps import CurvePoint, HeatMap, LossReport, Phase, Slowdown, Spike, StepReport
+from holdfast.settings.times import duration
+from holdfast.views.steps.chart import chart, column_ticks, hours, ratios, steps_words, ticks
 
 
 def test_a_single_run_is_drawn_at_its_own_steps():

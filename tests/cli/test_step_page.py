@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from cli.step_values import EVIL, curve, heat_map, report, two_runs
-from holdfast.cli.step_page import ASSETS, html_page
 from holdfast.model.steps import FirstLast, LossReport, StepReport
+from holdfast.views.steps.page import ASSETS, html_page
 
 
 class Page(HTMLParser):

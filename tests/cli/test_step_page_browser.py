@@ -7,8 +7,8 @@ import pytest
 
 from cli.browser import Browser, browser_path
 from cli.step_values import EVIL, curve, heat_map, report, two_runs
-from holdfast.cli.step_page import html_page
 from holdfast.model.steps import StepReport
+from holdfast.views.steps.page import html_page
 
 pytestmark = [
     pytest.mark.skipif(browser_path() is None, reason="needs Chromium: apt-get install chromium"),

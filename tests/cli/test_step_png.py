@@ -7,15 +7,15 @@ import zlib
 import pytest
 
 from cli.step_values import EVIL, curve, heat_map, report, two_runs
-from holdfast.cli.step_plot import write_png
 from holdfast.model.steps import StepReport
+from holdfast.views.steps.plot import write_png
 
 SLOW_RED = (192, 32, 42)
 BLOCKED = """
 import sys
 sys.modules["matplotlib"] = None  # as Python marks what cannot be imported
 from pathlib import Path
-from holdfast.cli.step_plot import PlotUnavailable, write_png
+from holdfast.views.steps.plot import PlotUnavailable, write_png
 from holdfast.model.steps import StepReport
 try:
     write_png(Path(sys.argv[1]), StepReport(), [], None, "t")

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from cli.journals import START_S, started, submitted, write_job
-from holdfast.observe.logindex import IndexWriter
+from holdfast.observe.logs.index import IndexWriter
 from steps_kit import megatron, times
 
 SLOW = times(300, slow_from=200, ratio=2.1)

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from holdfast.cli.steps_report import Scanned, moment, report, sparkline
 from holdfast.core.steps.report import Training
 from holdfast.model.sightings import DAY_UNKNOWN_S, Skipped
 from holdfast.model.steps import (
@@ -22,6 +21,7 @@ from holdfast.model.steps import (
     StepReport,
     Straggler,
 )
+from holdfast.views.steps.report import Scanned, moment, report, sparkline
 
 AT_S = 1745248801.0  # 2025-04-21 15:20:01 UTC
 SLOWDOWN = Slowdown(

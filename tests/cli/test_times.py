@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.times import NotATime, length, moment, seconds, stamp
+from holdfast.settings.times import NotATime, length, moment, seconds, stamp
 
 NOW_S = 1_767_280_798.0  # 2026-01-01 15:19:58 UTC
 

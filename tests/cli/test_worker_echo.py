@@ -1,6 +1,6 @@
 """The output of many workers on one console."""
 
-from holdfast.cli.worker_echo import LOOKED_AT_MAX, WorkerEcho
+from holdfast.supervise.worker_echo import LOOKED_AT_MAX, WorkerEcho
 
 
 class Shown:

@@ -16,9 +16,9 @@ from holdfast.controller.hang_watch import HangWatching
 from holdfast.controller.loop import Controller, decisions
 from holdfast.controller.shipped import ShippedFiles
 from holdfast.controller.straggler_watch import StragglersWatching
-from holdfast.core.crew import Crew
-from holdfast.core.crew_memory import Memory
-from holdfast.core.crew_roster import Settings
+from holdfast.core.workers.group import Crew
+from holdfast.core.workers.memory import Memory
+from holdfast.core.workers.roster import Settings
 from holdfast.journal.recorder import Recorder
 from holdfast.journal.store import open_reader
 from holdfast.link.agent_link import AgentLink

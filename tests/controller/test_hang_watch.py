@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from controller.crew_bench import POLICY, CrewBench
-from holdfast.core import platform_rule
 from holdfast.core.flight.digest import digest
+from holdfast.core.hang import platform_rule
 from holdfast.model.events import FindingNoted, HangFound, VerdictReached
 from holdfast.model.flight import FlightRecord, GroupStatus
 from holdfast.model.nodes import LookCloser, Looked, Sampled, SampleStacks

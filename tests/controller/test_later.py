@@ -6,8 +6,8 @@ import msgspec
 
 from holdfast.controller.crew import CrewEngine, Parts
 from holdfast.controller.later import BYTES_MAX, Later
-from holdfast.core.crew import Crew
-from holdfast.core.crew_roster import Settings
+from holdfast.core.workers.group import Crew
+from holdfast.core.workers.roster import Settings
 from holdfast.link.arrived import Entry, Left
 from holdfast.model.events import DeviceFaulted, FindingNoted, StepReached
 from holdfast.model.nodes import Sampled, SetUp, Told

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from holdfast.controller.shipped import ShippedFiles
 from holdfast.model.nodes import Shipped
-from holdfast.observe.logindex import Index
+from holdfast.observe.logs.index import Index
 
 
 def piece(offset, data, name="stdout", worker=3):

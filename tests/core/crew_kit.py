@@ -5,8 +5,8 @@ from collections import deque
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.crew import Crew
-from holdfast.core.crew_acts import (
+from holdfast.core.job.decide import decide
+from holdfast.core.workers.acts import (
     Act,
     AskEngine,
     Drop,
@@ -18,9 +18,9 @@ from holdfast.core.crew_acts import (
     StartAgent,
     Tell,
 )
-from holdfast.core.crew_memory import Memory
-from holdfast.core.crew_roster import Settings
-from holdfast.core.job import decide
+from holdfast.core.workers.group import Crew
+from holdfast.core.workers.memory import Memory
+from holdfast.core.workers.roster import Settings
 from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,

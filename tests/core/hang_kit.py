@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from holdfast.core import hang
+from holdfast.core.hang import detect as hang
 from holdfast.model.flight import GroupStatus
 from holdfast.model.samples import Hang, RankSample, StackTrend
 

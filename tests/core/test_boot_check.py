@@ -4,10 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.controller.loop import replay, row_of
-from holdfast.core.categories import KINDS
-from holdfast.core.job import decide
-from holdfast.core.node_passes import NO_MACHINE, OF_A_LOSS
-from holdfast.core.story import Story
+from holdfast.core.job.decide import decide
+from holdfast.core.job.story import Story
+from holdfast.core.nodes.passes import NO_MACHINE, OF_A_LOSS
+from holdfast.core.verdict.categories import KINDS
 from holdfast.model import events as ev
 from holdfast.model import orders as od
 from holdfast.model import state as ms

@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.categories import KINDS
 from holdfast.core.checks.answers import TEXT_MAX, TROUBLES_MAX, answered, key_of
 from holdfast.core.checks.evidence import BOTH_PASSED, speaks_for_the_code, with_checks
 from holdfast.core.checks.plan import areas_for, before_a_start, troubleshooting, while_training
+from holdfast.core.verdict.categories import KINDS
 from holdfast.model.checks import AREAS, Finding, NodeChecks, Outcome, Spec
 from holdfast.model.events import CheckTold, NodesChecked
 from holdfast.model.signatures import Words

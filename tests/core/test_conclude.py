@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from holdfast.core.conclude import (
+from holdfast.core.verdict.conclude import (
     first_of,
     first_of_many,
     joined_failure,

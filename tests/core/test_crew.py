@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from crew_kit import NO_CHECKS, POLICY, VERSION, World, exit_of, trains, world
 from msgspec.structs import replace
 
-from holdfast.core.crew import Crew
-from holdfast.core.crew_acts import Act, MoreNodes, Send, Tell
-from holdfast.core.crew_nodes import placed
-from holdfast.core.crew_roster import Roster
+from holdfast.core.workers.acts import Act, MoreNodes, Send, Tell
+from holdfast.core.workers.group import Crew
+from holdfast.core.workers.nodes import placed
+from holdfast.core.workers.roster import Roster
 from holdfast.model.events import (
     AttemptStarted,
     AttemptStartFailed,

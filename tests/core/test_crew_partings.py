@@ -2,7 +2,7 @@
 
 from crew_kit import World
 
-from holdfast.core.crew_roster import Settings
+from holdfast.core.workers.roster import Settings
 from holdfast.model.nodes import NodeDown
 from holdfast.model.policy import Policy
 from holdfast.model.state import Running

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
 
-from holdfast.core.crew_roster import Settings
+from holdfast.core.workers.roster import Settings
 from holdfast.model.events import AttemptStarted, RankExited, StepReached, WorkerExited
 from holdfast.model.policy import Policy
 from holdfast.model.state import Ended, Running

@@ -3,9 +3,9 @@
 import pytest
 from crew_kit import POLICY, World, exit_of, trains, world
 
-from holdfast.core import node_watch
-from holdfast.core.crew_acts import StartAgent
-from holdfast.core.crew_memory import MOVED
+from holdfast.core.nodes import watch as node_watch
+from holdfast.core.workers.acts import StartAgent
+from holdfast.core.workers.memory import MOVED
 from holdfast.model.events import AttemptStarted, FindingNoted, JobMoved, NodeLost
 from holdfast.model.nodes import AgentEnded
 

@@ -4,9 +4,9 @@ import pytest
 from crew_kit import POLICY, World, exit_of
 from msgspec.structs import replace
 
-from holdfast.core.crew_roster import Settings
-from holdfast.core.job import decide
-from holdfast.core.story import Story
+from holdfast.core.job.decide import decide
+from holdfast.core.job.story import Story
+from holdfast.core.workers.roster import Settings
 from holdfast.model.checks import IDLE
 from holdfast.model.events import FindingNoted, NodeIsolated, NodesChecked
 from holdfast.model.state import State

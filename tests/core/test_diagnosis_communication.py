@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.core.diagnosis.communication import (
+from holdfast.core.diagnosis.compare.collectives import (
     compare,
     compare_collectives,
     compare_fingerprints,
     uneven_epochs,
 )
-from holdfast.core.diagnosis.network_paths import (
+from holdfast.core.diagnosis.compare.network_paths import (
     compare_gdr,
     compare_init,
     compare_settings,

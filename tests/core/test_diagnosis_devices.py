@@ -3,12 +3,12 @@
 import pytest
 
 from core.clue_kit import sighting
-from holdfast.core.diagnosis.devices import judge
+from holdfast.core.diagnosis.devices.judge import judge
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.sightings import Source
 from holdfast.model.signatures import Signature
-from holdfast.observe.code_store import package_tables
-from holdfast.observe.scan import search
+from holdfast.observe.search.code_store import package_tables
+from holdfast.observe.search.scan import search
 from known import PACKAGE
 
 SIGNATURES: tuple[Signature, ...] = tuple(one for one in PACKAGE if one.area != "worker")

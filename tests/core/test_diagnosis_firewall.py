@@ -3,7 +3,7 @@
 import pytest
 
 from core.clue_kit import search, sighting, signature
-from holdfast.core.diagnosis.firewall import refused_by_firewall
+from holdfast.core.diagnosis.compare.firewall import refused_by_firewall
 
 REFUSED = signature("firewall-refused-packet", "nccl_network_error", role="context")
 STORE = signature("torch-store-timeout", "rendezvous_timeout")

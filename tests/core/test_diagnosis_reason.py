@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from core.clue_kit import search, sighting, signature
 from holdfast.core.diagnosis.clues import filled, is_calm
 from holdfast.core.diagnosis.reason import diagnose
-from holdfast.core.diagnosis.telling import telling_lines
+from holdfast.core.diagnosis.words.telling import telling_lines
 from holdfast.model.sightings import Search, Skipped, Source
 from holdfast.model.signatures import Words
 

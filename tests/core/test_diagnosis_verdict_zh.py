@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from holdfast.core.categories import ADVICE, ADVICE_ZH, SIGNALS
 from holdfast.core.diagnosis.live import joined
 from holdfast.core.diagnosis.reason import diagnose
-from holdfast.core.diagnosis.verdict_zh import in_chinese, told_in_chinese
-from holdfast.core.verdict import first_verdict
+from holdfast.core.diagnosis.words.verdict_zh import in_chinese, told_in_chinese
+from holdfast.core.verdict.categories import ADVICE, ADVICE_ZH, SIGNALS
+from holdfast.core.verdict.first import first_verdict
 from holdfast.model.failures import ErrorRecord, Failure, RankExit
 from holdfast.model.samples import Hang
 from holdfast.model.sightings import Search

@@ -3,7 +3,7 @@
 import pytest
 
 from core.clue_kit import sighting, signature
-from holdfast.core.diagnosis.wordings import of_code, of_likeness, of_words
+from holdfast.core.diagnosis.words.wordings import of_code, of_likeness, of_words
 from holdfast.model.sightings import Likeness
 from holdfast.model.signatures import SPOKEN
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.core.faults import words
+from holdfast.core.job.faults import words
 from holdfast.model.state import ExitFault
 
 

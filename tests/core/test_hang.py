@@ -22,8 +22,8 @@ from core.hang_kit import (
     Doing,
     Job,
 )
-from holdfast.core import hang
-from holdfast.core.culprits import refine
+from holdfast.core.hang import detect as hang
+from holdfast.core.hang.culprits import refine
 from holdfast.model.samples import Hang, RankSample, Stack
 
 # --- faults

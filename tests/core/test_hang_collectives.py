@@ -16,7 +16,7 @@ from core.hang_kit import (
     Doing,
     Job,
 )
-from holdfast.core import hang
+from holdfast.core.hang import detect as hang
 from holdfast.model.samples import StackTrend
 
 LOCKS = Doing(in_collective=False)

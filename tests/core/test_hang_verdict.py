@@ -1,6 +1,6 @@
 """Which of records, stacks and samples names the culprit of a hang."""
 
-from holdfast.core.hang_verdict import joined
+from holdfast.core.hang.verdict import joined
 from holdfast.model.digests import Located
 from holdfast.model.samples import Hang
 from holdfast.model.signatures import Words

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.isolation_limit import IsolationLimit, why_not
+from holdfast.core.nodes.isolation_limit import IsolationLimit, why_not
 
 wanted = st.lists(st.tuples(st.integers(0, 30), st.floats(0, 20_000)), max_size=80)
 

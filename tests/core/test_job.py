@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.controller.loop import Controller, replay
-from holdfast.core.decision import Decision
-from holdfast.core.job import decide
+from holdfast.core.job.decide import decide
+from holdfast.core.job.decision import Decision
 from holdfast.model import events as ev
 from holdfast.model import orders as od
 from holdfast.model import state as ms

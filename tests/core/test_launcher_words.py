@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from holdfast.core.conclude import is_certain, joined_failure
-from holdfast.core.launcher_words import Known, launcher_words
-from holdfast.core.verdict import first_verdict
+from holdfast.core.verdict.conclude import is_certain, joined_failure
+from holdfast.core.verdict.first import first_verdict
+from holdfast.core.verdict.launcher_words import Known, launcher_words
 from holdfast.model.failures import ErrorRecord, Failure, LauncherWord, RankExit
 from holdfast.model.nodes import WorkerEvidence
 from holdfast.model.sightings import Search, Sighting, Source, Writer

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.core.lemon_evidence import observed
-from holdfast.core.lemons import FIELD, Failure, Judged, Observed, judge, not_together
+from holdfast.core.nodes.lemon_evidence import observed
+from holdfast.core.nodes.lemons import FIELD, Failure, Judged, Observed, judge, not_together
 from holdfast.model.node_book import (
     AnyLine,
     AttemptRan,

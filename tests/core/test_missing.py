@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.diagnosis.missing import is_empty, not_found, spans
+from holdfast.core.diagnosis.words.missing import is_empty, not_found, spans
 from holdfast.model.sightings import Search, Source, Writer
 
 

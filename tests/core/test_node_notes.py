@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from holdfast.core.job import decide
-from holdfast.core.node_notes import NodeNotes, Noted
+from holdfast.core.job.decide import decide
+from holdfast.core.nodes.notes import NodeNotes, Noted
 from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,

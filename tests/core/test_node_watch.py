@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.core.node_watch import (
+from holdfast.core.nodes.watch import (
     IN_CONTACT,
     AgentAgain,
     Ask,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.core.patience import SURE_S, patience_s
+from holdfast.core.verdict.patience import SURE_S, patience_s
 from holdfast.model.policy import Policy
 from holdfast.model.verdicts import Verdict
 

@@ -1,4 +1,4 @@
-from holdfast.core import platform_rule
+from holdfast.core.hang import platform_rule
 from holdfast.model.samples import RankSample
 
 SETTINGS = platform_rule.Settings(detect_min=2)

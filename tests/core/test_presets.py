@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.presets import SYSTEMS, BadPreset, Key, translate
+from holdfast.core.job.presets import SYSTEMS, BadPreset, Key, translate
 from holdfast.model.policy import Policy
 
 PAGE = Path(__file__).parents[2] / "docs" / "policies.md"

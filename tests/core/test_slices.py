@@ -1,6 +1,6 @@
 """Long work in pieces: each bounded, and the same result as at once."""
 
-from holdfast.core import hang
+from holdfast.core.hang import detect as hang
 from holdfast.core.slices import RANKS_AT_ONCE, finished, pieces
 from holdfast.core.stragglers.limits import StragglerSettings
 from holdfast.core.stragglers.waits import Waits

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.core.culprits import place_of
-from holdfast.core.stack_groups import grouped, python_frames, ranges, where_native
+from holdfast.core.hang.culprits import place_of
+from holdfast.core.hang.stack_groups import grouped, python_frames, ranges, where_native
 from holdfast.model.thread_stacks import RankStacks, ThreadStack
 
 WAIT = (

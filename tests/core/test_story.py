@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.core.job import decide
-from holdfast.core.story import KINDS, Story, culprit_words
+from holdfast.core.job.decide import decide
+from holdfast.core.job.story import KINDS, Story, culprit_words
 from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,

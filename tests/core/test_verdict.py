@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.categories import KINDS, RULES, SIGNALS, USER_CODE
-from holdfast.core.recurrence import is_environment, is_user_code, problem_key, would_come_back
-from holdfast.core.verdict import first_verdict
+from holdfast.core.job.recurrence import is_environment, is_user_code, problem_key, would_come_back
+from holdfast.core.verdict.categories import KINDS, RULES, SIGNALS, USER_CODE
+from holdfast.core.verdict.first import first_verdict
 from holdfast.model.failures import ErrorRecord, Failure, RankExit
 from holdfast.model.samples import Hang
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.core.isolation_limit import IsolationLimit
+from holdfast.core.nodes.isolation_limit import IsolationLimit
 from holdfast.journal.fleet_book import FleetBook
 from holdfast.journal.node_book import BACKUP, FILE, NewerNodeBook, NodeBook, NodeBookUnusable, is_local
 from holdfast.model.node_book import (
@@ -141,7 +141,7 @@ def test_the_book_forgets_what_is_too_old_but_not_what_people_did(tmp_path):
 WRITER = """
 import sys
 from pathlib import Path
-from holdfast.core.isolation_limit import IsolationLimit
+from holdfast.core.nodes.isolation_limit import IsolationLimit
 from holdfast.journal.node_book import NodeBook
 from holdfast.model.node_book import Isolation, LostLine
 folder, who, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])

@@ -1,6 +1,6 @@
 """Where a node does not see the job's folder: what it keeps is its own, and what people want of it is sent."""
 
-from holdfast.agent.shipping import BEHIND_BYTES_MAX, BYTES_PER_S, PIECE_BYTES, Shipping
+from holdfast.agent.nodes.shipping import BEHIND_BYTES_MAX, BYTES_PER_S, PIECE_BYTES, Shipping
 from holdfast.model.events import AttemptStopped, RankExited, StepReached
 from holdfast.model.nodes import Leave, Shipped
 

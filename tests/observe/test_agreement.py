@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from holdfast.observe.agreement import disagreements
+from holdfast.observe.search.agreement import disagreements
 from known import PACKAGE
 
 ONE = next(one for one in PACKAGE if one.role == "cause")

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from holdfast.observe.aside import Aside
+from holdfast.observe.host.aside import Aside
 
 
 class Time:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from holdfast.observe import stacks
+from holdfast.observe.processes import stacks
 
 RANK = """import faulthandler, json, os, signal, sys
 folder, rank = sys.argv[1:]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.observe.automaton import (
+from holdfast.observe.search.automaton import (
     CACHE_FILES_MAX,
     DIGEST_BYTES,
     MAGIC,
@@ -19,7 +19,7 @@ from holdfast.observe.automaton import (
     PlainEngine,
     engine,
 )
-from holdfast.observe.byte_patterns import TooLoose, loosened
+from holdfast.observe.search.byte_patterns import TooLoose, loosened
 from holdfast.parsers.signature_files import SignatureError
 from known import PACKAGE
 from observe.knowing import signature

@@ -6,7 +6,7 @@ import tarfile
 import pytest
 import zstandard
 
-from holdfast.observe.bundles import Member, excerpt, write_bundle
+from holdfast.observe.logs.bundles import Member, excerpt, write_bundle
 
 
 def members_of(path):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.observe.devices import Devices, NoDevices, NvmlReader, load_nvml
+from holdfast.observe.host.devices import Devices, NoDevices, NvmlReader, load_nvml
 
 SOURCE = Path(__file__).parents[3] / "shared/design/fake_nvml/fake_nvml.c"
 

@@ -2,7 +2,7 @@
 
 import json
 
-from holdfast.observe import scan
+from holdfast.observe.search import scan
 from observe.knowing import signature
 
 OOM = signature("oom", r"CUDA out of memory\. Tried to allocate (?P<bytes>[\d.]+ \wiB)")

@@ -14,8 +14,8 @@ import pytest
 import zstandard
 
 from holdfast.core.flight.members import ranks_of
-from holdfast.observe.flight_files import SceneReader, read_scene
-from holdfast.observe.scan import search
+from holdfast.observe.processes.flight_files import SceneReader, read_scene
+from holdfast.observe.search.scan import search
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "corpus" / "flight"
 NOTHING = ()  # signatures to look for

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.observe import follow
-from holdfast.observe.follow import Follower
-from holdfast.parsers.lines import CUT_MARK, LINE_BYTES_MAX, LineCutter
+from holdfast.observe.logs import follow
+from holdfast.observe.logs.follow import Follower
+from holdfast.parsers.log_lines.text import CUT_MARK, LINE_BYTES_MAX, LineCutter
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import os
 
-from holdfast.observe.gpus import gpus_of
+from holdfast.observe.host.gpus import gpus_of
 
 
 def fake_proc(tmp_path, opened):

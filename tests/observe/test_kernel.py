@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.observe.kernel import OomWatch, read_kernel_log
+from holdfast.observe.host.kernel import OomWatch, read_kernel_log
 
 
 def write(path: Path, text: str) -> Path:

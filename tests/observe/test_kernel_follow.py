@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.observe.kernel_follow import KernelFollower
+from holdfast.observe.host.kernel_follow import KernelFollower
 
 NOWHERE = Path("/nowhere/kmsg")
 

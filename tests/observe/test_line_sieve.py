@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.observe.line_sieve import FEW, LineSieve
+from holdfast.observe.search.line_sieve import FEW, LineSieve
 
 WORDS = (rb"step", rb"\btime", rb"it/s")
 ANY = re.compile(b"|".join(WORDS), re.IGNORECASE)

@@ -2,8 +2,8 @@
 
 import io
 
-from holdfast.observe import scan
-from holdfast.observe.streams import ReadAhead
+from holdfast.observe.logs.streams import ReadAhead
+from holdfast.observe.search import scan
 from observe.knowing import signature
 
 OOM = signature("oom", r"out of memory")

@@ -20,9 +20,9 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.observe import log_tree
-from holdfast.observe.log_tree import natural, of_stdin
-from holdfast.observe.streams import Limits, Unreadable
+from holdfast.observe.logs import tree as log_tree
+from holdfast.observe.logs.streams import Limits, Unreadable
+from holdfast.observe.logs.tree import natural, of_stdin
 
 # One folder for all examples; and a machine that is slow to make them is no fault.
 IN_A_FOLDER = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)

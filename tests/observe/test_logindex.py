@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from holdfast.observe import logindex
-from holdfast.observe.follow import Follower
-from holdfast.observe.logindex import RECORD, Index, IndexWriter, index_path, rank_of_source, read_lines
-from holdfast.parsers.lines import CUT_MARK
+from holdfast.observe.logs import index as logindex
+from holdfast.observe.logs.follow import Follower
+from holdfast.observe.logs.index import RECORD, Index, IndexWriter, index_path, rank_of_source, read_lines
+from holdfast.parsers.log_lines.text import CUT_MARK
 
 
 def add(path, data):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.observe import pyspy
-from holdfast.observe.pyspy import NO_TOOL, Ask, Collection, Sampling, collect, sample_repeatedly
+from holdfast.observe.processes import pyspy
+from holdfast.observe.processes.pyspy import NO_TOOL, Ask, Collection, Sampling, collect, sample_repeatedly
 
 WITHIN_S = 60.0
 SLEEPS = "def inner():\n    print('ready', flush=True)\n    input()\ninner()\n"
@@ -202,7 +202,7 @@ def test_why_there_is_no_stack(python, tool, script, says):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
 def test_a_process_of_another_user():
-    program = "import os; from holdfast.observe.pyspy import forbidden; os.setuid(65534); print(forbidden(1))"
+    program = "import os; from holdfast.observe.processes.pyspy import forbidden; os.setuid(65534); print(forbidden(1))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "the process belongs to user 0: run this as that user or as root\n"
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.observe import node_counters
-from holdfast.observe.node_counters import NodeCounters
+from holdfast.observe.host import node_counters
+from holdfast.observe.host.node_counters import NodeCounters
 
 NET_DEV = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.observe import procs
-from holdfast.observe.procs import RankReader
+from holdfast.observe.processes import procs
+from holdfast.observe.processes.procs import RankReader
 
 
 @pytest.fixture
@@ -273,7 +273,7 @@ sys.stdin.read()"""
 
 
 HIDDEN = """import os, subprocess, sys, time
-from holdfast.observe.procs import RankReader
+from holdfast.observe.processes.procs import RankReader
 subprocess.run(["mount", "-t", "proc", "-o", sys.argv[1], "proc", "/proc"], check=True)
 roots = int(sys.argv[2])
 def leave_root():

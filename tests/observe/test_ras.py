@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from holdfast.observe import ras
-from holdfast.observe.ras import NoAnswer, RasWitness, ask_ras, split_address
+from holdfast.observe.host import ras
+from holdfast.observe.host.ras import NoAnswer, RasWitness, ask_ras, split_address
 
 REPORT = b"""NCCL version 2.27.3 compiled with CUDA 12.9
 

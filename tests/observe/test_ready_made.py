@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.observe import ready_made, signature_cache
-from holdfast.observe.byte_patterns import loosened
-from holdfast.observe.signature_store import CACHED, package_texts
+from holdfast.observe.search import ready_made, signature_cache
+from holdfast.observe.search.byte_patterns import loosened
+from holdfast.observe.search.signature_store import CACHED, package_texts
 from known import PACKAGE
 
 ROOT = Path(__file__).parents[2]

@@ -9,14 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.model.sightings import Search
-from holdfast.observe import scan
-from holdfast.observe.automaton import engine
-from holdfast.observe.blocks import AHEAD_BYTES, BLOCK_BYTES, blocks, new_buffer
-from holdfast.observe.follow import Chunk
-from holdfast.observe.line_numbers import line_of, lines_of
-from holdfast.observe.log_tree import logs
-from holdfast.observe.sweep import START_BYTES_MAX, Allowance, Caps, Knowledge, Sweep
-from holdfast.observe.watcher import Watcher
+from holdfast.observe.logs.blocks import AHEAD_BYTES, BLOCK_BYTES, blocks, new_buffer
+from holdfast.observe.logs.follow import Chunk
+from holdfast.observe.logs.line_numbers import line_of, lines_of
+from holdfast.observe.logs.tree import logs
+from holdfast.observe.processes.watcher import Watcher
+from holdfast.observe.search import scan
+from holdfast.observe.search.automaton import engine
+from holdfast.observe.search.sweep import START_BYTES_MAX, Allowance, Caps, Knowledge, Sweep
 from observe.knowing import signature
 
 OOM = signature("oom", r"CUDA out of memory\. Tried to allocate (?P<bytes>[\d.]+ \wiB)")

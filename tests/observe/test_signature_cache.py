@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.observe import signature_cache
-from holdfast.observe.signature_store import CACHED, package_signatures
+from holdfast.observe.search import signature_cache
+from holdfast.observe.search.signature_store import CACHED, package_signatures
 from known import PACKAGE
 
 KNOWN = PACKAGE

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from holdfast.model.steps import StepFinding, StepNow
-from holdfast.observe.step_file import BYTES_MAX, NAME, StepFile, StepFileWriter, read
+from holdfast.observe.logs.step_file import BYTES_MAX, NAME, StepFile, StepFileWriter, read
 
 SLOW = StepFinding(
     kind="slowdown", text="slower since step 40", step=44, numbers={"ratio": 1.5, "recent": [0.3]}

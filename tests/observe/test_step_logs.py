@@ -11,9 +11,9 @@ import zstandard
 
 from holdfast.core.steps.report import training_of, trainings
 from holdfast.core.steps.watch import StepSettings
-from holdfast.observe.logindex import IndexWriter
-from holdfast.observe.step_form_store import all_forms
-from holdfast.observe.step_logs import Part, ReadSettings, part_of, read_job, read_logs
+from holdfast.observe.logs.index import IndexWriter
+from holdfast.observe.logs.step_logs import Part, ReadSettings, part_of, read_job, read_logs
+from holdfast.observe.search.step_form_store import all_forms
 from steps_kit import event, megatron, times
 
 SETTINGS = ReadSettings(forms=all_forms(None), steps=StepSettings())

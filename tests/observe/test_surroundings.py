@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from holdfast.model.diagnoses import FirstError
-from holdfast.observe.surroundings import AROUND_BYTES, with_surroundings
+from holdfast.observe.logs.surroundings import AROUND_BYTES, with_surroundings
 
 TEXT = "one\ntwo\nthree\nRuntimeError: bad batch\nfive\nsix\nseven\neight\n"
 ERROR = "RuntimeError: bad batch"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.observe import throttling
-from holdfast.observe.throttling import ThrottleReader
+from holdfast.observe.host import throttling
+from holdfast.observe.host.throttling import ThrottleReader
 
 V1_MOUNT = "34 25 0:30 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
 V2_MOUNT = "30 24 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from holdfast.observe.automaton import engine
-from holdfast.observe.untyped import Untyped
+from holdfast.observe.logs.untyped import Untyped
+from holdfast.observe.search.automaton import engine
 from observe.knowing import signature
 
 MODULE = signature("no-module", r"ModuleNotFoundError: No module named '(?P<module>[^']+)'")

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from holdfast.model.flight import Group, GroupStatus
-from holdfast.observe.worker_server import (
+from holdfast.observe.processes.worker_server import (
     GroupStatusReader,
     flight_records,
     group_status,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.categories import ACTIONS
-from holdfast.observe.code_store import package_tables
+from holdfast.core.verdict.categories import ACTIONS
+from holdfast.observe.search.code_store import package_tables
 from holdfast.parsers.code_tables import COLUMNS, CodeTableError, normal_code, parse_table
 
 ROOT = Path(__file__).parents[2]

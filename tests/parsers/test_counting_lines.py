@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.parsers.counting_lines import counting_on
+from holdfast.parsers.log_lines.counting_lines import counting_on
 
 FORMS = (
     "it={n} cost={x:.3f} acc={y:.3f}",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.parsers.docker_json import is_docker_json, unwrapped
+from holdfast.parsers.log_lines.docker_json import is_docker_json, unwrapped
 
 TIME = "2031-05-06T08:00:01.5Z"
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.parsers.elastic import FailedLine, failed_lines, failure_table, recorded_error
-from holdfast.parsers.tracebacks import tracebacks
+from holdfast.parsers.tracebacks.read import tracebacks
 
 SAMPLES = Path(__file__).parent / "samples"
 

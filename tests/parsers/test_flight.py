@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.model.flight import FlightRecord, Group, GroupStatus
-from holdfast.parsers.flight import groups_of, read_record, with_groups
-from holdfast.parsers.flight_pickle import Refused
+from holdfast.parsers.flight.pickled import Refused
+from holdfast.parsers.flight.records import groups_of, read_record, with_groups
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "corpus" / "flight"
 

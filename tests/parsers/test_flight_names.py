@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.parsers.flight_names import kind_of, rank_of
+from holdfast.parsers.flight.names import kind_of, rank_of
 
 RECORD = pickle.dumps({"version": "2.10", "pg_config": {}, "entries": []}, 2)
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.parsers import flight_pickle
-from holdfast.parsers.flight_pickle import SIZE_BYTES_MAX, Refused, is_plain, unpickled
+from holdfast.parsers.flight import pickled as flight_pickle
+from holdfast.parsers.flight.pickled import SIZE_BYTES_MAX, Refused, is_plain, unpickled
 
 TEXT = st.text(max_size=20)
 NUMBERS = st.integers(-(1 << 80), 1 << 80) | st.integers(-(1 << 31), 1 << 31)

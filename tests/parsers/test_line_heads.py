@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.model.sightings import Writer
-from holdfast.parsers.line_heads import labels_are_nodes, split_head, text_of, writer_of
+from holdfast.parsers.log_lines.line_heads import labels_are_nodes, split_head, text_of, writer_of
 
 AT_S = 1795211136.0  # 2026-11-20 21:45:36 UTC
 YEAR_2026 = Writer(stamp_s=AT_S)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.sightings import Writer
-from holdfast.parsers.log_names import writer_of_name
+from holdfast.parsers.log_lines.log_names import writer_of_name
 
 NAMES = (
     ("run_ab12/attempt_0/3/stderr.log", Writer(local_rank=3)),

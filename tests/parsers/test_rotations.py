@@ -1,6 +1,6 @@
 """Files that are parts of one log."""
 
-from holdfast.parsers.rotations import streams
+from holdfast.parsers.log_lines.rotations import streams
 
 
 def test_the_oldest_part_comes_first():

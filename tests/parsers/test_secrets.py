@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.parsers.secrets import MASK, masked
+from holdfast.parsers.log_lines.secrets import MASK, masked
 
 LETTERS = string.ascii_letters + string.digits
 # Put together here, so that no scanner of repositories takes these lines for a leak.

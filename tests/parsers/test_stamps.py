@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.parsers.stamps import stamp_at
+from holdfast.parsers.log_lines.stamps import stamp_at
 
 AT_S = 1795211136.0  # 2026-11-20 21:45:36 UTC
 

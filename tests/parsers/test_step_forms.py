@@ -7,9 +7,9 @@ import pytest
 
 import holdfast
 from holdfast.model.step_forms import StepForm
-from holdfast.observe.step_form_store import all_forms, package_forms
-from holdfast.parsers.step_forms import EXAMPLE, SAMPLE, StepFormError, from_pattern, parse, prove
-from holdfast.parsers.step_lines import StepLines
+from holdfast.observe.search.step_form_store import all_forms, package_forms
+from holdfast.parsers.steps.forms import EXAMPLE, SAMPLE, StepFormError, from_pattern, parse, prove
+from holdfast.parsers.steps.lines import StepLines
 
 FOLDER = Path(holdfast.__file__).parent / "step_forms"
 FORMS = tuple(

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.model.steps import FirstLast, PhaseMark, StepRecord
-from holdfast.observe.step_form_store import package_forms
-from holdfast.parsers.step_lines import StepLines
+from holdfast.observe.search.step_form_store import package_forms
+from holdfast.parsers.steps.lines import StepLines
 
 FORMS = package_forms()
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.parsers.steps import StepReader, sighting
+from holdfast.parsers.steps.progress import StepReader, sighting
 
 NAMED = [
     (b" iteration       10/     500 | consumed samples:  40 | elapsed time per iteration (ms): 1382.2 |", 10),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.parsers.tfevents import (
+from holdfast.parsers.steps.tfevents import (
     RECORD_BYTES_MAX,
     Damaged,
     Event,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.parsers.tracebacks import FOUND_MAX, tracebacks
+from holdfast.parsers.tracebacks.read import FOUND_MAX, tracebacks
 
 PLAIN = """\
 step 1 loss 0.5

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.parsers.wrapped_json import of_journal, unwrapped, unwrapper_of
+from holdfast.parsers.log_lines.wrapped_json import of_journal, unwrapped, unwrapper_of
 
 XID = "NVRM: Xid (PCI:0000:5d:00): 79, GPU has fallen off the bus."
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from holdfast.parsers.wrapped_lines import joints, width_of
+from holdfast.parsers.log_lines.wrapped_lines import joints, width_of
 
 LOG = """\
 2031-02-03 04:05:06 INFO trainer.loop: resumed from /scratch/team-a/runs/llm-7b/checkpoints/step_00012000 in 41.2 s

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from fake_nvml.node import LIBRARY, build
-from holdfast.observe.bundles import read_member
+from holdfast.observe.logs.bundles import read_member
 from run.place import wait_for
 
 LONG_S = 150.0  # of suites on a machine that does other things; only a hung test waits so long

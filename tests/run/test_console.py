@@ -4,15 +4,15 @@ import os
 import subprocess
 import time
 
-from holdfast.cli.console import Console
-from holdfast.cli.run import Supervisor
-from holdfast.core.decision import Decision
+from holdfast.core.job.decision import Decision
 from holdfast.journal.jobdir import StateDir
 from holdfast.model.events import HangFound, VerdictReached
 from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import Choice, Ended, Job, Running, State
 from holdfast.model.verdicts import Verdict
+from holdfast.supervise.one_machine import Supervisor
+from holdfast.views.console import Console
 from run.place import wait_for
 
 CHATTY = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); echo line $i of many that nobody may ever read; done; echo end >$NOTES/end"

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from holdfast.observe.bundles import read_member
+from holdfast.observe.logs.bundles import read_member
 from run.place import wait_for
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of 79.15 GiB"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.cli.command_line import exit_code
+from holdfast.cli.line.command_line import exit_code
 
 
 @pytest.mark.parametrize(

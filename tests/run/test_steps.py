@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.observe.step_file import read
+from holdfast.observe.logs.step_file import read
 from run.place import wait_for
 
 BENCH = Path(__file__).parents[2] / "bench"

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from rank_kit import wait_for, waits_for_lock
 
-from holdfast.agent.rank_starts import RankStart
-from holdfast.agent.standby import with_ranks_begun
+from holdfast.agent.standby.rank_starts import RankStart
+from holdfast.agent.standby.start import with_ranks_begun
 
 HANDLER = """import subprocess
 class SubprocessHandler:

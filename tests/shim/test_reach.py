@@ -16,8 +16,8 @@ import pytest
 from rank_kit import SHIM, wait_for
 
 from holdfast.model.flight import Group, GroupStatus
-from holdfast.observe import worker_server
-from holdfast.observe.worker_server import GroupStatusReader, flight_records, group_status
+from holdfast.observe.processes import worker_server
+from holdfast.observe.processes.worker_server import GroupStatusReader, flight_records, group_status
 
 # A torch of two recorders and one group, as far as the shim looks at it.
 TORCH = {

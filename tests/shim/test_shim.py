@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rank_kit import SHIM, wait_for, waits_for_lock
 
-from holdfast.observe import stacks
+from holdfast.observe.processes import stacks
 
 BROKEN = 'def inner():\n    raise ValueError("no such batch")\n\n\ninner()\n'
 

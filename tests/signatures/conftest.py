@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.core.diagnosis.reason import diagnose
-from holdfast.observe.code_store import package_tables
-from holdfast.observe.scan import search
+from holdfast.observe.search.code_store import package_tables
+from holdfast.observe.search.scan import search
 from known import PACKAGE
 
 BY_ID = {signature.id: signature for signature in PACKAGE}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.observe.scan import search
+from holdfast.observe.search.scan import search
 from known import PACKAGE
 
 PATTERNS = Path(__file__).parents[3] / "shared" / "facts" / "kernel_patterns.csv"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.observe.code_store import package_tables
+from holdfast.observe.search.code_store import package_tables
 from known import PACKAGE
 
 ROOT = Path(__file__).parents[2]

@@ -3,8 +3,8 @@
 import re
 from collections import Counter
 
-from holdfast.core.categories import ACTIONS, KINDS
 from holdfast.core.diagnosis.clues import filled
+from holdfast.core.verdict.categories import ACTIONS, KINDS
 from holdfast.parsers.signature_files import complaints
 from known import PACKAGE
 

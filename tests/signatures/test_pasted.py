@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.diagnose_command import answered, read_loosely
-from holdfast.core.diagnosis.telling import speaks_of_trouble
+from holdfast.cli.diagnose import answered, read_loosely
+from holdfast.core.diagnosis.words.telling import speaks_of_trouble
 from holdfast.core.phrases.meanings import meanings_of
-from holdfast.observe.code_store import package_tables
-from holdfast.observe.phrase_store import package_index
-from holdfast.observe.scan import search
-from holdfast.observe.signature_store import package_signatures
+from holdfast.observe.search.code_store import package_tables
+from holdfast.observe.search.phrase_store import package_index
+from holdfast.observe.search.scan import search
+from holdfast.observe.search.signature_store import package_signatures
 
 HERE = Path(__file__).parent
 VARIANTS = list(csv.DictReader((HERE / "pasted_variants.csv").read_text().splitlines(keepends=True)))

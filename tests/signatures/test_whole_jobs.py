@@ -6,8 +6,8 @@ import re
 import pytest
 
 from holdfast.core.diagnosis.reason import diagnose
-from holdfast.observe.code_store import package_tables
-from holdfast.observe.scan import search
+from holdfast.observe.search.code_store import package_tables
+from holdfast.observe.search.scan import search
 from known import PACKAGE
 from signatures.job_writer import CAUSES, DOWN_S, by_rank, in_one, job, of_kernel, of_rank, traceback
 

@@ -34,11 +34,12 @@ from holdfast.agent.launch import (
     marked,
     sweep,
 )
-from holdfast.agent.log_watch import LogWatch
-from holdfast.agent.looks import Looks, Rank
-from holdfast.agent.memory import MemoryWatch
-from holdfast.agent.step_watch import COMMAND_RUNS, StepWatching
-from holdfast.core import hang, platform_rule
+from holdfast.agent.watch.logs import LogWatch
+from holdfast.agent.watch.looks import Looks, Rank
+from holdfast.agent.watch.memory import MemoryWatch
+from holdfast.agent.watch.steps import COMMAND_RUNS, StepWatching
+from holdfast.core.hang import detect as hang
+from holdfast.core.hang import platform_rule
 from holdfast.core.plurals import counted
 from holdfast.model.events import (
     AnyEvent,
@@ -56,12 +57,12 @@ from holdfast.model.failures import ErrorRecord, RankExit
 from holdfast.model.samples import Hang, RankSample
 from holdfast.model.steps import StepFinding
 from holdfast.observe.clock import JobClock
-from holdfast.observe.follow import Chunk, Follower
-from holdfast.observe.line_sieve import LineSieve
-from holdfast.observe.logindex import SOURCE
-from holdfast.observe.procs import RankReader
-from holdfast.observe.space import SpaceGuard
-from holdfast.parsers.steps import PREFILTER, StepReader
+from holdfast.observe.host.space import SpaceGuard
+from holdfast.observe.logs.follow import Chunk, Follower
+from holdfast.observe.logs.index import SOURCE
+from holdfast.observe.processes.procs import RankReader
+from holdfast.observe.search.line_sieve import LineSieve
+from holdfast.parsers.steps.progress import PREFILTER, StepReader
 
 STEP_EVENT_S = 1.0
 LEFTOVERS_NAMED_MAX = 5

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast import __version__
-from holdfast.agent.sample_ring import NEW, OLD, read_samples
+from holdfast.agent.watch.sample_ring import NEW, OLD, read_samples
 from holdfast.model.checks import NodeChecks
 from holdfast.model.events import NodesChecked
 from holdfast.model.failures import Failure
@@ -23,9 +23,9 @@ from holdfast.model.node_samples import Moment
 from holdfast.model.samples import RankSample
 from holdfast.model.steps import StepFinding, StepRecord
 from holdfast.model.verdicts import Verdict
-from holdfast.observe.bundles import FAILURE, Member, excerpt, write_bundle
-from holdfast.observe.log_tree import WORKS
-from holdfast.observe.step_file import NAME as STEPS
+from holdfast.observe.logs.bundles import FAILURE, Member, excerpt, write_bundle
+from holdfast.observe.logs.step_file import NAME as STEPS
+from holdfast.observe.logs.tree import WORKS
 
 VERDICT = "verdict.json"
 FLIGHT_BYTES_MAX = 8 << 20

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.agent.environment import SHIM
-from holdfast.observe.worker_facts import worker_facts
+from holdfast.observe.processes.worker_facts import worker_facts
 
 ENVIRON_BYTES_MAX = 1 << 20
 WORKER_DIR = "HOLDFAST_WORKER_DIR"

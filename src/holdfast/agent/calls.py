@@ -41,8 +41,8 @@ from holdfast.model.calls import (
     WindowSize,
 )
 from holdfast.model.thread_stacks import RankStacks
-from holdfast.observe.pyspy import NATIVE_S, Ask, collect
-from holdfast.observe.worker_facts import worker_facts
+from holdfast.observe.processes.pyspy import NATIVE_S, Ask, collect
+from holdfast.observe.processes.worker_facts import worker_facts
 from holdfast.parsers.call_words import decode, encode, is_call_word
 
 CALLS_MAX = 8  # at the same time, on one node

@@ -11,17 +11,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.agent.attempt import Attempt
-from holdfast.agent.hang_scene import Seen, as_flight_scene
-from holdfast.core.conclude import NETWORK, answer, is_certain, were_only_ended
+from holdfast.agent.watch.hang_scene import Seen, as_flight_scene
 from holdfast.core.diagnosis.concluded import concluded
-from holdfast.core.launcher_words import Known, launcher_words
-from holdfast.core.verdict import first_verdict, is_complaint
+from holdfast.core.verdict.conclude import NETWORK, answer, is_certain, were_only_ended
+from holdfast.core.verdict.first import first_verdict, is_complaint
+from holdfast.core.verdict.launcher_words import Known, launcher_words
 from holdfast.model.events import VerdictReached
 from holdfast.model.failures import ErrorRecord, Failure, LauncherWord, RankExit
 from holdfast.model.verdicts import Evidence, Verdict
-from holdfast.observe.code_store import tables_for
+from holdfast.observe.search.code_store import tables_for
 from holdfast.parsers.elastic import failed_lines, failure_table
-from holdfast.parsers.tracebacks import Traceback, tracebacks
+from holdfast.parsers.tracebacks.read import Traceback, tracebacks
 
 TAIL_BYTES = 256 * 1024
 TABLE_S = 6.0  # for a launcher to say which rank was first; it gives those that do not end 30 s

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from holdfast.agent.attempt import Attempt
 from holdfast.agent.evidence import diagnosis, needs_look, waits_for_launcher
-from holdfast.agent.fitness import Fitness
-from holdfast.agent.hang_scene import Seen
-from holdfast.agent.log_watch import KERNEL, Signatures
-from holdfast.agent.node_log import NodeLog
+from holdfast.agent.nodes.fitness import Fitness
+from holdfast.agent.nodes.log import NodeLog
+from holdfast.agent.watch.hang_scene import Seen
+from holdfast.agent.watch.logs import KERNEL, Signatures
 from holdfast.model.failures import Failure
 from holdfast.model.nodes import Looked, TellEvidence, WorkerEvidence
 from holdfast.model.orders import Diagnose

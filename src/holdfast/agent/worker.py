@@ -23,18 +23,19 @@ from holdfast.agent.evidence import (
     waits_for_launcher,
     with_logs,
 )
-from holdfast.agent.fitness import Fitness
 from holdfast.agent.launch import LaunchSpec, Running, attach, launch, marked
-from holdfast.agent.log_watch import LogWatch, Signatures
-from holdfast.agent.node_checks import NodeChecker
-from holdfast.agent.node_log import NodeLog
+from holdfast.agent.nodes.checks import NodeChecker
+from holdfast.agent.nodes.fitness import Fitness
+from holdfast.agent.nodes.log import NodeLog
 from holdfast.agent.part import Part
-from holdfast.agent.standby_keeper import StandbyKeeper, is_worth_a_standby
-from holdfast.agent.step_logs import StepForms
-from holdfast.agent.step_watch import StepWatching
-from holdfast.core import hang, platform_rule
-from holdfast.core.conclude import answer
+from holdfast.agent.standby.keeper import StandbyKeeper, is_worth_a_standby
+from holdfast.agent.watch.logs import LogWatch, Signatures
+from holdfast.agent.watch.step_logs import StepForms
+from holdfast.agent.watch.steps import StepWatching
+from holdfast.core.hang import detect as hang
+from holdfast.core.hang import platform_rule
 from holdfast.core.steps.watch import Baseline
+from holdfast.core.verdict.conclude import answer
 from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,
@@ -50,8 +51,8 @@ from holdfast.model.samples import Hang, RankSample
 from holdfast.model.settings import RunSettings
 from holdfast.model.verdicts import Verdict
 from holdfast.observe.clock import JobClock
-from holdfast.observe.follow import Chunk
-from holdfast.observe.gpus import gpus_of
+from holdfast.observe.host.gpus import gpus_of
+from holdfast.observe.logs.follow import Chunk
 from holdfast.parsers.commands import recognise
 
 BUNDLE_WAIT_S = 10.0  # at the end, for evidence that is being written

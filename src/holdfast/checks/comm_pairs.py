@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from holdfast.checks.registry import Check, Seen
-from holdfast.core.checks.pairs_words import AREA, CHECK
+from holdfast.core.checks.pairs.words import AREA, CHECK
 from holdfast.model.checks import MANUAL, NODE, ON_FAILURE, SKIP, Finding, Scene, Spec
 from holdfast.model.signatures import Words
 

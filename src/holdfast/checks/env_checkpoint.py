@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.checks.registry import Check, Seen
 from holdfast.checks.run_python import run_of
-from holdfast.core.checks.env_checkpoint import (
+from holdfast.core.checks.env.checkpoint import (
     DEEPSPEED_TRACKER,
     FILE,
     FILES,

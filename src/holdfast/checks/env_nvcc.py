@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from holdfast.checks.registry import Check, Seen
 from holdfast.checks.run_python import answer_of, run_of, run_within, which
-from holdfast.core.checks.env_nvcc import nvcc_version, of_tools
+from holdfast.core.checks.env.nvcc import nvcc_version, of_tools
 from holdfast.model.checks import BOOT, LIGHT, MANUAL, ON_FAILURE, PROLOG, SKIP, Fact, Finding, Scene, Spec
 from holdfast.model.signatures import Words
 

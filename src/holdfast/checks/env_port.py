@@ -12,11 +12,11 @@ import psutil
 from holdfast.checks.registry import Check, Seen
 from holdfast.checks.run_python import answer_of, run_of
 from holdfast.core.checks.asked import Meeting
-from holdfast.core.checks.env_port import Holder, not_here, of_address, of_port
-from holdfast.core.checks.env_shell_text import is_known
+from holdfast.core.checks.env.port import Holder, not_here, of_address, of_port
+from holdfast.core.checks.env.shell_text import is_known
 from holdfast.model.checks import BOOT, LIGHT, MANUAL, ON_FAILURE, PROLOG, SKIP, Finding, Scene, Spec
 from holdfast.model.signatures import Words
-from holdfast.parsers.secrets import masked
+from holdfast.parsers.log_lines.secrets import masked
 
 COMMAND_CHARS_MAX = 80
 # Since it has this line, torchrun on one node takes a free port where none is named.

@@ -8,9 +8,9 @@ from typing import Any
 
 from holdfast.checks.registry import Check, Seen
 from holdfast.checks.run_python import answer_of, run_of, which
-from holdfast.core.checks.env_python import of_environment, of_versions, python_facts, version_facts
-from holdfast.core.checks.env_script import of_imports, of_script, of_shadows
-from holdfast.core.checks.env_shell_text import is_known
+from holdfast.core.checks.env.python import of_environment, of_versions, python_facts, version_facts
+from holdfast.core.checks.env.script import of_imports, of_script, of_shadows
+from holdfast.core.checks.env.shell_text import is_known
 from holdfast.model.checks import (
     ASKED,
     BOOT,

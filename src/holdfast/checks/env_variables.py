@@ -11,11 +11,11 @@ from holdfast.checks.env_run import gpu_count
 from holdfast.checks.registry import Check, Seen
 from holdfast.checks.run_python import run_of
 from holdfast.core.checks.asked import Asked
-from holdfast.core.checks.env_variable_rules import FILES
-from holdfast.core.checks.env_variables import Place, facts, of_variables
+from holdfast.core.checks.env.variable_rules import FILES
+from holdfast.core.checks.env.variables import Place, facts, of_variables
 from holdfast.model.checks import BOOT, LIGHT, MANUAL, ON_FAILURE, PROLOG, Scene, Spec
 from holdfast.model.signatures import Words
-from holdfast.parsers.secrets import masked
+from holdfast.parsers.log_lines.secrets import masked
 
 _BINDERS = ("srun", "mpirun", "mpiexec", "orterun", "numactl", "taskset")
 _CONF_LINE = re.compile(r"\s*(NCCL_\w+)\s*=\s*([^\s#]+)")

@@ -9,8 +9,7 @@ from holdfast.checks.nvml import NotOpen, Nvml
 from holdfast.checks.nvml_checks import nvml_spec, read
 from holdfast.checks.pci_gpus import pci_gpus
 from holdfast.checks.registry import Check, Seen
-from holdfast.core.checks.gpu import Gpu, Unread
-from holdfast.core.checks.gpu_presence import (
+from holdfast.core.checks.gpu.presence import (
     Away,
     Presence,
     Versions,
@@ -21,6 +20,7 @@ from holdfast.core.checks.gpu_presence import (
     presence_facts,
     slow_driver,
 )
+from holdfast.core.checks.gpu.readings import Gpu, Unread
 from holdfast.model.checks import SKIP, Fact, Finding, Scene
 
 QUICK_S = 3.5  # within the 5 s of the quick suite

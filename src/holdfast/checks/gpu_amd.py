@@ -7,7 +7,7 @@ from pathlib import Path
 from holdfast.checks.nvml_checks import read
 from holdfast.checks.registry import Check, Seen
 from holdfast.checks.vendor_tools import tool_place, tool_says
-from holdfast.core.checks.gpu_amd import amd_facts, amd_gpus, judge_amd
+from holdfast.core.checks.gpu.amd import amd_facts, amd_gpus, judge_amd
 from holdfast.model.checks import BOOT, EPILOG, LIGHT, MANUAL, ON_FAILURE, PROLOG, SKIP, Finding, Scene, Spec
 from holdfast.model.signatures import Words
 

@@ -15,7 +15,7 @@ from holdfast.checks.host_bench import no_number, training_measure, training_wor
 from holdfast.checks.nvml import Device, Nvml, opened
 from holdfast.checks.registry import Check, Seen
 from holdfast.core.checks.bench import Bench, OptionRefused, choice, judged, option
-from holdfast.core.checks.bench_gpu import (
+from holdfast.core.checks.gpu.bench import (
     Loaded,
     Ran,
     burn_bench,
@@ -27,7 +27,7 @@ from holdfast.core.checks.bench_gpu import (
     wrong_products,
     wrong_sums,
 )
-from holdfast.core.checks.gpu import key_of
+from holdfast.core.checks.gpu.readings import key_of
 from holdfast.model.checks import DEVICE, MANUAL, SKIP, WARN, Finding, Scene, Spec
 from holdfast.model.signatures import Words
 

@@ -8,8 +8,7 @@ from typing import Any
 from holdfast.checks.nvml import Answer, Device, Nvml, first_trouble
 from holdfast.checks.nvml_checks import is_divided, nvml_spec, opened, option_s, read
 from holdfast.checks.registry import Check, Seen
-from holdfast.core.checks.gpu import Unread
-from holdfast.core.checks.gpu_links import (
+from holdfast.core.checks.gpu.links import (
     RECOVERY_FAILED,
     Fabric,
     NvLinks,
@@ -23,6 +22,7 @@ from holdfast.core.checks.gpu_links import (
     nvlink_facts,
     pcie_facts,
 )
+from holdfast.core.checks.gpu.readings import Unread
 from holdfast.model.checks import Fact, Finding, Scene
 
 LINKS_MAX = 36

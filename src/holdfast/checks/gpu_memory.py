@@ -6,8 +6,8 @@ from typing import Any
 from holdfast.checks.nvml import ABSENT, Answer, Device, Nvml
 from holdfast.checks.nvml_checks import asked, nvml_spec, opened
 from holdfast.checks.registry import Check, Seen
-from holdfast.core.checks.gpu import Gpu, Unread
-from holdfast.core.checks.gpu_memory import Errors, Repairs, judge_errors, judge_recovery, judge_repairs
+from holdfast.core.checks.gpu.memory import Errors, Repairs, judge_errors, judge_recovery, judge_repairs
+from holdfast.core.checks.gpu.readings import Gpu, Unread
 from holdfast.model.checks import Fact, Finding, Scene
 
 RECOVERY_ACTION = 230

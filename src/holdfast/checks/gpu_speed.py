@@ -7,8 +7,8 @@ from typing import Any
 from holdfast.checks.nvml import ABSENT, Answer, Nvml
 from holdfast.checks.nvml_checks import nvml_spec, opened, option_s
 from holdfast.checks.registry import Check, Seen
-from holdfast.core.checks.gpu import Unread
-from holdfast.core.checks.gpu_speed import Clocks, Heat, clock_facts, judge_clocks, judge_heat
+from holdfast.core.checks.gpu.readings import Unread
+from holdfast.core.checks.gpu.speed import Clocks, Heat, clock_facts, judge_clocks, judge_heat
 from holdfast.model.checks import Finding, Scene
 
 QUICK_LOOKS, LOOKS = 3, 7

@@ -7,8 +7,8 @@ from typing import Any
 from holdfast.checks.nvml import Device, Nvml
 from holdfast.checks.nvml_checks import asked, is_below, is_divided, nvml_spec, opened, read
 from holdfast.checks.registry import Check, Seen
-from holdfast.core.checks.gpu import Unread
-from holdfast.core.checks.gpu_use import Division, Holder, Use, judge_division, judge_use
+from holdfast.core.checks.gpu.readings import Unread
+from holdfast.core.checks.gpu.use import Division, Holder, Use, judge_division, judge_use
 from holdfast.model.checks import Finding, Scene
 
 PARTS_MAX = 8

@@ -8,12 +8,12 @@ from pathlib import Path
 from holdfast.checks.nvml_checks import EVERYWHERE, read
 from holdfast.checks.pci_gpus import pci_gpus
 from holdfast.checks.registry import Check, Seen
-from holdfast.core.checks.gpu_xids import Line, is_of_interest, judge_xids
+from holdfast.core.checks.gpu.xids import Line, is_of_interest, judge_xids
 from holdfast.model.checks import SKIP, Finding, Scene, Spec
 from holdfast.model.code_facts import CodeKind
 from holdfast.model.signatures import Words
-from holdfast.observe.code_store import package_tables
-from holdfast.observe.kernel import RECORD, read_records, unescaped
+from holdfast.observe.host.kernel import RECORD, read_records, unescaped
+from holdfast.observe.search.code_store import package_tables
 
 KERNEL_LEVELS = 8  # facility 0: what programs write there is not the kernel's
 _BOOTED = re.compile(r"^btime (\d+)$", re.MULTILINE)

@@ -12,7 +12,7 @@ from holdfast.checks.registry import Check, Seen
 from holdfast.core.checks.host import ClockState, chrony_offset_s, judge_clock
 from holdfast.model.checks import BOOT, CONTINUOUS, MANUAL, ON_FAILURE, PROLOG, Fact, Scene, Spec
 from holdfast.model.signatures import Words
-from holdfast.observe.tool_run import ToolRun
+from holdfast.observe.host.tool_run import ToolRun
 
 UNSYNCHRONISED = 0x0040  # STA_UNSYNC
 ERROR_MAX_US = 16_000_000  # the kernel's own "unknown"

@@ -11,7 +11,7 @@ from holdfast.core.checks.node_findings import passed, skipped
 from holdfast.core.plurals import counted
 from holdfast.model.checks import BOOT, EPILOG, MANUAL, ON_FAILURE, PROLOG, Scene, Spec
 from holdfast.model.signatures import Words
-from holdfast.observe.code_store import tables_for
+from holdfast.observe.search.code_store import tables_for
 
 
 def look_at_log(scene: Scene) -> Iterator[Seen]:

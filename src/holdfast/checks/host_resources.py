@@ -18,7 +18,7 @@ from holdfast.core.checks.host import (
 from holdfast.core.checks.node_findings import size, skipped
 from holdfast.model.checks import BOOT, CONTINUOUS, MANUAL, ON_FAILURE, PROLOG, Fact, Scene, Spec
 from holdfast.model.signatures import Words
-from holdfast.observe.node_counters import parse_meminfo
+from holdfast.observe.host.node_counters import parse_meminfo
 
 CPUS = "/sys/devices/system/cpu"
 MEMORY_SHARE = 0.05  # what kernels, firmware and crash dumps set aside differs by less

@@ -10,7 +10,7 @@ from holdfast.checks.registry import Check, Seen
 from holdfast.core.checks.node_findings import passed, skipped, warned
 from holdfast.model.checks import BOOT, LIGHT, MANUAL, ON_FAILURE, PROLOG, RULE, Scene, Spec
 from holdfast.model.signatures import Words
-from holdfast.observe.tool_run import ToolRun
+from holdfast.observe.host.tool_run import ToolRun
 
 LIST = ("systemctl", "list-units", "--failed", "--plain", "--no-legend", "--full")
 WITHIN_S = 2.0

@@ -17,11 +17,11 @@ from msgspec import Struct
 from holdfast.checks.node_files import NodeFiles
 from holdfast.model.sightings import Search
 from holdfast.model.signatures import Signature
-from holdfast.observe.automaton import Engine, engine
-from holdfast.observe.blocks import of_lines
-from holdfast.observe.kernel import RECORD, read_records, unescaped
-from holdfast.observe.sweep import Allowance, Caps, Knowledge, Sweep, made
-from holdfast.observe.tool_run import ToolRun
+from holdfast.observe.host.kernel import RECORD, read_records, unescaped
+from holdfast.observe.host.tool_run import ToolRun
+from holdfast.observe.logs.blocks import of_lines
+from holdfast.observe.search.automaton import Engine, engine
+from holdfast.observe.search.sweep import Allowance, Caps, Knowledge, Sweep, made
 from holdfast.parsers.signature_files import parse
 
 KMSG = "/dev/kmsg"

@@ -31,7 +31,7 @@ from holdfast.model.checks import (
     Spec,
 )
 from holdfast.model.signatures import Words
-from holdfast.observe.node_counters import parse_paired_lines
+from holdfast.observe.host.node_counters import parse_paired_lines
 
 NONE = "no network interface can be seen"
 

@@ -23,7 +23,7 @@ from holdfast.core.checks.npu import (
 from holdfast.model.checks import BOOT, EPILOG, LIGHT, MANUAL, ON_FAILURE, PROLOG, SKIP, Finding, Scene, Spec
 from holdfast.model.code_facts import CodeKind
 from holdfast.model.signatures import Words
-from holdfast.observe.code_store import package_tables
+from holdfast.observe.search.code_store import package_tables
 
 TOOL = "npu-smi"
 TABLE_S = 4.0

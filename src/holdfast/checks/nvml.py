@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.checks.gpu import Gpu, Unread, key_of
+from holdfast.core.checks.gpu.readings import Gpu, Unread, key_of
 
 MODULE = "pynvml"
 GPUS_MAX = 64

@@ -5,8 +5,8 @@ from typing import Any
 
 from holdfast.checks import nvml
 from holdfast.checks.nvml import Answer, Device, NotOpen, Nvml
-from holdfast.core.checks.gpu import Unread
-from holdfast.core.checks.gpu_presence import HANGS
+from holdfast.core.checks.gpu.presence import HANGS
+from holdfast.core.checks.gpu.readings import Unread
 from holdfast.model.checks import (
     BOOT,
     CONTINUOUS,

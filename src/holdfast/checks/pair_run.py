@@ -33,9 +33,9 @@ from holdfast.checks.pair_worker import (
     Pong,
 )
 from holdfast.checks.remote import words_to_reach
-from holdfast.core.checks.pairs import Limits, Measured, NodeSample, PairSample, Round
-from holdfast.core.checks.pairs_plan import next_round
-from holdfast.core.checks.pairs_words import kind_of
+from holdfast.core.checks.pairs.plan import next_round
+from holdfast.core.checks.pairs.results import Limits, Measured, NodeSample, PairSample, Round
+from holdfast.core.checks.pairs.words import kind_of
 
 STARTS_AT_ONCE = 64
 ROUND_S = 30.0

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from holdfast.checks.nvml_checks import read
-from holdfast.core.checks.gpu_presence import PciGpu
+from holdfast.core.checks.gpu.presence import PciGpu
 
 NVIDIA = "0x10de"
 GPU_CLASS = "0x03"

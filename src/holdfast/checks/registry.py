@@ -1,8 +1,8 @@
-"""Which checks there are. A module of this folder named AREA_SOMETHING.py declares its own in `CHECKS`."""
+"""Which checks there are. Each module in the folder of an area (gpu, rdma, net, …) declares its own in `CHECKS`."""
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from holdfast import checks
@@ -21,15 +21,13 @@ class Check(NamedTuple):
 
 def all_checks(areas: Iterable[str] = AREAS) -> tuple[Check, ...]:
     """All of these areas, in the order of the areas, then by module and place in it."""
-    names = sorted(module.name for module in pkgutil.iter_modules(checks.__path__))
-    return tuple(
-        check
-        for area in AREAS
-        if area in set(areas)
-        for name in names
-        if name.startswith(f"{area}_")
-        for check in importlib.import_module(f"{checks.__name__}.{name}").CHECKS
-    )
+    return tuple(check for area in AREAS if area in set(areas) for check in _of_area(area))
+
+
+def _of_area(area: str) -> Iterator[Check]:
+    folder = importlib.import_module(f"{checks.__name__}.{area}")
+    for name in sorted(module.name for module in pkgutil.iter_modules(folder.__path__)):
+        yield from importlib.import_module(f"{folder.__name__}.{name}").CHECKS
 
 
 def check_named(name: str) -> Check:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from holdfast.model.checks import NodeChecks
-from holdfast.observe.tool_run import ToolRun
+from holdfast.observe.host.tool_run import ToolRun
 
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=5 {node}"
 SRUN = "srun --overlap --quiet -N1 -n1 -w {node}"

@@ -21,9 +21,9 @@ import psutil
 from msgspec import Struct, structs
 
 from holdfast.core.checks.asked import Asked, asked_by
-from holdfast.core.checks.env_command import SHELLS, Launch, Preparation, Shell, launch_of, name_of
-from holdfast.core.checks.env_script import SHADOWING_PACKAGES, SHADOWING_STANDARD
-from holdfast.core.checks.env_shell_text import is_known
+from holdfast.core.checks.env.command import SHELLS, Launch, Preparation, Shell, launch_of, name_of
+from holdfast.core.checks.env.script import SHADOWING_PACKAGES, SHADOWING_STANDARD
+from holdfast.core.checks.env.shell_text import is_known
 from holdfast.model.checks import Scene
 
 PYTHON_S = 8.0

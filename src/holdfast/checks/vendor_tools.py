@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from holdfast.observe.tool_run import ToolRun
+from holdfast.observe.host.tool_run import ToolRun
 
 PLACES = (
     "/usr/local/bin",

@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Mapping
 
-from holdfast.cli.agent_place import AgentRefused, agent_place, is_given
-from holdfast.cli.agent_wheel import run_agent
-from holdfast.cli.standard_streams import fill_standard_streams
+from holdfast.cli.line.standard_streams import fill_standard_streams
+from holdfast.jobs.agent_place import AgentRefused, agent_place, is_given
+from holdfast.supervise.agent import run_agent
 
 REFUSED = 2
 

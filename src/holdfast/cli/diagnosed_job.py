@@ -7,10 +7,10 @@ where it was Holdfast that stopped them.
 import os
 from pathlib import Path
 
-from holdfast.cli.job_places import found_job
-from holdfast.cli.output import say
-from holdfast.cli.settings import SettingsRefused, state_root
+from holdfast.cli.line.output import say
+from holdfast.jobs.places import found_job
 from holdfast.journal.jobdir import BadJobName, JobDir, NoSuchJob
+from holdfast.settings.read import SettingsRefused, state_root
 
 JOURNAL = "journal.db"
 BUNDLES = "incident-*.tar.zst"

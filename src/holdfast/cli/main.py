@@ -10,7 +10,7 @@ INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command line and leaves with its exit code."""
     try:
-        command_line = importlib.import_module("holdfast.cli.command_line")
+        command_line = importlib.import_module("holdfast.cli.line.command_line")
         code = command_line.exit_code_of(sys.argv[1:] if argv is None else argv)
     except KeyboardInterrupt:  # before the command was there
         code = INTERRUPTED

@@ -1,171 +1,244 @@
-"""Opens the record of a job for reading, running or not: its journal, its facts, who supervises it.
+"""`holdfast log` and `holdfast status`: what happened to a job and what is true of it, from its journal.
 
-Never writes, and never takes a job's lock from a Holdfast that wants it.
+Both work while the job runs and after a crash of Holdfast. They only read.
 """
 
-import errno
-import fcntl
-import os
-import shlex
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Annotated
 
-import msgspec
-import psutil
+from holdfast import __version__
+from holdfast.cli.line.flags import App, Argument, Exit, Option
+from holdfast.cli.line.output import put, put_json, put_json_line, say
+from holdfast.core.job.repeats import Repeats
+from holdfast.core.job.story import IncidentStory, Line, Summary, verdict_words
+from holdfast.core.plurals import counted
+from holdfast.jobs.record import Record, RecordUnreadable, named_job, open_record, supervisor
+from holdfast.settings.times import length, stamp
+from holdfast.views.log import printed, without_repeats
+from holdfast.views.status import NoTerminal, Seen, refuse_without_terminal, watch
+from holdfast.views.steps.rows import step_rows, steps_of
 
-from holdfast.cli.job_places import found_job
-from holdfast.cli.settings import SettingsRefused, state_root
-from holdfast.controller.loop import decisions
-from holdfast.core.story import Line, Story
-from holdfast.journal.jobdir import BadJobName, JobDir, NoSuchJob, StateDir
-from holdfast.journal.rows import RawEntry
-from holdfast.journal.store import JournalUnusable, Reader, open_reader
-from holdfast.model.policy import Policy
-from holdfast.model.settings import RunSettings
+RANKS_SHOWN_MAX = 16
+FAILED, REFUSED = 1, 2
 
-LOOK_S = 0.5  # while following
-LOCK_NAME = "lock"
+log_app = App()
+status_app = App()
 
-Kind = TypeVar("Kind")
-
-
-class RecordUnreadable(Exception):
-    """There is no such record, or it cannot be read. One line: what, and what to do now."""
-
-
-class Record:
-    """One job's record, open for reading. `story` has heard what was read so far."""
-
-    def __init__(self, job: JobDir, reader: Reader) -> None:
-        self.job = job
-        self.reader = reader
-        meta = reader.all_meta()
-        self.facts: dict[str, Any] = _decoded(meta.get("job"), dict[str, Any]) or {}
-        policy = _decoded(meta.get("policy"), Policy)
-        self.notes = (
-            [] if policy is not None else ["the journal names no policy: told with the default settings"]
-        )
-        self.policy = policy or Policy()
-        self.story = Story(self.policy)
-
-    def lines(self, rows: Iterator[RawEntry]) -> Iterator[Line]:
-        for event, decision in decisions(rows, self.policy):
-            yield from self.story.hear(event, decision)
-
-    def all_lines(self) -> list[Line]:
-        """Everything the journal holds now. raises: RecordUnreadable"""
-        try:
-            return list(self.lines(self.reader.read_raw()))
-        except JournalUnusable as error:
-            raise RecordUnreadable(str(error)) from error
-
-    def followed(self, go_on: Callable[[], bool]) -> Iterator[RawEntry]:
-        """All rows, and those to come, until `go_on` is False while there is nothing new."""
-        seq = 0
-        while True:
-            more = go_on()
-            for row in self.reader.read_raw(seq):
-                seq = row[5]
-                yield row
-            if not more or self.reader.damage:
-                return
-            time.sleep(LOOK_S)
-
-    @property
-    def command(self) -> str:
-        words = self.facts.get("command")
-        return shlex.join(map(str, words)) if isinstance(words, list) else ""
-
-    @property
-    def is_one_machine(self) -> bool:
-        """Whether Holdfast runs it here alone, agent and controller in one process; older jobs all are so."""
-        try:
-            return msgspec.convert(self.facts["settings"], RunSettings).is_one_machine
-        except (KeyError, msgspec.MsgspecError):
-            return True
-
-    def close(self) -> None:
-        self.reader.close()
+Job = Annotated[str | None, Argument("[JOB]", help="Name of the job; the newest when absent.")]
+StateFolder = Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")]
+Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
+Watch = Annotated[bool, Option("--watch", "-w", help="A live view in the terminal; q leaves it.")]
+Follow = Annotated[bool, Option("--follow", "-f", help="Go on as the job does.")]
 
 
-def named_job(name: str | None, state_dir: str | None) -> JobDir:
-    """The job of this name; the newest when none is given. raises: RecordUnreadable"""
+@log_app.command()
+def log(job: Job = None, state_dir: StateFolder = None, follow: Follow = False, json: Json = False) -> None:
+    """The fault-tolerance log of a job: restarts, findings, verdicts, what was done, to the second."""
+    record = _opened(job, state_dir)
     try:
-        root = state_root(state_dir, os.environ)
-        found = found_job(name, root)
-    except (NoSuchJob, BadJobName, SettingsRefused) as error:
-        raise RecordUnreadable(_with_near_name(str(error), name, state_dir)) from error
-    if found is None:
-        raise RecordUnreadable(f"there is no job in {root} yet: start one with holdfast run -- COMMAND")
+        if follow:
+            _follow(record, json=json)
+            return
+        lines = record.all_lines()
+        _say_notes(record)
+        if json:
+            put_json({"summary": record.story.summary(), "lines": lines})
+            return
+        shown = without_repeats(lines, Repeats())
+        for text in (*header(record.story.summary()), *map(printed, shown)):
+            put(text)
+        if warning := unsupervised(record):
+            put(warning)
+    except RecordUnreadable as error:
+        say(str(error))
+        raise Exit(FAILED) from error
+    finally:
+        record.close()
+
+
+@status_app.command()
+def status(job: Job = None, state_dir: StateFolder = None, json: Json = False, live: Watch = False) -> None:
+    """What a job does now, on one screen."""
+    if live:
+        _refuse_watch(json)
+    record = _opened(job, state_dir)
+    try:
+        if live and not watch(record, _seen):
+            return  # left by its reader, with the job going on
+        if not live:
+            record.all_lines()
+        _say_notes(record)
+        if json:
+            summary = record.story.summary()
+            put_json(
+                {
+                    "summary": summary,
+                    "steps": steps_of(record.job, summary),
+                    "command": record.facts.get("command"),
+                    "folder": str(record.job.path),
+                    "supervisor": supervisor(record.job, record.facts) or None,
+                    "version": __version__,
+                }
+            )
+            return
+        for name, text in rows(record):
+            put(f"{name:<10} {text}".rstrip())
+        if warning := unsupervised(record):
+            put(warning)
+    except RecordUnreadable as error:
+        say(str(error))
+        raise Exit(FAILED) from error
+    finally:
+        record.close()
+
+
+# The log -------------------------------------------------------------------------------------------------
+
+
+def header(summary: Summary) -> list[str]:
+    allowed = "none" if summary.max_restarts is None else str(summary.max_restarts)
+    return [
+        f"job {summary.job or 'without a name'}: {summary.phase_words}",
+        f"maximum restarts: {allowed}",
+        f"restarts so far: {summary.restarts}",
+        f"reschedules caused by hardware: {summary.hardware_reschedules}",
+        "",
+    ]
+
+
+def unsupervised(record: Record) -> str:
+    """What to say when the job goes on, or lies there, without a Holdfast; empty when all is well."""
+    if record.story.ended or supervisor(record.job, record.facts):
+        return ""
+    return f"nobody supervises this job now; holdfast attach {record.job.name}"
+
+
+def _follow(record: Record, *, json: bool) -> None:
+    """The header as it is when the command starts would be old at once: only lines, as they come."""
+    _say_notes(record)
+
+    def goes_on() -> bool:
+        return not record.story.ended and bool(supervisor(record.job, record.facts))
+
+    repeats = Repeats()
+    for line in record.lines(record.followed(goes_on)):
+        if json:
+            put_json_line(line, now=True)
+        for one in () if json else without_repeats([line], repeats):
+            put(printed(one), now=True)
+    if warning := unsupervised(record):
+        say(warning)
+
+
+# The status ----------------------------------------------------------------------------------------------
+
+
+def rows(record: Record) -> list[tuple[str, str]]:
+    summary = record.story.summary()
+    found = [
+        ("job", f"{record.job.name}: {record.command}" if record.command else record.job.name),
+        ("phase", summary.phase_words),
+        ("attempt", _attempt(summary)),
+        *step_rows(summary, steps_of(record.job, summary)),
+        ("restarts", _counters(summary)),
+        ("incident", _open_incident(summary)),
+        ("verdict", _last_verdict(summary)),
+        ("ranks", _ranks(summary)),
+        ("folder", str(record.job.path)),
+    ]
+    if summary.isolated or summary.lost:
+        found.insert(-1, ("nodes", _nodes(summary)))
+    holder = supervisor(record.job, record.facts)
+    if holder:
+        found.append(("holdfast", holder))
     return found
 
 
-def open_record(job: JobDir) -> Record:
-    """raises: RecordUnreadable"""
+def _refuse_watch(json: bool) -> None:
     try:
-        return Record(job, open_reader(job.journal_path))
-    except JournalUnusable as error:
-        raise RecordUnreadable(str(error)) from error
+        if json:
+            raise NoTerminal("--watch draws on a terminal, --json is one document: give one of them")
+        refuse_without_terminal()
+    except NoTerminal as error:
+        say(str(error))
+        raise Exit(REFUSED) from error
 
 
-def supervisor(job: JobDir, facts: dict[str, Any]) -> str:
-    """Who holds the job's lock, in words; empty when nobody does."""
-    path = job.path / LOCK_NAME
-    if not path.exists():
-        return ""
-    pid = _pid(path)
-    held = _is_locked(path)
-    if held is None:  # the disk knows no locks: the process must do
-        held = pid is not None and psutil.pid_exists(pid)
-    if not held:
-        return ""
-    host = facts.get("host")
-    where = f" on {host}" if isinstance(host, str) and host else ""
-    return f"process {pid}{where}" if pid is not None else f"another process{where}"
+def _seen(record: Record, lines: Sequence[Line]) -> Seen:
+    found = rows(record)
+    summary = record.story.summary()
+    warnings = (*record.notes, record.reader.damage, unsupervised(record))
+    return Seen(
+        title=f"job {dict(found)['job']}",
+        rows=tuple(found),
+        ranks=summary.ranks,
+        steps=steps_of(record.job, summary),
+        lines=tuple(lines),
+        notes=tuple(filter(None, warnings)),
+        at_s=time.time(),
+    )
 
 
-def _with_near_name(text: str, name: str | None, state_dir: str | None) -> str:
-    if name is None:
-        return text
-    with suppress(SettingsRefused):
-        jobs = [job.name for job in StateDir(state_root(state_dir, os.environ)).jobs()]
-        if jobs:
-            return f"{text}; the newest are {', '.join(jobs[:5])}"
-    return text
+def _attempt(summary: Summary) -> str:
+    started = [attempt for attempt in summary.attempts if attempt.number == summary.attempt]
+    return f"{summary.attempt}, since {stamp(started[0].started_at_s)}" if started else str(summary.attempt)
 
 
-def _is_locked(path: Path) -> bool | None:
-    """Whether another process holds it; None where that cannot be told.
+def _counters(summary: Summary) -> str:
+    allowed = ", none allowed" if summary.max_restarts is None else f" of {summary.max_restarts}"
+    return (
+        f"{summary.restarts}{allowed}; reschedules caused by hardware: {summary.hardware_reschedules}; "
+        f"workers replaced: {summary.replacements}"
+    )
 
-    Asked with a shared lock, given back at once. One that is held refuses it without being touched.
-    """
+
+def _open_incident(summary: Summary) -> str:
+    last = summary.incidents[-1] if summary.incidents else None
+    if last is None:
+        return "none so far"
+    if last.over:
+        return f"none open; {len(summary.incidents)} so far, {_took(last)}"
+    return f"{last.number}, since {stamp(last.found_at_s)}: {last.found}"
+
+
+def _took(last: IncidentStory) -> str:
+    lost = "" if last.steps_lost is None else f", {counted(last.steps_lost, 'step')} lost"
+    return f"the last over after {length(round(last.took_s or 0.0, 1))}{lost}"
+
+
+def _last_verdict(summary: Summary) -> str:
+    for incident in reversed(summary.incidents):
+        if incident.verdict is not None:
+            return f"incident {incident.number}: {verdict_words(incident.verdict)}"
+    return "none so far"
+
+
+def _ranks(summary: Summary) -> str:
+    shown = [
+        f"{rank.rank} ({f'ended with {rank.code}' if rank.ended else f'pid {rank.pid}'})"
+        for rank in summary.ranks[:RANKS_SHOWN_MAX]
+    ]
+    more = len(summary.ranks) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "") or "none known"
+
+
+def _nodes(summary: Summary) -> str:
+    parts = [f"isolated: {', '.join(summary.isolated)}"] if summary.isolated else []
+    if summary.lost:
+        parts.append(f"lost: {', '.join(summary.lost)}")
+    return "; ".join(parts)
+
+
+def _opened(job: str | None, state_dir: str | None) -> Record:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return True if error.errno == errno.EWOULDBLOCK else None
-    finally:
-        os.close(descriptor)
-    return False
+        return open_record(named_job(job, state_dir))
+    except RecordUnreadable as error:
+        say(str(error))
+        raise Exit(FAILED) from error
 
 
-def _pid(path: Path) -> int | None:
-    with suppress(OSError, ValueError):
-        return int(path.read_text().strip() or "x")
-    return None
-
-
-def _decoded(raw: bytes | None, kind: type[Kind]) -> Kind | None:
-    """None too where another version wrote it in another shape."""
-    if raw is None:
-        return None
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except msgspec.MsgspecError:
-        return None
+def _say_notes(record: Record) -> None:
+    for note in (*record.notes, record.reader.damage):
+        if note:
+            say(note)

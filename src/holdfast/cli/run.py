@@ -1,291 +1,236 @@
-"""`holdfast run` and `holdfast attach`: one machine, agent and controller in one process.
+"""`holdfast run` and `holdfast attach`: reads their flags, settles the settings, and hands over."""
 
-Wires the rooms together and turns the wheel: signals, reapers and time come in, the training's exit
-code goes out. Decides nothing.
-"""
-
+import importlib
 import os
-import signal
-import socket
-from collections.abc import Callable, Mapping
+import re
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated, Any
 
-import msgspec
-from msgspec import Struct
+from msgspec import MsgspecError
+from msgspec.structs import replace
 
-from holdfast.agent.part import Part
-from holdfast.agent.step_logs import StepForms
-from holdfast.agent.worker import WorkerAgent
-from holdfast.cli.console import Console
-from holdfast.cli.fleet_notes import FleetNotes
-from holdfast.cli.line_on_demand import LineOnDemand
-from holdfast.cli.live_signatures import live_signatures
-from holdfast.cli.plain_log import PlainLog
-from holdfast.cli.run_start import (
-    USAGE,
-    NotTakenUp,
-    begun,
-    forget_environment,
-    keep_environment,
-    kept_environment,
-    stop_request,
-    taken_up,
-    write_facts,
-)
-from holdfast.cli.settings import step_forms
-from holdfast.cli.wheel import LOOK_S, PASSED_ON, Wheel, collect_orphans
-from holdfast.controller.loop import Controller, decisions
-from holdfast.core.decision import Decision
-from holdfast.engines.local import LocalEngine
-from holdfast.journal.jobdir import JobDir, JobInUse, StateDir
-from holdfast.journal.recorder import Recorder
-from holdfast.journal.rows import RawEntry
-from holdfast.model.events import (
-    AnyEvent,
-    AttemptStartFailed,
-    ControllerResumed,
-    JobSubmitted,
-    RankExited,
-    RankStarted,
-    Tick,
-    WorkerExited,
-)
-from holdfast.model.orders import (
-    AnyOrder,
-    CheckNodes,
-    Diagnose,
-    EndJob,
-    HealDevice,
-    IsolateNode,
-    PlaceWorkers,
-    StartAttempt,
-    StopAttempt,
-    TellPeople,
-)
+from holdfast.cli.line.flags import App, Argument, BadParameter, Context, Exit, Option
+from holdfast.cli.line.output import say
+from holdfast.jobs.places import found_job
+from holdfast.journal.jobdir import JobDir, StateDir
+from holdfast.journal.store import JournalUnusable, NewerJournal
 from holdfast.model.settings import RunSettings
-from holdfast.model.state import Running, State
-from holdfast.observe.clock import JobClock
+from holdfast.settings.read import SettingsRefused, settle, state_root
+from holdfast.settings.table import BY_KEY, Setting, allowed, spelled
+from holdfast.slurm_names import BadNodeList, allocation
+from holdfast.supervise.one_machine import attach_job, run_job
+from holdfast.supervise.start import recorded
 
-TICK_S = 1.0
-LEFTOVER_WAIT_S = 15.0  # for the standby to be gone at the end
+REFUSED = 2
+_COUNT = re.compile(r"[1-9]\d*|auto|gpu|cpu")
+_DEFAULTS = RunSettings(command=(), state_dir="")
 
-
-class OneMachine:
-    """Gives each order to whom it concerns: the engine places, the agent runs, the console speaks."""
-
-    def __init__(self) -> None:
-        self.ended: EndJob | None = None
-        self.engine: LocalEngine
-        self.agent: WorkerAgent
-
-    def carry_out(self, order: AnyOrder) -> None:
-        match order:
-            case PlaceWorkers() | IsolateNode() | HealDevice():
-                self.engine.carry_out(order)
-            case CheckNodes() | StartAttempt() | StopAttempt() | Diagnose():
-                self.agent.carry_out(order)
-            case TellPeople():
-                pass  # the console has said it with the decision; other channels are told by `notify`
-            case EndJob():
-                self.ended = order
+run_app = App()
+attach_app = App()
 
 
-class Among(Struct, frozen=True, kw_only=True):
-    """A worker among others that the same launcher has started. `job`: what all of them have in common."""
-
-    part: Part
-    job: JobDir
-
-
-def _as_the_only_one(emit: Callable[[AnyEvent], None]) -> Callable[[AnyEvent], None]:
-    """To who decides here there is one worker, and its name is 0."""
-
-    def renamed(event: AnyEvent) -> None:
-        if isinstance(event, RankStarted | RankExited | WorkerExited | AttemptStartFailed):
-            event = msgspec.structs.replace(event, worker=0)
-        emit(event)
-
-    return renamed
+def _flag(key: str) -> Any:
+    """The flag of a setting, named and described by the table of settings."""
+    setting = BY_KEY[key]
+    help_ = f"{setting.help} [{_range(setting)}{setting.env_name}]"
+    if setting.kind == "yes":
+        return Option(f"{setting.flag_name}/--no-{key}", help=help_, show_default=False)
+    metavar = {
+        "whole": "N",
+        "length": "TIME",
+        "path": "DIR",
+        "choice": "|".join(setting.choices),
+    }.get(setting.kind, "TEXT")
+    names = filter(None, (setting.flag_name, setting.also))
+    return Option(*names, help=help_, metavar=metavar, show_default=False)
 
 
-class Supervisor:
-    """The wheel. One thread; nothing in it waits longer than `LOOK_S`."""
-
-    def __init__(
-        self,
-        settings: RunSettings,
-        job: JobDir,
-        console: Console,
-        env: Mapping[str, str],
-        cwd: str,
-        among: Among | None = None,
-    ) -> None:
-        """`among`: others, each watched by a process of its own; None: this worker is all."""
-        self.clock = JobClock()
-        self._settings = settings
-        self._console = console
-        self._env, self._cwd = env, cwd
-        self._job = job
-        self._common = among.job if among else job
-        self._machine = OneMachine()
-        self.record = Recorder(job.journal_path, self.clock, console.tell)
-        self.plain_log = PlainLog(job.path, settings.policy)
-        self._fleet = FleetNotes(settings, lambda: 1, self.clock, console.tell)
-        self.controller = Controller(settings.policy, self.record, self._machine, self._on_decision)
-        emit = _as_the_only_one(self.controller.handle) if among else self.controller.handle
-        self._machine.engine = LocalEngine(socket.gethostname(), self.clock, emit)
-        self._machine.agent = WorkerAgent(
-            settings,
-            self._common.name,
-            self._common.path,
-            self.clock,
-            emit,
-            console.echo,
-            env,
-            cwd,
-            live_signatures(env),
-            StepForms(lambda: step_forms(settings.step_pattern)),
-            part=among.part if among else None,
-            incidents=job.incidents,
-        )
-        self._line = LineOnDemand(
-            job, self.controller, self._machine.agent, self.clock, console.tell, env, cwd
-        )
-        self._wheel = Wheel(console.tell)
-        self._ticked_s = 0.0
-        self._looked_s = 0.0
-        self._stop_signals = 0
-
-    def submit(self) -> int:
-        write_facts(self.record, self._settings, self._common.name, self._cwd)
-        if self._settings.detach:
-            keep_environment(self._job, self._env, self._console)
-        submitted = JobSubmitted(
-            at_s=self.clock(), job=self._common.name, workers=1, command=self._settings.command
-        )
-
-        def begin() -> None:  # once signals are heeded: who reads the first line may send one
-            if self._common is self._job:  # else worker 0 says it, for all of them
-                self._console.tell(f"job {self._job.name}; its record: {self._job.path}")
-            self._fleet.warn_of(socket.gethostname())
-            self.controller.handle(submitted)
-
-        return self._turn(begin)
-
-    def resume(self, state: State, rows: list[RawEntry]) -> int:
-        """Goes on from `state`, which is what `rows` come to."""
-        self.clock.not_before(rows[-1][0] if rows else 0.0)
-        for event, decision in decisions(rows, self._settings.policy):
-            self.plain_log.remember(event, decision)
-            self._fleet.remember(event, decision)
-        self.controller.state = state
-        if state.job.attempt:
-            self._machine.agent.resume(state.job.attempt)
-        self._console.tell(f"took up {self._job.name} in attempt {state.job.attempt}")
-        return self._turn(lambda: self.controller.handle(ControllerResumed(at_s=self.clock())))
-
-    def _turn(self, begin: Callable[[], None]) -> int:
-        return self._wheel.turn(begin, self._once, lambda: self._machine.ended is not None, self._finish)
-
-    def _once(self) -> None:
-        agent, fenced = self._machine.agent, self._wheel.fenced
-        self._wheel.wait([*agent.channels(), *self._line.channels()])
-        fenced(self._take_signals)
-        fenced(agent.hear)
-        fenced(self._line.turn)
-        at_s = self.clock()
-        if at_s - self._looked_s >= LOOK_S:
-            self._looked_s = at_s
-            fenced(agent.look)
-            fenced(self._flush)
-        if at_s - self._ticked_s >= TICK_S:
-            self._ticked_s = at_s
-            fenced(lambda: self.controller.handle(Tick(at_s=at_s)))
-            fenced(self._fleet.turn)
-            collect_orphans()
-
-    def _flush(self) -> None:
-        self.record.flush()
-        self._console.flush()
-
-    def _finish(self) -> int:
-        """The standby, if any, goes before the last word is said."""
-        agent, ended = self._machine.agent, self._machine.ended
-        assert ended is not None, "the wheel turns until then"
-        self._wheel.fenced(self._line.close)
-        agent.drop_checks()
-        agent.drop_standby()
-        until_s = self.clock() + LEFTOVER_WAIT_S
-        while not agent.standby_gone() and self.clock() < until_s:
-            self._wheel.wait(agent.channels())
-        agent.close()
-        forget_environment(self._job)
-        self._wheel.fenced(self._fleet.close)
-        self.record.close()
-        self._console.close()
-        return ended.code
-
-    # Signals ----------------------------------------------------------------------------------------------
-
-    def _take_signals(self) -> None:
-        while self._wheel.signals:
-            self._one_signal(self._wheel.signals.pop(0))
-
-    def _one_signal(self, number: int) -> None:
-        name = signal.Signals(number).name
-        if number in PASSED_ON:
-            self._machine.agent.signal(number)
-            return
-        if number == signal.SIGHUP and self._settings.detach:
-            return
-        self._stop_signals += 1
-        force = self._stop_signals > 1
-        running = isinstance(self.controller.state.phase, Running)
-        if not force:
-            self._machine.agent.signal(signal.SIGTERM if number == signal.SIGHUP else number)
-        word = "at once" if force else "cleanly; once more ends it at once"
-        self._console.tell(f"{name}: ending the job {word}")
-        finish_s = self._settings.grace_s if running else 0.0
-        self.controller.handle(stop_request(number, self.clock(), force=force, finish_s=finish_s))
-
-    def _on_decision(self, event: AnyEvent, decision: Decision) -> None:
-        self._console.decided(event, decision)
-        self.plain_log.decided(event, decision)
-        self._wheel.fenced(lambda: self._note(event, decision))
-
-    def _note(self, event: AnyEvent, decision: Decision) -> None:
-        """In the node book: in memory here, and written by a thread."""
-        self._fleet.heard(event, decision)
-        self._fleet.isolate_ordered(decision)
+def _sbatch(name: str, what: str) -> Any:
+    """A flag that is handed to sbatch as it is."""
+    return Option(name, help=f"For sbatch: {what}", metavar="TEXT", show_default=False)
 
 
-def run_job(settings: RunSettings) -> int:
-    """Runs the command to its end. Returns what `holdfast run` exits with: the training's own code."""
-    console = Console(quiet=settings.quiet)
-    start = begun(settings, console)
-    if start is None:
-        return USAGE
-    with start.lock:
-        supervisor = Supervisor(start.settings, start.job, console, os.environ, start.cwd)
-        return supervisor.submit()
+def _sbatch_flags(context: Context) -> tuple[str, ...]:
+    given = [(key, context.params.get(key)) for key in ("gres", "partition", "account", "time", "qos")]
+    named = [f"--{key}={value}" for key, value in given if value]
+    return (*named, *(context.params.get("sbatch_arg") or ()))
 
 
-def attach_job(state_dir: str, name: str | None, *, quiet: bool = False) -> int:
-    """Takes up a job whose Holdfast is gone, by its journal. Returns what `run` would have."""
-    console = Console(quiet=quiet)
-    jobs = StateDir(Path(state_dir))
-    if name is None and not jobs.jobs():
-        console.tell(f"there is no job in {state_dir}")
-        return USAGE
+def _range(setting: Setting) -> str:
+    if setting.kind not in ("whole", "length"):
+        return ""
+    holder: object = _DEFAULTS.policy if setting.field.startswith("policy.") else _DEFAULTS
+    default = spelled(setting, getattr(holder, setting.field.rpartition(".")[2]))
+    return f"{allowed(setting)}; default {default}; "
+
+
+@run_app.command(context_settings={"allow_interspersed_args": False})
+def run(
+    context: Context,
+    command: Annotated[list[str] | None, Argument("-- COMMAND...")] = None,
+    job: Annotated[str | None, _flag("job")] = None,
+    state_dir: Annotated[str | None, _flag("state-dir")] = None,
+    config: Annotated[
+        str | None, Option("--config", metavar="FILE", help="Settings file (TOML). [HOLDFAST_CONFIG]")
+    ] = None,
+    policy: Annotated[str | None, _flag("policy")] = None,
+    max_restarts: Annotated[str | None, _flag("max-restarts")] = None,
+    unconditional_restart: Annotated[bool | None, _flag("unconditional-restart")] = None,
+    hang_restart: Annotated[bool | None, _flag("hang-restart")] = None,
+    replace_workers: Annotated[str | None, _flag("replace-workers")] = None,
+    hang_timeout: Annotated[str | None, _flag("hang-timeout")] = None,
+    grace: Annotated[str | None, _flag("grace")] = None,
+    keep_on_failure: Annotated[str | None, _flag("keep-on-failure")] = None,
+    shadow: Annotated[bool | None, _flag("shadow")] = None,
+    quiet: Annotated[bool | None, _flag("quiet")] = None,
+    detach: Annotated[bool | None, _flag("detach")] = None,
+    shim: Annotated[bool | None, _flag("shim")] = None,
+    standby: Annotated[bool | None, _flag("standby")] = None,
+    slowdown_rule: Annotated[str | None, _flag("slowdown-rule")] = None,
+    step_pattern: Annotated[str | None, _flag("step-pattern")] = None,
+    boot_check: Annotated[str | None, _flag("boot-check")] = None,
+    checks_act: Annotated[bool | None, _flag("checks-act")] = None,
+    nnodes: Annotated[str | None, _flag("nnodes")] = None,
+    spares: Annotated[str | None, _flag("spares")] = None,
+    engine: Annotated[str | None, _flag("engine")] = None,
+    hosts: Annotated[str | None, _flag("hosts")] = None,
+    link_tls: Annotated[bool | None, _flag("link-tls")] = None,
+    node_silence: Annotated[str | None, _flag("node-silence")] = None,
+    fleet_dir: Annotated[str | None, _flag("fleet-dir")] = None,
+    isolation_share: Annotated[str | None, _flag("isolation-share")] = None,
+    nproc_per_node: Annotated[
+        str | None,
+        Option(
+            "--nproc-per-node",
+            metavar="N",
+            help="Short form: run the script that follows with torchrun, N ranks.",
+        ),
+    ] = None,
+    gres: Annotated[str | None, _sbatch("--gres", "of each node, such as gpu:8.")] = None,
+    partition: Annotated[str | None, _sbatch("--partition", "where the job waits.")] = None,
+    account: Annotated[str | None, _sbatch("--account", "who pays.")] = None,
+    time: Annotated[str | None, _sbatch("--time", "the time limit.")] = None,
+    qos: Annotated[str | None, _sbatch("--qos", "quality of service.")] = None,
+    sbatch_arg: Annotated[
+        list[str] | None, _sbatch("--sbatch-arg", "any other flag, again and again.")
+    ] = None,
+) -> None:
+    """Runs a training command and keeps it going. Exits with the training's own exit code."""
+    raise Exit(_run(context, command or (), config, nproc_per_node))
+
+
+def _run(context: Context, command: Sequence[str], config: str | None, nproc_per_node: str | None) -> int:
+    """What `run` exits with. Each flag of its is read by cli.flags, and taken here by the name of its setting."""
+    flags = {key: context.params.get(key.replace("-", "_")) for key in BY_KEY}
     try:
-        job = jobs.job(name) if name else jobs.jobs()[0]
-        lock = job.lock()
-    except (LookupError, JobInUse, OSError) as error:
-        console.tell(str(error))
-        return USAGE
-    with lock:
-        found = taken_up(job, console, quiet=quiet)
-        if isinstance(found, NotTakenUp):
-            return found.code
-        env = kept_environment(job, console)
-        return Supervisor(found.settings, job, console, env, found.cwd).resume(found.state, found.rows)
+        settled = settle(flags, os.environ, config=config)
+    except SettingsRefused as error:
+        say(str(error))
+        return REFUSED
+    for note in settled.notes:
+        say(note)
+    start = settled.run
+    if settled.sources["engine"] == "default" and in_slurm_allocation(os.environ):
+        start = replace(start, engine="slurm")  # a user's own batch script
+    words = full_command(command, nproc_per_node, alone=start.nnodes == 1 and start.engine == "local")
+    settings = replace(start, command=words)
+    if settings.is_one_machine:
+        return run_job(settings)
+    code: int = _elsewhere().run_elsewhere(settings, os.environ, _sbatch_flags(context))
+    return code
+
+
+@attach_app.command()
+def attach(
+    job: Annotated[str | None, Argument("[JOB]", help="The newest when absent.")] = None,
+    state_dir: Annotated[str | None, _flag("state-dir")] = None,
+    quiet: Annotated[bool, Option("--quiet", help=BY_KEY["quiet"].help)] = False,
+    when_alone: Annotated[
+        bool,
+        Option("--when-alone", help="In a Slurm job: wait until its controller is gone.", hidden=True),
+    ] = False,
+) -> None:
+    """Takes up a job whose Holdfast is gone: the training was never touched."""
+    try:
+        root = state_root(state_dir, os.environ)
+    except SettingsRefused as error:
+        say(str(error))
+        raise Exit(REFUSED) from error
+    if when_alone and job:
+        raise Exit(_elsewhere().stand_by_slurm(str(root), job, os.environ))
+    if (code := _followed(root, job, quiet=quiet)) is not None:
+        raise Exit(code)
+    root = _place_of(job, root)
+    of_many = job_of_many(StateDir(root), job)
+    if of_many is None:
+        raise Exit(attach_job(str(root), job, quiet=quiet))
+    raise Exit(_elsewhere().attach_elsewhere(of_many, quiet=quiet))
+
+
+def _place_of(name: str | None, root: Path) -> Path:
+    """The folder of all jobs that has this one: another than `root` where that could not be written at its start."""
+    try:
+        job = found_job(name, root)
+    except (LookupError, ValueError):
+        return root
+    return job.path.parent.parent if job is not None else root
+
+
+def _followed(root: Path, job: str | None, *, quiet: bool) -> int | None:
+    """A job that was handed to Slurm from here runs elsewhere: it is followed, not taken up. None: it is none."""
+    if not (root / "slurm" / (job or "")).is_dir():
+        return None
+    code: int | None = _elsewhere().attach_slurm(str(root), job, os.environ, quiet=quiet)
+    return code
+
+
+def in_slurm_allocation(env: Mapping[str, str]) -> bool:
+    """Whether this is the batch script of a Slurm job on several nodes, and not one of its steps."""
+    try:
+        found = allocation(env)
+    except BadNodeList:
+        return False
+    return found is not None and len(found.nodes) > 1 and not found.in_step
+
+
+def job_of_many(jobs: StateDir, name: str | None) -> JobDir | None:
+    """The job of that name, or the newest, when its record says that it runs on many nodes."""
+    try:
+        job = jobs.job(name) if name else next(iter(jobs.jobs()), None)
+        return job if job is not None and not recorded(job)[0].is_one_machine else None
+    except (LookupError, ValueError, OSError, NewerJournal, JournalUnusable, MsgspecError):
+        return None
+
+
+def _elsewhere() -> Any:
+    """By its name: it brings the link and the engines along, which one machine does without."""
+    return importlib.import_module("holdfast.supervise.engine_choice")
+
+
+def full_command(words: Sequence[str], ranks: str | None, *, alone: bool = True) -> tuple[str, ...]:
+    """What is run: the words as they are, or the script they name under torchrun. raises: BadParameter
+
+    `alone`: no other worker; else torchrun finds in its environment which of them this is, and where they meet.
+    """
+    if not words or not words[0]:
+        raise BadParameter(
+            "holdfast run [FLAGS] -- torchrun … train.py …", param_hint="COMMAND (there is none)"
+        )
+    if ranks is None:
+        return tuple(words)
+    if not _COUNT.fullmatch(ranks):
+        raise BadParameter(f"{ranks!r} is neither a number from 1 on nor auto, gpu or cpu")
+    where = ("--standalone",) if alone else ()
+    return (*_launcher(), *where, "--nproc-per-node", ranks, *words)
+
+
+def _launcher() -> tuple[str, ...]:
+    """torchrun as the user's shell would find it; never the one of Holdfast's own installation."""
+    if shutil.which("torchrun"):
+        return ("torchrun",)
+    python = next((name for name in ("python", "python3") if shutil.which(name)), None)
+    if python is None:
+        raise BadParameter("neither torchrun nor python is on PATH; give the whole command after --")
+    return (python, "-m", "torch.distributed.run")

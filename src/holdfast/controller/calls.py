@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from holdfast.core.stack_groups import ranges
+from holdfast.core.hang.stack_groups import ranges
 from holdfast.model.calls import (
     COMMAND_BYTES_MAX,
     LIMIT_S_MAX,
@@ -38,7 +38,7 @@ from holdfast.model.calls import (
     WindowSize,
 )
 from holdfast.parsers.call_words import decode, encode, is_call_word
-from holdfast.parsers.secrets import masked
+from holdfast.parsers.log_lines.secrets import masked
 
 CALLS_MAX = 64  # at the same time, of all clients
 ANSWER_S = 15.0  # beyond its time limit, a node that has not answered by then does not

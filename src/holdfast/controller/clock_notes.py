@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.observe.logindex import CLOCK_NOTE, ClockNote
+from holdfast.observe.logs.index import CLOCK_NOTE, ClockNote
 
 LOOK_S = 5.0
 WORTH_S = 0.05  # the follower stamps lines ten times a second

@@ -12,7 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.checks.evidence import with_checks
-from holdfast.core.conclude import (
+from holdfast.core.diagnosis.concluded import concluded
+from holdfast.core.verdict.conclude import (
     answer,
     first_of_many,
     joined_failure,
@@ -20,11 +21,10 @@ from holdfast.core.conclude import (
     joined_search,
     with_places,
 )
-from holdfast.core.crew import Crew
-from holdfast.core.crew_acts import Act, Forget, Send, Tell
-from holdfast.core.crew_orders import joined as joined_checks
-from holdfast.core.diagnosis.concluded import concluded
-from holdfast.core.patience import SURE_S, patience_s
+from holdfast.core.verdict.patience import SURE_S, patience_s
+from holdfast.core.workers.acts import Act, Forget, Send, Tell
+from holdfast.core.workers.group import Crew
+from holdfast.core.workers.orders import joined as joined_checks
 from holdfast.model.checks import ON_FAILURE
 from holdfast.model.events import AnyEvent, AttemptStartFailed, NodesChecked, RankStarted
 from holdfast.model.failures import Failure
@@ -34,7 +34,7 @@ from holdfast.model.policy import Policy
 from holdfast.model.samples import Hang
 from holdfast.model.signatures import Signature
 from holdfast.model.verdicts import Evidence, Verdict
-from holdfast.observe.code_store import tables_for
+from holdfast.observe.search.code_store import tables_for
 
 LOOK_S = 3.5  # for flight records and stacks, which each agent gives at most 3 s
 AGAIN_S = 0.1  # between two looks at what there is

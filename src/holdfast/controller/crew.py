@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.controller.crew_times import NodeTimes
 from holdfast.controller.later import Later
-from holdfast.core.crew import Crew
-from holdfast.core.crew_acts import (
+from holdfast.core.workers.acts import (
     Act,
     AskEngine,
     Drop,
@@ -28,6 +27,7 @@ from holdfast.core.crew_acts import (
     StartAgent,
     Tell,
 )
+from holdfast.core.workers.group import Crew
 from holdfast.engines.nodes import NodeEngine
 from holdfast.link.arrived import Arrived, Entry, Joined, Left, Refused, Said, Silent
 from holdfast.link.messages import UNREADABLE

@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core import hang, platform_rule
-from holdfast.core.conclude import joined_scene
-from holdfast.core.crew import Crew
-from holdfast.core.crew_acts import Act, Forget, Say, Send, Tell
 from holdfast.core.flight.locate import locate
-from holdfast.core.hang_verdict import joined
+from holdfast.core.hang import detect as hang
+from holdfast.core.hang import platform_rule
+from holdfast.core.hang.verdict import joined
 from holdfast.core.slices import Sliced
+from holdfast.core.verdict.conclude import joined_scene
+from holdfast.core.workers.acts import Act, Forget, Say, Send, Tell
+from holdfast.core.workers.group import Crew
 from holdfast.model.events import HangFound
 from holdfast.model.nodes import LookCloser, Looked, Sampled, SampleStacks
 from holdfast.model.policy import Policy

@@ -10,8 +10,8 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.core.decision import Decision
-from holdfast.core.job import decide
+from holdfast.core.job.decide import decide
+from holdfast.core.job.decision import Decision
 from holdfast.journal.rows import RawEntry, Row
 from holdfast.model.events import AnyEvent
 from holdfast.model.orders import AnyOrder

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from holdfast.core.crew import Crew
-from holdfast.core.crew_acts import Act, Say, Tell
 from holdfast.core.slices import Sliced, pieces
 from holdfast.core.stragglers.records import Arrival, joined
 from holdfast.core.stragglers.steps_told import StepsTold
 from holdfast.core.stragglers.watch import StragglerWatch
+from holdfast.core.workers.acts import Act, Say, Tell
+from holdfast.core.workers.group import Crew
 from holdfast.model.events import FindingNoted
 from holdfast.model.nodes import FetchRecords, RecordsTold, Sampled
 from holdfast.model.samples import GONE_STATES

@@ -1,6 +1,6 @@
 """What an engine of many nodes does: nodes for the job, an agent on each of them, and what becomes of them.
 
-Which worker runs where is not its matter: that is chosen among the agents that are there (core/crew.py).
+Which worker runs where is not its matter: that is chosen among the agents that are there (core/workers/group.py).
 """
 
 from collections.abc import Sequence

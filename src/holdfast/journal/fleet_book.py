@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.core.isolation_limit import IsolationLimit
+from holdfast.core.nodes.isolation_limit import IsolationLimit
 from holdfast.core.plurals import counted
 from holdfast.journal.node_book import NodeBook, NodeBookUnusable
 from holdfast.model.node_book import (

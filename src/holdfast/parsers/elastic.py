@@ -28,7 +28,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.late_pattern import late
-from holdfast.parsers.tracebacks import tracebacks
+from holdfast.parsers.tracebacks.read import tracebacks
 
 ROWS_MAX = 4096
 FILE_MAX_BYTES = 1 << 20

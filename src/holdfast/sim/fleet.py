@@ -9,7 +9,7 @@ from random import Random
 
 from msgspec import Struct
 
-from holdfast.core.lemons import Failure, Observed
+from holdfast.core.nodes.lemons import Failure, Observed
 
 HOURS_PER_DAY, HOURS_PER_WEEK = 24.0, 168.0
 KINDS = ("ecc-corrected", "throttling", "link-flap", "slow-steps")

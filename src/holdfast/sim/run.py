@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.controller.loop import Controller, Engine, replay
-from holdfast.core.decision import Decision
+from holdfast.core.job.decision import Decision
 from holdfast.journal.rows import RawEntry, Row
 from holdfast.model.events import AnyEvent, ControllerResumed, JobSubmitted, Tick
 from holdfast.model.orders import StartAttempt

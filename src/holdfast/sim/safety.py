@@ -5,7 +5,7 @@ It keeps its own books from the decisions and orders that it sees, rather than b
 
 from collections import Counter
 
-from holdfast.core.decision import Decision
+from holdfast.core.job.decision import Decision
 from holdfast.model.checks import BOOT
 from holdfast.model.events import (
     AnyEvent,

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from holdfast.core.hang import Learned, Settings, quiet_limit_s
+from holdfast.core.hang.detect import Learned, Settings, quiet_limit_s
 from holdfast.model.events import (
     AnyEvent,
     DeviceFaulted,

@@ -5,8 +5,8 @@ Only puts them into the words that the verdict takes; it judges nothing.
 
 from collections.abc import Sequence
 
-from holdfast.core.recurrence import is_environment, is_user_code, problem_key
-from holdfast.core.verdict import first_verdict
+from holdfast.core.job.recurrence import is_environment, is_user_code, problem_key
+from holdfast.core.verdict.first import first_verdict
 from holdfast.model.events import VerdictReached
 from holdfast.model.failures import ErrorRecord, Failure, RankExit
 from holdfast.model.samples import Hang

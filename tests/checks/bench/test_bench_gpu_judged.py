@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.core.checks.bench_gpu import (
+from holdfast.core.checks.gpu.bench import (
     Loaded,
     Ran,
     beside,

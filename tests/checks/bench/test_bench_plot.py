@@ -5,13 +5,13 @@ import re
 import msgspec
 import pytest
 
-from holdfast.cli.check_chart import chart, nodes_of, number, of_bytes, round_ticks, size_of
-from holdfast.cli.check_page import html_page
-from holdfast.cli.check_plot import NotDrawn, draw, read_nodes, refused_plot
-from holdfast.cli.check_report import document
-from holdfast.cli.command_line import exit_code
+from holdfast.cli.line.command_line import exit_code
 from holdfast.core.checks.judged import judged
 from holdfast.model.checks import FAIL, PASS, WARN, Baseline, Fact, Finding, NodeChecks, Outcome
+from holdfast.views.checks.chart import chart, nodes_of, number, of_bytes, round_ticks, size_of
+from holdfast.views.checks.page import html_page
+from holdfast.views.checks.plot import NotDrawn, draw, read_nodes, refused_plot
+from holdfast.views.checks.report import document
 
 
 def fact(value, device="gpu:1", name="matmul", unit="TFLOP/s", **more):

@@ -5,10 +5,10 @@ import re
 from pathlib import Path
 
 from holdfast.checks.registry import all_checks
-from holdfast.cli.check_formats import EXITS
-from holdfast.cli.check_report import listed
-from holdfast.cli.command_line import exit_code
+from holdfast.cli.line.command_line import exit_code
 from holdfast.model.checks import AREAS, BOOT, CONTEXTS, COSTS, MANUAL, PASSIVE, STATUSES, SUITES
+from holdfast.views.checks.formats import EXITS
+from holdfast.views.checks.report import listed
 
 PAGE = Path(__file__).parents[3] / "docs" / "checks.md"
 BEGIN, END = "<!-- checks -->\n", "<!-- /checks -->"

@@ -9,7 +9,7 @@ from checks.gpu.conftest import _built
 from fake_nvml.node import Node, address
 from holdfast.checks.gpu_bench import gpu_burn, near_cpus, target_of
 from holdfast.checks.nvml import Device
-from holdfast.core.checks.gpu import Gpu
+from holdfast.core.checks.gpu.readings import Gpu
 from holdfast.model.checks import DEVICE_FAULT, FAIL, PASS, SKIP, WARN, Scene
 
 STAND_IN = Path(__file__).with_name("gpus_on_cpu.py")

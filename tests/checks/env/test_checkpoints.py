@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from checks.env.worlds import saved, tensors
 from holdfast.checks.child import look
 from holdfast.checks.registry import check_named
-from holdfast.core.checks.env_checkpoint import (
+from holdfast.core.checks.env.checkpoint import (
     DEEPSPEED_TRACKER,
     MEGATRON_TRACKER,
     TAIL_BYTES,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.checks.asked import Meeting, asked_of
-from holdfast.core.checks.env_command import launch_of
-from holdfast.core.checks.env_shell_text import expanded, is_known, simple_commands
+from holdfast.core.checks.env.command import launch_of
+from holdfast.core.checks.env.shell_text import expanded, is_known, simple_commands
 
 MEGATRON = """#!/bin/bash -l
 #SBATCH -N 2

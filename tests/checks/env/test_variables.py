@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from holdfast.checks.env_variables import without_secrets
 from holdfast.core.checks.asked import Asked, Meeting
-from holdfast.core.checks.env_variable_rules import RULES, SAME_ON_ALL
-from holdfast.core.checks.env_variables import Place, facts, is_spared, listing, of_variables
+from holdfast.core.checks.env.variable_rules import RULES, SAME_ON_ALL
+from holdfast.core.checks.env.variables import Place, facts, is_spared, listing, of_variables
 from holdfast.model.checks import ENVIRONMENT_FAULT, FAIL, PASS, WARN
 
 GPUS = Place(

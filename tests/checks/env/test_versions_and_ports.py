@@ -6,9 +6,9 @@ import pytest
 
 from holdfast.checks.env_port import bind_error
 from holdfast.core.checks.asked import Meeting
-from holdfast.core.checks.env_nvcc import nvcc_version, of_tools
-from holdfast.core.checks.env_port import Holder, not_here, of_address, of_port
-from holdfast.core.checks.env_python import NCCL_BAD, of_environment, of_versions, version_of
+from holdfast.core.checks.env.nvcc import nvcc_version, of_tools
+from holdfast.core.checks.env.port import Holder, not_here, of_address, of_port
+from holdfast.core.checks.env.python import NCCL_BAD, of_environment, of_versions, version_of
 from holdfast.model.checks import ENVIRONMENT_FAULT, FAIL, PASS, SKIP, WARN
 
 

@@ -3,9 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.checks import gpu_xids
-from holdfast.core.checks.gpu import Gpu, Unread, answered, key_of, named
-from holdfast.core.checks.gpu_links import (
+from holdfast.core.checks.gpu import xids as gpu_xids
+from holdfast.core.checks.gpu.links import (
     Fabric,
     NvLinks,
     Pair,
@@ -18,13 +17,14 @@ from holdfast.core.checks.gpu_links import (
     nvlink_facts,
     pcie_facts,
 )
-from holdfast.core.checks.gpu_memory import Errors, Repairs, judge_errors, judge_recovery, judge_repairs
-from holdfast.core.checks.gpu_presence import Presence, judge_count, presence_facts, slow_driver
-from holdfast.core.checks.gpu_speed import Clocks, Heat, clock_facts, judge_clocks, judge_heat
-from holdfast.core.checks.gpu_use import Division, Holder, Use, judge_division, judge_use
+from holdfast.core.checks.gpu.memory import Errors, Repairs, judge_errors, judge_recovery, judge_repairs
+from holdfast.core.checks.gpu.presence import Presence, judge_count, presence_facts, slow_driver
+from holdfast.core.checks.gpu.readings import Gpu, Unread, answered, key_of, named
+from holdfast.core.checks.gpu.speed import Clocks, Heat, clock_facts, judge_clocks, judge_heat
+from holdfast.core.checks.gpu.use import Division, Holder, Use, judge_division, judge_use
 from holdfast.core.checks.learning import learned
 from holdfast.model.checks import DEVICE_FAULT, FAIL, PASS, SKIP, WARN, Baseline, Fact, Finding, Outcome
-from holdfast.observe.code_store import package_tables
+from holdfast.observe.search.code_store import package_tables
 
 XIDS = package_tables(("xid",)).xid
 NUMBER = st.one_of(st.none(), st.integers(0, 1 << 40))

@@ -8,7 +8,7 @@ import pytest
 from fake_nvml.healthy import HEALTHY
 from fake_nvml.matrix import FAULTS, Case, prepared, tried
 from fake_nvml.worker import Worker
-from holdfast.core.categories import KINDS
+from holdfast.core.verdict.categories import KINDS
 
 FAULTS_MIN, HEALTHY_MIN = 35, 25
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.checks.registry import check_named
 from holdfast.checks.runner import SuiteRun
-from holdfast.core.checks.gpu_amd import amd_gpus, judge_amd
+from holdfast.core.checks.gpu.amd import amd_gpus, judge_amd
 from holdfast.core.checks.npu import (
     ecc_counters,
     health_codes,

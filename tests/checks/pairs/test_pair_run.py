@@ -9,9 +9,9 @@ import pytest
 
 from holdfast.checks.pair_run import PairRun, Settings, what_of
 from holdfast.checks.remote import BadVia
-from holdfast.cli.check_pairs import BadOption, answers_of, check_pairs, with_pairs
-from holdfast.core.checks.pairs import Limits
-from holdfast.core.checks.pairs_verdict import verdict
+from holdfast.cli.checking.pairs import BadOption, answers_of, check_pairs, with_pairs
+from holdfast.core.checks.pairs.results import Limits
+from holdfast.core.checks.pairs.verdict import verdict
 from holdfast.model.checks import FAIL, PASS, SKIP, NodeChecks, Outcome
 
 SIZES = (1 << 10, 1 << 18)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.checks.pairs import Limits, Measured, NodeSample, PairSample, Verdict
-from holdfast.core.checks.pairs_plan import next_round
-from holdfast.core.checks.pairs_verdict import verdict
+from holdfast.core.checks.pairs.plan import next_round
+from holdfast.core.checks.pairs.results import Limits, Measured, NodeSample, PairSample, Verdict
+from holdfast.core.checks.pairs.verdict import verdict
 
 WHAT = "all-reduce 8 MiB"
 LIMITS = Limits()

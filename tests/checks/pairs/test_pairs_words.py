@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.core.checks.judged import judged
-from holdfast.core.checks.pairs import Blame, Measured, NodeSample, PairSample, Verdict
-from holdfast.core.checks.pairs_words import node_outcomes
+from holdfast.core.checks.pairs.results import Blame, Measured, NodeSample, PairSample, Verdict
+from holdfast.core.checks.pairs.words import node_outcomes
 from holdfast.model.checks import DEVICE_FAULT, FAIL, NO_FAULT, PASS, SKIP, WARN
 
 WHAT = "all-reduce 8 MiB"

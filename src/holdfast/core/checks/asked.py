@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from holdfast.core.checks.env_command import Launch, launch_of, options_of
-from holdfast.core.checks.env_shell_text import is_known
+from holdfast.core.checks.env.command import Launch, launch_of, options_of
+from holdfast.core.checks.env.shell_text import is_known
 
 RANKS_MAX = 1 << 16
 _RANKS = ("nproc-per-node", "num-gpus", "gpus-per-node", "ntasks-per-node", "nproc", "devices")

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from holdfast.core.categories import ADVICE, KINDS
 from holdfast.core.checks.answers import is_of_a_device, key_of
 from holdfast.core.plurals import counted
+from holdfast.core.verdict.categories import ADVICE, KINDS
 from holdfast.model.checks import FAIL, PASS, WARN
 from holdfast.model.events import CheckTold, NodesChecked
 from holdfast.model.verdicts import Culprit, Evidence, Verdict

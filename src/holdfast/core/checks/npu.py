@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from holdfast.core.diagnosis.device_words import advice_of
+from holdfast.core.diagnosis.devices.words import advice_of
 from holdfast.core.plurals import counted
 from holdfast.late_pattern import late
 from holdfast.model.checks import (

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from holdfast.core.diagnosis.api_gaps import of_api_gap
 from holdfast.core.diagnosis.blame import hosts_of
 from holdfast.core.diagnosis.clues import BARE, Clue, kind_of
+from holdfast.core.diagnosis.compare.api_gaps import of_api_gap
 from holdfast.core.diagnosis.training import is_raised_by_a_check
-from holdfast.core.diagnosis.wordings import OF_PYTHON
+from holdfast.core.diagnosis.words.wordings import OF_PYTHON
 from holdfast.late_pattern import late
 from holdfast.model.sightings import Search, Sighting
 from holdfast.model.signatures import SPOKEN, TRACEBACK_START

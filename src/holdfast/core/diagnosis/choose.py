@@ -20,11 +20,10 @@ from holdfast.core.diagnosis.clues import (
     is_cause,
     stands_below,
 )
-from holdfast.core.diagnosis.device_events import ECC, LINK_XIDS
-from holdfast.core.diagnosis.devices import PROGRAM_XIDS
+from holdfast.core.diagnosis.devices.events import ECC, LINK_XIDS
+from holdfast.core.diagnosis.devices.judge import PROGRAM_XIDS
 from holdfast.core.diagnosis.edges import ends_from_outside, explainers, follows_from
 from holdfast.core.diagnosis.last_words import last_words, of_excerpt
-from holdfast.core.diagnosis.quoting import NCCL_WARNINGS, shown_by
 from holdfast.core.diagnosis.sifting import (
     WAITED_IN_VAIN,
     is_code,
@@ -39,6 +38,7 @@ from holdfast.core.diagnosis.sifting import (
     without_own_aborts,
     without_stumbles,
 )
+from holdfast.core.diagnosis.words.quoting import NCCL_WARNINGS, shown_by
 from holdfast.model.signatures import EXCEPTION, SPOKEN
 
 SAID_BYTES = 16 << 10  # so near the end a program speaks of the error that ends it

@@ -12,8 +12,8 @@ from functools import reduce
 
 from msgspec import Struct
 
-from holdfast.core.categories import KINDS
 from holdfast.core.clock_offsets import are_comparable, clock_offsets
+from holdfast.core.verdict.categories import KINDS
 from holdfast.late_pattern import late
 from holdfast.model.sightings import Search, Sighting, Source, Writer
 from holdfast.model.signatures import FIELD, Role, Severity, Signature, Words

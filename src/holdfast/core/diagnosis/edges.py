@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.core.diagnosis.clues import Clue, is_before, is_much_later
-from holdfast.core.diagnosis.wordings import ENDED
+from holdfast.core.diagnosis.words.wordings import ENDED
 
 ANY_CAUSE = "*"
 OUTSIDE = ("process", "scheduler")

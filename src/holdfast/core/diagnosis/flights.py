@@ -9,16 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from holdfast.core.categories import ADVICE, ADVICE_ZH
-from holdfast.core.culprits import ranks_named, users_frame, waits_for_others
 from holdfast.core.diagnosis.clues import class_of, kind_of
-from holdfast.core.diagnosis.meanings import meaning_of
+from holdfast.core.diagnosis.words.meanings import meaning_of
 from holdfast.core.flight import reasons, words
 from holdfast.core.flight.gloo_sizes import odd_one
 from holdfast.core.flight.graph import is_victim
 from holdfast.core.flight.locate import locate
 from holdfast.core.flight.members import ranks_of
+from holdfast.core.hang.culprits import ranks_named, users_frame, waits_for_others
 from holdfast.core.plurals import counted
+from holdfast.core.verdict.categories import ADVICE, ADVICE_ZH
 from holdfast.model.diagnoses import Diagnosis, Fact, Other
 from holdfast.model.digests import Digest, GroupDigest, Located, RankLife
 from holdfast.model.flight_scenes import FlightScene, FoundStacks

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from holdfast.core.diagnosis.judgements import (
+from holdfast.core.diagnosis.devices.judgements import (
     Judgement,
     device_above,
     headers,

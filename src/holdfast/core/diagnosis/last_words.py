@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.core.diagnosis.clues import Clue
-from holdfast.core.diagnosis.comparisons import INIT_STATE
+from holdfast.core.diagnosis.compare.comparison import INIT_STATE
 from holdfast.core.diagnosis.edges import yields_to_any
 from holdfast.core.diagnosis.sifting import IGNORED
 from holdfast.late_pattern import late

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from holdfast.core.diagnosis.blame import index_of
-from holdfast.core.diagnosis.meanings import meaning_of
-from holdfast.core.verdict import HANG
+from holdfast.core.diagnosis.words.meanings import meaning_of
+from holdfast.core.verdict.first import HANG
 from holdfast.late_pattern import late
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
 from holdfast.model.signatures import SPOKEN, Words

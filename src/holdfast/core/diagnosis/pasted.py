@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from holdfast.core.categories import ADVICE, ADVICE_ZH
 from holdfast.core.diagnosis.clues import class_of, filled, kind_of
-from holdfast.core.diagnosis.meanings import MEANINGS
 from holdfast.core.diagnosis.reason import UNKNOWN_ADVICE, UNKNOWN_EXPLANATION, diagnose
-from holdfast.core.diagnosis.telling import speaks_of_trouble
+from holdfast.core.diagnosis.words.meanings import MEANINGS
+from holdfast.core.diagnosis.words.telling import speaks_of_trouble
 from holdfast.core.phrases.meanings import Found
+from holdfast.core.verdict.categories import ADVICE, ADVICE_ZH
 from holdfast.late_pattern import late
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.diagnoses import Diagnosis, FirstError, Other

@@ -4,20 +4,20 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from holdfast.core.categories import ADVICE, ADVICE_ZH
 from holdfast.core.diagnosis.actions import action_for
 from holdfast.core.diagnosis.blame import culprits, with_rank
 from holdfast.core.diagnosis.choose import Choice, choose
 from holdfast.core.diagnosis.clues import Clue, class_of, clues, filled, kind_of
 from holdfast.core.diagnosis.confidence import confidence, others
 from holdfast.core.diagnosis.excerpt import is_pasted
-from holdfast.core.diagnosis.meanings import MEANINGS
-from holdfast.core.diagnosis.messages import message_of
-from holdfast.core.diagnosis.outlived import outlived_facts, platform_told, runs_told
-from holdfast.core.diagnosis.remarks import with_remarks
 from holdfast.core.diagnosis.rulings import NO_TABLES, all_rulings
 from holdfast.core.diagnosis.seats import with_ranks
-from holdfast.core.diagnosis.telling import doubtful_lines, telling_lines
+from holdfast.core.diagnosis.words.meanings import MEANINGS
+from holdfast.core.diagnosis.words.messages import message_of
+from holdfast.core.diagnosis.words.outlived import outlived_facts, platform_told, runs_told
+from holdfast.core.diagnosis.words.remarks import with_remarks
+from holdfast.core.diagnosis.words.telling import doubtful_lines, telling_lines
+from holdfast.core.verdict.categories import ADVICE, ADVICE_ZH
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
 from holdfast.model.sightings import ASSUMED_DATES_S, Search, Source

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Mapping
 
 from holdfast.core.diagnosis import training
 from holdfast.core.diagnosis.clues import Ruling
-from holdfast.core.diagnosis.communication import compare
-from holdfast.core.diagnosis.comparisons import Comparison
-from holdfast.core.diagnosis.devices import judge
-from holdfast.core.diagnosis.judgements import Judgement
+from holdfast.core.diagnosis.compare.collectives import compare
+from holdfast.core.diagnosis.compare.comparison import Comparison
+from holdfast.core.diagnosis.devices.judge import judge
+from holdfast.core.diagnosis.devices.judgements import Judgement
 from holdfast.core.diagnosis.node_returns import nodes_that_returned
 from holdfast.core.diagnosis.pod_events import waits_that_ended
 from holdfast.core.diagnosis.records import nodes_of_others
 from holdfast.core.diagnosis.teardown import teardown_hangs
-from holdfast.core.diagnosis.wordings import of_likeness
+from holdfast.core.diagnosis.words.wordings import of_likeness
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.sightings import Search, Sighting
 from holdfast.model.signatures import Signature, Words

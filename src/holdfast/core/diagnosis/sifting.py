@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from holdfast.core.clock_offsets import are_comparable
 from holdfast.core.diagnosis.clues import BARE, Clue, is_before, is_cause, stands_below
 from holdfast.core.diagnosis.edges import follows_from, yields_to_any
-from holdfast.core.diagnosis.wordings import ENDED
+from holdfast.core.diagnosis.words.wordings import ENDED
 from holdfast.late_pattern import late
 from holdfast.model.signatures import EXCEPTION, SPOKEN, TRACEBACK_START
 

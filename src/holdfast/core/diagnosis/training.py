@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from holdfast.core.diagnosis.clues import Ruling
-from holdfast.core.diagnosis.wordings import OF_A_CALL, of_code, of_words
+from holdfast.core.diagnosis.words.wordings import OF_A_CALL, of_code, of_words
 from holdfast.late_pattern import late
 from holdfast.model.sightings import Sighting
 from holdfast.model.signatures import EXCEPTION, Words

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.culprits import ranks_named
 from holdfast.core.flight import mismatch, reasons, slow, words
 from holdfast.core.flight.gather import Scene, gather
 from holdfast.core.flight.graph import Awaited, Waits, ends, reaches, waits
+from holdfast.core.hang.culprits import ranks_named
 from holdfast.model.digests import Digest, Located, LocatedKind, RankLife
 from holdfast.model.signatures import Words
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from holdfast.core.culprits import waits_for_others
 from holdfast.core.flight.graph import is_victim
+from holdfast.core.hang.culprits import waits_for_others
 from holdfast.late_pattern import late
 from holdfast.model.digests import LocatedKind, RankLife
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.core.culprits import SLEEP_CHANNELS, place_of, plural, ranks_named, users_frame
 from holdfast.core.flight.gather import Team
 from holdfast.core.flight.graph import Awaited, is_victim
-from holdfast.core.stack_groups import ranges
+from holdfast.core.hang.culprits import SLEEP_CHANNELS, place_of, plural, ranks_named, users_frame
+from holdfast.core.hang.stack_groups import ranges
 from holdfast.model.digests import LocatedKind, RankLife
 from holdfast.model.signatures import Words
 

@@ -1,0 +1,93 @@
+"""What an agent of many keeps on its node: which attempt it has started, so that the next agent finds it.
+
+    jobs/<job>/nodes/<node>/state.json    what was started and stopped here
+    jobs/<job>/nodes/<node>/set-up        what job this is, as the controller said it last
+
+Where the disk is full or gone, the folder of the worker itself tells what was run in it.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.agent.launch import FACTS
+from holdfast.agent.part import Part
+from holdfast.agent.standby.start import GATE
+from holdfast.link.messages import UNREADABLE
+from holdfast.model.nodes import SetUp
+
+NODES = "nodes"
+STATE, SET_UP = "state.json", "set-up"
+
+
+class NodeState(Struct, frozen=True, kw_only=True):
+    """`started`: the last attempt whose command was started here, and as which part. `stopped`: the last one, of those
+    that were to end. Of attempts up to the larger one nothing is started any more."""
+
+    started: int = 0
+    part: Part | None = None
+    stopped: int = 0
+
+
+class NodeHome:
+    """One node's folder in the job's. Nothing in here raises: `why_not` says what could not be written."""
+
+    def __init__(self, job_folder: Path, node: str) -> None:
+        self.job_folder = job_folder
+        self.folder = job_folder / NODES / node
+        self.why_not = ""
+        self.state = self._read_state()
+
+    def note_start(self, attempt: int, part: Part) -> None:
+        self._write_state(NodeState(started=attempt, part=part, stopped=self.state.stopped))
+
+    def note_stop(self, attempt: int) -> None:
+        if attempt > self.state.stopped:
+            self._write_state(msgspec.structs.replace(self.state, stopped=attempt))
+
+    def set_up(self) -> SetUp | None:
+        """What the agent before this one was told."""
+        try:
+            return msgspec.msgpack.decode((self.folder / SET_UP).read_bytes(), type=SetUp)
+        except (OSError, *UNREADABLE):
+            return None
+
+    def keep_set_up(self, given: SetUp) -> None:
+        self._write(SET_UP, msgspec.msgpack.encode(given))
+
+    def _read_state(self) -> NodeState:
+        try:
+            return msgspec.json.decode((self.folder / STATE).read_bytes(), type=NodeState)
+        except (OSError, *UNREADABLE):
+            return NodeState()
+
+    def _write_state(self, state: NodeState) -> None:
+        self.state = state
+        self._write(STATE, msgspec.json.encode(state))
+
+    def _write(self, name: str, data: bytes) -> None:
+        part = self.folder / f"{name}.part"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(data)
+            os.replace(part, self.folder / name)
+        except OSError as error:
+            self.why_not = f"{self.folder / name} cannot be written: {error}"
+
+
+def was_run(folder: Path) -> bool:
+    """Whether a command was started in this worker's folder; one that only stood by was not."""
+    try:
+        facts = (folder / FACTS).read_bytes()
+    except OSError:
+        return False
+    return b'"started"' in facts and (b'"released"' in facts or not (folder / GATE).exists())
+
+
+def clear(folder: Path) -> None:
+    """Removes what a standby whose agent was killed has left, so that an attempt finds its folder empty."""
+    if (folder / GATE).exists():
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""The standby: ranks of the next attempt that wait at a gate."""

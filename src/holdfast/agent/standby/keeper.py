@@ -1,0 +1,282 @@
+"""When a standby is begun, let import, hurried, released or thrown away: beside one attempt, for the next.
+
+Never decides that there will be a next attempt: it only has its processes ready.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from holdfast.agent.attempt import Attempt
+from holdfast.agent.launch import LaunchSpec
+from holdfast.agent.part import Part, unmet
+from holdfast.agent.standby.rank_starts import (
+    SEEN,
+    RankStart,
+    as_listing,
+    rank_starts,
+    starts_before,
+    starts_beside,
+)
+from holdfast.agent.standby.start import (
+    GATE,
+    IMPORTS,
+    OWNER,
+    Standby,
+    gated,
+    imports_to_repeat,
+    launcher_gated,
+    with_ranks_begun,
+)
+from holdfast.model.settings import RunSettings
+from holdfast.parsers.commands import Launcher
+
+HELD_S = 20.0  # a launcher that has begun and is not held by then is not reached by the shim
+UNSEEN_S = 60.0  # a job whose log names no steps is taken to train after this long
+
+
+def is_worth_a_standby(settings: RunSettings, launcher: Launcher) -> bool:
+    """Whether a restart is allowed at all, and two copies of the command can run side by side."""
+    policy = settings.policy
+    restarts = policy.max_restarts is not None or policy.hang_restart or policy.replace_workers is not None
+    possible = launcher.is_torchrun and not launcher.fixed_address and not launcher.restarts
+    return settings.standby and settings.shim and restarts and possible and not policy.shadow
+
+
+class StandbyKeeper:
+    """At most one standby. `spec`: what to run for an attempt, and in which folder.
+
+    `is_wanted`: see is_worth_a_standby; where it is False nothing is ever prepared. `holds_launcher`: before it meets
+    others; where this worker is all there is, only its ranks are held.
+    """
+
+    def __init__(
+        self,
+        spec: Callable[[int, Part], LaunchSpec],
+        clock: Callable[[], float],
+        *,
+        is_wanted: bool,
+        holds_launcher: bool = False,
+    ) -> None:
+        self._holds_launcher = holds_launcher
+        self._starts: tuple[Part, tuple[RankStart, ...]] | None = None  # of the ranks that were seen last
+        self.standby: Standby | None = None
+        self._spec = spec
+        self._clock = clock
+        self._is_wanted = is_wanted
+        self.part: Part | None = None  # which part of its attempt the standby is
+        self._wish: tuple[int, Part] | None = None
+        self._noted = 0  # the attempt whose ranks' starts are known
+        self._prepared_s = 0.0
+        self._may_begin = False  # beside the end of an attempt, once
+        self._failed = False
+        self._seen_training = 0  # the attempt, by who sees all workers: not every worker's log names steps
+        self._imports: Path | None = None
+
+    def wish(self, number: int, part: Part) -> None:
+        """Have this one ready; one for anything else is thrown away first. Who wishes it has seen the job train."""
+        self._seen_training = number - 1
+        if self.standby is not None:
+            if (self.standby.number, self.part) == (number, part):
+                return
+            self._end()
+        self._wish = number, part
+
+    def tend(self, attempt: Attempt) -> bool:
+        """What has become due; ten times a second. Whether the job trains, and there is no standby yet."""
+        standby = self.standby
+        if standby is not None and self._holds_launcher and self._clock() - self._prepared_s > HELD_S:
+            standby.broken = standby.broken or not standby.is_held
+        is_taken = standby is not None and self._holds_launcher and not standby.is_in_place
+        if standby is not None and (standby.broken or standby.thrown_away or is_taken):
+            if not (standby.thrown_away or is_taken):
+                self._failed = not standby.was_killed  # what broke once would break at every attempt
+            self._end()
+            self.gone()
+            return False
+        # From the first step on: what a job is most likely to die of, it dies of early.
+        trains = attempt.step is not None or self._seen_training == attempt.number
+        trains = trains or self._clock() - attempt.started_s > UNSEEN_S
+        if attempt.stopping or attempt.is_done:
+            return False
+        self._note_starts(attempt, trains=trains and standby is None)
+        if standby is None:
+            self._grant_wish()
+            return trains and self.standby is None
+        if trains and not standby.imports:
+            self.note_imports(attempt)
+            # A rank may print a step before rank 0, whose imports are noted, has made its own.
+            if self._imports is not None or self._clock() - attempt.started_s > UNSEEN_S:
+                standby.let_import(self._imports)
+        return False
+
+    def _grant_wish(self) -> None:
+        if self._wish is not None and (self._starts is not None or not self._holds_launcher):
+            (number, part), self._wish = self._wish, None
+            self.prepare(number, part)
+
+    def hurry(self, attempt: Attempt) -> None:
+        """From when the ranks of a failed attempt are gone: the cores are idle while the rest of it ends."""
+        is_gone = attempt.command_code != 0 and not attempt.living
+        if not attempt.stopping:
+            if self._holds_launcher and is_gone and attempt.command_code is not None:
+                self._begin_late(attempt)
+            return
+        standby = self.standby
+        if standby is not None and not standby.hurries and is_gone:
+            self.note_imports(attempt)
+            standby.hurry(self._imports)
+
+    def _begin_late(self, attempt: Attempt) -> None:
+        """The command has died by itself and its standby with it: until all others have stopped, there is time."""
+        if self._starts is None or not self._may_begin:
+            return
+        if self.standby is not None and not self.standby.broken:
+            return
+        self._end()
+        if not self.gone():
+            return
+        self._may_begin = False
+        self.note_imports(attempt)
+        self.prepare(attempt.number + 1, self._starts[0])
+        if self.standby is not None:
+            self.standby.hurry(self._imports)
+
+    def begin(self, number: int, part: Part) -> None:
+        """Where nothing trains, so that nothing is to be spared: as the other workers were seen to be started, if their
+        folders are seen from here."""
+        if self.standby is not None or not self._holds_launcher:
+            return
+        folder = self._spec(number, part).folder
+        before = folder.parent.with_name(f"attempt-{number - 1:03d}")
+        self._starts = part, starts_before(before, part.worker) or starts_beside(folder.parent, part.worker)
+        seen = (imports_to_repeat(path.parent) for path in sorted(before.glob(f"worker-*/{IMPORTS}")))
+        self._imports = next((listing for listing in seen if listing is not None), self._imports)
+        self.prepare(number, part)
+        if self.standby is not None:
+            self.standby.hurry(self._imports)
+
+    def _note_starts(self, attempt: Attempt, *, trains: bool) -> None:
+        """How its ranks were started, while they run: once, for it is read from /proc and they stay the same.
+
+        As soon as all of them do: what dies before its first step is started again, too.
+        """
+        if not self._holds_launcher or not self._is_wanted or self._noted == attempt.number:
+            return
+        living = {number: rank.pid for number, rank in sorted(attempt.ranks.items()) if not rank.gone}
+        if not all((attempt.folder / f"rank-{number}.shim.json").exists() for number in living):
+            return  # what the shim does not reach would run the script at once
+        is_whole = len(living) == attempt.local_size
+        if not (is_whole or trains):
+            return
+        starts = rank_starts(living.values()) if is_whole else ()
+        self._noted = attempt.number if is_whole else 0
+        self._starts = unmet(attempt.worker, attempt.workers), starts
+        self._may_begin = True
+        if starts:
+            with suppress(OSError):  # for who goes on where nobody is left that has seen them
+                (attempt.folder / SEEN).write_bytes(as_listing(starts))
+
+    def note_imports(self, attempt: Attempt) -> None:
+        """Those of the last attempt that trained; one that died early may not have made all of its own."""
+        if self._imports is None or attempt.step is not None:
+            self._imports = imports_to_repeat(attempt.folder) or self._imports
+
+    def prepare(self, number: int, part: Part) -> None:
+        """Its launcher starts, and its ranks up to the gate; they import once the training trains."""
+        if self._failed or not self._is_wanted:
+            return
+        self._prepared_s = self._clock()
+        spec = self._spec(number, part)
+        wait = launcher_gated if self._holds_launcher else gated
+        spec = replace(spec, env=wait(spec.env, spec.folder), gate=GATE, detach=False)
+        held = self._starts_of(part) if self._holds_launcher else None
+        try:
+            if self._holds_launcher and spec.folder.exists():
+                _move_aside(spec.folder)  # of an agent that was killed
+            spec.folder.mkdir(parents=True, exist_ok=True)
+            self.standby = Standby(number, spec, held=held)
+            self.part = part
+        except OSError:
+            self._failed = True
+
+    def _starts_of(self, part: Part) -> tuple[RankStart, ...]:
+        """Empty: nobody was seen as this part of an attempt; its ranks are then started by their launcher alone."""
+        if self._starts is None or not _is_same_place(self._starts[0], part):
+            return ()
+        return self._starts[1]
+
+    def not_ready(self, part: Part, spec: LaunchSpec) -> LaunchSpec:
+        """For a start that finds nothing ready: where it is known how its ranks are started, they need not wait for the
+        launcher's imports."""
+        if self._holds_launcher and (spec.folder / OWNER).exists():
+            _move_aside(spec.folder)  # of the node that was to be this worker
+        if self._failed or not (self._is_wanted and self._holds_launcher):
+            return spec
+        starts = self._starts_of(part) or starts_beside(spec.folder.parent, part.worker)
+        if not starts:
+            return spec
+        try:
+            return replace(spec, env=with_ranks_begun(spec.env, spec.folder, starts, self._imports))
+        except OSError:
+            return spec
+
+    def release(self, number: int, part: Part | None) -> Standby | None:
+        """The standby of this attempt, where it can be used: as that part of it; None: as whatever it was made for."""
+        standby, self.standby = self.standby, None
+        self._wish = None
+        if standby is None:
+            return None
+        standby.read()
+        fits = standby.number == number and (part is None or self._fits(part)) and standby.is_in_place
+        if standby.is_usable and fits:
+            return standby
+        standby.throw_away()
+        standby.running.bye()
+        if standby.number == number and standby.is_in_place:
+            _move_aside(standby.folder)
+        return None
+
+    def _fits(self, part: Part) -> bool:
+        """A launcher that is held has met nobody: where it is to meet others comes through the gate."""
+        assert self.part is not None
+        return _is_same_place(part, self.part) if self._holds_launcher else part == self.part
+
+    def drop(self) -> None:
+        """Ends the standby; to be asked again until `gone`."""
+        self._may_begin = False
+        self._end()
+
+    def _end(self) -> None:
+        self._wish = None
+        if self.standby is not None:
+            self.standby.throw_away()
+
+    def gone(self) -> bool:
+        if self.standby is None:
+            return True
+        self.standby.read()
+        if not self.standby.over:
+            return False
+        self.standby.clear()
+        self.standby = None
+        return True
+
+
+def _is_same_place(one: Part, other: Part) -> bool:
+    return (one.worker, one.workers) == (other.worker, other.workers)
+
+
+def _move_aside(folder: Path) -> None:
+    """A standby that is not used leaves its folder to the attempt of that number."""
+    aside = folder.parent.with_name(f".standby-{os.getpid()}-{folder.parent.name}-{folder.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        folder.rename(aside)
+    except OSError:
+        return
+    shutil.rmtree(aside, ignore_errors=True)

@@ -1,0 +1,235 @@
+"""Keeps the next attempt's processes ready, so that a restart need not wait for imports.
+
+A standby is the same command, started in the next attempt's folder and held at a gate before the
+script's first line: each rank has Python and, once it was let, the modules that an earlier attempt was seen
+to import. On one machine its launcher has met its ranks already. Where others are to be met it is held itself
+before it meets anybody, and has its imports made (`held`). It does nothing the script would do. Never
+becomes the attempt by itself: it is released by `take`, or thrown away.
+"""
+
+import fcntl
+import os
+import secrets
+import shutil
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import takewhile
+from pathlib import Path
+
+from holdfast.agent.launch import (
+    AnyFact,
+    CommandGone,
+    LaunchSpec,
+    ReaperLost,
+    Running,
+    StartFailed,
+    Stopped,
+    launch,
+)
+from holdfast.agent.standby.rank_starts import RANKS, RankStart, as_listing
+
+GATE = "gate"
+PRELOAD = "preload"
+BESIDE = "beside"  # a gate that is open from the start
+HURRY = "gate.hurry"
+OWNER = "standby"  # in its folder: which standby made it
+HELD, READY = "gate.held", "gate.ready"  # of its launcher: it waits, and has made its imports
+IMPORTS = "imports"
+DEVICE, TORCH = "device", "torch"  # in the list of imports
+
+
+class Standby:
+    """One prepared attempt. `facts` keeps what its reaper told until somebody takes it over.
+
+    `held`: how the ranks of a launcher that is held itself are started; empty: by their launcher alone. None: the
+    launcher is not held, but its ranks are.
+
+    raises: OSError, when it cannot be started
+    """
+
+    def __init__(
+        self,
+        number: int,
+        spec: LaunchSpec,
+        start: Callable[[LaunchSpec], Running] = launch,
+        *,
+        held: tuple[RankStart, ...] | None = None,
+    ) -> None:
+        self.number = number
+        self.folder = spec.folder
+        self.env = spec.env
+        self._held_ranks = held
+        self._name = secrets.token_hex(8)
+        (self.folder / OWNER).write_text(self._name)
+        if held is not None:
+            (self.folder / RANKS).write_bytes(as_listing(held))
+        (self.folder / HURRY).unlink(missing_ok=True)  # of a Holdfast that was killed
+        self._hold: int | None = _held(self.folder / PRELOAD)
+        try:
+            self.running = start(spec)
+        except OSError:
+            self._let_go()
+            raise
+        self.facts: list[AnyFact] = []
+        self.broken = False
+        self.was_killed = False  # by somebody else: no fault of the command's
+        self.over = False  # nothing of it is left
+        self.hurries = False  # see `hurry`
+        self.thrown_away = False
+
+    def read(self) -> None:
+        new = self.running.read()
+        self.facts += new
+        self.broken = self.broken or any(
+            isinstance(fact, CommandGone | StartFailed | ReaperLost) for fact in new
+        )
+        killed = any(isinstance(fact, CommandGone) and fact.code == -signal.SIGKILL for fact in new)
+        self.was_killed = self.was_killed or (killed and not self.thrown_away)
+        self.over = self.over or any(isinstance(fact, StartFailed | ReaperLost | Stopped) for fact in new)
+
+    @property
+    def is_in_place(self) -> bool:
+        """The folder is still its own: where nodes share it, another one may be this worker by now."""
+        try:
+            return (self.folder / OWNER).read_text() == self._name
+        except (OSError, UnicodeDecodeError):
+            return False
+
+    @property
+    def is_usable(self) -> bool:
+        """Its command has started and nothing has ended it; a launcher that is to be held is."""
+        return bool(self.facts) and self.is_held and not self.broken and not self.thrown_away
+
+    @property
+    def is_held(self) -> bool:
+        """Its launcher is, where it is to be."""
+        return self._held_ranks is None or (self.folder / HELD).exists()
+
+    @property
+    def is_ready(self) -> bool:
+        """All that it can have done ahead is done."""
+        if not self.is_usable or not self.imports or self._held_ranks is None:
+            return False
+        ranks = [self.folder / f"rank-{start.env['RANK']}.ready" for start in self._held_ranks]
+        return all(path.exists() for path in [self.folder / READY, *ranks])
+
+    @property
+    def imports(self) -> bool:
+        """Its ranks may import by now; until then they wait with Python alone."""
+        return self._hold is None
+
+    def let_import(self, listing: Path | None) -> None:
+        """From now on its ranks import what `listing` names, one rank at a time. None: nothing."""
+        if self._hold is not None and listing is not None:
+            with suppress(OSError):  # without the list they import nothing, and are a standby all the same
+                os.write(self._hold, listing.read_bytes())
+        self._let_go()
+
+    def hurry(self, listing: Path | None) -> None:
+        """Nothing trains any more: what ranks have to import they import all at once."""
+        if not self.hurries:
+            self.hurries = True
+            with suppress(OSError):
+                (self.folder / HURRY).touch()
+            self.let_import(listing)
+
+    def take(self, env: Mapping[str, str]) -> tuple[Running, list[AnyFact]]:
+        """Opens the gate. `env`: what is known only now."""
+        self.running.go(env)
+        self._let_go()
+        return self.running, self.facts
+
+    def throw_away(self) -> None:
+        if not self.thrown_away:
+            self.thrown_away = True
+            self.running.kill("the standby is not needed")
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._hold is not None:
+            os.close(self._hold)
+            self._hold = None
+
+    def clear(self) -> None:
+        """Removes what a standby that is over has left: it never was an attempt."""
+        self.running.bye()
+        if not self.is_in_place:
+            return
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):  # other workers may have theirs beside it
+            self.folder.parent.rmdir()
+
+
+def gated(env: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The environment that makes the ranks of a standby wait."""
+    return dict(env) | {"HOLDFAST_GATE": str(folder / GATE), "HOLDFAST_PRELOAD": str(folder / PRELOAD)}
+
+
+def launcher_gated(env: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The environment that makes the launcher of a standby wait, and the ranks that it starts meanwhile."""
+    return gated(env, folder) | {"HOLDFAST_RANKS": str(folder / RANKS)}
+
+
+def with_ranks_begun(
+    env: Mapping[str, str], folder: Path, starts: tuple[RankStart, ...], listing: Path | None
+) -> dict[str, str]:
+    """The environment of a launcher that is not to wait, but whose ranks are to begin beside its own imports.
+
+    Its gate is open before it begins. `listing`: what its ranks import until it asks for them.
+
+    raises: OSError
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    gate = folder / BESIDE
+    (folder / RANKS).write_bytes(as_listing(starts))
+    gate.touch()
+    gate.with_name(f"{BESIDE}.hurry").touch()
+    gate.with_name(f"{BESIDE}.go").write_text("{}")
+    waits = {
+        "HOLDFAST_GATE": str(gate),
+        "HOLDFAST_PRELOAD": str(listing or ""),
+        "HOLDFAST_RANKS": str(folder / RANKS),
+    }
+    return dict(env) | waits
+
+
+def _held(path: Path) -> int:
+    """An empty list of imports, locked: who reads it waits until it is filled and let go.
+
+    raises: OSError
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def imports_to_repeat(folder: Path) -> Path | None:
+    """The list of what rank 0 imported in that folder and may be imported early; None where there is nothing."""
+    path = folder / IMPORTS
+    try:
+        lines = path.read_text().splitlines()
+        names = repeatable(lines)
+        if names == lines:
+            return path if names else None
+        path = folder / f"{IMPORTS}.repeat"
+        path.write_text("".join(f"{name}\n" for name in names))
+    except (OSError, UnicodeDecodeError):
+        return None
+    return path if names else None
+
+
+def repeatable(lines: Sequence[str]) -> list[str]:
+    """Of the list (holdfast_shim_imports.py) what may be imported early without changing what it does.
+
+    A script that changes the environment before it imports a library, which may read it then, imports that one and all that
+    come after it by itself, at its own moment. Where a library opened a GPU, only torch is imported.
+    """
+    names = list(takewhile(lambda line: not line.startswith("env:"), lines))
+    if DEVICE in lines:
+        names = [name for name in names if name.partition(".")[0] == TORCH]
+    return names

@@ -1,0 +1,1 @@
+"""Watches a running attempt: samples, logs, steps, hangs, stragglers."""

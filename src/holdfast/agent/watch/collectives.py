@@ -1,0 +1,34 @@
+"""How far the ranks of one worker are in their collectives: asked once a second, never waited for."""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from holdfast.model.flight import GroupStatus
+from holdfast.observe.processes.worker_server import GroupStatusReader
+
+
+class Collectives:
+    """`ask`, and a little later `read`: an answer takes a rank well under a millisecond."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._readers: dict[int, GroupStatusReader] = {}
+
+    def ask(self, ranks: Iterable[int]) -> None:
+        for rank in ranks:
+            reader = self._readers.get(rank)
+            if reader is None:
+                path = self._folder / f"rank-{rank}.sock"
+                reader = self._readers[rank] = GroupStatusReader(path, time.monotonic)
+            reader.ask()
+
+    def read(self, rank: int) -> tuple[GroupStatus, ...] | None:
+        """None: it has not answered, or cannot be asked."""
+        reader = self._readers.get(rank)
+        return None if reader is None else reader.read()
+
+    def close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()

@@ -1,0 +1,265 @@
+"""Looks at a standstill from all sides while the ranks stand still: flight records, stacks, what each rank does.
+
+In a thread, within seconds, and without pausing a rank. What was read is left in the worker's folder, so that the
+evidence bundle has it and can be diagnosed again.
+"""
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.core.flight.digest import digest
+from holdfast.core.flight.gloo_sizes import bytes_of
+from holdfast.core.flight.locate import locate
+from holdfast.core.hang.classes import lives
+from holdfast.core.hang.tracks import RankTrack
+from holdfast.model.digests import Digest, Located, RankLife
+from holdfast.model.flight import FlightRecord, Group
+from holdfast.model.flight_scenes import FlightScene, FoundStacks, RecordFile
+from holdfast.model.samples import Stack
+from holdfast.model.thread_stacks import RankStacks
+from holdfast.observe.processes.pyspy import Ask, collect, tool_path
+from holdfast.observe.processes.worker_server import (
+    ask_records,
+    flight_records,
+    parse_status,
+    read_groups,
+    read_records,
+)
+from holdfast.parsers.flight.records import read_record
+from holdfast.parsers.pyspy import as_text
+
+RECORDS_S = 1.0  # a rank that answers does so in 1-10 ms; one that does not is a sign by itself
+UNHEARD_S = 0.3  # one that did not answer how far it is
+STACKS_S = 1.5
+AT_ONCE = 8
+RECORD, STATUS = "flight.pickle", "status.json"  # left by a rank at its end
+EXIT_TIME = re.compile(rb'"exit_time": (\d+\.\d+)}\s*$')  # what its status ends with
+EXIT_TIME_BYTES = 64
+ASKED = "flight-live.pickle"  # given by a rank that was asked
+STACKS = "hang-stacks.json"
+
+
+class Person(NamedTuple):
+    """A rank, as it is looked at."""
+
+    rank: int
+    pid: int
+    is_gone: bool
+    exit_code: int | None = None
+    was_ended: bool = False  # by its launcher, after others had failed
+
+
+class Seen(NamedTuple):
+    """What a look brought."""
+
+    located: Located | None
+    stacks: tuple[RankStacks, ...] = ()
+    notes: tuple[str, ...] = ()
+    digests: tuple[Digest, ...] = ()
+    lives: Mapping[int, RankLife] = {}
+
+
+def usual_bytes(folder: Path, rank: int) -> frozenset[int]:
+    """Sizes of this rank's collectives so far; asked once, while all is well: it takes the rank 1-10 ms."""
+    found = flight_records(folder / f"rank-{rank}.sock", time.monotonic() + RECORDS_S, time.monotonic)
+    sizes: frozenset[int] = frozenset()
+    for data in found or ():
+        try:
+            sizes |= bytes_of(read_record(data, rank).operations)
+        except ValueError:
+            continue
+    return sizes
+
+
+def as_flight_scene(seen: Seen, usual: frozenset[int], world_size: int | None) -> FlightScene:
+    """As it would be found in the folder later, and what was learned before."""
+    return FlightScene(
+        usual_bytes=usual,
+        world_size=world_size,
+        digests=seen.digests,
+        records=tuple(RecordFile(one.rank, f"rank-{one.rank}.{RECORD}") for one in seen.digests),
+        stacks=tuple(FoundStacks(f"rank-{one.rank}.py-spy.txt", one) for one in seen.stacks),
+    )
+
+
+class HangScene:
+    """One look. `start`, then `result` once `is_done`.
+
+    `stalled_s`: for how long nothing has moved; None: ranks have failed, and the records of those that live are taken
+    before their launcher ends them; their stacks would say nothing.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        people: Sequence[Person],
+        tracks: Mapping[int, RankTrack],
+        errors: Mapping[int, str],
+        world_size: int | None,
+        stalled_s: float | None,
+    ) -> None:
+        self._folder = folder
+        self._people = tuple(people)
+        self._tracks = dict(tracks)
+        self._errors = dict(errors)
+        self._world_size = world_size
+        self._stalled_s = stalled_s
+        self._result: Seen | None = None
+        self._questions: dict[int, socket.socket | None] = {}
+        self._thread = threading.Thread(target=self._run, name="holdfast-hang", daemon=True)
+
+    def start(self) -> None:
+        """Asks all at once, before anything else: what fails may be ended within a tenth of a second."""
+        for one in self._people:
+            if not one.is_gone and self._can_answer(one.rank):
+                self._questions[one.rank] = ask_records(self._folder / f"rank-{one.rank}.sock")
+        self._thread.start()
+
+    def _can_answer(self, rank: int) -> bool:
+        """A rank that is stopped or traced does not; the others' verdict is not to wait for its silence."""
+        track = self._tracks.get(rank)
+        return track is None or track.last.state not in "Tt"
+
+    @property
+    def is_done(self) -> bool:
+        return not self._thread.is_alive()
+
+    @property
+    def result(self) -> Seen:
+        """Of a look that is done."""
+        return self._result or Seen(None)
+
+    def _run(self) -> None:
+        try:
+            self._result = self._look()
+        except Exception as error:  # noqa: BLE001 - the hang is told without it, never held up
+            self._result = Seen(None, (), (_not_looked_at(error),))
+
+    def _look(self) -> Seen:
+        living = [one for one in self._people if not one.is_gone]
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="holdfast-records") as pool:
+            asked = pool.map(self._record, self._people)
+            stacks = self._stacks(living) if self._stalled_s is not None else ()
+            told = {one.rank: one for one in asked if one is not None}
+        return self._concluded(told, stacks)
+
+    def _concluded(self, told: Mapping[int, Digest], stacks: tuple[RankStacks, ...]) -> Seen:
+        by_rank = {
+            one.rank: Stack(rank=one.rank, frames=one.threads[0].frames) for one in stacks if one.threads
+        }
+        ended = {one.rank: one.exit_code for one in self._people if one.is_gone and not one.was_ended}
+        seen = lives(self._tracks, by_rank, self._errors, ended)
+        digests = tuple(told.values())
+        located = (
+            None  # of ranks that have failed the diagnosis says who was awaited, with the lines of their logs
+        )
+        if told and self._stalled_s is not None:
+            located = locate(digests, self._world_size, seen, stalled_s=self._stalled_s)
+        return Seen(located, stacks, digests=digests, lives=seen)
+
+    def again(self, people: Sequence[Person], errors: Mapping[int, str]) -> Seen:
+        """The same records, with what has become of the ranks since, and what they have left at their ends."""
+        self._people, self._errors = tuple(people), dict(errors)
+        try:
+            told = {one.rank: one for one in self.result.digests}
+            for one in self._people:
+                if one.is_gone and (left := self._left_by(one)) is not None:
+                    told[one.rank] = self._digest(left)
+            return self._concluded(told, self.result.stacks)
+        except Exception as error:  # noqa: BLE001 - the failure is told without it, never held up
+            return Seen(None, (), (_not_looked_at(error),))
+
+    def _stacks(self, living: Sequence[Person]) -> tuple[RankStacks, ...]:
+        found = collect(
+            [Ask(one.rank, one.pid, self._folder) for one in living],
+            STACKS_S,
+            signal_first=False,  # the signal ends sleeping calls of C code early
+            tool=tool_path(),
+        )
+        self._leave(STACKS, msgspec.json.format(msgspec.json.encode(found), indent=1))
+        for one in found:
+            if one.threads:
+                self._leave(f"rank-{one.rank}.py-spy.txt", as_text(one).encode())
+        return found
+
+    def _record(self, one: Person) -> Digest | None:
+        """From the rank itself, else from what it left at its end."""
+        record = None if one.is_gone else self._asked(one)
+        if record is None:
+            record = self._left_by(one)
+        return None if record is None else self._digest(record)
+
+    def _digest(self, record: FlightRecord) -> Digest:
+        return digest(record, _groups(self._folder, record.rank), taken_ns=time.time_ns())
+
+    def _asked(self, one: Person) -> FlightRecord | None:
+        question = self._questions.get(one.rank)
+        if question is None:
+            return None
+        track = self._tracks.get(one.rank)
+        within_s = RECORDS_S if track is None or track.is_heard else UNHEARD_S
+        found = read_records(question, time.monotonic() + within_s, time.monotonic)
+        if not found:
+            return None
+        records = []
+        for data in found:  # NCCL's recorder, and that of the others
+            try:
+                records.append((read_record(data, one.rank, f"rank-{one.rank}.{RECORD}"), data))
+            except ValueError:
+                continue
+        if not records:
+            return None
+        record, data = max(records, key=lambda pair: _busy(pair[0]))
+        self._leave(f"rank-{one.rank}.{ASKED}", data)
+        return record
+
+    def _left_by(self, one: Person) -> FlightRecord | None:
+        try:
+            path = self._folder / f"rank-{one.rank}.{RECORD}"
+            return read_record(path.read_bytes(), one.rank, path.name)
+        except (OSError, ValueError):
+            pass
+        try:
+            status = parse_status((self._folder / f"rank-{one.rank}.{STATUS}").read_bytes())
+        except (OSError, ValueError):
+            return None
+        return FlightRecord(rank=one.rank, status=status)
+
+    def _leave(self, name: str, data: bytes) -> None:
+        """For the bundle. Where it cannot be written the verdict is made all the same."""
+        try:
+            (self._folder / name).write_bytes(data)
+        except OSError:
+            return
+
+
+def goodbye_s(folder: Path, rank: int) -> float | None:
+    """When this rank began to end in an orderly way, by its own clock; None: it has not."""
+    try:
+        with (folder / f"rank-{rank}.{STATUS}").open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - EXIT_TIME_BYTES))
+            said = EXIT_TIME.search(file.read())
+    except OSError:
+        return None
+    return float(said[1]) if said else None
+
+
+def _not_looked_at(error: Exception) -> str:
+    return f"the ranks could not be looked at: {type(error).__name__}: {error}"
+
+
+def _busy(record: FlightRecord) -> tuple[int, int]:
+    waits = sum(1 for one in record.status if one.enqueued > one.completed)
+    return waits, len(record.operations)
+
+
+def _groups(folder: Path, rank: int) -> dict[str, Group]:
+    return read_groups(folder / f"rank-{rank}.groups.json")

@@ -1,0 +1,262 @@
+"""What signatures see in one attempt while it runs: in the training's output and in the kernel's log.
+
+Decides nothing. It tells what is new, and keeps what was seen for the diagnosis; what it keeps is bounded.
+"""
+
+import ctypes
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from holdfast.core.diagnosis.clues import filled
+from holdfast.core.diagnosis.sifting import CODE
+from holdfast.model.sightings import Search, Sighting, Source
+from holdfast.model.signatures import EXCEPTION, Signature, Words
+from holdfast.observe.logs.excerpts import TAIL_LINE_MAX, TAIL_LINES
+from holdfast.observe.logs.follow import Chunk
+from holdfast.observe.processes.watcher import Watcher
+from holdfast.parsers.log_lines.line_heads import writer_of_name
+from holdfast.parsers.signature_files import SignatureError
+
+KERNEL = "kernel.log"
+NO_WORDS = Words(en="", zh="")
+LOOK_S = 0.5
+LOWEST = 19
+SIGHTINGS_MAX = 2000
+KERNEL_LINES_MAX = 2000
+TEXT_MAX = 200
+WAITING_BYTES_MAX = 4 << 20  # of output that comes before the signatures are there
+SURVIVED_S = 2.0  # steps so long after a fault are no lines that were on their way already
+NEW_MAX = 20  # told of one attempt: a log full of faults is read, not recited
+
+
+class Signatures:
+    """The signatures of this run, read and compiled in a thread: the training does not wait for that.
+
+    `load` reads them, and may raise SignatureError or OSError. `cache`: a folder for compiled ones.
+    `left_out`: what `load` could not use, filled by then. `why_not`: why none can be used; the run goes on without.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], tuple[Signature, ...]],
+        cache: Path | None,
+        left_out: Sequence[str] = (),
+    ) -> None:
+        self.by_id: Mapping[str, Signature] = {}
+        self.why_not = ""
+        self._told = ""
+        self._left_out, self._told_out = left_out, False
+        self._source, self._cache = load, cache
+        self._first: Watcher | None = None
+        self._ready = threading.Event()
+        threading.Thread(target=self._load, name="holdfast-signatures", daemon=True).start()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether they are there, or are known not to come."""
+        return self._ready.is_set()
+
+    def news(self) -> str:
+        """Why they cannot be used, if that was not said yet."""
+        why, self._told = (self.why_not if self.why_not != self._told else ""), self.why_not
+        if why:
+            return f"known failures are not recognised in this run: {why}"
+        if self._left_out and self.is_over and not self._told_out:
+            self._told_out = True
+            return f"some of the site's signatures are left out: {'; '.join(self._left_out)}"
+        return ""
+
+    def watcher(self) -> Watcher | None:
+        """A new one for an attempt; None as long as there can be none."""
+        if not self._ready.is_set() or self.why_not:
+            return None
+        first, self._first = self._first, None
+        return first or Watcher(tuple(self.by_id.values()), cache=self._cache)
+
+    def wait(self, timeout_s: float) -> bool:
+        return self._ready.wait(timeout_s) and not self.why_not
+
+    def _load(self) -> None:
+        with suppress(OSError):  # compiling takes seconds the first time, and the training is starting
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST)
+        try:
+            found = self._source()
+            lean = tuple(_lean(one) for one in found)
+            del found
+            self._first = Watcher(lean, cache=self._cache)
+            self.by_id = {one.id: one for one in lean}
+        except (SignatureError, OSError) as error:
+            self.why_not = str(error)
+        finally:
+            self._ready.set()
+            _give_memory_back()
+
+
+def _lean(one: Signature) -> Signature:
+    """Without what the record of a run does not keep: proofs, explanations, the other language."""
+    return replace(
+        one,
+        matches=(),
+        misses=(),
+        source="",
+        explanation=NO_WORDS,
+        title=replace(one.title, zh=""),
+        advice=replace(one.advice, zh=""),
+    )
+
+
+def _give_memory_back() -> None:
+    """What reading and compiling took: glibc keeps it else, and an agent is to be small."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+class LogWatch:
+    """One attempt. `base`: what stands before a log's name in evidence, "attempt-001/worker-0"."""
+
+    def __init__(self, signatures: Signatures, base: str) -> None:
+        self.kernel_lines: deque[bytes] = deque(maxlen=KERNEL_LINES_MAX)
+        self._signatures = signatures
+        self._base = base
+        self._watcher: Watcher | None = None
+        self._waiting: list[Chunk] = []
+        self._waiting_bytes = 0
+        self._seen: dict[tuple[int, int, str], tuple[float, Sighting]] = {}
+        self._tails: dict[str, deque[bytes]] = {}
+        self._ends: dict[str, int] = {}
+        self._step_s: float | None = None
+        self._told: set[str] = set()
+        self._broken = False
+        self._unread: list[Chunk] = []
+        self._looked_s = float("-inf")
+
+    @property
+    def signatures(self) -> Mapping[str, Signature]:
+        return self._signatures.by_id
+
+    def step_seen(self, at_s: float) -> None:
+        """Training went on at this time."""
+        self._step_s = at_s
+
+    def news(self, chunks: Sequence[Chunk], at_s: float, *, now: bool = False) -> list[str]:
+        """As look(), in sentences for people. A fault of ours in here costs the knowledge of logs, and nothing else."""
+        if self._broken:
+            return []
+        try:
+            return [text for one in self.look(chunks, at_s, now=now) if (text := self.told(one))]
+        except Exception as error:  # noqa: BLE001 - hundreds of rules must not end the watch over the ranks
+            self._broken = True
+            return [
+                f"known failures are no longer recognised in this attempt: {type(error).__name__}: {error}"
+            ]
+
+    def look(self, chunks: Sequence[Chunk], at_s: float, *, now: bool = False) -> list[Sighting]:
+        """Takes what was read; gives the sightings of signatures that were not seen before in this attempt.
+
+        Looks twice a second, or `now`: what a look costs hardly depends on how many lines there are.
+        """
+        for chunk in chunks:
+            self._remember(chunk)
+        self._unread += chunks
+        if not now and at_s - self._looked_s < LOOK_S:
+            return []
+        self._looked_s = at_s
+        chunks, self._unread = self._unread, []
+        watcher = self._watcher = self._watcher or self._signatures.watcher()
+        if watcher is None:
+            self._hold_back(chunks)
+            return []
+        held, self._waiting = self._waiting, []
+        new: list[Sighting] = []
+        for chunk in (*held, *chunks):
+            for sighting in watcher.look([chunk]):
+                new += self._keep(sighting, chunk.at_s)
+        return new
+
+    def told(self, sighting: Sighting) -> str:
+        """A new fault in a sentence for people; "" where the line is no fault by itself."""
+        signature = self._signatures.by_id[sighting.signature]
+        if signature.id == EXCEPTION or CODE.search(sighting.text) or self._is_known_better(sighting):
+            return ""
+        if signature.role != "cause" or signature.severity not in ("fatal", "error"):
+            return ""
+        names = self._watcher.sources if self._watcher else []
+        title = filled(signature.title.en, sighting.captures)
+        return f"{title} ({names[sighting.source]}: {sighting.text.strip()[:TEXT_MAX]})"
+
+    def _is_known_better(self, sighting: Sighting) -> bool:
+        """Whether another signature knows the same line, and is surer of it."""
+        weight = self._signatures.by_id[sighting.signature].weight
+        same = (
+            self._signatures.by_id[one.signature]
+            for _, one in self._seen.values()
+            if (one.source, one.offset) == (sighting.source, sighting.offset)
+        )
+        return any(other.role == "cause" and other.weight > weight for other in same)
+
+    def search(self) -> Search:
+        """All that was seen, in the form of a search; the times are the job's own clock's."""
+        names = self._watcher.sources if self._watcher else []
+        survived: dict[int, int] = {}
+        for at_s, sighting in self._seen.values():
+            if self._step_s is not None and at_s < self._step_s - SURVIVED_S:
+                survived[sighting.source] = max(survived.get(sighting.source, 0), sighting.last_offset + 1)
+        sources = [
+            Source(
+                name=name if name == KERNEL else f"{self._base}/{name}",
+                size_bytes=self._ends.get(name, 0),
+                writer=writer_of_name(name),
+                last_step_offset=None if name == KERNEL else survived.get(number),
+                last_three_steps_offset=None if name == KERNEL else survived.get(number),
+                tail=self._tail(name),
+            )
+            for number, name in enumerate(names)
+        ]
+        sightings = sorted((one for _, one in self._seen.values()), key=lambda one: (one.source, one.offset))
+        return Search(sources=tuple(sources), sightings=tuple(sightings))
+
+    def offsets(self) -> dict[str, tuple[int, ...]]:
+        """By log, where causes were seen: what an excerpt should hold."""
+        names = self._watcher.sources if self._watcher else []
+        found: dict[str, list[int]] = {}
+        for _, sighting in self._seen.values():
+            if self._signatures.by_id[sighting.signature].role == "cause":
+                found.setdefault(names[sighting.source], []).append(sighting.offset)
+        return {name: tuple(sorted(offsets)[:8]) for name, offsets in found.items()}
+
+    def _keep(self, sighting: Sighting, at_s: float) -> Iterable[Sighting]:
+        key = (sighting.source, sighting.offset, sighting.signature)
+        known = self._seen.get(key)
+        if known is None and len(self._seen) >= SIGHTINGS_MAX:
+            return ()
+        # One machine, one clock: when a line came is surer than the many ways in which it may tell its time.
+        first_s = known[0] if known else at_s
+        stamped = replace(sighting, writer=replace(sighting.writer, stamp_s=first_s))
+        self._seen[key] = (first_s, stamped)
+        if sighting.signature in self._told or len(self._told) >= NEW_MAX:
+            return ()
+        self._told.add(sighting.signature)
+        return (stamped,)
+
+    def _remember(self, chunk: Chunk) -> None:
+        tail = self._tails.setdefault(chunk.source, deque(maxlen=TAIL_LINES))
+        tail.extend(chunk.lines[-TAIL_LINES:])
+        self._ends[chunk.source] = chunk.offset
+        if chunk.source == KERNEL:
+            self.kernel_lines.extend(chunk.lines)
+
+    def _tail(self, name: str) -> tuple[str, ...]:
+        return tuple(line[:TAIL_LINE_MAX].decode("utf-8", "replace") for line in self._tails.get(name, ()))
+
+    def _hold_back(self, chunks: Sequence[Chunk]) -> None:
+        for chunk in chunks:
+            size = sum(map(len, chunk.lines))
+            if self._waiting_bytes + size <= WAITING_BYTES_MAX:
+                self._waiting_bytes += size
+                self._waiting.append(chunk)

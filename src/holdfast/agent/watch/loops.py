@@ -1,0 +1,131 @@
+"""Looks again and again at the stacks of ranks that run while others wait for them: a loop, or honest work.
+
+Non-blocking stacks, ten in 2.5 s; where all ten were the same, a native stack, and up to two more while they are inside a
+call: a loop of Python makes short calls too, and the first that shows it outside of one decides. Done once for each
+standstill, and again ever more rarely while it lasts. Driven by `poll` from the agent's loop; nothing in here waits.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from holdfast.core.hang.stack_groups import NativePlace, python_frames, where_native
+from holdfast.model.samples import StackTrend
+from holdfast.model.thread_stacks import NATIVE, ThreadStack
+from holdfast.observe.processes.pyspy import Ask, Collection, Sampling, tool_path
+
+SAMPLES, SAMPLES_S = 10, 2.5
+NATIVE_S = 3.0
+NATIVE_STACKS = 3
+AGAIN_S = 10.0  # doubled with each look
+FORGET_S = 60.0  # without suspicion: the next standstill is another
+
+
+class LoopWatch:
+    """`clock`: the job's. `trends`: by rank, what was seen last."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
+        self.trends: dict[int, StackTrend] = {}
+        self._folder = folder
+        self._clock = clock
+        self._looks: dict[int, _Look] = {}
+        self._next_s: dict[int, float] = {}
+        self._gap_s: dict[int, float] = {}
+
+    def poll(self, suspects: Mapping[int, int]) -> None:
+        """`suspects`: pid by rank, of those that run while others wait; none while nothing is suspected."""
+        now_s = self._clock()
+        for rank, pid in suspects.items():
+            if rank not in self._looks and now_s >= self._next_s.get(rank, 0.0):
+                self._looks[rank] = _Look(Ask(rank, pid, self._folder), now_s)
+        for rank, look in list(self._looks.items()):
+            if look.poll(self._clock):
+                del self._looks[rank]
+                self._keep(rank, look)
+
+    def _keep(self, rank: int, look: "_Look") -> None:
+        now_s = self._clock()
+        gap_s = self._gap_s.get(rank, AGAIN_S)
+        if now_s - self._next_s.get(rank, 0.0) > FORGET_S:
+            gap_s = AGAIN_S
+        self._gap_s[rank] = 2 * gap_s
+        self._next_s[rank] = now_s + gap_s
+        if look.trend is not None:
+            self.trends[rank] = look.trend
+
+    def close(self) -> None:
+        """Ends what is being looked at."""
+        for look in self._looks.values():
+            look.close()
+        self._looks.clear()
+
+
+class _Look:
+    """One rank, once."""
+
+    def __init__(self, ask: Ask, at_s: float) -> None:
+        self.trend: StackTrend | None = None
+        self._ask, self._from_s = ask, at_s
+        self._sampling = Sampling(ask, samples=SAMPLES, over_s=SAMPLES_S, tool=tool_path())
+        self._native: Collection | None = None
+        self._native_stacks = 0
+        self._sampling.start()
+
+    def poll(self, clock: Callable[[], float]) -> bool:
+        """True when nothing more is to be seen."""
+        if self._native is not None:
+            if not self._native.poll():
+                return False
+            seen = self._native.result()[0]
+            inside = _inside(seen.threads)
+            if inside == "library" and self._native_stacks < NATIVE_STACKS:
+                self._ask_natively()
+                return False
+            assert self.trend is not None
+            self.trend = replace(self.trend, inside=inside)
+            return True
+        if not self._sampling.poll():
+            return False
+        stacks = {tuple(_functions(frames)) for frames in self._sampling.frames}
+        if not stacks:
+            return True
+        self.trend = StackTrend(
+            rank=self._ask.rank,
+            from_s=self._from_s,
+            to_s=clock(),
+            samples=len(self._sampling.frames),
+            distinct=len(stacks),
+        )
+        if len(stacks) > 1:
+            return True
+        self._ask_natively()
+        return False
+
+    def _ask_natively(self) -> None:
+        if self._native is not None:
+            self._native.close()
+        self._native = Collection([self._ask], NATIVE_S, native=True, signal_first=False, tool=tool_path())
+        self._native.start()
+        self._native_stacks += 1
+
+    def close(self) -> None:
+        self._sampling.close()
+        if self._native is not None:
+            self._native.close()
+
+
+def _inside(threads: Sequence[ThreadStack]) -> NativePlace:
+    """In Python itself only where nothing native stands inside the innermost Python frame: a collection of garbage and
+    a regular expression are the interpreter's own C code, but calls that may take long and end."""
+    place = where_native(threads)
+    main = next((one for one in threads if one.is_main), None)
+    if place == "interpreter" and main is not None and main.frames and NATIVE in main.frames[0]:
+        return "library"
+    return place
+
+
+def _functions(frames: tuple[str, ...]) -> list[str]:
+    """Each frame's file and function: a loop over two lines is one loop."""
+    named = (frame.rpartition(" ") for frame in python_frames(frames))
+    return [f"{where.rpartition(':')[0]} {function}" for where, _, function in named]

@@ -1,0 +1,110 @@
+"""Samples one worker once a second: its ranks, how far each is in its collectives, its node, its GPUs.
+
+Everything is a question that is not waited for: ranks are asked and heard a tenth of a second later, drivers answer
+in threads of their own.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from holdfast.agent.watch.collectives import Collectives
+from holdfast.agent.watch.signals import Signals
+from holdfast.core.nodes.busy import is_busy
+from holdfast.model.node_samples import DeviceSample, Moment
+from holdfast.model.samples import RankSample, Utilisation
+from holdfast.observe.processes.procs import RankReader
+
+SAMPLE_S = 1.0
+SPREAD_S = 0.25
+USED_S = 10.0  # the rule wants four readings in a minute
+
+
+class Sampled(Protocol):
+    """A rank of the attempt."""
+
+    pid: int
+    reader: RankReader
+    code: int | None
+    gone: bool
+
+
+class Sampler:
+    """`node_busy_s`: when the node's disks or links last carried much; None until that is known.
+
+    `spread`: looks are no even distances apart, so that they do not meet the same moment of each step: how often a rank
+    waits is told by its share of them, where no look sees the ranks of all workers at once.
+    """
+
+    def __init__(self, folder: Path, env: Mapping[str, str], clock: Callable[[], float]) -> None:
+        self.node_busy_s: float | None = None
+        self.spread = False
+        self.signals = Signals(folder, env)
+        self._clock = clock
+        self._collectives = Collectives(folder)
+        self._before: Moment | None = None
+        self._asked_s: float | None = None
+        self._sampled_s = 0.0
+        self._period_s = SAMPLE_S
+        self._counters: tuple[tuple[int, int | None, int | None], ...] = ()
+        self._used_told_s = float("-inf")
+
+    def look(self, ranks: Mapping[int, Sampled], step: int | None) -> tuple[RankSample, ...] | None:
+        """To be called ten times a second. None: it is not time yet."""
+        at_s = self._clock()
+        if self._asked_s is None:
+            if at_s - self._sampled_s >= self._period_s:
+                self._collectives.ask(rank for rank, seen in ranks.items() if not seen.gone)
+                self._asked_s = at_s
+            return None
+        self._sampled_s, self._asked_s = self._asked_s, None
+        self._period_s = SAMPLE_S + random.uniform(-SPREAD_S, SPREAD_S) if self.spread else SAMPLE_S
+        samples = tuple(self._sample(rank, seen, at_s, step) for rank, seen in sorted(ranks.items()))
+        self._weigh(self.signals.take(at_s, samples))
+        return samples
+
+    def utilisation(self) -> tuple[Utilisation, ...]:
+        """Of the GPUs, for the platforms' rule."""
+        moment = self._before
+        if moment is None or moment.devices_age_s is None:
+            return ()
+        at_s = moment.at_s - moment.devices_age_s
+        return tuple(_used(one, at_s) for one in moment.devices if one.utilization is not None)
+
+    def used_while_still(self, samples: Sequence[RankSample]) -> tuple[Utilisation, ...]:
+        """Of the GPUs, now and then, while no rank of this worker reads or writes: then the platforms' rule asks for it."""
+        counters = tuple((one.pid, one.io_bytes, one.disk_bytes) for one in samples)
+        before, self._counters = self._counters, counters
+        if counters != before or not samples or samples[0].at_s - self._used_told_s < USED_S:
+            return ()
+        self._used_told_s = samples[0].at_s
+        return self.utilisation()
+
+    def close(self) -> None:
+        self._collectives.close()
+        self.signals.close()
+
+    def _sample(self, rank: int, seen: Sampled, at_s: float, step: int | None) -> RankSample:
+        sample = seen.reader.sample(at_s, step=step)
+        if seen.gone:
+            return msgspec.structs.replace(sample, exit_code=seen.code)
+        return msgspec.structs.replace(sample, groups=self._collectives.read(rank))
+
+    def _weigh(self, moment: Moment) -> None:
+        before, self._before = self._before, moment
+        if before is None or before.node is None or moment.node is None:
+            return
+        if not moment.node.disks:  # where no disk can be seen, nothing is known of what they carry
+            return
+        if self.node_busy_s is None or is_busy(before.node, moment.node, moment.at_s - before.at_s):
+            self.node_busy_s = moment.at_s
+
+
+def _used(device: DeviceSample, at_s: float) -> Utilisation:
+    assert device.utilization is not None
+    return Utilisation(
+        at_s=at_s, device=device.address or str(device.index), percent=100 * device.utilization
+    )

@@ -1,0 +1,103 @@
+"""All that is sampled beside the ranks themselves, put together once a second and kept in the worker's ring.
+
+Decides nothing, waits for nothing and never raises for what the world does.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from holdfast.agent.watch.sample_ring import SampleRing
+from holdfast.model.node_samples import Moment, RasReport
+from holdfast.model.samples import GONE_STATES, RankSample
+from holdfast.observe.host.aside import Answer
+from holdfast.observe.host.devices import Devices
+from holdfast.observe.host.gpus import gpus_of
+from holdfast.observe.host.node_counters import NodeCounters
+from holdfast.observe.host.ras import RasWitness
+
+GPUS_EVERY = 10  # samples between two looks at whether a rank has opened a GPU; ranks open them once, early
+STUCK_TOLD_S = 10.0
+
+
+class Signals:
+    """Of one attempt. `folder`: the worker's. `env`: of the ranks. `clock`: seconds, for ages."""
+
+    def __init__(
+        self,
+        folder: Path,
+        env: Mapping[str, str],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        counters: NodeCounters | None = None,
+        devices: Devices | None = None,
+    ) -> None:
+        self.ring = SampleRing(folder)
+        self._counters = counters or NodeCounters(clock=clock)
+        self._devices = devices or Devices(clock)
+        self._ras = RasWitness(env, clock)
+        self._ras_kept: RasReport | None = None
+        self._has_gpus = False
+        self._taken = 0
+        self._stuck_told = False
+
+    def take(self, at_s: float, ranks: tuple[RankSample, ...]) -> Moment:
+        """To be called once a second, with what was sampled of the ranks; also kept in the ring."""
+        if not self._has_gpus and self._taken % GPUS_EVERY == 0:
+            self._has_gpus = bool(gpus_of(one.pid for one in ranks if one.state not in GONE_STATES))
+        self._taken += 1
+        devices = self._devices.last()
+        if self._has_gpus:
+            self._devices.ask()
+        ras = self._new_report()
+        moment = Moment(
+            at_s=at_s,
+            ranks=ranks,
+            node=self._counters.sample(),
+            devices=devices.value if devices else (),
+            devices_age_s=round(devices.age_s, 1) if devices else None,
+            ras=ras.value if ras else None,
+            ras_age_s=round(ras.age_s, 1) if ras else None,
+        )
+        self.ring.add(moment)
+        return moment
+
+    def step_seen(self) -> None:
+        """The job has made its first step: from now on NCCL may be asked."""
+        self._ras.allow()
+
+    def suspect(self) -> bool:
+        """Nothing moves: NCCL is asked for its view. False: it may not be asked yet, or is being asked."""
+        return self._ras.ask()
+
+    def ras(self) -> Answer[RasReport] | None:
+        """What NCCL said last."""
+        return self._ras.last()
+
+    def news(self) -> str:
+        """A sentence for people where a driver has stopped answering, once; else nothing."""
+        stuck_s = self._devices.stuck_s()
+        if stuck_s < STUCK_TOLD_S:
+            self._stuck_told = False
+            return ""
+        if self._stuck_told:
+            return ""
+        self._stuck_told = True
+        return (
+            f"the GPU driver has not answered for {stuck_s:.0f} s: "
+            "look at the kernel's log for Xid lines; what is shown of GPUs is old"
+        )
+
+    def close(self) -> None:
+        self._counters.close()
+        self._devices.close()
+        self._ras.close()
+        self.ring.close()
+
+    def _new_report(self) -> Answer[RasReport] | None:
+        """Each report is kept once."""
+        answer = self._ras.last()
+        if answer is None or answer.value is self._ras_kept:
+            return None
+        self._ras_kept = answer.value
+        return answer

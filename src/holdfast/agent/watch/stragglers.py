@@ -1,0 +1,197 @@
+"""Who of an attempt's ranks is slower than the others, watched while it trains.
+
+Brings the sources together: whom others are awaited by, once a second; how long control groups held a rank back; what
+ranks log of their own; and, where these make somebody suspect and now and then anyway, when each rank entered its
+collectives, from flight records fetched in a thread. Concludes nothing itself, and waits for nothing. One of several
+workers concludes nothing of its own ranks alone: what it has of them is for who compares the ranks of all.
+"""
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from holdfast.core.stragglers.records import Arrival, entered, joined, peers
+from holdfast.core.stragglers.steps_told import StepsTold
+from holdfast.core.stragglers.told import in_few_words
+from holdfast.core.stragglers.watch import StragglerWatch
+from holdfast.model.flight import Entered, FlightRecord
+from holdfast.model.samples import RankSample
+from holdfast.model.steps import RankStep, StepFinding, StepRecord
+from holdfast.observe.host.throttling import ThrottleReader
+from holdfast.observe.processes.worker_server import OTHER_RECORDER, flight_records
+from holdfast.parsers.flight.records import read_record
+
+RECORDS_S = 1.5  # for the answer of one rank; one that trains answers between two steps
+THROTTLE_EVERY = 4  # samples; 0.4 ms of a core for each rank
+ARRIVALS_AT_ONCE = 100  # taken in with one look: the wheel is not held up by a minute's worth
+RECORDS_MAX = 20_000  # of all ranks, between two polls
+COMPARED_S, SHORTEST_S = 0.1, 1e-4  # between two steps that are compared
+MANY_RANKS, MANY_COMPARED_S = 512, 1.0
+STEP_MAX = 1 << 53  # a larger one is no step, and cannot be sent
+LOWEST = 19
+
+
+class StragglerWatching:
+    """The ranks of one attempt on this worker. `folder`: where they listen.
+
+    `shares`: what is known of them is taken from here (`steps_told`, `held_back`, `fetch`), and not judged.
+    """
+
+    def __init__(self, folder: Path, *, shares: bool = False) -> None:
+        self._folder = folder
+        self._shares = shares
+        self._watch = StragglerWatch()
+        self._throttles: dict[int, ThrottleReader] = {}
+        self._samples = 0
+        self._told: deque[RankStep] = deque(maxlen=RECORDS_MAX)
+        self._stride = 1
+        self._steps = StepsTold()
+        self._throttled: dict[int, float] = {}
+        self._fetch: Fetch | None = None
+        self._fetched = False
+        self._arrivals: deque[Arrival] = deque()
+
+    def told(self, record: StepRecord, ranks: int | None = None) -> None:
+        """What one rank logs of one of its steps. Of short ones every few are compared, the same of all ranks.
+
+        `ranks`: of the whole job, where that is known.
+        """
+        if record.rank is None or record.step is None or record.time_s is None or record.step > STEP_MAX:
+            return
+        compared_s = COMPARED_S if (ranks or 0) <= MANY_RANKS else MANY_COMPARED_S
+        if not compared_s / 2 <= record.time_s * self._stride <= 4 * compared_s:
+            most = max(1, int(compared_s / max(record.time_s, SHORTEST_S)))
+            self._stride = 1 << (most.bit_length() - 1)  # workers that differ have steps in common
+        if record.step % self._stride == 0:
+            self._told.append(RankStep(record.step, record.rank, record.time_s, record.data_s))
+
+    def look(self, samples: Sequence[RankSample], pids: Mapping[int, int]) -> None:
+        """All ranks once a second, while they train. `pids`: of those that live."""
+        self._samples += 1
+        throttled = self._held_back(pids) if self._samples % THROTTLE_EVERY == 1 else {}
+        self._watch.look(samples, throttled)
+        at_s = samples[0].at_s if samples else 0.0
+        if self._fetch is None and len(pids) > 1 and self._watch.wants_records(at_s):
+            self._fetch = Fetch(self._folder, sorted(pids))
+
+    def poll(self) -> list[StepFinding]:
+        """Takes in what was told and fetched, a part at a time: to be called often. Nothing is concluded yet.
+
+        raises: whatever a fault of ours in reading the records raised
+        """
+        if self._shares:
+            return []
+        fetch = self._fetch
+        if fetch is not None and fetch.is_done:
+            self._fetch = None
+            if fetch.error is not None:
+                raise fetch.error
+            if fetch.peers and not self._fetched:  # ranks that do different work: known only now
+                self._watch = StragglerWatch(peers=fetch.peers)
+            self._fetched = True
+            for rank, groups in fetch.teams.items():
+                self._watch.teams(rank, groups)
+            self._arrivals.extend(joined(fetch.entered))
+        for _ in range(min(ARRIVALS_AT_ONCE, len(self._arrivals))):
+            one = self._arrivals.popleft()
+            self._watch.arrivals(one.group, one.sequence, one.at, device=one.device)
+        while self._told:
+            self._steps.add(self._told.popleft(), self._watch)
+        return []
+
+    def findings(self, step: int | None, at_s: float) -> list[StepFinding]:
+        """New ones, each once. None while what was fetched is still being taken in: half of it misleads."""
+        return [] if self._arrivals else self._watch.findings(step, at_s)
+
+    def now(self) -> str:
+        """Those that are slower now, in a few words."""
+        return "; ".join(map(in_few_words, self._watch.stragglers()))
+
+    # Of one of several workers -----------------------------------------------------------------------------
+
+    def steps_told(self) -> tuple[RankStep, ...]:
+        """What ranks have logged since the last call."""
+        told = tuple(self._told)
+        self._told.clear()
+        return told
+
+    def held_back(self, pids: Mapping[int, int]) -> dict[int, float]:
+        """Once a second: seconds for which each rank was held back by a quota; looked up every few seconds, else empty."""
+        self._samples += 1
+        return self._held_back(pids) if self._samples % THROTTLE_EVERY == 1 else {}
+
+    def fetch(self, ranks: Sequence[int], most: int) -> None:
+        """Begins to ask them when they entered their last collectives, unless they are being asked."""
+        if self._fetch is None:
+            self._fetch = Fetch(self._folder, ranks, most)
+
+    def fetched(self) -> "Fetch | None":
+        """What came of it, once."""
+        fetch = self._fetch
+        if fetch is None or not fetch.is_done:
+            return None
+        self._fetch = None
+        return fetch
+
+    def _held_back(self, pids: Mapping[int, int]) -> dict[int, float]:
+        for rank in [rank for rank in self._throttles if rank not in pids]:
+            del self._throttles[rank]
+        seen = {}
+        for rank, pid in pids.items():
+            reader = self._throttles.get(rank)
+            if reader is None:
+                reader = self._throttles[rank] = ThrottleReader(pid)
+            found = reader.sample()
+            if found is not None:
+                seen[rank] = found.throttled_s
+        return seen
+
+
+class Fetch:
+    """Asks ranks for their flight records, in a thread. `most`: collectives of each rank; None: all there are."""
+
+    def __init__(self, folder: Path, ranks: Sequence[int], most: int | None = None) -> None:
+        self.entered: list[Entered] = []
+        self.teams: dict[int, dict[int, tuple[int, ...]]] = {}
+        self.peers: dict[int, str] = {}
+        self.error: Exception | None = None
+        self._folder, self._ranks, self._most = folder, ranks, most
+        self._done = threading.Event()
+        threading.Thread(target=self._run, name="holdfast-arrivals", daemon=True).start()
+
+    @property
+    def is_done(self) -> bool:
+        return self._done.is_set()
+
+    def _run(self) -> None:
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST)
+        try:
+            records = [record for rank in self._ranks for record in self._records(rank)]
+            self.entered = [one for record in records for one in entered(record, self._most)]
+            self.peers = peers(records)
+        except Exception as error:  # noqa: BLE001 - raised again in the thread that can say so
+            self.error = error
+        finally:
+            self._done.set()
+
+    def _records(self, rank: int) -> Iterator[FlightRecord]:
+        path = self._folder / f"rank-{rank}.sock"
+        found = flight_records(path, time.monotonic() + RECORDS_S, time.monotonic) or ()
+        for number, pickled in enumerate(found):
+            with suppress(ValueError):  # what a rank sends may be anything
+                record = read_record(pickled, rank)
+                self.teams.setdefault(rank, {}).update(_teams(record, OTHER_RECORDER if number else 0))
+                yield record
+
+
+def _teams(record: FlightRecord, shift: int) -> dict[int, tuple[int, ...]]:
+    """Members of the groups, by the id that the status of this rank gives them."""
+    names = {one.group_id: one.group for one in record.operations if one.group_id >= 0}
+    return {
+        number + shift: record.groups[name].ranks for number, name in names.items() if name in record.groups
+    }

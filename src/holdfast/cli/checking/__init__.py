@@ -1,0 +1,1 @@
+"""What `holdfast check` does besides reporting: asks nodes, notes results, tests pairs."""

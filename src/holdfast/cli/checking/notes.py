@@ -1,0 +1,87 @@
+"""What `holdfast check` found goes into the node book, where there is one: a passed check can give a node back."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.cli.line.output import say
+from holdfast.core.checks.answers import devices
+from holdfast.core.plurals import counted
+from holdfast.journal.node_book import FILE, NodeBook, NodeBookUnusable
+from holdfast.model.checks import FAIL, PASS, WARN, NodeChecks
+from holdfast.model.node_book import AnyLine, CheckLine, DeviceLine
+
+BUSY_S = 2.0
+TEXT_MAX = 300
+BY_HAND = "manual"
+
+
+def note_checks(fleet: Path, nodes: Sequence[NodeChecks], at_s: float, *, whole: bool) -> None:
+    """Never raises, and begins no book. A node of which nothing could be told is not written.
+
+    `whole`: a suite, not single checks that were picked: those can fail a node, and clear none.
+    """
+    if not (fleet / FILE).exists():
+        return
+    lines: list[tuple[str, AnyLine]] = [
+        line for node in nodes for line in _lines(node, at_s) if whole or line[1].status == FAIL
+    ]
+    lines += [line for node in nodes for line in _devices(node, at_s)]
+    if not lines:
+        return
+    book = NodeBook(fleet, busy_s=BUSY_S)
+    try:
+        book.note(lines)
+    except NodeBookUnusable as error:
+        say(f"what was found is not in the node book: {error}")
+    finally:
+        book.close()
+
+
+def _devices(node: NodeChecks, at_s: float) -> list[tuple[str, AnyLine]]:
+    return [
+        (
+            f"device-in/{one.serial}/{one.node}",
+            DeviceLine(
+                at_s=at_s,
+                node=one.node,
+                device=one.device,
+                serial=one.serial,
+                model=one.model,
+                since_s=at_s,
+            ),
+        )
+        for one in devices(node)
+    ]
+
+
+def _lines(node: NodeChecks, at_s: float) -> list[tuple[str, CheckLine]]:
+    looked = [outcome for outcome in node.outcomes if outcome.status in (PASS, WARN, FAIL)]
+    if not looked:
+        return []
+    serials = {one.device: one.serial for one in devices(node)}
+    failed = [
+        (outcome.check, finding)
+        for outcome in looked
+        for finding in outcome.findings
+        if finding.status == FAIL
+    ]
+    if not failed:
+        text = f"{counted(len(looked), 'check')} passed"
+        line = CheckLine(at_s=at_s, node=node.node, status=PASS, text=text, context=BY_HAND)
+        return [(f"check/{node.node}/{BY_HAND}/passed", line)]
+    return [
+        (
+            f"check/{node.node}/{BY_HAND}/{check}/{finding.device}/{at_s!r}",
+            CheckLine(
+                at_s=at_s,
+                node=node.node,
+                device=finding.device,
+                serial=serials.get(finding.device, ""),
+                status=FAIL,
+                text=(finding.why or finding.measured)[:TEXT_MAX],
+                check=check,
+                context=BY_HAND,
+            ),
+        )
+        for check, finding in failed
+    ]

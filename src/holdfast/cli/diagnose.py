@@ -1,0 +1,210 @@
+"""`holdfast diagnose`: why a job stopped, from whatever it left behind. Only reads."""
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.cli.diagnosed_job import is_job, job_named, place_of
+from holdfast.cli.line.flags import App, Argument, BadParameter, Exit, Option
+from holdfast.cli.line.languages import Lang, chosen_language, put_plain
+from holdfast.cli.line.output import put_json, say
+from holdfast.core.diagnosis.excerpt import is_loose_text
+from holdfast.core.diagnosis.flights import with_flights
+from holdfast.core.diagnosis.live import joined
+from holdfast.core.diagnosis.pasted import is_open, of_pasted
+from holdfast.core.diagnosis.reason import diagnose as reasoned
+from holdfast.core.diagnosis.words.missing import NOTHING_READ, is_empty, not_found
+from holdfast.core.diagnosis.words.telling import speaks_of_trouble
+from holdfast.core.diagnosis.words.verdict_zh import told_in_chinese
+from holdfast.core.phrases.meanings import LINES_MAX, meanings_of
+from holdfast.core.verdict.first import first_verdict
+from holdfast.journal.jobdir import JobDir
+from holdfast.model.diagnoses import Diagnosis, FirstError
+from holdfast.model.failures import Failure
+from holdfast.model.flight_scenes import FlightScene
+from holdfast.model.sightings import Search
+from holdfast.model.signatures import Signature
+from holdfast.observe.logs.bundles import FAILURE, read_member
+from holdfast.observe.logs.line_numbers import line_of
+from holdfast.observe.logs.surroundings import with_surroundings
+from holdfast.observe.processes.flight_files import SceneReader
+from holdfast.observe.search.code_store import package_tables, tables_for
+from holdfast.observe.search.phrase_store import package_index
+from holdfast.observe.search.scan import search
+from holdfast.observe.search.signature_store import all_signatures
+from holdfast.parsers.signature_files import SignatureError
+from holdfast.settings.read import SettingsRefused, cache_dir, site_signatures
+from holdfast.views.diagnosis.document import Scanned, document, scanned
+from holdfast.views.diagnosis.report import WIDTH_MAX, Line, report
+from holdfast.views.languages import Language
+
+REFUSED = 2
+BUNDLE = ".tar.zst"
+STDIN = "-"
+NO_RECORDS = FlightScene()
+_STYLES = {"strong": "\x1b[1m", "error": "\x1b[1;31m", "quiet": "\x1b[2m"}
+
+app = App()
+
+SignatureFolder = Annotated[
+    str | None,
+    Option("--signatures", metavar="DIR", help="Your site's own signatures, which add or replace."),
+]
+
+
+@app.command()
+def diagnose(
+    paths: Annotated[
+        list[str] | None,
+        Argument(
+            "PATH...",
+            help="Folders, files, archives, evidence bundles, names of jobs; - for stdin.",
+        ),
+    ] = None,
+    json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
+    lang: Lang = None,
+    text: Annotated[
+        str | None, Option("--text", metavar="TEXT", help="A few lines or a code, instead of a file.")
+    ] = None,
+    signatures: SignatureFolder = None,
+    everything: Annotated[bool, Option("--all", help="Cut no list and no line short.")] = False,
+    state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
+) -> None:
+    """Says why a job stopped: what broke first, whose it was, what to do. Exits with 0 when it has an answer."""
+    language = chosen_language(lang, os.environ, json=json)
+    places, stdin = ([], _as_file(text)) if text is not None else _places(paths or [], state_dir)
+    if text is not None and paths:
+        raise BadParameter("give a text or paths, not both", param_hint="--text")
+    cache = cache_dir(os.environ)
+    try:
+        known = all_signatures(site_signatures(signatures, os.environ), cache, say)
+        started_s = time.monotonic()
+        beside = SceneReader()
+        found = search(places, known, stdin=stdin, cache=cache, beside=beside.take)
+    except (SettingsRefused, SignatureError) as error:
+        say(str(error))
+        raise Exit(REFUSED) from error
+    scene = beside.scene()
+    by_id = {one.id: one for one in known}
+    answer = answered(found, by_id, places, scene)
+    if not scene.digests and (text is not None or is_loose_text(found.sources)):
+        answer = read_loosely(answer, found, by_id, cache, is_asked=text is not None)
+    if language == "zh":
+        answer = told_in_chinese(answer)
+    read = scanned(found, time.monotonic() - started_s, scene)
+    if json:
+        put_json(document(answer, read, language))
+    else:
+        _print(answer, read, language, everything=everything)
+
+
+def read_loosely(
+    answer: Diagnosis,
+    found: Search,
+    signatures: Mapping[str, Signature],
+    cache: Path | None,
+    *,
+    is_asked: bool = False,
+) -> Diagnosis:
+    """The diagnosis of a few pasted lines, where the reasoning for whole logs leaves open what they mean."""
+    lines = [line for source in found.sources for line in source.tail]
+    if not lines or not is_open(answer):
+        return answer
+    index = package_index(signatures.values(), cache)
+    known = {**index.own, **signatures}
+    tables = package_tables()
+    asked = lines if len(lines) <= LINES_MAX else [line for line in lines if speaks_of_trouble(line)]
+    meanings = meanings_of(asked, index, known, tables)
+    return of_pasted(answer, found.sources[0].name, lines, meanings, known, tables, is_asked=is_asked)
+
+
+def answered(
+    found: Search,
+    signatures: Mapping[str, Signature],
+    places: Sequence[Path],
+    scene: FlightScene = NO_RECORDS,
+) -> Diagnosis:
+    """The diagnosis, with the lines around the first error and what was not given. `scene`: what lay beside the logs."""
+    if is_empty(found) and not scene.digests:
+        return with_flights(NOTHING_READ, found, scene)
+    live = _failures(places)
+    answer = reasoned(found, signatures, tables_for({one.category for one in found.sightings}))
+    for failure in live[:1]:
+        answer = joined(first_verdict(failure), answer)
+    answer = with_flights(answer, found, scene)
+    first = answer.first_error
+    return replace(
+        answer,
+        first_error=first and with_surroundings(_numbered(first, places), places),
+        not_found=answer.not_found or not_found(found, signatures, answer.class_),
+    )
+
+
+def _numbered(first: FirstError, places: Sequence[Path]) -> FirstError:
+    """In large logs the search counts the lines of a few sightings only; this one is worth it."""
+    if first.line is not None or first.source is None:
+        return first
+    return replace(first, line=line_of(places, first.file, first.offset))
+
+
+def _failures(places: Sequence[Path]) -> list[Failure]:
+    """What evidence bundles know of the ends of ranks: no log has that."""
+    read = (
+        read_member(place, FAILURE) for place in places if place.name.endswith(BUNDLE) and place.is_file()
+    )
+    found = []
+    for content in read:
+        with suppress(msgspec.MsgspecError):
+            found += [msgspec.json.decode(content, type=Failure)] if content else []
+    return found
+
+
+def _places(paths: Sequence[str], state_dir: str | None) -> tuple[list[Path], BinaryIO | None]:
+    """What to read: the paths, and stdin where it is named or nothing is. raises: BadParameter"""
+    if not paths and sys.stdin.isatty():
+        raise BadParameter("name a folder or file with logs, a job, or - for stdin", param_hint="PATH")
+    places = [_place(path, state_dir) for path in paths if path != STDIN]
+    return places, sys.stdin.buffer if not paths or STDIN in paths else None
+
+
+def _as_file(text: str) -> BinaryIO:
+    return BytesIO(text.encode("utf-8", "surrogateescape"))
+
+
+def _place(word: str, state_dir: str | None) -> Path:
+    """A path, or the name of a job where there is no such file. raises: BadParameter"""
+    path = Path(word)
+    try:
+        path.lstat()
+    except OSError as error:
+        if (job := job_named(word, state_dir)) is not None:
+            return place_of(job)
+        raise BadParameter(
+            f"{word!r} cannot be read: {error.strerror or error}", param_hint="PATH"
+        ) from error
+    return place_of(JobDir(path)) if is_job(path) else path
+
+
+def _print(answer: Diagnosis, read: Scanned, language: Language, *, everything: bool) -> None:
+    width = shutil.get_terminal_size((WIDTH_MAX, 24)).columns
+    lines = report(answer, read, language, width, everything=everything)
+    for text in coloured(lines) if _wants_colour() else (line.text for line in lines):
+        put_plain(text)
+
+
+def coloured(lines: Iterable[Line]) -> Iterable[str]:
+    return (f"{_STYLES[line.style]}{line.text}\x1b[0m" if line.style else line.text for line in lines)
+
+
+def _wants_colour() -> bool:
+    """Source: no-color.org."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

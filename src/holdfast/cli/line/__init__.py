@@ -1,0 +1,1 @@
+"""The command line itself: flags, completion, languages, output."""

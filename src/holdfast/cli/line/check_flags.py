@@ -1,0 +1,83 @@
+"""The flags of `holdfast check`."""
+
+from typing import Annotated
+
+from holdfast.cli.line.flags import Argument, Option
+from holdfast.model.checks import CONTEXTS
+from holdfast.views.checks.formats import EXITS
+
+FORMATS = ("text", *EXITS)
+
+Command = Annotated[
+    list[str] | None,
+    Argument("[-- COMMAND...]", help="The training it is to be fit for."),
+]
+Suite = Annotated[str, Option("--suite", metavar="boot|troubleshoot|bench|all", help="Which checks.")]
+Quick = Annotated[bool, Option("--quick", help="Only what is done within 5 s.")]
+Only = Annotated[
+    list[str] | None,
+    Option(
+        "--only", metavar="NAME", help="Only this check, or area; may be given again.", show_default=False
+    ),
+]
+Nodes = Annotated[
+    str | None, Option("--nodes", metavar="A,B,...", help="On these nodes instead.", show_default=False)
+]
+Via = Annotated[
+    str | None,
+    Option(
+        "--via",
+        metavar="WORDS",
+        help="What starts a program on {node}; else srun or ssh.",
+        show_default=False,
+    ),
+]
+Checkpoint = Annotated[
+    str | None, Option("--checkpoint", metavar="DIR", help="Where checkpoints go.", show_default=False)
+]
+Ranks = Annotated[
+    int | None, Option("--ranks", help="Ranks on each node.", min=1, max=1 << 16, show_default=False)
+]
+OfCheck = Annotated[
+    list[str] | None,
+    Option(
+        "--option",
+        metavar="CHECK.KEY=VALUE",
+        help="Of a single check; may be given again.",
+        show_default=False,
+    ),
+]
+Plot = Annotated[
+    str | None,
+    Option(
+        "--plot", metavar="FILE", help="Draw the numbers too, into FILE.html or FILE.png.", show_default=False
+    ),
+]
+DrawnFrom = Annotated[
+    list[str] | None,
+    Option(
+        "--from",
+        metavar="FILE.json",
+        help="Draw this answer of --json with --plot, and run nothing; may be given again.",
+        show_default=False,
+    ),
+]
+Timeout = Annotated[
+    str | None, Option("--timeout", metavar="TIME", help="For all of it.", show_default=False)
+]
+Context = Annotated[
+    str | None,
+    Option("--context", metavar="|".join(CONTEXTS), help="On what occasion.", show_default=False),
+]
+Training = Annotated[bool, Option("--training", help="A job runs here: only what is passive.")]
+List = Annotated[bool, Option("--list", help="Which checks there are, and run none.")]
+BaselineFlag = Annotated[
+    str | None,
+    Option("--baseline", metavar="show|reset", help="What was learned of this node.", show_default=False),
+]
+Format = Annotated[
+    str, Option("--format", metavar="|".join(FORMATS), help="Line and exit code for other programs.")
+]
+AsNode = Annotated[bool, Option("--as-node", hidden=True)]
+Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
+State = Annotated[str | None, Option("--state-dir", help="Folder of all jobs, and of what was learned.")]

@@ -1,0 +1,166 @@
+"""The command line of `holdfast`: finds the module of the command asked for, and turns its end into an exit code.
+
+Each command lives in its own module, which is imported only when that command is asked for: help must not
+wait for what a simulation needs. Reads no settings and does nothing itself.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import click
+
+from holdfast import __version__
+from holdfast.cli.line import completion
+from holdfast.cli.line.flags import App, BadParameter, Exit, Option
+from holdfast.cli.line.standard_streams import NotWritten, fill_standard_streams, flush
+
+FAILED = 1
+USAGE = 2
+INTERRUPTED = 130
+_COMPLETED_ENV = "COMP_WORDS"  # the line so far
+
+
+class Place(NamedTuple):
+    """Where a command lives, and what it says of itself."""
+
+    module: str
+    app: str
+    help: str
+
+
+COMMANDS = {
+    "run": Place("holdfast.cli.run", "run_app", "Runs a training command and keeps it going."),
+    "attach": Place("holdfast.cli.run", "attach_app", "Takes up a job whose Holdfast is gone."),
+    "status": Place("holdfast.cli.record", "status_app", "What a job does now, on one screen."),
+    "log": Place("holdfast.cli.record", "log_app", "The fault-tolerance log of a job."),
+    "logs": Place("holdfast.cli.logs", "app", "The training's output, of all workers and attempts."),
+    "stacks": Place("holdfast.cli.stacks", "app", "Where the ranks of a running job are in their code."),
+    "exec": Place("holdfast.cli.exec", "app", "Runs a command beside a running job, on its workers."),
+    "shell": Place("holdfast.cli.shell", "app", "A terminal beside the training of one worker."),
+    "diagnose": Place("holdfast.cli.diagnose", "app", "Why a job stopped, from whatever it left behind."),
+    "explain": Place("holdfast.cli.explain", "app", "What a code or a few words of a message mean."),
+    "steps": Place("holdfast.cli.steps", "app", "How long steps take, and whether it became slower."),
+    "check": Place("holdfast.cli.check", "app", "Whether machines are fit for a training."),
+    "nodes": Place(
+        "holdfast.cli.nodes", "app", "The nodes over all jobs: isolated ones, lemons, their history."
+    ),
+    "signatures": Place("holdfast.cli.signatures", "app", "The known failures, and proof of them."),
+    "simulate": Place("holdfast.cli.simulate", "app", "Runs the real decisions over a virtual cluster."),
+    "agent": Place("holdfast.cli.agent", "app", "One node's end of a job on many nodes."),
+    "config": Place("holdfast.cli.config", "app", "Prints each setting and where its value came from."),
+    "demo": Place("holdfast.cli.demo", "app", "A small training, a fault, and what Holdfast does."),
+}
+
+
+def exit_code_of(argv: Sequence[str]) -> int:
+    """As the command does it, whose caller may have closed standard streams."""
+    fill_standard_streams()
+    return exit_code(list(argv))
+
+
+def exit_code(words: list[str]) -> int:
+    """Runs the command line; 2 when it cannot be understood."""
+    if len(words) == 1 and words[0] in ("--install-completion", "--show-completion"):
+        words = [*words, ""]  # for the user's shell
+    name = words[0] if words else "--help"
+    known = name in COMMANDS and completion.ENV not in os.environ
+    app, rest, title = (
+        (_app(name), words[1:], f"holdfast {name}") if known else (_overview(), words, "holdfast")
+    )
+    try:
+        command = app.built(title.rpartition(" ")[2])
+        code = command.main(
+            args=rest or ([] if known else ["--help"]), prog_name=title, standalone_mode=False
+        )
+        flush()
+        return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        sys.stderr.write(f"{title}: {_one_line(error)} ({title} --help)\n")
+        return USAGE
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        _forget_the_rest()  # whoever read the result has enough
+        return 0
+    except NotWritten as error:
+        sys.stderr.write(f"holdfast: the result cannot be written: {error}\n")
+        _forget_the_rest()
+        return FAILED
+
+
+def _forget_the_rest() -> None:
+    """Of the result: Python would complain once more when it flushes at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _app(name: str) -> App:
+    place = COMMANDS[name]
+    app: App = getattr(importlib.import_module(place.module), place.app)
+    return app
+
+
+def _overview() -> App:
+    """All commands with their one-line help. When a shell completes a line, the one on it has its flags too."""
+    app = App(help="Keeps a distributed training run going and says why it stopped.")
+    app.callback(invoke_without_command=True)(_overall)
+    whole = _completed_command()
+    for name, place in COMMANDS.items():
+        if name == whole:
+            app.add(name, _app(name))
+        else:
+            app.command(name, help=place.help, has_help=False)(_nothing)
+    return app
+
+
+def _completed_command() -> str:
+    """The command on the line that a shell wants completed; empty when it wants nothing."""
+    if completion.ENV not in os.environ:
+        return ""
+    line = os.environ.get(_COMPLETED_ENV, "").split()
+    return line[1] if len(line) > 1 else ""
+
+
+def _overall(
+    version: Annotated[bool, Option("--version", help="Print the version and leave.")] = False,
+    install: Annotated[
+        str | None,
+        Option("--install-completion", metavar="[SHELL]", help="Have your shell complete lines."),
+    ] = None,
+    show: Annotated[
+        str | None,
+        Option("--show-completion", metavar="[SHELL]", help="Print the script that does it."),
+    ] = None,
+) -> None:
+    if version:
+        sys.stdout.write(f"holdfast {__version__}\n")
+        raise Exit()
+    try:
+        if install is not None:
+            written = completion.install(install, os.environ, Path.home())
+            sys.stdout.write(f"written: {', '.join(map(str, written))}; a new shell completes lines\n")
+            raise Exit()
+        if show is not None:
+            sys.stdout.write(completion.script(show, os.environ))
+            raise Exit()
+    except completion.UnknownShell as error:
+        raise BadParameter(str(error), param_hint="the shell") from error
+    except OSError as error:
+        raise click.ClickException(f"{error.filename}: {error.strerror}") from error
+
+
+def _nothing() -> None:
+    """Stands for a command in the overview; the command itself is in its own module."""
+
+
+def _one_line(error: Exception) -> str:
+    """The complaint in one line, with the nearest flag if there is one."""
+    words = getattr(error, "format_message", error.__str__)()
+    near = getattr(error, "possibilities", None)
+    if near:
+        words = f"{words.partition(' (')[0].partition('Did you mean')[0].strip().rstrip('.')}; did you mean {near[0]}?"
+    text = " ".join(str(words).split()).rstrip(".")
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,31 @@
+"""Which of the two languages the commands answer in, and text that any terminal takes."""
+
+import sys
+from collections.abc import Mapping
+from typing import Annotated, cast
+
+from holdfast.cli.line.flags import BadParameter, Option
+from holdfast.cli.line.output import put
+from holdfast.views.languages import LANGUAGES, Language
+
+Lang = Annotated[
+    str | None,
+    Option("--lang", metavar="en|zh", help="Language; text by $LANG when absent, JSON en."),
+]
+
+
+def chosen_language(flag: str | None, environ: Mapping[str, str], *, json: bool) -> Language:
+    """That of the flag; else, for people, that of the locale; else English. raises: BadParameter"""
+    if flag is not None:
+        if flag not in LANGUAGES:
+            raise BadParameter(f"{flag!r} is not one of {', '.join(LANGUAGES)}", param_hint="--lang")
+        return cast(Language, flag)
+    names = ("LC_ALL", "LC_MESSAGES", "LANG")
+    locale = next((environ[name] for name in names if environ.get(name)), "")
+    return "zh" if locale.lower().startswith("zh") and not json else "en"
+
+
+def put_plain(text: str) -> None:
+    """A line to stdout; what its encoding lacks becomes a question mark, never an error."""
+    encoding = sys.stdout.encoding or "utf-8"
+    put(text.encode(encoding, "replace").decode(encoding, "replace"))

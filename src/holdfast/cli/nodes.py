@@ -1,0 +1,331 @@
+"""`holdfast nodes`: what is known of the fleet's nodes over all jobs, and which of them are not to be used."""
+
+import os
+import pwd
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import Annotated, TypeVar
+
+from msgspec.structs import asdict
+
+from holdfast.cli.line.flags import App, Argument, BadParameter, Context, Exit, Option
+from holdfast.cli.line.languages import Lang, chosen_language, put_plain
+from holdfast.cli.line.output import put, put_json, say
+from holdfast.core.nodes.lemon_evidence import WINDOW_DAYS, observed
+from holdfast.core.nodes.lemons import Judged, judge
+from holdfast.journal.node_book import NodeBook, NodeBookUnusable
+from holdfast.model.node_book import (
+    AnyLine,
+    CheckLine,
+    DeviceLine,
+    IncidentLine,
+    Isolation,
+    ReleaseLine,
+    RepairLine,
+)
+from holdfast.settings.read import SettingsRefused, fleet_root
+from holdfast.views.lines import Line, for_terminal
+from holdfast.views.nodes import lemon_list, node_list, node_page, node_rows
+
+FAILED, REFUSED = 1, 2
+DAY_S = 86_400.0
+_Answer = TypeVar("_Answer")
+
+app = App()
+
+FleetDir = Annotated[
+    str | None,
+    Option("--fleet-dir", metavar="DIR", help="Folder of the node book. [HOLDFAST_FLEET_DIR]"),
+]
+StateFolder = Annotated[
+    str | None,
+    Option("--state-dir", metavar="DIR", help="Folder of all jobs; the book is in its `fleet`."),
+]
+Days = Annotated[float, Option("--days", metavar="N", min=1, max=120, help="How far back failures count.")]
+Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
+All = Annotated[bool, Option("--all", help="Also nodes of which there is nothing to say.")]
+Node = Annotated[str, Argument("NODE")]
+
+
+def _complete_isolated(incomplete: str) -> list[str]:
+    return [name for name in _names(isolated=True) if name.startswith(incomplete)]
+
+
+def _complete_known(incomplete: str) -> list[str]:
+    return [name for name in _names(isolated=False) if name.startswith(incomplete)]
+
+
+KnownNode = Annotated[str, Argument("NODE", completed=_complete_known)]
+IsolatedNode = Annotated[str, Argument("NODE", completed=_complete_isolated)]
+
+
+@app.callback(invoke_without_command=True)
+def nodes(context: Context) -> None:
+    """The nodes over all jobs: list, show, isolate, release, lemons. Alone: the list."""
+    if context.invoked_subcommand is None:
+        list_()
+
+
+@app.command("list")
+def list_(
+    every: All = False,
+    days: Days = WINDOW_DAYS,
+    fleet_dir: FleetDir = None,
+    state_dir: StateFolder = None,
+    lang: Lang = None,
+    json: Json = False,
+) -> None:
+    """All nodes, in a line each. Isolated or not, how likely a lemon, failures, hours at work, what was last."""
+    language = chosen_language(lang, os.environ, json=json)
+    book, now_s = _reader(fleet_dir, state_dir), time.time()
+
+    def read() -> tuple[Judged, dict[str, Isolation], dict[str, float], list[AnyLine]]:
+        lines = book.lines()
+        return _judged(book, lines, now_s, days), book.isolated(), book.nodes(), lines
+
+    judged, isolated, known, lines = _asked(read)
+    rows = node_rows(known, isolated, judged, lines)
+    if json:
+        found = [{**asdict(row), "isolation": isolated.get(row.node)} for row in rows]
+        put_json({"folder": str(book.folder), "days": days, "nodes": found})
+        return
+    _put(node_list(rows, language, now_s=now_s, days=days, folder=str(book.folder), every=every))
+
+
+@app.command()
+def show(
+    node: KnownNode,
+    days: Days = WINDOW_DAYS,
+    fleet_dir: FleetDir = None,
+    state_dir: StateFolder = None,
+    lang: Lang = None,
+    json: Json = False,
+) -> None:
+    """One node, or one device by its serial number. Isolation, the lemon score with its terms, and its history."""
+    language = chosen_language(lang, os.environ, json=json)
+    book, now_s = _reader(fleet_dir, state_dir), time.time()
+
+    def read() -> tuple[Judged, dict[str, Isolation], bool, list[AnyLine], list[DeviceLine]]:
+        lines = book.lines()
+        devices = [one for one in book.devices().values() if node in (one.node, one.serial)]
+        own = _with_devices(book.lines(node), lines, devices)
+        ran = {(one.run, one.attempt) for one in book.attempts() if node in one.nodes}
+        shared = [line for line in lines if _is_shared(line, node, ran)]
+        history = sorted([*own, *shared], key=lambda line: line.at_s)
+        known = node in book.nodes() or node in book.isolated() or bool(own)
+        return _judged(book, lines, now_s, days), book.isolated(), known, history, devices
+
+    judged, isolated, known, history, devices = _asked(read)
+    if not known:
+        say(f"there is no node or device {node} in {book.folder}: see holdfast nodes list --all")
+        raise Exit(REFUSED)
+    if json:
+        score = next((one for one in judged.scores if one.node == node), None)
+        put_json(
+            {
+                "node": node,
+                "isolation": isolated.get(node),
+                "lemon": score,
+                "fleet": judged.learned,
+                "devices": devices,
+                "lines": history,
+            }
+        )
+        return
+    _put(node_page(node, isolated.get(node), judged, history, language, devices))
+
+
+@app.command()
+def lemons(
+    every: All = False,
+    days: Days = WINDOW_DAYS,
+    fleet_dir: FleetDir = None,
+    state_dir: StateFolder = None,
+    lang: Lang = None,
+    json: Json = False,
+) -> None:
+    """Nodes that fail many times as often as the rest."""
+    language = chosen_language(lang, os.environ, json=json)
+    book, now_s = _reader(fleet_dir, state_dir), time.time()
+    judged = _asked(lambda: _judged(book, book.lines(since_s=now_s - days * DAY_S), now_s, days))
+    if json:
+        put_json({"folder": str(book.folder), "days": days, "fleet": judged.learned, "nodes": judged.scores})
+        return
+    _put(lemon_list(judged, language, every=every))
+
+
+@app.command()
+def isolate(
+    node: KnownNode,
+    reason: Annotated[str, Option("--reason", metavar="TEXT", help="Why. It is kept, and shown.")],
+    fleet_dir: FleetDir = None,
+    state_dir: StateFolder = None,
+    json: Json = False,
+) -> None:
+    """Keeps a node from being used by any job until it is released."""
+    if not reason.strip():
+        raise BadParameter("say why: it is what others will see", param_hint="--reason")
+    book = _writer(fleet_dir, state_dir)
+    wanted = Isolation(node=_name(node), since_s=time.time(), reason=reason.strip(), by=_who())
+
+    def write() -> tuple[bool, Isolation]:
+        before = book.isolated().get(node)
+        book.isolate(wanted)
+        return before is None, book.isolated()[node]
+
+    new, isolation = _asked(write)
+    _say_notes(book)
+    if json:
+        put_json({"isolation": isolation, "changed": new})
+    elif new:
+        put(f"{node} is isolated: jobs that look for a place from now on will not use it")
+    else:
+        put(f"{node} is isolated already, by {isolation.by}: {isolation.reason}")
+
+
+@app.command()
+def release(
+    node: IsolatedNode,
+    reason: Annotated[
+        str | None, Option("--reason", metavar="TEXT", help="Why it may be used again. It is kept.")
+    ] = None,
+    repaired: Annotated[
+        str | None,
+        Option(
+            "--repaired",
+            metavar="TEXT",
+            help="What was mended or replaced: its failures before are no longer held against it.",
+        ),
+    ] = None,
+    device: Annotated[
+        str | None,
+        Option(
+            "--device",
+            metavar="SERIAL",
+            help="With --repaired: which device of the node, by its serial number.",
+        ),
+    ] = None,
+    fleet_dir: FleetDir = None,
+    state_dir: StateFolder = None,
+    json: Json = False,
+) -> None:
+    """Gives an isolated node back. Needs a reason, a repair, or a check that it has passed since."""
+    if device and not repaired:
+        raise BadParameter("say with --repaired what was mended or replaced", param_hint="--device")
+    book, now_s, by = _writer(fleet_dir, state_dir), time.time(), _who()
+    isolation = _asked(book.isolated).get(node)
+    if isolation is None:
+        say(f"{node} is not isolated in {book.folder}: see holdfast nodes list")
+        raise Exit(REFUSED)
+    why = (reason or repaired or "").strip()
+    if not why:
+        passed = _passed_since(_asked(lambda: book.lines(node, kinds=("check",))), isolation.since_s)
+        if passed is None:
+            say(
+                f"{node} is isolated for {isolation.reason}: say why it may be used again (--reason, --repaired), "
+                "or let it pass a check first"
+            )
+            raise Exit(REFUSED)
+        why = f"it has passed its check: {passed.text}"
+    if repaired:
+        repair = RepairLine(
+            at_s=now_s, node=node, serial=(device or "").strip(), text=repaired.strip(), by=by
+        )
+        _asked(lambda: book.note([(f"repair/{node}/{now_s!r}", repair)]))
+    changed = _asked(lambda: book.release(ReleaseLine(at_s=now_s, node=node, reason=why, by=by)))
+    _say_notes(book)
+    if json:
+        put_json({"node": node, "released": changed, "reason": why, "by": by})
+    else:
+        put(f"{node} may be used again: {why}")
+
+
+def _with_devices(
+    own: list[AnyLine], lines: Iterable[AnyLine], devices: Iterable[DeviceLine]
+) -> list[AnyLine]:
+    """The node's own lines, and those that its devices brought along from where they were before."""
+    here = {one.serial: one.node for one in devices}
+    brought = [line for line in lines if line.serial in here and line.node != here[line.serial]]
+    return [*own, *(line for line in brought if line not in own)]
+
+
+def _is_shared(line: AnyLine, node: str, ran: Collection[tuple[str, int]]) -> bool:
+    """An incident of an attempt that ran on this node among others, of which it may be the cause."""
+    return (
+        isinstance(line, IncidentLine)
+        and line.weighs == "shared"
+        and (line.run, line.attempt) in ran
+        and (not line.suspects or node in line.suspects)
+    )
+
+
+def _passed_since(lines: Iterable[AnyLine], since_s: float) -> CheckLine | None:
+    """The last check, if it was passed after that time."""
+    checks = [line for line in lines if isinstance(line, CheckLine) and line.at_s > since_s]
+    last_s = max((line.at_s for line in checks), default=0.0)
+    last = [line for line in checks if line.at_s == last_s]
+    return last[0] if last and all(line.status == "pass" for line in last) else None
+
+
+def _judged(book: NodeBook, lines: list[AnyLine], now_s: float, days: float) -> Judged:
+    since_s = now_s - days * DAY_S
+    return judge(observed(lines, book.attempts(since_s), since_s=since_s))
+
+
+# The book ---------------------------------------------------------------------------------------------------
+
+
+def _reader(fleet_dir: str | None, state_dir: str | None) -> NodeBook:
+    return _book(fleet_dir, state_dir, read_only=True)
+
+
+def _writer(fleet_dir: str | None, state_dir: str | None) -> NodeBook:
+    return _book(fleet_dir, state_dir, read_only=False)
+
+
+def _book(fleet_dir: str | None, state_dir: str | None, *, read_only: bool) -> NodeBook:
+    try:
+        return NodeBook(fleet_root(fleet_dir, state_dir, os.environ), read_only=read_only)
+    except SettingsRefused as error:
+        say(str(error))
+        raise Exit(REFUSED) from error
+
+
+def _asked(ask: Callable[[], _Answer]) -> _Answer:
+    try:
+        return ask()
+    except NodeBookUnusable as error:
+        say(str(error))
+        raise Exit(FAILED) from error
+
+
+def _names(*, isolated: bool) -> list[str]:
+    """For a shell that completes a line: nothing is said where the book cannot be read."""
+    try:
+        book = NodeBook(fleet_root(None, None, os.environ), busy_s=0.2, read_only=True)
+        return sorted(book.isolated() if isolated else book.nodes())
+    except (SettingsRefused, NodeBookUnusable):
+        return []
+
+
+def _say_notes(book: NodeBook) -> None:
+    for note in book.notes:
+        say(note)
+
+
+def _put(lines: Iterable[Line]) -> None:
+    for text in for_terminal(lines):
+        put_plain(text)
+
+
+def _name(node: str) -> str:
+    if not node.strip() or any(letter.isspace() or not letter.isprintable() for letter in node):
+        raise BadParameter(f"{node!r} cannot be the name of a node", param_hint="NODE")
+    return node
+
+
+def _who() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"user {os.getuid()}"

@@ -1,6 +1,0 @@
-"""Plots of step times into a file: a page for a browser, or a picture without one. The name's end decides."""
-
-from holdfast.cli.step_page import html_page
-from holdfast.cli.step_png import PlotUnavailable, write_png
-
-__all__ = ["PlotUnavailable", "html_page", "write_png"]

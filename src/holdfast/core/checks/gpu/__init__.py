@@ -1,0 +1,1 @@
+"""Judges GPUs: presence, memory, links, speed, Xids, use. Pure."""

@@ -1,0 +1,265 @@
+"""The memory of GPUs: errors, repairs that wait or failed, and what the driver itself asks for. Pure.
+
+The driver's own word goes before ours: where it says that nothing is to be done, an uncorrected error fails the check
+and does not take the node out.
+
+sources: NVIDIA, "GPU Memory Error Management" (row remapping, dynamic page retirement, when to return a board);
+NVML API reference (nvmlDeviceGetGpuRecoveryAction)
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from holdfast.core.checks.gpu.readings import REBOOT, REPLACE, RESET, Gpu, Unread, advice, answered
+from holdfast.core.plurals import counted
+from holdfast.model.checks import (
+    BASELINE,
+    DEVICE_FAULT,
+    FAIL,
+    NO_FAULT,
+    RULE,
+    STATED,
+    WARN,
+    Baseline,
+    Finding,
+)
+from holdfast.model.signatures import Words
+
+SRAM_LIFETIME_MAX = 4  # uncorrectable errors in caches over a board's life
+RETIRED_PAGES_MAX = 60  # of the 64 that there is room for
+NO_ACTION = 0
+
+
+class Errors(Struct, frozen=True, kw_only=True):
+    """ECC of one GPU; None: not told. `volatile`: since the driver was loaded or the GPU reset; `lifetime`: of the board.
+
+    `recovery`: what the driver asks for (field 230), None: not told.
+    """
+
+    gpu: Gpu
+    is_on: bool = True
+    will_be_on: bool = True
+    uncorrected: int | None = None
+    corrected: int | None = None
+    uncorrected_lifetime: int | None = None
+    sram_uncorrected: int | None = None
+    sram_lifetime: int | None = None
+    is_sram_worn: bool = False  # the driver's own limit is passed
+    recovery: int | None = None
+
+
+class Repairs(Struct, frozen=True, kw_only=True):
+    """Row remapping (Ampere and later) and retired pages (before) of one GPU; None: it has no such thing."""
+
+    gpu: Gpu
+    remapped: int | None = None
+    is_pending: bool = False
+    has_failed: bool = False
+    full_banks: int = 0  # banks without a spare row
+    retired: int | None = None
+    is_retirement_pending: bool = False
+    wants_channel_repair: bool = False
+
+
+def judge_errors(seen: Sequence[Errors], unread: Sequence[Unread], baseline: Baseline) -> list[Finding]:
+    troubles: list[Finding] = []
+    silent = list(unread)
+    good = 0
+    for errors in seen:
+        found = _errors(errors, baseline)
+        troubles += found
+        if not errors.is_on and not found:
+            silent.append(Unread(errors.gpu.where, "ECC is off, so memory errors are not counted"))
+        elif not found:
+            good += 1
+    corrected = sum(errors.corrected or 0 for errors in seen)
+    old = sum(errors.uncorrected_lifetime or 0 for errors in seen)
+    measured = (
+        f"0 uncorrected errors on {counted(good, 'GPU')}; corrected {corrected}, uncorrected ever {old}"
+    )
+    return answered(troubles, silent, good, measured=measured, expected="0 uncorrected", whence=RULE)
+
+
+def _errors(errors: Errors, baseline: Baseline) -> list[Finding]:
+    where = errors.gpu.where
+    if errors.is_sram_worn:
+        return [
+            _fault(where, f"{errors.sram_lifetime} SRAM errors", "below the driver's limit", "its caches have more"
+                   " uncorrectable errors than the driver allows", advice(REPLACE, where))
+        ]  # fmt: skip
+    if errors.sram_uncorrected:
+        why = f"{counted(errors.sram_uncorrected, 'uncorrected error')} in its caches since the last reset"
+        return [_uncorrected(errors, errors.sram_uncorrected, why)]
+    if errors.uncorrected:
+        why = f"{counted(errors.uncorrected, 'uncorrected memory error')} since the last reset"
+        return [_uncorrected(errors, errors.uncorrected, why)]
+    if (errors.sram_lifetime or 0) > SRAM_LIFETIME_MAX:
+        why = f"{errors.sram_lifetime} uncorrectable errors in its caches over its life"
+        return [_warning(where, f"{errors.sram_lifetime} ever", f"at most {SRAM_LIFETIME_MAX}", RULE, why,
+                         advice(REPLACE, where))]  # fmt: skip
+    if errors.is_on != errors.will_be_on:
+        why = f"ECC is {_on(errors.is_on)} and will be {_on(errors.will_be_on)} after the next reset"
+        return [_warning(where, _on(errors.is_on), _on(errors.will_be_on), STATED, why, advice(RESET, where))]
+    if not errors.is_on and baseline.of(errors.gpu.key, "ecc") is True:
+        words = Words(
+            en="Switch it on (`nvidia-smi -i {gpu} -e 1`) and reset the GPU: without it, memory errors go into the"
+            " training unseen.",
+            zh="启用 ECC(`nvidia-smi -i {gpu} -e 1`)并重置该 GPU:关闭时内存错误会悄然混入训练。",
+        )
+        return [_warning(where, "off", "on", BASELINE, "ECC was on here and is off", advice(words, where))]
+    return []
+
+
+def _uncorrected(errors: Errors, count: int, why: str) -> Finding:
+    where = errors.gpu.where
+    if errors.recovery == NO_ACTION:
+        words = Words(
+            en="The driver asks for nothing after it, so the GPU can be used; reset {gpu} at the next pause, and have it"
+            " looked at if it comes again.",
+            zh="驱动未要求任何动作:该 GPU 可继续使用;下次空闲时重置 {gpu},若再次出现请检修。",
+        )
+        return _fault(where, f"{count} uncorrected", "0", why, advice(words, where), fault=NO_FAULT)
+    return _fault(where, f"{count} uncorrected", "0", why, advice(RESET, where))
+
+
+def judge_repairs(seen: Sequence[Repairs], unread: Sequence[Unread]) -> list[Finding]:
+    silent = list(unread)
+    troubles: list[Finding] = []
+    good = 0
+    for repairs in seen:
+        found = _repairs(repairs)
+        troubles += found
+        if not found and repairs.remapped is None and repairs.retired is None:
+            silent.append(Unread(repairs.gpu.where, "it neither remaps rows nor retires pages"))
+        elif not found:
+            good += 1
+    rows = sum(repairs.remapped or 0 for repairs in seen)
+    pages = sum(repairs.retired or 0 for repairs in seen)
+    measured = f"nothing waits and nothing failed on {counted(good, 'GPU')}; {counted(rows, 'row')} remapped, {counted(pages, 'page')} retired"
+    return answered(
+        troubles, silent, good, measured=measured, expected="none pending, none failed", whence=STATED
+    )
+
+
+def _repairs(repairs: Repairs) -> list[Finding]:
+    where = repairs.gpu.where
+    if repairs.has_failed:
+        why = "a row of its memory could not be remapped: no spare row was left"
+        return [_fault(where, "remapping failed", "none failed", why, advice(REPLACE, where))]
+    if repairs.is_pending:
+        why = "a row of its memory waits for a reset to be remapped"
+        return [_warning(where, "a remap is pending", "none pending", STATED, why, advice(RESET, where))]
+    if repairs.is_retirement_pending:
+        why = "a page of its memory waits for a reset to be retired"
+        return [_warning(where, "a retirement is pending", "none pending", STATED, why, advice(RESET, where))]
+    if repairs.wants_channel_repair:
+        why = "a channel of its memory or a processor cluster waits for a reset to be repaired"
+        return [_warning(where, "a repair is pending", "none pending", STATED, why, advice(RESET, where))]
+    if repairs.full_banks:
+        why = f"{counted(repairs.full_banks, 'bank')} of its memory have no spare row left: the next fault there stays"
+        measured = f"{counted(repairs.full_banks, 'bank')} exhausted"
+        return [_warning(where, measured, "spare rows in every bank", STATED, why, advice(REPLACE, where))]
+    if (repairs.retired or 0) >= RETIRED_PAGES_MAX:
+        why = f"{repairs.retired} pages of its memory are retired, and there is room for few more"
+        measured = f"{repairs.retired} pages"
+        return [_warning(where, measured, f"below {RETIRED_PAGES_MAX}", RULE, why, advice(REPLACE, where))]
+    return []
+
+
+# What field 230 says: status, fault, its name in words, advice. Of 3 and 5 the device itself is well.
+_DRAIN_P2P = Words(
+    en="End what uses {gpu} together with its peers, on all GPUs of the node; then ask again: mostly nothing more is"
+    " needed.",
+    zh="结束该节点上所有与 {gpu} 进行 P2P 通信的进程后再查询,通常无需其他操作。",
+)
+_DRAIN_RESET = Words(
+    en="{gpu} works with less than it has: let running work end, then reset it (`nvidia-smi --gpu-reset -i {gpu}`).",
+    zh="{gpu} 正以降级能力运行:待现有任务结束后重置(`nvidia-smi --gpu-reset -i {gpu}`)。",
+)
+_IMEX = Words(
+    en="Restart nvidia-imex on the nodes of the NVLink domain and compare their node lists.",
+    zh="在该 NVLink 域的各节点重启 nvidia-imex 并核对节点列表。",
+)
+_ACTIONS: dict[int, tuple[str, str, str, Words]] = {
+    1: (FAIL, DEVICE_FAULT, "a reset of the GPU", RESET),
+    2: (FAIL, DEVICE_FAULT, "a reboot of the node", REBOOT),
+    3: (WARN, NO_FAULT, "that peer-to-peer work ends", _DRAIN_P2P),
+    4: (FAIL, DEVICE_FAULT, "that work ends, and then a reset", _DRAIN_RESET),
+    5: (WARN, NO_FAULT, "that the IMEX domain is recovered", _IMEX),
+    6: (FAIL, DEVICE_FAULT, "a reset of the bus", REBOOT),
+    7: (FAIL, DEVICE_FAULT, "a reboot of the system", REBOOT),
+}
+
+
+def judge_recovery(
+    seen: Sequence[tuple[Gpu, int]], unread: Sequence[Unread], is_training: bool
+) -> list[Finding]:
+    """seen: each GPU and its recovery action. `is_training`: work runs on it, which "drain and reset" lets end."""
+    troubles: list[Finding] = []
+    silent = list(unread)
+    good = 0
+    for gpu, action in seen:
+        if action == NO_ACTION:
+            good += 1
+            continue
+        if action not in _ACTIONS:
+            silent.append(Unread(gpu.where, f"the driver asks for something unknown ({action})"))
+            continue
+        status, fault, name, words = _ACTIONS[action]
+        if action == 4 and is_training:
+            status, fault = WARN, NO_FAULT
+        troubles.append(
+            Finding(
+                status=status,
+                device=gpu.where,
+                measured=f"the driver asks for {name}",
+                expected="nothing",
+                whence=STATED,
+                why=f"the driver asks for {name} (recovery action {action})",
+                advice=advice(words, gpu.where),
+                fault=fault,
+                category="gpu_fault",
+            )
+        )
+    return answered(
+        troubles,
+        silent,
+        good,
+        measured=f"nothing, on {counted(good, 'GPU')}",
+        expected="nothing",
+        whence=STATED,
+    )
+
+
+def _fault(
+    where: str, measured: str, expected: str, why: str, words: Words, *, fault: str = DEVICE_FAULT
+) -> Finding:
+    return Finding(
+        status=FAIL,
+        device=where,
+        measured=measured,
+        expected=expected,
+        whence=STATED,
+        why=why,
+        advice=words,
+        fault=fault,
+        category="ecc_uncorrectable",
+    )
+
+
+def _warning(where: str, measured: str, expected: str, whence: str, why: str, words: Words) -> Finding:
+    return Finding(
+        status=WARN,
+        device=where,
+        measured=measured,
+        expected=expected,
+        whence=whence,
+        why=why,
+        advice=words,
+        category="ecc_uncorrectable",
+    )
+
+
+def _on(is_on: bool) -> str:
+    return "on" if is_on else "off"

@@ -1,0 +1,211 @@
+"""What slows GPUs down: heat, power, limits that somebody set. Pure.
+
+A reason counts only where every look within a while showed it: all GPUs touch their limits for moments.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from holdfast.core.checks.gpu.readings import Gpu, Unread, advice, answered
+from holdfast.core.plurals import counted
+from holdfast.model.checks import BASELINE, PEERS, RULE, STATED, WARN, Baseline, Fact, Finding
+from holdfast.model.signatures import Words
+
+SW_POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x4, 0x8, 0x20, 0x40, 0x80
+LOOKS_MIN = 2
+POWER_SLACK = 0.02  # of a limit: they are set in watts and told in milliwatts
+MARGIN_MIN_C = 3  # to the slowdown of this very GPU
+
+_COOL = Words(
+    en="Look at fans, air flow and dust of {gpu}, and at the temperature of the room; if only this GPU is hot, have its"
+    " cooler looked at and keep the node out of runs that wait for the slowest.",
+    zh="检查 {gpu} 的风扇、风道、积灰与机房温度;若仅该 GPU 过热,检修其散热器,且不要让该节点参与同步训练。",
+)
+_POWER = Words(
+    en="Look at power supplies, their cables and the power limit of the rack: the board itself was told to slow down.",
+    zh="检查电源、供电线缆与机柜功率限制:是主板要求 GPU 降频。",
+)
+_REASONS = (  # bit, what it is, category, advice; the first that holds is told
+    (HW_THERMAL, "too hot: the hardware halves its clocks", "thermal_throttle", _COOL),
+    (POWER_BRAKE, "power brake: the system asks for less power", "power_throttle", _POWER),
+    (SW_THERMAL, "too hot: the driver lowers its clocks", "thermal_throttle", _COOL),
+    (HW_SLOWDOWN, "slowed down by the hardware", "power_throttle", _POWER),
+)
+
+
+class Clocks(Struct, frozen=True, kw_only=True):
+    """One GPU. `reasons`: the masks of each look. `limit_w`, `default_w`: its power limit, and that it comes with."""
+
+    gpu: Gpu
+    reasons: tuple[int, ...] = ()
+    limit_w: float | None = None
+    default_w: float | None = None
+
+
+class Heat(Struct, frozen=True, kw_only=True):
+    """One GPU, in degrees Celsius; None: not told. `left`: degrees until it slows down, where it says so itself."""
+
+    gpu: Gpu
+    degrees: int | None = None
+    slowdown: int | None = None
+    left: int | None = None
+    memory: int | None = None
+    memory_max: int | None = None
+
+
+def clock_facts(seen: Sequence[Clocks]) -> list[Fact]:
+    """The limits of each GPU, and of each model of the node where all of it have the same."""
+    facts = [
+        Fact(name="power limit", value=round(one.limit_w), device=one.gpu.key, learn=True, unit="W")
+        for one in seen
+        if one.limit_w and one.gpu.key and one.limit_w >= (_usual(one, seen) or 0) * (1 - POWER_SLACK)
+    ]
+    for name in sorted({one.gpu.name for one in seen}):
+        limits = {round(one.limit_w) for one in seen if one.gpu.name == name and one.limit_w}
+        if len(limits) == 1:
+            facts.append(Fact(name=f"power limit of {name}", value=f"{limits.pop()} W", same=True))
+    return facts
+
+
+def judge_clocks(seen: Sequence[Clocks], unread: Sequence[Unread], baseline: Baseline) -> list[Finding]:
+    troubles: list[Finding] = []
+    silent = list(unread)
+    good = 0
+    passing = 0
+    for one in seen:
+        found = _held_back(one) or _capped(one, seen, baseline)
+        troubles += found
+        if not found and len(one.reasons) < LOOKS_MIN:
+            silent.append(Unread(one.gpu.where, "it does not say what slows it"))
+        elif not found:
+            good += 1
+            passing += any(reason & mask for reason in one.reasons for mask, *_ in _REASONS)
+    moments = f", {passing} for a moment" if passing else ""
+    limits = sorted({f"{one.limit_w:.0f} W" for one in seen if one.limit_w})
+    power = f"; power limit {', '.join(limits)}" if limits else ""
+    measured = f"nothing slows {counted(good, 'GPU')} for long{moments}{power}"
+    return answered(troubles, silent, good, measured=measured)
+
+
+def _held_back(one: Clocks) -> list[Finding]:
+    if len(one.reasons) < LOOKS_MIN:
+        return []
+    always = one.reasons[0]
+    for reason in one.reasons[1:]:
+        always &= reason
+    for mask, words, category, what_to_do in _REASONS:
+        if always & mask:
+            return [
+                Finding(
+                    status=WARN,
+                    device=one.gpu.where,
+                    measured=f"{words}, in {len(one.reasons)} of {len(one.reasons)} looks",
+                    expected="not for long",
+                    whence=STATED,
+                    why=words,
+                    advice=advice(what_to_do, one.gpu.where),
+                    category=category,
+                )
+            ]
+    return []
+
+
+def _capped(one: Clocks, seen: Sequence[Clocks], baseline: Baseline) -> list[Finding]:
+    """A power limit below that of the other GPUs, or below what was learned. The same for all was meant so."""
+    if not one.limit_w:
+        return []
+    learned = baseline.of(one.gpu.key, "power limit")
+    usual = _usual(one, seen)
+    if isinstance(learned, int | float) and one.limit_w < learned * (1 - POWER_SLACK):
+        expected, whence = float(learned), BASELINE
+    elif (
+        usual
+        and one.limit_w < usual * (1 - POWER_SLACK)
+        and one.default_w
+        and one.limit_w < one.default_w * (1 - POWER_SLACK)
+    ):
+        expected, whence = usual, PEERS
+    else:
+        return []
+    words = Words(
+        en="Set it back: `nvidia-smi -i {gpu} -pl {watts}`; a training goes as fast as its slowest GPU.",
+        zh="恢复功率上限:`nvidia-smi -i {gpu} -pl {watts}`;训练速度取决于最慢的 GPU。",
+    )
+    return [
+        Finding(
+            status=WARN,
+            device=one.gpu.where,
+            measured=f"power limit {one.limit_w:.0f} W",
+            expected=f"{expected:.0f} W",
+            whence=whence,
+            why=f"its power limit is {one.limit_w:.0f} W, and {expected:.0f} W is usual here",
+            advice=advice(words, one.gpu.where, watts=f"{expected:.0f}"),
+            category="power_throttle",
+        )
+    ]
+
+
+def _usual(one: Clocks, seen: Sequence[Clocks]) -> float | None:
+    """What most others of its model have; None where there is no such limit."""
+    others = [
+        other.limit_w
+        for other in seen
+        if other is not one and other.limit_w and other.gpu.name == one.gpu.name
+    ]
+    if not others:
+        return None
+    most = max(set(others), key=others.count)
+    return most if 2 * others.count(most) > len(others) else None
+
+
+def judge_heat(seen: Sequence[Heat], unread: Sequence[Unread]) -> list[Finding]:
+    troubles: list[Finding] = []
+    silent = list(unread)
+    good: list[Heat] = []
+    for one in seen:
+        found = _hot(one)
+        troubles += found
+        if not found and _left(one) is None:
+            silent.append(Unread(one.gpu.where, "it does not say at what temperature it slows down"))
+        elif not found:
+            good.append(one)
+    hottest = max((one.degrees or 0 for one in good), default=0)
+    nearest = min((_left(one) or 0 for one in good), default=0)
+    measured = f"at most {hottest} °C, {nearest} °C below their slowdown at least"
+    return answered(
+        troubles, silent, len(good), measured=measured, expected=f"more than {MARGIN_MIN_C} °C", whence=STATED
+    )
+
+
+def _left(one: Heat) -> int | None:
+    if one.left is not None:
+        return one.left
+    if one.degrees is None or not one.slowdown:
+        return None
+    return one.slowdown - one.degrees
+
+
+def _hot(one: Heat) -> list[Finding]:
+    left = _left(one)
+    if left is not None and left <= MARGIN_MIN_C:
+        degrees = f"{one.degrees} °C, " if one.degrees is not None else ""
+        return [
+            _heat(one, f"{degrees}{left} °C below its slowdown", f"more than {MARGIN_MIN_C} °C", RULE, "it")
+        ]
+    if one.memory is not None and one.memory_max and one.memory >= one.memory_max:
+        return [_heat(one, f"memory {one.memory} °C", f"below {one.memory_max} °C", STATED, "its memory")]
+    return []
+
+
+def _heat(one: Heat, measured: str, expected: str, whence: str, what: str) -> Finding:
+    return Finding(
+        status=WARN,
+        device=one.gpu.where,
+        measured=measured,
+        expected=expected,
+        whence=whence,
+        why=f"{what} is about to be slowed down by heat: {measured}",
+        advice=advice(_COOL, one.gpu.where),
+        category="thermal_throttle",
+    )

@@ -1,0 +1,1 @@
+"""Judges pairs of nodes: plan, evidence, verdict, words. Pure."""

@@ -1,0 +1,334 @@
+"""What rounds of pairs say so far: which pairs are slow, who hangs together, whom all slow pairs have in common. Pure.
+
+A pair that is fast clears both of its nodes at that moment, for nothing makes a bad one fast. So the nodes fall into
+parts that fast pairs connect. The largest is taken for good, where it has more than half of the nodes, or one that is
+known to be good; a part beside it is a bad node, or several behind something bad that they share. Slow pairs inside
+of the good part come from a link, from a node that is slow at times, or from chance: that is a question of odds.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from holdfast.core.checks.pairs.results import Limits, Measured, PairSample
+
+MANY_NODES = 8  # from so many on a node's usual speed tells more than its best
+MANY_PAIRS = 8  # in one round: so many have a median of their own
+NEAR = 0.6  # of a first guess: what is slower than that is no scatter
+SLOW_TIMES, SLOW_TIMES_OF_FEW = 3, 4
+SLOW_BELOW_OF_FEW = 0.6
+FLOOR_MIN = 0.2  # of what is expected: slower than that is slow however speeds scatter
+MAD_TO_SIGMA = 1.4826
+LINK_BEFORE = 3e-4  # how often the link between two nodes is bad, before anything is measured
+AT_TIMES = 0.1  # of the bad nodes, those that are slow only at times
+LINK_TIMES = 4
+LINK_ODDS = 20.0  # how much likelier a bad link must be than one bad node of the two
+
+
+class Expected(NamedTuple):
+    """GB/s. Below `slow` a speed is slow, above `fast` it is well, between them it says nothing."""
+
+    middle: float
+    slow: float
+    fast: float
+    whence: str = "peers"
+
+
+class Mark(NamedTuple):
+    """What one pair came to. `slow`, `fast`: at most one of them. `speed` of `what`: the worst of what was measured."""
+
+    round: int
+    a: str
+    b: str
+    slow: bool
+    fast: bool
+    what: str = ""
+    speed: float = 0.0
+    error: str = ""
+
+    def other(self, node: str) -> str:
+        return self.b if node == self.a else self.a
+
+
+class Evidence(NamedTuple):
+    """`of`: marks by node. `part`: node -> the first of its part. `main`: the part taken for good; empty: none.
+
+    `open`: node -> the nodes of the main part with which it was slow for no reason found so far.
+    `hubs`: nodes of the main part that are slow at times. `links`: pairs that are slow though both are well.
+    """
+
+    expected: dict[str, Expected]
+    of: dict[str, list[Mark]]
+    part: dict[str, str]
+    parts: dict[str, list[str]]
+    main: str
+    open: dict[str, set[str]]
+    hubs: dict[str, tuple[int, int]]
+    links: dict[tuple[str, str], tuple[int, int]]
+
+    def in_main(self, node: str) -> bool:
+        return bool(self.main) and self.part.get(node) == self.main
+
+
+def evidence(measured: Measured, limits: Limits) -> Evidence:
+    expected = expected_speeds(measured, limits)
+    marks = _marks(measured, expected)
+    of: dict[str, list[Mark]] = defaultdict(list)
+    for mark in marks:
+        of[mark.a].append(mark)
+        of[mark.b].append(mark)
+    part, parts = _parts(of, marks)
+    main = _main(parts, len(part), measured.spares, expected)
+    open_ = _open(marks, part, main)
+    seen = Evidence(expected, of, part, parts, main, open_, {}, {})
+    if main:
+        _find_hubs(seen, limits, len(marks))
+        _find_links(seen, limits)
+    return seen
+
+
+# What is expected
+
+
+def expected_speeds(measured: Measured, limits: Limits) -> dict[str, Expected]:
+    """By what was measured. The peers say it; what was learned does, where all peers are slower than that."""
+    by_what: dict[str, list[PairSample]] = defaultdict(list)
+    for sample in measured.pairs:
+        for what in sample.speeds:
+            by_what[what].append(sample)
+    found = {}
+    for what, samples in by_what.items():
+        nodes = len({node for one in samples for node in (one.a, one.b)})
+        below = limits.slow_below if nodes >= MANY_NODES else SLOW_BELOW_OF_FEW
+        below = limits.small_slow_below if what in measured.small else below
+        middle, sigma = _middle([(one.a, one.b, one.speeds[what]) for one in samples])
+        whence = "peers"
+        usual = measured.usual.get(what, 0.0)
+        if middle < usual * below:
+            middle, whence = usual, "baseline"
+        share = max(FLOOR_MIN, min(below, math.exp(-limits.sigmas * sigma)))
+        if whence == "peers" and nodes < 3:
+            share = 0.0  # one pair is nobody's peer
+        found[what] = Expected(middle, middle * share, middle * math.sqrt(share), whence)
+    return found
+
+
+def _middle(seen: Sequence[tuple[str, str, float]]) -> tuple[float, float]:
+    """The speed of pairs that are well, and the scatter of its logarithm.
+
+    A node that is well is fast with most of its partners, or at least with one where there are few nodes: so the
+    middle holds while fewer than half of the nodes are bad.
+    """
+    of: dict[str, list[float]] = defaultdict(list)
+    for a, b, speed in seen:
+        of[a].append(speed)
+        of[b].append(speed)
+    each = [max(own) if len(of) < MANY_NODES else _upper_median(own) for own in of.values()]
+    guess = _upper_median(each)
+    near = [speed for _, _, speed in seen if speed >= NEAR * guess] or [guess]
+    middle = median(near)
+    if middle <= 0:
+        return 0.0, 0.0
+    return middle, MAD_TO_SIGMA * median(abs(math.log(speed / middle)) for speed in near)
+
+
+def _upper_median(values: Iterable[float]) -> float:
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2]
+
+
+def _marks(measured: Measured, expected: dict[str, Expected]) -> list[Mark]:
+    shares = _shares(measured, expected)
+    return [_mark(sample, expected, shares.get(sample.round, {})) for sample in measured.pairs]
+
+
+def _shares(measured: Measured, expected: dict[str, Expected]) -> dict[int, dict[str, float]]:
+    """Rounds in which most pairs were slower than in others, and by how much: that is nobody's fault."""
+    rounds: dict[int, list[PairSample]] = defaultdict(list)
+    for sample in measured.pairs:
+        rounds[sample.round].append(sample)
+    found: dict[int, dict[str, float]] = {}
+    for number, samples in rounds.items():
+        for what, usual in expected.items():
+            speeds = [sample.speeds[what] for sample in samples if what in sample.speeds]
+            if usual.middle > 0 and usual.whence == "peers" and len(speeds) >= MANY_PAIRS:
+                found.setdefault(number, {})[what] = min(1.0, median(speeds) / usual.middle)
+    return found
+
+
+def _mark(sample: PairSample, expected: dict[str, Expected], shares: dict[str, float]) -> Mark:
+    a, b = sample.a, sample.b
+    if sample.error or not sample.speeds:
+        return Mark(sample.round, a, b, True, False, error=sample.error or "nothing was measured")
+    worst = ""
+    worst_ratio = math.inf
+    for what, speed in sample.speeds.items():
+        usual = expected[what]
+        slow_at = usual.slow * shares.get(what, 1.0)
+        ratio = speed / slow_at if slow_at > 0 else math.inf
+        if ratio < worst_ratio:
+            worst, worst_ratio = what, ratio
+    usual = expected[worst] if worst else Expected(0.0, 0.0, 0.0)
+    fast_ratio = usual.fast / usual.slow if usual.slow > 0 else 1.0
+    speed = sample.speeds.get(worst, 0.0)
+    return Mark(sample.round, a, b, worst_ratio < 1.0, worst_ratio >= fast_ratio, worst, speed)
+
+
+# Who hangs together
+
+
+def _parts(of: dict[str, list[Mark]], marks: Sequence[Mark]) -> tuple[dict[str, str], dict[str, list[str]]]:
+    above = {node: node for node in of}
+
+    def top(node: str) -> str:
+        while above[node] != node:
+            above[node] = node = above[above[node]]
+        return node
+
+    # Of many nodes a pair that was both joins nobody: two that are slow at times are well together by chance.
+    both = {(mark.a, mark.b) for mark in marks if mark.slow} if len(of) >= MANY_NODES else set()
+    for mark in marks:
+        if mark.fast and (mark.a, mark.b) not in both and (mark.b, mark.a) not in both:
+            above[top(mark.a)] = top(mark.b)
+    part = {node: top(node) for node in of}
+    parts: dict[str, list[str]] = defaultdict(list)
+    for node, first in part.items():
+        parts[first].append(node)
+    return part, parts
+
+
+def _main(
+    parts: dict[str, list[str]], nodes: int, spares: Sequence[str], expected: dict[str, Expected]
+) -> str:
+    if not parts:
+        return ""
+    first = max(parts, key=lambda name: len(parts[name]))
+    members = parts[first]
+    if len(members) < 2:
+        return ""
+    learned = any(usual.whence == "baseline" for usual in expected.values())
+    is_known = learned or any(spare in members for spare in spares)
+    return first if 2 * len(members) > nodes or is_known else ""
+
+
+def _open(marks: Sequence[Mark], part: dict[str, str], main: str) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for mark in marks:
+        if mark.slow and part[mark.a] == part[mark.b] == main:
+            found[mark.a].add(mark.b)
+            found[mark.b].add(mark.a)
+    return found
+
+
+# Slow pairs of nodes that are both well with others
+
+
+def likelihood(slow: int, looks: int) -> float:
+    """Of one order of `slow` among `looks`, where every rate is as likely before (Beta-Bernoulli)."""
+    return 1.0 / ((looks + 1) * math.comb(looks, slow))
+
+
+def _find_hubs(seen: Evidence, limits: Limits, pairs: int) -> None:
+    """Nodes that are slow with several, each of which is well but for that: taken out one by one, the worst first."""
+    hiccup = _hiccup(seen, limits, pairs)
+    tried: set[str] = set()
+    while True:
+        waiting = [node for node, others in seen.open.items() if len(others) > 1 and node not in tried]
+        if not waiting:
+            return
+        node = max(waiting, key=lambda name: (len(seen.open[name]), -len(seen.of[name]), name))
+        tried.add(node)
+        by_partner = _by_partner(seen, node)
+        slow = sum(times for times, _ in by_partner.values())
+        if slow < times_wanted(seen):
+            continue
+        looks = slow + sum(fast for _, fast in by_partner.values())
+        if sum(times > 0 for times, _ in by_partner.values()) < 2:
+            continue
+        chance = math.prod(_by_chance(*times, hiccup) for times in by_partner.values() if times[0])
+        if likelihood(slow, looks) * limits.fault_before < limits.odds * chance:
+            continue
+        seen.hubs[node] = (slow, looks)
+        for other in seen.open.pop(node):
+            seen.open[other].discard(node)
+        tried.clear()
+
+
+def times_wanted(seen: Evidence) -> int:
+    """How often a node must have been slow. Of few nodes more often: they are few peers to know the scatter by."""
+    return SLOW_TIMES if len(seen.of) >= MANY_NODES else SLOW_TIMES_OF_FEW
+
+
+def _hiccup(seen: Evidence, limits: Limits, pairs: int) -> float:
+    """How often pairs are slow once: of those that nobody else of the two was slow with."""
+    once = sum(
+        1 for others in seen.open.values() if len(others) == 1 and len(seen.open[next(iter(others))]) == 1
+    )
+    return min(0.5, max(limits.hiccup, once / 2 / pairs / 4 if pairs else 0.0))
+
+
+def _by_partner(seen: Evidence, node: str) -> dict[str, tuple[int, int]]:
+    """How often it was slow and fast with each partner that is well but for that, or far better than it."""
+    others_max = (len(seen.open[node]) - 1) // 2
+    found: dict[str, tuple[int, int]] = {}
+    for mark in seen.of[node]:
+        other = mark.other(node)
+        if other in seen.hubs or not seen.in_main(other):
+            continue
+        slow, fast = found.get(other, (0, 0))
+        if mark.slow and len(seen.open.get(other, set()) - {node}) <= others_max // 2:
+            found[other] = slow + 1, fast
+        elif mark.fast:
+            found[other] = slow, fast + 1
+    return found
+
+
+def _by_chance(slow: int, fast: int, hiccup: float) -> float:
+    """What is likelier for one partner: that the link to it is bad, or that it was slow so often by chance."""
+    return max(LINK_BEFORE * likelihood(slow, slow + fast), hiccup**slow)
+
+
+def _find_links(seen: Evidence, limits: Limits) -> None:
+    for a in list(seen.open):
+        for b in sorted(seen.open[a]):
+            if a > b or (len(seen.open[a]) > 1 and len(seen.open[b]) > 1):
+                continue
+            slow, fast = pair_times(seen, a, b)
+            looks = slow + fast
+            if slow < LINK_TIMES:
+                continue
+            if all(_is_rather_a_link(seen, node, {a, b}, slow, looks, limits) for node in (a, b)):
+                seen.links[a, b] = (slow, looks)
+    for a, b in seen.links:
+        seen.open[a].discard(b)
+        seen.open[b].discard(a)
+
+
+def _is_rather_a_link(
+    seen: Evidence, node: str, pair: set[str], slow: int, looks: int, limits: Limits
+) -> bool:
+    """Whether the link is likelier than that this node is slow at times, and happened to be with the other one."""
+    others = [mark for mark in seen.of[node] if mark.other(node) not in pair]
+    well = sum(mark.fast for mark in others)
+    else_slow = sum(mark.slow and mark.other(node) in seen.open.get(node, ()) for mark in others)
+    link = LINK_BEFORE * likelihood(slow, looks) * limits.hiccup**else_slow
+    at_times = AT_TIMES * limits.fault_before * likelihood(slow + else_slow, looks + else_slow + well)
+    return link > LINK_ODDS * at_times and link > limits.odds * limits.hiccup ** (slow + else_slow)
+
+
+def pair_times(seen: Evidence, a: str, b: str) -> tuple[int, int]:
+    """How often the two were slow with each other, and how often fast."""
+    both = [mark for mark in seen.of[a] if mark.other(a) == b]
+    return sum(mark.slow for mark in both), sum(mark.fast for mark in both)
+
+
+def looks_since(seen: Evidence, node: str, other: str) -> int:
+    """With how many else it was tried since it was first slow with `other`."""
+    first = min((mark.round for mark in seen.of[node] if mark.slow and mark.other(node) == other), default=0)
+    return sum(mark.round > first and mark.other(node) != other for mark in seen.of[node])
+
+
+def well_with(seen: Evidence, node: str, but: set[str]) -> int:
+    return sum(mark.fast for mark in seen.of[node] if mark.other(node) not in but)

@@ -1,0 +1,1 @@
+"""Compares the lines of ranks and nodes: collectives, progress, network paths, settings. Pure."""

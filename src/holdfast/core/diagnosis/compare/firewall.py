@@ -1,0 +1,83 @@
+"""Ties packets that a node's firewall refused to the connections that failed for it. Pure."""
+
+from collections.abc import Sequence
+from ipaddress import ip_address
+
+from holdfast.core.diagnosis.clues import class_of
+from holdfast.core.diagnosis.compare.comparison import Comparison, host_of, place
+from holdfast.model.sightings import Sighting, Source
+from holdfast.model.signatures import Words
+from holdfast.model.verdicts import Culprit
+
+REFUSED = "firewall-refused-packet"
+# slurmctld, slurmd and slurmdbd, as slurm.conf has them unless told otherwise.
+SLURM_PORTS = frozenset({"6817", "6818", "6819"})
+OF_SLURM = frozenset({"node_down", "slurm_node_fail", "slurm_config"})
+
+
+def refused_by_firewall(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Comparison | None:
+    """A firewall refuses strangers all day: only what it refused of a connection that failed is a cause."""
+    for refused in sorted((one for one in sightings if one.signature == REFUSED), key=place):
+        failed = sorted((one for one in sightings if _failed_for(one, refused)), key=place)
+        if failed:
+            return _refused(refused, failed, host_of(refused, sources))
+    return None
+
+
+def _failed_for(one: Sighting, refused: Sighting) -> bool:
+    """Both name the same address and port, or the same address where the other names no port."""
+    if one.signature == REFUSED:
+        return False
+    port = refused.captures["port"]
+    if port in SLURM_PORTS and one.category in OF_SLURM:
+        return _is_of_cluster(refused.captures["source"])  # Slurm's lines name nodes, not addresses
+    if class_of(one.category) != "communication":
+        return False
+    return any(
+        address == refused.captures["peer"] and (named or one.captures.get("port", port)) == port
+        for address, named in _peers(one)
+    )
+
+
+def _is_of_cluster(address: str) -> bool:
+    try:
+        return ip_address(address).is_private
+    except ValueError:  # "1.2.3"
+        return False
+
+
+def _peers(one: Sighting) -> list[tuple[str, str]]:
+    """Address and port, if any: `ip-10-0-0-12/10.0.0.12:51234` names 10.0.0.12 and 51234."""
+    words = one.captures.get("peer", "").replace("/", " ").replace("[", " ").replace("]", " ").split()
+    parts = [(word, *word.rpartition(":")) for word in words]
+    return [(word, "") for word, *_ in parts] + [(address, port) for _, address, _, port in parts]
+
+
+def _refused(refused: Sighting, failed: Sequence[Sighting], host: str | None) -> Comparison:
+    source, peer, port = (refused.captures[name] for name in ("source", "peer", "port"))
+    where = host or peer
+    return Comparison(
+        category="node_down" if port in SLURM_PORTS else failed[0].category,
+        first=refused,
+        role="cause",
+        severity="error",
+        weight=0.9,
+        action="fix_network",
+        culprits=(Culprit(host=host),) if host else (),
+        title=Words(
+            en=f"the firewall of {where} refuses {source} on port {port}",
+            zh=f"{where} 的防火墙拒绝了 {source} 对端口 {port} 的访问",
+        ),
+        explanation=Words(
+            en=f"The kernel logged the packet that it dropped; the connection to {peer} that failed is the same.",
+            zh=f"内核记录了被丢弃的数据包;到 {peer} 的失败连接正是它。",
+        ),
+        advice=Words(
+            en=f"Let the nodes of a job reach one another on every TCP port (NCCL and Gloo choose theirs freely): "
+            f"ufw allow from {source}, or the trusted zone of firewalld for the cluster's network.",
+            zh=f"允许作业各节点之间访问所有 TCP 端口(NCCL 与 Gloo 会自由选择端口):ufw allow from {source},"
+            "或将集群网段加入 firewalld 的 trusted 区域。",
+        ),
+        seen=(refused,),
+        explained=tuple(failed),
+    )

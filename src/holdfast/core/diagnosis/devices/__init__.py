@@ -1,0 +1,1 @@
+"""Judges faults of devices by their codes, events and words. Pure."""

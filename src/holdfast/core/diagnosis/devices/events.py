@@ -1,0 +1,270 @@
+"""Sightings of device faults as events, put into episodes: what one node reports within a short time. Pure.
+
+An episode has one first cause where the rest can follow from it: a lost link takes the GPU, a lost GPU the NVSwitch
+ports, an ECC error the row remap, any error the channels (Xid 45) and the announcement (Xid 154).
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.diagnosis.devices.codes import SubCode, sub_code
+from holdfast.core.diagnosis.devices.judgements import (
+    device_above,
+    headers,
+    host_of,
+    in_order,
+    pci_address,
+    same_device,
+    seconds_between,
+)
+from holdfast.model.code_facts import CodeFact, CodeTables
+from holdfast.model.sightings import Sighting, Source
+
+Kind: TypeAlias = Literal["bus", "lost", "xid", "sxid", "fabric", "link", "after", "npu"]
+
+DETAIL = "nvidia-sxid-detail"
+NOT_FATAL = ", Severity 0 "  # the driver's own number
+WINDOW_S = 120.0  # a pause this long between two lines of one node parts two episodes
+KINDS_OF: dict[str, Kind] = {
+    "pcie-aer-fatal": "bus",
+    "pcie-aer-nonfatal": "bus",
+    "pcie-aer-received-fatal": "bus",
+    "pcie-aer-recovery-failed": "bus",
+    "pcie-dpc": "bus",
+    "pciehp-link-down": "bus",
+    "nvidia-fallen-off-bus": "lost",
+    "nvidia-not-responding": "lost",
+    "nvidia-probe-failed": "lost",
+    "nvidia-rm-init-failed": "lost",
+    "pci-no-power-state": "lost",
+    "nvidia-smi-gpu-lost": "lost",
+    "nvidia-xid": "xid",
+    "nvidia-xid-previous": "xid",
+    "device-plugin-xid": "xid",
+    "dcgm-exporter-xid": "xid",
+    "nvidia-sxid-fatal": "sxid",
+    "nvidia-sxid-nonfatal": "sxid",
+    "fm-nvswitch-fatal": "fabric",
+    "fm-nvswitch-nonfatal": "fabric",
+    "nvidia-nvlink-rx-detect": "link",
+    "nvidia-xid-45": "after",
+    "nvidia-xid-154": "after",
+    "nvidia-gpu-lost-symptom": "after",
+    "nvidia-gsp-rate-limited": "after",
+    "nvidia-modeset-error": "after",
+    DETAIL: "after",
+    "npu-fault-code": "npu",
+    "npu-driver-event": "npu",
+    "ascend-memcpy-failed": "npu",
+    "ascend-hardware-error": "npu",
+}
+HEADERS = {  # the GPU that a line is about stands in a line above it
+    "nvidia-not-responding": frozenset({"nvidia-gpu-header"}),
+}
+HEADER_WITHIN = 600  # bytes
+LOST_XID = "79"
+ECC = frozenset({"48", "94", "95", "140"})
+ECC_RECORDS = frozenset(
+    {"63", "64", "92", "160", "171", "172"}
+)  # what follows an ECC error, written at any time
+LINK_XIDS = frozenset({"74", "136", "144", "145", "146", "147", "148", "149", "150", "155"})
+GRAVITY = {"info": 0, "warning": 1, "error": 2, "fatal": 3}
+
+
+class Event(Struct, frozen=True, kw_only=True, eq=False):
+    """One sighting of a device fault. `code`: of Xid, SXid or NPU, else empty. `device`: empty where not named."""
+
+    sighting: Sighting
+    kind: Kind
+    code: str = ""
+    device: str = ""
+    node: str
+    fact: CodeFact | None = None
+    sub: SubCode | None = None
+
+    @property
+    def likeness(self) -> tuple[object, ...]:
+        """Events of which this is the same are one fault seen again."""
+        return (
+            self.sighting.signature,
+            self.code,
+            self.device,
+            self.sub and (self.sub.action, self.sub.is_peer),
+        )
+
+    @property
+    def is_lost(self) -> bool:
+        return self.kind == "lost" or self.kind == "xid" and self.code == LOST_XID
+
+    @property
+    def is_fatal_word(self) -> bool:
+        if self.kind == "sxid" and self.sighting.signature == DETAIL:
+            is_grave = self.fact is not None and self.fact.severity == "fatal"
+            return is_grave and NOT_FATAL not in self.sighting.text
+        return self.sighting.signature in ("nvidia-sxid-fatal", "fm-nvswitch-fatal")
+
+    @property
+    def gravity(self) -> int:
+        """How bad it is, 0 to 3; a sub-code that says "no fault" makes it small."""
+        if self.sub is not None and self.sub.is_harmless:
+            return 1
+        if self.kind in ("sxid", "fabric"):
+            return 3 if self.is_fatal_word else 1
+        if self.kind == "after":
+            return 1 if self.code == "45" else 2
+        if self.fact is not None:
+            return GRAVITY[self.fact.severity]
+        return 3 if self.kind in ("bus", "lost") else 2
+
+
+def events(sightings: Sequence[Sighting], sources: Sequence[Source], tables: CodeTables) -> list[Event]:
+    """Those of device faults, by source and offset."""
+    named = {kind: headers(sightings, ids) for kind, ids in HEADERS.items()}
+    found = [_event(one, sources, tables, named) for one in in_order(sightings) if one.signature in KINDS_OF]
+    headed = {(event.node, event.device, event.code) for event in found if event.kind == "sxid"}
+    return [_as_head(event, tables) if _is_headless(event, headed) else event for event in found]
+
+
+def _is_headless(event: Event, headed: Set[tuple[str, str, str]]) -> bool:
+    """Further words of an SXid whose first line, with how grave it is, was not given."""
+    return event.sighting.signature == DETAIL and (event.node, event.device, event.code) not in headed
+
+
+def _as_head(event: Event, tables: CodeTables) -> Event:
+    return replace(event, kind="sxid", fact=tables.sxid.get(event.code))
+
+
+def episodes(seen: Sequence[Event]) -> list[list[Event]]:
+    """Each node's events, parted where nothing was written for a while."""
+    by_node: dict[str, list[Event]] = defaultdict(list)
+    for event in seen:
+        by_node[event.node].append(event)
+    parted: list[list[Event]] = []
+    for group in by_node.values():
+        current: list[Event] = []
+        for event in _by_time(group):
+            if current and _is_apart(current[-1], event):
+                parted.append(current)
+                current = []
+            current.append(event)
+        parted.append(current)
+    return parted
+
+
+def accounts_for(cause: Event, effect: Event, before: bool) -> bool:
+    """Whether cause explains effect, both of one episode. `before`: it was written first."""
+    if cause.kind == "after":
+        return False
+    if effect.kind == "after":
+        return cause.kind != "npu"
+    if cause.kind == "bus":
+        return _bus_accounts_for(effect, before)
+    if cause.is_lost:
+        return _lost_accounts_for(cause, effect, before)
+    if cause.kind == "xid":
+        return _xid_accounts_for(cause, effect, before)
+    if cause.kind == "sxid":
+        if effect.kind == "fabric":
+            return cause.code == effect.code or cause.is_fatal_word
+        return (
+            cause.is_fatal_word and before and effect.kind in ("sxid", "link", "xid") and not effect.is_lost
+        )
+    return cause.kind == effect.kind and before and cause.is_fatal_word and not effect.is_fatal_word
+
+
+def is_same_device(one: Event, other: Event) -> bool:
+    named = bool(one.device and other.device)
+    return named and one.node == other.node and same_device(one.device, other.device)
+
+
+def _bus_accounts_for(effect: Event, before: bool) -> bool:
+    """A failed link takes what is behind it; it does not make a program touch a wrong address."""
+    if effect.kind == "npu" or effect.fact is not None and effect.fact.cause == "app":
+        return False
+    return before or effect.kind != "bus" and not effect.is_lost
+
+
+def _lost_accounts_for(cause: Event, effect: Event, before: bool) -> bool:
+    if effect.is_lost:
+        duplicate = is_same_device(cause, effect) or not (cause.device and effect.device)
+        return duplicate and (
+            cause.kind == "xid" and effect.kind != "xid" or cause.kind == effect.kind and before
+        )
+    if effect.kind in ("sxid", "fabric", "link"):
+        return True
+    if effect.kind == "xid":
+        return is_same_device(cause, effect) and (before or effect.gravity < 3) or effect.code in LINK_XIDS
+    return False
+
+
+def _xid_accounts_for(cause: Event, effect: Event, before: bool) -> bool:
+    if effect.kind in ("sxid", "fabric", "link"):
+        return cause.gravity >= 2 and not effect.is_fatal_word or cause.code in LINK_XIDS and before
+    if effect.kind == "lost":
+        return before and is_same_device(cause, effect) and cause.gravity >= 2
+    if effect.kind != "xid":
+        return False
+    if is_same_device(cause, effect):
+        if cause.code in ECC and effect.code in ECC_RECORDS:
+            return True
+        if effect.code in ECC and cause.code in ECC_RECORDS:
+            return False
+        if effect.code == "43":
+            return cause.code != "43"
+        return before and cause.gravity >= effect.gravity or cause.gravity == 3 and effect.gravity <= 1
+    linked = cause.code in LINK_XIDS and effect.code in LINK_XIDS
+    blames_peer = effect.sub is not None and effect.sub.is_peer and not (cause.sub and cause.sub.is_peer)
+    return linked and blames_peer and cause.gravity >= effect.gravity
+
+
+def _event(
+    one: Sighting,
+    sources: Sequence[Source],
+    tables: CodeTables,
+    named: Mapping[str, Mapping[int, list[Sighting]]],
+) -> Event:
+    kind = KINDS_OF[one.signature]
+    captures = one.captures
+    fact, code, sub = None, "", None
+    if one.signature == DETAIL:
+        code = captures.get("sxid", "").lstrip("0")
+    if kind == "xid" or one.signature in ("nvidia-xid-45", "nvidia-xid-154"):
+        code = captures.get("xid", "").lstrip("0")
+        fact, sub = tables.xid.get(code), sub_code(code, one.text)
+    elif kind in ("sxid", "fabric"):
+        code = captures.get("sxid", "").lstrip("0")
+        fact = tables.sxid.get(code)
+    elif kind == "npu":
+        code = captures.get("code", "").upper()
+        fact = tables.npu.get(code)
+    device = captures.get("device", "")
+    if kind == "npu":
+        device = f"NPU {device}" if device else ""
+    if not device and one.signature in HEADERS:
+        device = device_above(one, named[one.signature], HEADER_WITHIN)
+    return Event(
+        sighting=one,
+        kind=kind,
+        code=code,
+        device=pci_address(device),
+        node=host_of(one, sources),
+        fact=fact,
+        sub=sub,
+    )
+
+
+def _by_time(group: Sequence[Event]) -> list[Event]:
+    """In the order of time where all know it by one clock; else as they stand, log by log."""
+    stamps = [event.sighting.writer.stamp_s for event in group]
+    if len({event.sighting.source for event in group}) > 1 and all(stamp is not None for stamp in stamps):
+        return sorted(group, key=lambda event: event.sighting.writer.stamp_s or 0.0)
+    return list(group)
+
+
+def _is_apart(one: Event, other: Event) -> bool:
+    between = seconds_between(one.sighting, other.sighting)
+    return between is not None and abs(between) > WINDOW_S

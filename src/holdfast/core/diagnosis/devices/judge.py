@@ -1,0 +1,386 @@
+"""What to hold of device faults: the first cause of each incident, and the action, by the order of trust. Pure.
+
+Order of trust: the driver's own recovery action (Xid 154, nvidia-smi) -> state flags (row remap failed or pending)
+-> what the text says beyond the code -> repetition on one device or many -> the table of codes. Who decided is
+told, and which sources would have done something else.
+
+Exoneration: a program's fault (Xid 13, 31, 43) on several GPUs, or the same fault on many devices within 30 s,
+is the program's; the nodes stay.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.diagnosis.devices.events import (
+    DETAIL,
+    ECC,
+    ECC_RECORDS,
+    LINK_XIDS,
+    Event,
+    accounts_for,
+    episodes,
+    events,
+    is_same_device,
+)
+from holdfast.core.diagnosis.devices.judgements import (
+    Judgement,
+    device_above,
+    distinct_devices,
+    headers,
+    same_device,
+    seconds_between,
+)
+from holdfast.core.diagnosis.devices.words import advice_of, title_of
+from holdfast.core.diagnosis.host_events import judge_hosts
+from holdfast.model.code_facts import CodeTables
+from holdfast.model.sightings import Sighting, Source
+from holdfast.model.signatures import Role, Severity, Words
+
+KINDS_MAX = 400  # different faults of one episode that are compared with each other
+TOGETHER_S = 30.0
+MANY = 3
+PROGRAM_XIDS = frozenset({"13", "31", "43"})
+REPEAT_APART_S = 600.0  # the same code so much later is a second fault, not the tail of the first
+SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error", "fatal")
+RECOVERY = "nvidia-smi-recovery-action"
+REMAP_FAILED = "nvidia-smi-remap-failed"
+REMAP_PENDING = "nvidia-smi-remap-pending"
+RECOVERIES = {"none": "none", "reset": "reset_gpu", "reboot": "reboot_node", "drain": "reset_gpu"}
+
+
+class Opinion(Struct, frozen=True):
+    """One source's action. `by`: the source, as Judgement.decided_by names it."""
+
+    by: str
+    action: str
+    why: Words | None = None
+
+
+def judge(
+    sightings: Sequence[Sighting], sources: Sequence[Source], tables: CodeTables
+) -> tuple[Judgement, ...]:
+    """Every incident of devices and hosts that the sightings tell of, in the order of their first sightings.
+
+    sightings: all of a search; those of signatures not known here are passed over. A sighting stands in one
+    judgement at most.
+    """
+    seen = events(sightings, sources, tables)
+    flags = _flags(sightings)
+    found = [judgement for episode in episodes(seen) for judgement in _of_episode(episode, seen, flags)]
+    found = [_worded(judgement) for judgement in _exonerated(_one_each(found), seen)]
+    taken = {id(one) for judgement in found for one in (judgement.first, *judgement.explained)}
+    found += [judgement for judgement in judge_hosts(sightings, sources) if id(judgement.first) not in taken]
+    return tuple(sorted(found, key=lambda judgement: (judgement.first.source, judgement.first.offset)))
+
+
+class Flag(Struct, frozen=True):
+    """What nvidia-smi says of a GPU. `device`: empty where not known."""
+
+    kind: str
+    device: str
+    name: str
+
+
+def _flags(sightings: Sequence[Sighting]) -> list[Flag]:
+    named = headers(sightings, {"nvidia-smi-gpu"})
+    return [
+        Flag(one.signature, device_above(one, named), one.captures.get("name", ""))
+        for one in sightings
+        if one.signature in (RECOVERY, REMAP_FAILED, REMAP_PENDING)
+    ]
+
+
+def _of_episode(episode: Sequence[Event], seen: Sequence[Event], flags: Sequence[Flag]) -> list[Judgement]:
+    """One judgement for each category of the episode's unexplained events.
+
+    A fault that repeats on one device is looked at once: storms write the same thousands of times.
+    """
+    same: dict[tuple[object, ...], list[Event]] = defaultdict(list)
+    for event in episode:
+        same[event.likeness].append(event)
+    firsts = [alike[0] for alike in same.values()][:KINDS_MAX]
+    explainers = {
+        id(effect): [
+            cause
+            for at, cause in enumerate(firsts)
+            if at != place and accounts_for(cause, effect, at < place)
+        ]
+        for place, effect in enumerate(firsts)
+    }
+    roots = [event for event in firsts if not explainers[id(event)]] or firsts[:1]
+    owner = _owners(firsts, explainers, roots)
+    groups: dict[str, list[Event]] = defaultdict(list)
+    for root in roots:
+        groups[root.sighting.category].append(root)
+    likely = roots[0].sighting.category
+    followers: dict[str, list[Event]] = defaultdict(list)
+    for likeness, alike in same.items():
+        category = owner.get(likeness, likely)
+        followers[category] += [event for event in alike if event is not groups[category][0]]
+    return [_judgement(group, followers[category], seen, flags) for category, group in groups.items()]
+
+
+def _owners(
+    firsts: Sequence[Event], explainers: dict[int, list[Event]], roots: Sequence[Event]
+) -> dict[tuple[object, ...], str]:
+    """For each kind of event the category of the root that explains it, directly or not."""
+    owner = {root.likeness: root.sighting.category for root in roots}
+    for effect in firsts:
+        ahead, known = [effect], {id(effect)}
+        while ahead and effect.likeness not in owner:
+            for cause in explainers[id(ahead.pop(0))]:
+                if cause.likeness in owner:
+                    owner[effect.likeness] = owner[cause.likeness]
+                    break
+                if id(cause) not in known:
+                    known.add(id(cause))
+                    ahead.append(cause)
+    return owner
+
+
+def _one_each(found: Sequence[Judgement]) -> list[Judgement]:
+    """The same fault of the same device or node again, an episode later, is the same incident going on."""
+    same: dict[tuple[str, str | None, str], list[Judgement]] = defaultdict(list)
+    for judgement in found:
+        device = judgement.devices[0] if judgement.devices else ""
+        same[(judgement.category, judgement.host, device)].append(judgement)
+    return [
+        group[0]
+        if len(group) == 1
+        else replace(
+            group[0],
+            devices=distinct_devices(device for one in group for device in one.devices),
+            explained=(
+                *group[0].explained,
+                *(sighting for one in group[1:] for sighting in (one.first, *one.explained)),
+            ),
+        )
+        for group in same.values()
+    ]
+
+
+def _judgement(
+    group: Sequence[Event], followers: Sequence[Event], seen: Sequence[Event], flags: Sequence[Flag]
+) -> Judgement:
+    root = group[0]
+    opinions = _opinions(group, followers, seen, flags)
+    decider = opinions[0] if opinions else Opinion("signature", "")
+    verdicts = root.fact.verdicts if root.fact else {}
+    others = {opinion.by: opinion.action for opinion in opinions[1:]}
+    disagree = tuple(
+        f"{source}: {action}"
+        for source, action in {**others, **verdicts}.items()
+        if decider.action and action != decider.action and source != decider.by
+    )
+    lost = (
+        [event for event in followers if event.is_lost] if root.kind == "bus" else []
+    )  # what a port took with it
+    devices = distinct_devices(event.device for event in (*group, *lost))
+    if not devices and root.is_lost:  # the line that names it comes next
+        devices = distinct_devices(event.device for event in followers if event.is_lost)
+    return Judgement(
+        first=root.sighting,
+        category=root.sighting.category,
+        role=_role(root),
+        severity=_severity(group, decider.action),
+        action=decider.action,
+        devices=devices,
+        host=root.node or None,
+        decided_by=decider.by,
+        why=decider.why,
+        disagree=disagree,
+        explained=tuple(event.sighting for event in followers),
+        fact=root.fact,
+        confidence=0.95 if root.gravity >= 2 else 0.85,
+    )
+
+
+def _severity(group: Sequence[Event], action: str) -> Severity:
+    """What asks for an action ended the process, however light the table takes it for the device."""
+    grave = max(event.gravity for event in group)
+    return SEVERITIES[max(grave, 2) if action not in ("", "none") else grave]
+
+
+def _role(root: Event) -> Role:
+    if (
+        root.sighting.signature == DETAIL
+        and root.kind == "after"
+        or root.code == "154"
+        and root.sub
+        and root.sub.is_harmless
+    ):
+        return "context"
+    if root.kind in ("sxid", "fabric") and not root.is_fatal_word and root.fact is not None:
+        return "context" if root.fact.verdicts.get("imbue") == "none" else "cause"
+    if root.kind == "npu" and root.code and (root.fact is None or root.fact.severity == "info"):
+        return "context"  # no NPU's code after all, or one that the vendor's own platform does not act on
+    return "cause"
+
+
+def _opinions(
+    group: Sequence[Event], followers: Sequence[Event], seen: Sequence[Event], flags: Sequence[Flag]
+) -> list[Opinion]:
+    """What each source would do, the most trusted first; a source that says nothing is left out."""
+    root = group[0]
+    near = [*group, *followers]
+    found = [
+        _announced(root, near, flags),
+        _flagged(root, near, flags),
+        _decoded(group),
+        _repeated(root, seen),
+        Opinion("table", root.fact.action, root.fact.meaning) if root.fact and root.fact.action else None,
+    ]
+    return [opinion for opinion in found if opinion is not None]
+
+
+def _announced(root: Event, near: Sequence[Event], flags: Sequence[Flag]) -> Opinion | None:
+    """Xid 154 of the same GPU, the last one that asks for something; else nvidia-smi's recovery action."""
+    said = [
+        event.sub
+        for event in near
+        if event.code == "154"
+        and event.sub is not None
+        and (event is root or is_same_device(event, root) or not root.device)
+    ]
+    asking = [sub for sub in said if not sub.is_harmless]
+    if said:
+        sub = (asking or said)[-1]
+        return Opinion("recovery action", sub.action, sub.says)
+    for flag in flags:
+        if flag.kind == RECOVERY and _is_of(flag, root):
+            name = flag.name
+            action = next((known for word, known in RECOVERIES.items() if word in name.lower()), "")
+            if action and action != "none":
+                says = Words(en=f"nvidia-smi says: {name}", zh=f"nvidia-smi 给出的恢复动作:{name}")
+                return Opinion("recovery action", action, says)
+    return None
+
+
+def _flagged(root: Event, near: Sequence[Event], flags: Sequence[Flag]) -> Opinion | None:
+    """Whether a row remap failed or waits for a reset: what the ECC codes cannot say by themselves."""
+    if root.code not in ECC | ECC_RECORDS:
+        return None
+    subs = [
+        event.sub
+        for event in near
+        if event.code in ("63", "64")
+        and event.sub is not None
+        and (event is root or is_same_device(event, root))
+    ]
+    kinds = {flag.kind for flag in flags if _is_of(flag, root)}
+    for action, kind, says in (
+        ("isolate_node", REMAP_FAILED, Words(en="a row remap failed", zh="行重映射失败")),
+        ("reset_gpu", REMAP_PENDING, Words(en="a row remap waits for a reset", zh="行重映射待重置后生效")),
+    ):
+        if kind in kinds:
+            return Opinion("state flags", action, says)
+        for sub in subs:
+            if sub.action == action:
+                return Opinion("state flags", action, sub.says)
+    return None
+
+
+def _is_of(flag: Flag, root: Event) -> bool:
+    return not flag.device or not root.device or same_device(flag.device, root.device)
+
+
+def _decoded(group: Sequence[Event]) -> Opinion | None:
+    root = group[0]
+    if root.kind in ("sxid", "fabric"):
+        grave = (
+            root.fact is not None and root.fact.severity == "error"
+        )  # uncorrectable, though not called fatal
+        if root.is_fatal_word:
+            return None if root.fact is None or root.fact.action != "none" else Opinion("sub-code", "none")
+        return Opinion("sub-code", "reset_gpu" if grave else "none")
+    if root.code in LINK_XIDS and len(group) > 1 and all("Link -1" in one.sighting.text for one in group):
+        says = Words(
+            en="several GPUs of the node at once, and no single link",
+            zh="同一节点多块 GPU 同时出现,且不限于某条链路",
+        )
+        return Opinion("sub-code", "reboot_node", says)
+    return Opinion("sub-code", root.sub.action, root.sub.says) if root.sub and root.sub.action else None
+
+
+def _repeated(root: Event, seen: Sequence[Event]) -> Opinion | None:
+    """The same code on the same device again within a day, and on no other: the device does it."""
+    rule = root.fact.repeats if root.fact else None
+    if rule is None:
+        return None
+    again = [event for event in seen if event.code == root.code and event.kind == root.kind]
+    if any(event.device and not is_same_device(event, root) for event in again):
+        return None
+    times = [
+        between
+        for event in again
+        if (between := seconds_between(root.sighting, event.sighting)) is not None
+        and REPEAT_APART_S <= abs(between) <= rule.within_s
+    ]
+    if len(times) + 1 < rule.count:
+        return None
+    says = Words(
+        en=f"{len(times) + 1} times on this device and on no other within a day",
+        zh=f"一天内仅在该设备上出现 {len(times) + 1} 次",
+    )
+    return Opinion("repetition", rule.action, says)
+
+
+def _exonerated(found: Sequence[Judgement], seen: Sequence[Event]) -> list[Judgement]:
+    """Those of a program's faults on several devices, and of one fault on many at once, blame the program."""
+    programs = [event for event in seen if event.kind == "xid" and event.code in PROGRAM_XIDS]
+    several = _devices(programs) > 1
+    return [
+        _blames_program(judgement)
+        if several and judgement.category.removeprefix("xid_") in PROGRAM_XIDS or _is_of_many(judgement, seen)
+        else judgement
+        for judgement in found
+    ]
+
+
+def _worded(judgement: Judgement) -> Judgement:
+    device = judgement.devices[0] if judgement.devices else ""
+    return replace(
+        judgement,
+        title=title_of(judgement.fact, device),
+        advice=advice_of(judgement.fact, judgement.action, device),
+    )
+
+
+def _is_of_many(judgement: Judgement, seen: Sequence[Event]) -> bool:
+    fact = judgement.fact
+    if (
+        fact is None
+        or fact.kind != "xid"
+        or not fact.program
+        or fact.cause not in ("app", "driver", "unknown")
+    ):
+        return False
+    near = [
+        event
+        for event in seen
+        if event.code == fact.code
+        and (between := seconds_between(judgement.first, event.sighting)) is not None
+        and abs(between) <= TOGETHER_S
+    ]
+    return _devices(near) >= MANY
+
+
+def _devices(group: Sequence[Event]) -> int:
+    return len({(event.node, event.device.split(".")[0]) for event in group if event.device})
+
+
+def _blames_program(judgement: Judgement) -> Judgement:
+    kept = (*judgement.disagree, f"{judgement.decided_by}: {judgement.action}")
+    return replace(
+        judgement,
+        action="fix_code",
+        decided_by="exoneration",
+        why=Words(
+            en="several GPUs show it: the program does it, not the node",
+            zh="多块 GPU 同时出现:原因是程序,不是节点",
+        ),
+        disagree=kept if judgement.action != "fix_code" else judgement.disagree,
+    )

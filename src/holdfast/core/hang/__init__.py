@@ -1,0 +1,1 @@
+"""Finds hangs in samples of ranks, and who is waited for. Pure."""

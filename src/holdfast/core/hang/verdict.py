@@ -1,0 +1,38 @@
+"""Joins what the detector saw, what flight records tell and what stacks show into one hang. Pure."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from holdfast.core.hang.culprits import refine
+from holdfast.model.digests import Located
+from holdfast.model.samples import Hang, Stack
+from holdfast.model.thread_stacks import RankStacks
+
+SURE = 0.5
+SURE_BY_STACKS = 0.9  # what `refine` gives where the stacks decide
+
+
+def joined(found: Hang, located: Located | None, stacks: Sequence[RankStacks]) -> Hang:
+    """The records decide where they name someone: they know who is missing in what. Else the stacks, else the samples.
+
+    A stopped rank stays the culprit whatever the others wait in; of that the records tell the words.
+    """
+    seen = tuple(Stack(rank=one.rank, frames=one.threads[0].frames) for one in stacks if one.threads)
+    by_stacks = refine(found, seen) if seen else found
+    if located is None or not located.culprits or located.confidence < SURE:
+        return by_stacks
+    if located.confidence == SURE and by_stacks.culprits and by_stacks.confidence >= SURE_BY_STACKS:
+        return by_stacks  # records that are only half sure; a stack shows who does not wait
+    if found.kind == "stopped":
+        return replace(found, why=f"{found.why}; {located.why.en}", why_zh=located.why.zh)
+    known = {*found.waiting, *found.culprits, *located.waiting, *located.culprits}
+    return replace(
+        found,
+        culprits=located.culprits,
+        waiting=tuple(sorted(known - set(located.culprits))),
+        category=located.category,
+        why=f"{located.why.en}; {found.why}",
+        why_zh=located.why.zh,
+        confidence=max(located.confidence, 0.95 if set(located.culprits) == set(found.culprits) else 0.0),
+    )

@@ -1,0 +1,1 @@
+"""Decides what happens to a job: the loop, the ladder, recovery, progress, policies of other systems, the story for people. Pure."""

@@ -1,0 +1,59 @@
+"""Faults of an incident: how one is opened, how one more is added, and how each is said. Pure."""
+
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from holdfast.core.job import ladder
+from holdfast.model.state import (
+    AnyFault,
+    CheckFault,
+    DeviceFault,
+    ExitFault,
+    HangFault,
+    Incident,
+    Job,
+    NodeFault,
+    StartFault,
+)
+
+
+def with_new_incident(job: Job, fault: AnyFault, at_s: float) -> Job:
+    number = job.incidents + 1
+    incident = Incident(number=number, attempt=job.attempt, since_s=at_s, faults=(fault,))
+    return replace(job, incident=incident, incidents=number, bar_step=max(job.bar_step, job.step or 0))
+
+
+def with_fault(job: Job, fault: AnyFault) -> Job:
+    assert job.incident is not None, "a fault belongs to an incident"
+    faults = job.incident.faults
+    if fault in faults or len(faults) >= ladder.FAULTS_MAX:
+        return job
+    return replace(job, incident=replace(job.incident, faults=(*faults, fault)))
+
+
+def words(fault: AnyFault) -> str:
+    match fault:
+        case ExitFault(rank=None):
+            end = f"ended with {fault.code}" if fault.code >= 0 else f"was {_code_words(fault.code)}"
+            return f"the command of worker {fault.worker} {end}"
+        case ExitFault():
+            return f"rank {fault.rank} on worker {fault.worker} failed: {fault.reason or _code_words(fault.code)}"
+        case HangFault():
+            return f"hang ({fault.hang}): {fault.reason}"
+        case StartFault():
+            return f"the command cannot be started in worker {fault.worker}: {fault.reason}"
+        case NodeFault():
+            return f"{fault.node} is lost: {fault.reason}"
+        case CheckFault(node=""):
+            return f"the run cannot work: {fault.reason}"
+        case CheckFault():
+            return f"{fault.node} failed its check: {fault.reason}"
+        case DeviceFault(device=device):
+            return f"device {device.device} of {device.node} reports {device.code}"
+        case never:
+            assert_never(never)
+
+
+def _code_words(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"

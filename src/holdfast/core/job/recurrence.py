@@ -1,0 +1,59 @@
+"""What makes two failures the same, and whether another start would end the same way. Pure."""
+
+import re
+
+from holdfast.core.verdict.categories import CHANGES_OF_THE_RUN, KINDS, UNANSWERED, USER_CODE
+from holdfast.model.failures import ErrorRecord
+from holdfast.model.verdicts import Verdict
+
+KEY_MAX = 200
+SURE = 0.8  # that the training code is at fault
+
+
+def problem_key(verdict: Verdict) -> str:
+    """The same for the same problem in another attempt: category and first error, without numbers, places, ranks."""
+    text = verdict.first_error.text if verdict.first_error else ""
+    return f"{verdict.category}:{_without_numbers(text)}"[:KEY_MAX]
+
+
+def _without_numbers(text: str) -> str:
+    """Without ranks, addresses, folders and numbers."""
+    text = re.sub(
+        r"\b(?:on |in |of )?\[?ranks? ?\d+(?:(?:, | and )\d+)*\]?:? ?", "", text, flags=re.IGNORECASE
+    )
+    text = re.sub(r"0x[0-9a-fA-F]+", "#", text)
+    text = re.sub(r"(?:[A-Za-z]:)?(?:[\\/][\w.@+~-]+){2,}[\\/]?", "<path>", text)
+    text = re.sub(r"\b[0-9a-f]{8,}\b|\d+(?:\.\d+)*", "#", text)
+    return " ".join(text.split())
+
+
+def is_user_code(verdict: Verdict) -> bool:
+    """The training code, its data or its libraries are at fault, and surely: the same start would fail the same way."""
+    return verdict.confidence >= SURE and verdict.category in USER_CODE
+
+
+def would_come_back(verdict: Verdict) -> bool:
+    """An exception of the run's own code, data or settings: another start with the same input raises it again.
+
+    By the taxonomy: the category is of those that do, and what is advised is a change of the run. An exception that tells
+    of somebody who gave no answer is not taken for one, whatever the category.
+    """
+    if not verdict.raised or verdict.category not in USER_CODE or is_environment(verdict):
+        return False
+    if re.search(UNANSWERED, verdict.raised.partition(" at ")[0]):
+        return False
+    usual = KINDS[verdict.category][1]
+    return verdict.action in CHANGES_OF_THE_RUN or verdict.action == usual == "fix_env"
+
+
+def is_environment(verdict: Verdict) -> bool:
+    """Something outside the training code: another start, perhaps elsewhere, can help."""
+    outside = ("hardware", "network", "host", "scheduler")
+    ends = ("process_killed", "process_stopped", "terminated", "host_oom", "cgroup_oom", "nccl_network_error")
+    return verdict.class_ in outside or verdict.category in ends
+
+
+def raised(error: ErrorRecord, place: str) -> str:
+    """`ValueError at train.py:88: bad sample #`: the same for the same exception of another attempt. As Verdict.raised."""
+    message = _without_numbers(error.message.partition("\n")[0])
+    return f"{error.type} at {place}: {message}"[:KEY_MAX]

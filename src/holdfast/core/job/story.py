@@ -1,0 +1,533 @@
+"""Tells the job's history for people: the fault-tolerance log, and what is true now, from events and decisions.
+
+A view of the journal and nothing else: the same events told again give the same story. Never decides
+anything, and knows no clock; times are those of the events.
+"""
+
+import shlex
+from collections.abc import Iterable
+from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.job.decision import Decision
+from holdfast.model.checks import FAIL, IDLE, ON_FAILURE
+from holdfast.model.events import (
+    AnyEvent,
+    AttemptStarted,
+    AttemptStopped,
+    DeviceHealed,
+    FindingNoted,
+    JobMoved,
+    JobSubmitted,
+    NodeIsolated,
+    NodeReleased,
+    NodesChecked,
+    Numbers,
+    RankExited,
+    RankStarted,
+    StepReached,
+    StopRequested,
+    WorkerExited,
+    WorkersPlaced,
+)
+from holdfast.model.policy import Policy
+from holdfast.model.state import (
+    AnyPhase,
+    Checking,
+    Choice,
+    Diagnosing,
+    Ended,
+    Finishing,
+    Healing,
+    Holding,
+    Incident,
+    Isolating,
+    Job,
+    New,
+    NodeFault,
+    Placing,
+    Running,
+    State,
+    Stopping,
+    Waiting,
+)
+from holdfast.model.verdicts import Culprit, Verdict
+
+LOOK_AT = "to look at"  # begins a line about a check that warns
+NAMES_MAX = 4  # of nodes in one line
+INCIDENTS_MAX = 1_000  # told in full; the log's lines hold the older ones
+KINDS = (
+    "job",
+    "attempt",
+    "finding",
+    "verdict",
+    "rung",
+    "recovered",
+    "hardware",
+    "check",
+    "news",
+    "request",
+    "end",
+)
+
+
+class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of the fault-tolerance log. `kind`: one of KINDS.
+
+    `finding`, `numbers`: of a finding that never blocks, its own kind and what made it, where it tells.
+    """
+
+    at_s: float
+    attempt: int
+    incident: int | None
+    kind: str
+    text: str
+    finding: str = ""
+    numbers: Numbers = {}
+
+
+class RungTaken(Struct, frozen=True, kw_only=True):
+    at_s: float
+    rung: str
+    why: str
+    shadow: bool = False
+
+
+class IncidentStory(Struct, frozen=True, kw_only=True):
+    """`took_s`: from found to training again; None while it is open, and for good where the job ended in it.
+
+    `step_before`: the best step of the attempt that failed; `step_resumed`: the first one after.
+    `steps_lost`: made before and to be made again; None where a step is not known.
+    """
+
+    number: int
+    attempt: int
+    found_at_s: float
+    found: str
+    verdict: Verdict | None = None
+    rungs: tuple[RungTaken, ...] = ()
+    over: bool = False
+    took_s: float | None = None
+    step_before: int | None = None
+    step_resumed: int | None = None
+    steps_lost: int | None = None
+
+
+class AttemptStory(Struct, frozen=True, kw_only=True):
+    number: int
+    started_at_s: float
+    ended_at_s: float | None = None
+
+
+class RankKnown(Struct, frozen=True, kw_only=True):
+    """A rank of the attempt now. `code`: how it ended, where it has."""
+
+    rank: int
+    worker: int
+    pid: int
+    code: int | None = None
+    ended: bool = False
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """What is true of the job after the last event. `outcome` is empty until the job has ended."""
+
+    job: str
+    phase: str
+    phase_words: str
+    outcome: str
+    code: int | None
+    max_restarts: int | None
+    restarts: int
+    hardware_reschedules: int
+    replacements: int
+    attempt: int
+    step: int | None
+    submitted_at_s: float | None
+    last_at_s: float | None
+    isolated: tuple[str, ...]
+    lost: tuple[str, ...]
+    attempts: tuple[AttemptStory, ...]
+    incidents: tuple[IncidentStory, ...]
+    ranks: tuple[RankKnown, ...]
+
+
+class Story:
+    """Hears each event with its decision, in order, and gives the lines that it adds to the log."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.state = State()
+        self._submitted_at_s: float | None = None
+        self._last_at_s: float | None = None
+        self._incidents: dict[int, IncidentStory] = {}
+        self._attempts: dict[int, AttemptStory] = {}
+        self._ranks: dict[int, RankKnown] = {}
+
+    def hear(self, event: AnyEvent, decision: Decision) -> list[Line]:
+        before, self.state = self.state, decision.state
+        self._last_at_s = event.at_s
+        again = isinstance(event, AttemptStarted) and event.attempt in self._attempts
+        self._note(before, event, decision)
+        job = decision.state.job
+        # The incident that a line belongs to: the open one, or the one that this event has closed.
+        incident = job.incident or before.job.incident
+        number = incident.number if incident else None
+        lines = [
+            Line(at_s=event.at_s, attempt=job.attempt, incident=number, kind=kind, text=text)
+            for kind, text in _texts(before, event, decision)
+            if not again  # a controller that went on gave its order a second time
+        ]
+        if isinstance(event, FindingNoted):
+            return [replace(line, finding=event.finding, numbers=event.numbers) for line in lines]
+        return lines
+
+    @property
+    def ended(self) -> bool:
+        return isinstance(self.state.phase, Ended)
+
+    def summary(self) -> Summary:
+        job, phase = self.state.job, self.state.phase
+        ended = phase if isinstance(phase, Ended) else None
+        return Summary(
+            job=job.name,
+            phase=str(type(phase).__struct_config__.tag),
+            phase_words=phase_words(job, phase),
+            outcome=ended.outcome if ended else "",
+            code=ended.code if ended else None,
+            max_restarts=self._policy.max_restarts,
+            restarts=job.restarts,
+            hardware_reschedules=job.hardware_reschedules,
+            replacements=job.replacements,
+            attempt=job.attempt,
+            step=job.step,
+            submitted_at_s=self._submitted_at_s,
+            last_at_s=self._last_at_s,
+            isolated=job.isolated,
+            lost=job.lost,
+            attempts=tuple(self._attempts.values()),
+            incidents=tuple(self._incidents.values()),
+            ranks=tuple(self._ranks[rank] for rank in sorted(self._ranks)),
+        )
+
+    # What is remembered -----------------------------------------------------------------------------------
+
+    def _note(self, before: State, event: AnyEvent, decision: Decision) -> None:
+        match event:
+            case JobSubmitted():
+                if self._submitted_at_s is None:
+                    self._submitted_at_s = event.at_s
+            case RankStarted() | RankExited():
+                self._note_rank(event)
+            case AttemptStarted(attempt=number):
+                if number not in self._attempts:
+                    self._attempts[number] = AttemptStory(number=number, started_at_s=event.at_s)
+            case AttemptStopped(attempt=number) if number in self._attempts and not event.left:
+                self._attempts[number] = replace(self._attempts[number], ended_at_s=event.at_s)
+            case StepReached():
+                self._note_resumed(event)
+            case _:
+                pass
+        if decision.state.job.attempt != before.job.attempt:
+            self._ranks.clear()
+        self._note_incident(before, event, decision)
+
+    def _note_rank(self, event: RankStarted | RankExited) -> None:
+        if event.attempt != self.state.job.attempt:
+            return
+        known = self._ranks.get(event.rank)
+        if isinstance(event, RankStarted):
+            self._ranks[event.rank] = RankKnown(rank=event.rank, worker=event.worker, pid=event.pid)
+        elif known is not None:
+            self._ranks[event.rank] = replace(known, code=event.code, ended=True)
+
+    def _note_resumed(self, event: StepReached) -> None:
+        """The first step after the recovery tells what was lost. Steps made while a fault is looked at do not."""
+        last = next(reversed(self._incidents.values()), None)
+        if last is None or last.step_resumed is not None or event.attempt != self.state.job.attempt:
+            return
+        if not isinstance(self.state.phase, Running):
+            return
+        lost = None
+        if last.step_before is not None:
+            lost = max(0, last.step_before - event.step + 1) if event.attempt != last.attempt else 0
+        self._incidents[last.number] = replace(last, step_resumed=event.step, steps_lost=lost)
+
+    def _note_incident(self, before: State, event: AnyEvent, decision: Decision) -> None:
+        old, new = before.job.incident, decision.state.job.incident
+        if new is not None and new.number not in self._incidents:
+            self._open(new, before.job, decision.why)
+        incident = new or old
+        if incident is None or incident.number not in self._incidents:
+            return
+        told = self._incidents[incident.number]
+        if new is not None and new.verdict is not None:
+            told = replace(told, verdict=new.verdict)
+        if decision.choice is not None and decision.choice.incident == told.number:
+            told = replace(told, rungs=(*told.rungs, _rung(decision.choice, event.at_s)))
+        if new is None and old is not None:
+            told = replace(told, over=True, took_s=event.at_s - told.found_at_s)
+        self._incidents[told.number] = told
+
+    def _open(self, incident: Incident, job: Job, found: str) -> None:
+        self._incidents[incident.number] = IncidentStory(
+            number=incident.number,
+            attempt=incident.attempt,
+            found_at_s=incident.since_s,
+            found=found,
+            step_before=job.step,
+        )
+        if len(self._incidents) > INCIDENTS_MAX:
+            del self._incidents[next(iter(self._incidents))]
+
+
+def _rung(choice: Choice, at_s: float) -> RungTaken:
+    return RungTaken(at_s=at_s, rung=choice.rung, why=choice.why, shadow=choice.shadow)
+
+
+# Lines ---------------------------------------------------------------------------------------------------
+
+
+def _texts(before: State, event: AnyEvent, decision: Decision) -> list[tuple[str, str]]:
+    """The kinds and texts of the lines for one event, in their order."""
+    texts: list[tuple[str, str]] = []
+    if told := _of_the_event(before, event, decision):
+        texts.append(told)
+    if isinstance(event, NodesChecked):
+        texts += [("check", line) for line in check_lines(event, is_named=_has_several(before))]
+    if isinstance(event, WorkersPlaced) and (
+        words := not_again_words(before.job, decision.state.job, event.at_s)
+    ):
+        texts.append(("check", words))
+    incident = decision.state.job.incident
+    if incident is not None and incident.verdict is not None and _verdict_of(before) != incident.verdict:
+        texts.append(("verdict", f"incident {incident.number}: verdict: {verdict_words(incident.verdict)}"))
+    if decision.choice is not None:
+        choice = decision.choice
+        text = decision.why if choice.shadow else f"{choice.rung}: {choice.why}"
+        texts.append(("rung", f"incident {choice.incident}: {text}"))
+    phase = decision.state.phase
+    if isinstance(phase, Ended) and not isinstance(before.phase, Ended):
+        texts.append(("end", f"the job {ended_words(phase)}: {phase.reason}"))
+    return texts
+
+
+def _verdict_of(state: State) -> Verdict | None:
+    return state.job.incident.verdict if state.job.incident else None
+
+
+def _of_the_event(before: State, event: AnyEvent, decision: Decision) -> tuple[str, str] | None:
+    """What the event itself adds. An event on which nothing changed and nothing was said adds nothing."""
+    match event:
+        case JobSubmitted():
+            command = f": {shlex.join(event.command)}" if event.command else ""
+            return ("job", decision.why + command) if decision.why else None
+        case FindingNoted():
+            return "news", event.text
+        case JobMoved() if decision.state != before:
+            return "request", event.reason
+        case NodesChecked():
+            words = check_words(event, is_named=_has_several(before))
+            return None if _is_no_news(before, event) else ("check", words)
+        case AttemptStarted():
+            return "attempt", f"attempt {event.attempt} runs on {_nodes(decision.state.job)}"
+        case AttemptStopped() if before.job.alive and not event.left and event.attempt == before.job.attempt:
+            return (
+                "attempt",
+                f"attempt {event.attempt} has ended; nothing of it is left{_out_of_reach(before.job)}",
+            )
+        case NodeIsolated() if event.node in before.job.to_isolate:
+            return "hardware", f"{event.node} is isolated"
+        case NodeReleased():
+            return "hardware", f"{event.node} was given back"
+        case DeviceHealed():
+            end = "has healed" if event.healed else "did not heal"
+            return "hardware", f"device {event.device} of {event.node} {end}"
+        case StopRequested() if decision.state != before:
+            return "request", f"the job is asked to stop{' at once' if event.force else ''}: {event.reason}"
+        case RankExited() | WorkerExited() if _is_news(before, event, decision):
+            return "news", f"{_who(event)} ended with {event.code}"
+        case _:
+            return _of_the_decision(before, decision)
+
+
+def _is_news(before: State, event: RankExited | WorkerExited, decision: Decision) -> bool:
+    """A rank that died while its launcher goes on: the launcher's own business, and worth a line."""
+    return (
+        isinstance(before.phase, Running)
+        and bool(event.code)
+        and not decision.why
+        and event.attempt == before.job.attempt
+    )
+
+
+def _who(event: RankExited | WorkerExited) -> str:
+    return f"rank {event.rank}" if isinstance(event, RankExited) else f"the command of worker {event.worker}"
+
+
+def _of_the_decision(before: State, decision: Decision) -> tuple[str, str] | None:
+    job, why = decision.state.job, decision.why
+    if not why or decision.choice is not None or isinstance(decision.state.phase, Ended):
+        return None
+    if job.attempt != before.job.attempt:
+        return None  # told when the attempt runs
+    if isinstance(decision.state.phase, Diagnosing) and job.incident is not None:
+        return "finding", f"incident {job.incident.number}: {why}"
+    if before.job.incident is not None and job.incident is None:
+        return "recovered", why
+    return "news", why
+
+
+def _out_of_reach(job: Job) -> str:
+    """Where nobody could look whether it has: nodes that this incident has lost."""
+    faults = job.incident.faults if job.incident is not None else ()
+    lost = [one.node for one in faults if isinstance(one, NodeFault) and one.node in job.lost]
+    return f", but perhaps on {_listed(lost)}, out of reach" if lost else ""
+
+
+def _nodes(job: Job) -> str:
+    return _listed([worker.node for worker in job.workers if worker.node]) or "no known node"
+
+
+def _listed(nodes: Iterable[str]) -> str:
+    names = list(dict.fromkeys(nodes))
+    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+    return ", ".join(names[:NAMES_MAX]) + more
+
+
+# Words ---------------------------------------------------------------------------------------------------
+
+
+def verdict_words(verdict: Verdict) -> str:
+    """One line: what it was, how sure, who, and where it is first seen."""
+    words = f"{verdict.title} ({verdict.category}, {verdict.confidence:.0%} sure)"
+    if verdict.culprits:
+        named = "; ".join(culprit_words(culprit) for culprit in verdict.culprits[:NAMES_MAX])
+        more = len(verdict.culprits) - NAMES_MAX
+        words += f"; culprit: {named}" + (f" and {more} more" if more > 0 else "")
+    first = verdict.first_error
+    if first is not None and first.file:
+        words += f"; first error: {first.file}" + (f":{first.line}" if first.line is not None else "")
+    return words
+
+
+def _is_no_news(before: State, event: NodesChecked) -> bool:
+    """A node that stands by has passed once more."""
+    known = {one.node for one in before.job.passed}
+    return event.context == IDLE and event.status != FAIL and known.issuperset(event.nodes)
+
+
+def _has_several(state: State) -> bool:
+    """Of a job on one node nobody need be told which node it was."""
+    return len(state.job.workers) > 1
+
+
+def check_words(event: NodesChecked, *, is_named: bool = False) -> str:
+    """`boot check: 31 passed, 2 to look at, 4 skipped, in 1.2 s`. `is_named`: also where it is of one node."""
+    name = check_name(event)
+    is_named = is_named or len(event.nodes) > 1 or event.context == IDLE
+    where = f" of {_listed(event.nodes)}" if is_named and event.nodes else ""
+    where += ", which stands by" if event.context == IDLE else ""
+    if event.why_not:
+        return f"{name}{where}: nothing was checked: {event.why_not}"
+    failed = f"{event.failed} failed, " if event.failed else ""
+    return (
+        f"{name}{where}: {event.passed} passed, {failed}{event.warned} to look at, {event.skipped} skipped, "
+        f"in {event.seconds:.1f} s"
+    )
+
+
+def not_again_words(before: Job, after: Job, at_s: float) -> str:
+    """`boot check: not made again, all nodes passed it 2 min ago`; empty where none of the new places is spared it."""
+    pairs = zip(before.workers, after.workers, strict=False)
+    fresh = [new for old, new in pairs if old.node is None and new.node is not None]
+    passed = {one.node: one.at_s for one in before.passed}
+    spared = [new.node for new in fresh if new.node is not None and not new.to_check and new.node in passed]
+    if not spared:
+        return ""
+    ago_s = max(at_s - passed[node] for node in spared)
+    ago = f"{ago_s:.0f} s ago" if ago_s < 60 else f"{ago_s / 60:.0f} min ago"
+    others = [new.node for new in fresh if new.node is not None and new.to_check]
+    if others:
+        return f"boot check: only of {_listed(others)}; the other new places passed it {ago}"
+    who = "all nodes" if len(spared) > 1 else spared[0]
+    return f"boot check: not made again, {who} passed it {ago}"
+
+
+def check_name(event: NodesChecked) -> str:
+    return "troubleshooting" if event.context == ON_FAILURE else "boot check"
+
+
+def check_lines(event: NodesChecked, *, is_named: bool = False) -> list[str]:
+    """What failed or is to be looked at, a line each, with what to do. `is_named`: the node also where it is one."""
+    several = len(event.nodes) > 1
+    if event.why_not and not several:
+        return []  # said already
+    lines = []
+    for told in event.troubles:
+        where = f"{told.node}: " if several or is_named else ""
+        word = "failed" if told.status == FAIL else LOOK_AT
+        advice = f" Advice: {told.advice}" if told.advice else ""
+        lines.append(f"{word}: {where}{told.text}.{advice}".replace("..", "."))
+    return lines
+
+
+def culprit_words(culprit: Culprit) -> str:
+    parts = (
+        f"rank {culprit.rank}" if culprit.rank is not None else "",
+        f"worker {culprit.worker}" if culprit.worker is not None else "",
+        culprit.host or "",
+        f"device {culprit.device}" if culprit.device else "",
+    )
+    return ", ".join(filter(None, parts)) or "unknown"
+
+
+def ended_words(phase: Ended) -> str:
+    """`succeeded`, `failed with exit code 1`, `was stopped with exit code 130`."""
+    word = "was stopped" if phase.outcome == "stopped" else phase.outcome
+    return word if phase.outcome == "succeeded" else f"{word} with exit code {phase.code}"
+
+
+def phase_words(job: Job, phase: AnyPhase) -> str:  # noqa: C901 - one case per phase
+    """What the job does now, in a few words."""
+    match phase:
+        case New():
+            return "not submitted yet"
+        case Placing():
+            return f"looking for a place for attempt {job.attempt + 1}"
+        case Waiting():
+            return f"waiting for a healthy node for attempt {job.attempt + 1}"
+        case Checking():
+            nodes = _listed(worker.node for worker in job.workers if worker.to_check and worker.node)
+            return f"checking {nodes} before attempt {job.attempt + 1} starts"
+        case Running():
+            return _running_words(job, phase)
+        case Diagnosing():
+            return f"finding out why attempt {job.attempt} failed"
+        case Isolating():
+            return f"isolating {', '.join(job.to_isolate[:NAMES_MAX])}"
+        case Stopping():
+            return f"ending what is left of attempt {job.attempt}"
+        case Healing():
+            return (
+                f"giving {', '.join(device.device for device in job.to_heal[:NAMES_MAX])} the chance to heal"
+            )
+        case Holding():
+            return f"failed: {phase.reason}; the scene is kept for people"
+        case Finishing():
+            return f"ending: {phase.reason}"
+        case Ended():
+            return f"{ended_words(phase)}: {phase.reason}"
+        case never:
+            assert_never(never)
+
+
+def _running_words(job: Job, phase: Running) -> str:
+    at = f", step {job.step}" if job.step is not None else ""
+    if job.incident is None:
+        return f"training{at}" if at or not job.attempt else "running; its log has named no step yet"
+    if phase.handled:
+        return f"left as it is after incident {job.incident.number} ({job.incident.rung})"
+    return f"started again after incident {job.incident.number}, no step yet"

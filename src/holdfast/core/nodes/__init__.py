@@ -1,0 +1,1 @@
+"""Judges nodes over all jobs: lemons, isolation, what is known of each. Pure."""

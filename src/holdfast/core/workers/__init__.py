@@ -1,0 +1,1 @@
+"""Decides about the workers of a job on many nodes: placement, meeting, spares, standbys. Pure."""

@@ -1,0 +1,64 @@
+"""What many nodes say alike is said twice at most: by the first of them at once, and of the others in one line. Pure."""
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from holdfast.core.workers.nodes import names
+from holdfast.model.events import FindingNoted
+
+OF_ONE = (
+    "environment",
+    "command-running",
+)  # every worker's is alike, but for its number: the first one's is said
+GATHER_S = 3.0  # for the others to say it, too
+NOTES_MAX = 2000  # different ones remembered
+NAMED_MAX = 8
+
+
+class _Note:
+    def __init__(self, event: FindingNoted, at_s: float) -> None:
+        self.event = event
+        self.since_s = at_s
+        self.told: set[str] = set()  # nodes that were named
+        self.more: set[str] = set()
+
+
+class SameNotes:
+    """Those of one attempt."""
+
+    def __init__(self) -> None:
+        self._attempt: int | None = None
+        self._notes: dict[tuple[str, str], _Note] = {}
+        self._open: list[_Note] = []
+
+    def hear(self, node: str, event: FindingNoted, at_s: float, *, is_first: bool) -> FindingNoted | None:
+        """The note as it is to be told now, if it is. `is_first`: it is of the first worker."""
+        if event.attempt != self._attempt and event.attempt is not None:
+            self._attempt, self._notes = event.attempt, {}
+        if event.finding in OF_ONE and not is_first:
+            return None
+        key = (event.finding, event.text)
+        note = self._notes.get(key)
+        if note is None or node in note.told:
+            if len(self._notes) >= NOTES_MAX:
+                self._notes.clear()
+            note = self._notes[key] = _Note(event, at_s)
+            note.told.add(node)
+            return event if event.finding in OF_ONE else replace(event, text=f"{node}: {event.text}")
+        if not note.more:
+            note.since_s = at_s
+            self._open.append(note)
+        note.more.add(node)
+        return None
+
+    def turn(self, at_s: float) -> list[FindingNoted]:
+        """Of the others that said the same, once they have had their time."""
+        due = [note for note in self._open if at_s - note.since_s >= GATHER_S]
+        self._open = [note for note in self._open if at_s - note.since_s < GATHER_S]
+        told = []
+        for note in due:
+            who = names(note.more, NAMED_MAX)
+            told.append(replace(note.event, at_s=at_s, via=UNSET, text=f"{who}, too: {note.event.text}"))
+            note.told |= note.more
+            note.more = set()
+        return told

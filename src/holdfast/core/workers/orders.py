@@ -1,0 +1,121 @@
+"""The orders of a job's core that many agents carry out, while they are under way: what is waited for, from whom. Pure."""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.workers.memory import Rendezvous
+from holdfast.model.checks import FAIL, SKIP, STATUSES
+from holdfast.model.events import NodesChecked
+from holdfast.model.nodes import PortFound, StartWorker
+from holdfast.model.orders import CheckNodes, PlaceWorkers, StartAttempt, StopAttempt, WorkerStart
+
+TROUBLES_MAX = 256  # said of one check of all nodes
+
+
+class Placing(Struct):
+    """`more_asked`: the engine was asked for other nodes. `failed`: the core was told that there are too few.
+
+    `missing`: so many nodes must become free before there can be a place for all.
+    """
+
+    order: PlaceWorkers
+    since_s: float
+    more_asked: bool = False
+    no_more: str | None = None  # the engine's answer
+    failed: bool = False
+    missing: int = 0
+
+
+class Checking(Struct):
+    order: CheckNodes
+    waits_for: set[str]
+    answers: list[NodesChecked] = []
+
+
+class Starting(Struct):
+    """`old`: nodes on which something of an older attempt is still to end. `begun`: workers were told to start."""
+
+    order: StartAttempt
+    since_s: float
+    waits_for: set[int]
+    old: set[str] = set()
+    port_asked: bool = False
+    begun: bool = False
+    is_over: bool = False
+
+
+class Stopping(Struct):
+    """`left`: by node, processes that cannot be ended. `told`: what the core was last told of them."""
+
+    order: StopAttempt
+    waits_for: set[str]
+    left: dict[str, tuple[int, ...]] = {}
+    told: tuple[int, ...] = ()
+
+    @property
+    def processes_left(self) -> tuple[int, ...]:
+        return tuple(pid for node in sorted(self.left) for pid in self.left[node])
+
+
+def joined(order: CheckNodes, answers: Sequence[NodesChecked], at_s: float) -> NodesChecked:
+    """One answer for all nodes that gave one. The first `stop` counts; the slowest says how long it took."""
+    places = {node: number for number, node in enumerate(order.nodes)}
+    answers = sorted(answers, key=lambda one: places.get(one.nodes[0], 0) if one.nodes else 0)
+    nodes = tuple(dict.fromkeys(node for one in answers for node in one.nodes))
+    whys = list(dict.fromkeys(one.why_not for one in answers if one.why_not))
+    checked = [one for one in answers if not one.why_not]
+    return NodesChecked(
+        at_s=at_s,
+        attempt=order.attempt,
+        nodes=nodes,
+        status=_worst(one.status for one in answers),
+        isolate={node: why for one in answers for node, why in one.isolate.items()},
+        stop=next((one.stop for one in answers if one.stop), ""),
+        troubles=tuple(told for one in answers for told in one.troubles)[:TROUBLES_MAX],
+        passed=sum(one.passed for one in answers),
+        warned=sum(one.warned for one in answers),
+        failed=sum(one.failed for one in answers),
+        skipped=sum(one.skipped for one in answers),
+        seconds=max((one.seconds for one in answers), default=0.0),
+        why_not="; ".join(whys) if not checked else "",
+        devices=tuple(device for one in answers for device in one.devices),
+        not_passed=tuple(dict.fromkeys(node for one in answers if not has_passed(one) for node in one.nodes)),
+    )
+
+
+def has_passed(answer: NodesChecked) -> bool:
+    """Of one node: it was looked at, and nothing failed."""
+    return answer.status != FAIL and answer.passed > 0 and not (answer.why_not or answer.stop)
+
+
+def meeting(name: str, address: str, found: PortFound) -> Rendezvous:
+    """`name`: of the rendezvous, with a place for the attempt's number."""
+    run_id = name.format(attempt=found.attempt)
+    return Rendezvous(attempt=found.attempt, address=address, port=found.port, run_id=run_id)
+
+
+def starts(start: WorkerStart, meets: Rendezvous, order: StartAttempt) -> StartWorker:
+    return StartWorker(
+        attempt=order.attempt,
+        worker=start.worker,
+        workers=len(order.workers),
+        schedule_cnt=start.schedule_cnt,
+        proc_start_cnt=start.proc_start_cnt,
+        master_address=meets.address,
+        master_port=meets.port,
+        run_id=meets.run_id,
+    )
+
+
+def of_node(answer: NodesChecked, node: str) -> NodesChecked:
+    """What an agent says of itself, by the name that the job knows it by."""
+    if answer.nodes == (node,):
+        return answer
+    devices = tuple(replace(one, node=node) for one in answer.devices)
+    return replace(answer, nodes=(node,), devices=devices)
+
+
+def _worst(statuses: Iterable[str]) -> str:
+    return max(statuses, key=STATUSES.index, default=SKIP)

@@ -1,0 +1,131 @@
+"""Where an agent of many is, and how it finds its controller: what its environment says. Starts nothing.
+
+HOLDFAST_JOB_FOLDER, HOLDFAST_CONTROLLER, HOLDFAST_SECRET_FILE, HOLDFAST_LINK_FINGERPRINT, HOLDFAST_NODE,
+HOLDFAST_ADDRESS: see docs/settings.md.
+"""
+
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.link.tls import ClientTls
+from holdfast.settings.read import state_places, state_root
+
+CONTROLLER, SECRET, TOKEN = "controller.json", "secret", "shared-token"
+WANTED = "line-wanted"  # somebody wants a job of one machine to listen (supervise/line_on_demand.py)
+FOLDER_ENV, CONTROLLER_ENV, SECRET_ENV = "HOLDFAST_JOB_FOLDER", "HOLDFAST_CONTROLLER", "HOLDFAST_SECRET_FILE"
+NODE_ENV, ADDRESS_ENV = "HOLDFAST_NODE", "HOLDFAST_ADDRESS"
+FINGERPRINT_ENV = "HOLDFAST_LINK_FINGERPRINT"
+TOKEN_BYTES_MAX = 256
+
+
+class AgentRefused(Exception):
+    """The environment does not make an agent; the text says what is missing."""
+
+
+class AgentPlace(Struct, frozen=True, kw_only=True):
+    """`job_folder`: that of the job where this node sees it, else one of this node's own. `controllers`: where the
+    controller listened when the agent was started. `address`: where other nodes reach this one; empty: not given. `fingerprint`: of the
+    controller's certificate, as who started the agent gave it."""
+
+    job_folder: Path
+    node: str
+    secret: bytes
+    controllers: tuple[str, ...] = ()
+    address: str = ""
+    fingerprint: str = ""
+
+    def where(self) -> list[tuple[str, int]]:
+        """Where the controller may listen, most likely first: it may have moved since."""
+        found = [*_told(self.job_folder).addresses, *self.controllers]
+        return list(dict.fromkeys(one for text in found if (one := _address(text)) is not None))
+
+    def tls(self) -> ClientTls | None:
+        """What the controller must show; None: it speaks without TLS."""
+        fingerprint = self.fingerprint or _told(self.job_folder).fingerprint
+        return ClientTls(fingerprint) if fingerprint else None
+
+    def token(self) -> str:
+        """What tells the controller whether both see the same folder; empty: there is none here."""
+        try:
+            with (self.job_folder / TOKEN).open("rb") as file:
+                return file.read(TOKEN_BYTES_MAX).decode("utf-8", "replace").strip()
+        except OSError:
+            return ""
+
+
+def is_given(env: Mapping[str, str]) -> bool:
+    """Whether somebody who runs a controller has started this agent."""
+    return bool(env.get(FOLDER_ENV))
+
+
+def agent_place(env: Mapping[str, str]) -> AgentPlace:
+    """raises: AgentRefused"""
+    given = Path(env[FOLDER_ENV])
+    folder = given if given.is_dir() else _own_folder(given.name, env)
+    controllers = tuple(one for one in env.get(CONTROLLER_ENV, "").replace(" ", "").split(",") if one)
+    if not controllers and not (folder / CONTROLLER).exists():
+        raise AgentRefused(
+            f"no controller is known: there is no {given / CONTROLLER}, and {CONTROLLER_ENV} is not set. "
+            f"An agent is started by holdfast run; by hand, give {CONTROLLER_ENV}=host:port"
+        )
+    return AgentPlace(
+        job_folder=folder,
+        node=env.get(NODE_ENV) or socket.gethostname(),
+        secret=_secret(Path(env.get(SECRET_ENV) or given / SECRET)),
+        controllers=controllers,
+        address=env.get(ADDRESS_ENV, ""),
+        fingerprint=env.get(FINGERPRINT_ENV, ""),
+    )
+
+
+def _secret(path: Path) -> bytes:
+    try:
+        text = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise AgentRefused(
+            f"the job's secret cannot be read: {error}. Name its file with {SECRET_ENV}"
+        ) from error
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise AgentRefused(f"{path} holds no secret of a job: 64 hexadecimal digits were expected") from error
+
+
+def _own_folder(job: str, env: Mapping[str, str]) -> Path:
+    """For what this node keeps of the job, where the job's folder cannot be seen from here.
+
+    raises: AgentRefused, where nothing can be written at all
+    """
+    places = state_places(state_root(None, env))
+    for place in places:
+        folder = place / "jobs" / job
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        return folder
+    raise AgentRefused(f"no folder can be written on this node: tried {', '.join(map(str, places))}")
+
+
+def _told(folder: Path) -> "_Controller":
+    """What the controller wrote down: it writes anew each time it begins to listen."""
+    try:
+        return msgspec.json.decode((folder / CONTROLLER).read_bytes(), type=_Controller)
+    except (OSError, msgspec.MsgspecError):
+        return _Controller()
+
+
+class _Controller(Struct, frozen=True):
+    addresses: tuple[str, ...] = ()
+    fingerprint: str = ""
+
+
+def _address(text: str) -> tuple[str, int] | None:
+    """("10.0.0.1", 29400), of "10.0.0.1:29400", "[fe80::1]:29400"."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    return (host, int(port)) if host and port.isdigit() and int(port) < 1 << 16 else None

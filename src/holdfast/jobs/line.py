@@ -1,0 +1,220 @@
+"""A connection to the controller of a running job, for commands that ask something of its nodes.
+
+Whoever may read the job's secret may ask. A job of one machine listens only once somebody wants it to: a file in its
+folder says so.
+"""
+
+import getpass
+import os
+import secrets
+import select
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from holdfast.jobs.agent_place import CONTROLLER, SECRET, WANTED, AgentPlace
+from holdfast.jobs.record import RecordUnreadable, open_record, supervisor
+from holdfast.journal.jobdir import JobDir
+from holdfast.link.agent_link import AgentLink
+from holdfast.link.heard import Connected, Lost, Refused, Said
+from holdfast.model.calls import AnyCallWord
+from holdfast.observe.clock import JobClock
+from holdfast.parsers.call_words import decode, encode
+
+CONNECT_S = 10.0
+BEAT_S = 0.1  # the link wants to be turned so often
+GOODBYE_S = 0.5
+
+
+class NoLine(Exception):
+    """The job's controller cannot be asked. One line: why, and what to do now."""
+
+
+class LineLost(NoLine):
+    """The connection was there, and is not any more."""
+
+
+class JobLine:
+    """Words to the controller, and from it. Waits only in `words`, and in `close` for a moment."""
+
+    def __init__(self, job: JobDir, secret: bytes, clock: Callable[[], float]) -> None:
+        self.job = job
+        self._name = f"client-{secrets.token_hex(6)}"
+        self._place = AgentPlace(job_folder=job.path, node=self._name, secret=secret)
+        self._refused = ""
+        self._early: list[AnyCallWord] = []
+        self._link = AgentLink(
+            name=self._name,
+            role="client",
+            secret=secret,
+            where=self._place.where,
+            hello=lambda: b"",
+            spool=None,
+            clock=clock,
+            tls=self._place.tls(),
+        )
+
+    def connect(self, within_s: float) -> None:
+        """raises: NoLine"""
+        until_s = time.monotonic() + within_s
+        while not self._link.connected:
+            left_s = until_s - time.monotonic()
+            if left_s <= 0 or self._refused:
+                raise NoLine(self._why_not())
+            self._wait(min(left_s, BEAT_S), ())
+            for heard in self._link.turn():
+                if isinstance(heard, Refused):
+                    self._refused = heard.why
+                elif isinstance(heard, Said) and (word := decode(heard.body)):
+                    self._early.append(word)
+
+    def say(self, word: AnyCallWord) -> None:
+        """raises: LineLost"""
+        if not self._link.say(encode(word)):
+            raise LineLost(f"the connection to the controller of job {self.job.name} was lost")
+
+    def words(self, within_s: float, *others: int) -> list[AnyCallWord]:
+        """What has come, as soon as something has; `others`: descriptors that are waited for too, to be read from.
+
+        raises: LineLost
+        """
+        found, self._early = self._early, []
+        if not found:
+            self._wait(max(0.0, min(within_s, BEAT_S)), others)
+        for heard in self._link.turn():
+            match heard:
+                case Said(body=body):
+                    found += [word] if (word := decode(body)) else []
+                case Lost(why=why) | Refused(why=why):
+                    text = f"the connection to the controller of job {self.job.name} was lost: {why}"
+                    raise LineLost(text)
+                case Connected():  # not the connection that the call was made over
+                    raise LineLost(f"the connection to the controller of job {self.job.name} was lost")
+        return found
+
+    def close(self) -> None:
+        self._link.close(GOODBYE_S)
+
+    def _wait(self, within_s: float, others: tuple[int, ...]) -> None:
+        with suppress(InterruptedError):
+            select.select((self._link.fileno(), *others), (), (), within_s)
+
+    def _why_not(self) -> str:
+        name = self.job.name
+        where = ", ".join(f"{host}:{port}" for host, port in self._place.where())
+        if self._refused:
+            return f"the controller of job {name} at {where} refused: {self._refused}"
+        if not where:
+            return f"job {name} does not say where its controller listens: holdfast status {name} tells whether it runs"
+        why = f" ({self._link.trouble})" if self._link.trouble else ""
+        return (
+            f"the controller of job {name} did not answer at {where} within {CONNECT_S:g} s{why}: "
+            f"holdfast status {name} tells whether it runs"
+        )
+
+
+def open_line(job: JobDir, *, within_s: float = CONNECT_S) -> JobLine:
+    """A connection to the controller of this job. raises: NoLine"""
+    _check_running(job)
+    until_s = time.monotonic() + within_s
+    while not (job.path / CONTROLLER).exists() and time.monotonic() < until_s:
+        time.sleep(BEAT_S)
+    secret = _secret(job)
+    if secret is None:
+        raise NoLine(
+            f"job {job.name} has no {SECRET} in {job.path}: its controller does not listen, "
+            "or was started by an older Holdfast"
+        )
+    line = JobLine(job, secret, JobClock())
+    try:
+        line.connect(until_s - time.monotonic())
+    except BaseException:
+        line.close()
+        raise
+    return line
+
+
+def who() -> str:
+    """`user@host`, for the record."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a number without a name, as in many containers
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def _check_running(job: JobDir) -> None:
+    """That it may listen, as far as the journal says; a job of one machine is asked to. raises: NoLine"""
+    try:
+        record = open_record(job)
+    except RecordUnreadable as error:
+        if (job.path / CONTROLLER).exists():
+            return
+        raise NoLine(str(error)) from error
+    try:
+        record.all_lines()
+        if record.story.ended:
+            outcome = record.story.summary().outcome
+            raise NoLine(
+                f"job {job.name} does not run, it has ended ({outcome}); holdfast log {job.name} says how"
+            )
+        if record.is_one_machine:
+            _want(job, record.facts)
+    except RecordUnreadable as error:
+        raise NoLine(str(error)) from error
+    finally:
+        record.close()
+
+
+def _want(job: JobDir, facts: dict[str, Any]) -> None:
+    """Asks the Holdfast of a job of one machine to listen; it looks once a second. raises: NoLine"""
+    host = facts.get("host")
+    if isinstance(host, str) and host and host != socket.gethostname():
+        raise NoLine(f"job {job.name} runs on {host}, and can be asked there only")
+    if not supervisor(job, facts):
+        raise NoLine(f"nobody supervises job {job.name} now: holdfast attach {job.name}")
+    try:
+        os.close(os.open(job.path / WANTED, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise NoLine(
+            f"job {job.name} cannot be asked to listen: {error}. Only who may write its folder may ask it"
+        ) from error
+
+
+def _secret(job: JobDir) -> bytes | None:
+    """None: there is none yet. raises: NoLine"""
+    path = job.path / SECRET
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise NoLine(
+            f"the secret of job {job.name} cannot be read ({error}): only who started the job may ask its nodes"
+        ) from error
+    try:
+        found = bytes.fromhex(text)
+    except ValueError:
+        found = b""
+    if not found:
+        raise NoLine(f"{path} holds no secret of a job: 64 hexadecimal digits were expected")
+    return found
+
+
+def written_secret(folder: Path) -> bytes:
+    """The job's secret, made up where there is none yet; only this user may read it. raises: OSError"""
+    path = folder / SECRET
+    with suppress(FileNotFoundError, ValueError):
+        if found := bytes.fromhex(path.read_text()):
+            return found
+    secret = secrets.token_bytes(32)
+    part = folder / f"{SECRET}.{os.getpid()}.part"
+    with suppress(FileNotFoundError):
+        part.unlink()
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+        file.write(secret.hex() + "\n")
+    part.rename(path)
+    return secret

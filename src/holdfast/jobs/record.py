@@ -1,0 +1,171 @@
+"""Opens the record of a job for reading, running or not: its journal, its facts, who supervises it.
+
+Never writes, and never takes a job's lock from a Holdfast that wants it.
+"""
+
+import errno
+import fcntl
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import psutil
+
+from holdfast.controller.loop import decisions
+from holdfast.core.job.story import Line, Story
+from holdfast.jobs.places import found_job
+from holdfast.journal.jobdir import BadJobName, JobDir, NoSuchJob, StateDir
+from holdfast.journal.rows import RawEntry
+from holdfast.journal.store import JournalUnusable, Reader, open_reader
+from holdfast.model.policy import Policy
+from holdfast.model.settings import RunSettings
+from holdfast.settings.read import SettingsRefused, state_root
+
+LOOK_S = 0.5  # while following
+LOCK_NAME = "lock"
+
+Kind = TypeVar("Kind")
+
+
+class RecordUnreadable(Exception):
+    """There is no such record, or it cannot be read. One line: what, and what to do now."""
+
+
+class Record:
+    """One job's record, open for reading. `story` has heard what was read so far."""
+
+    def __init__(self, job: JobDir, reader: Reader) -> None:
+        self.job = job
+        self.reader = reader
+        meta = reader.all_meta()
+        self.facts: dict[str, Any] = _decoded(meta.get("job"), dict[str, Any]) or {}
+        policy = _decoded(meta.get("policy"), Policy)
+        self.notes = (
+            [] if policy is not None else ["the journal names no policy: told with the default settings"]
+        )
+        self.policy = policy or Policy()
+        self.story = Story(self.policy)
+
+    def lines(self, rows: Iterator[RawEntry]) -> Iterator[Line]:
+        for event, decision in decisions(rows, self.policy):
+            yield from self.story.hear(event, decision)
+
+    def all_lines(self) -> list[Line]:
+        """Everything the journal holds now. raises: RecordUnreadable"""
+        try:
+            return list(self.lines(self.reader.read_raw()))
+        except JournalUnusable as error:
+            raise RecordUnreadable(str(error)) from error
+
+    def followed(self, go_on: Callable[[], bool]) -> Iterator[RawEntry]:
+        """All rows, and those to come, until `go_on` is False while there is nothing new."""
+        seq = 0
+        while True:
+            more = go_on()
+            for row in self.reader.read_raw(seq):
+                seq = row[5]
+                yield row
+            if not more or self.reader.damage:
+                return
+            time.sleep(LOOK_S)
+
+    @property
+    def command(self) -> str:
+        words = self.facts.get("command")
+        return shlex.join(map(str, words)) if isinstance(words, list) else ""
+
+    @property
+    def is_one_machine(self) -> bool:
+        """Whether Holdfast runs it here alone, agent and controller in one process; older jobs all are so."""
+        try:
+            return msgspec.convert(self.facts["settings"], RunSettings).is_one_machine
+        except (KeyError, msgspec.MsgspecError):
+            return True
+
+    def close(self) -> None:
+        self.reader.close()
+
+
+def named_job(name: str | None, state_dir: str | None) -> JobDir:
+    """The job of this name; the newest when none is given. raises: RecordUnreadable"""
+    try:
+        root = state_root(state_dir, os.environ)
+        found = found_job(name, root)
+    except (NoSuchJob, BadJobName, SettingsRefused) as error:
+        raise RecordUnreadable(_with_near_name(str(error), name, state_dir)) from error
+    if found is None:
+        raise RecordUnreadable(f"there is no job in {root} yet: start one with holdfast run -- COMMAND")
+    return found
+
+
+def open_record(job: JobDir) -> Record:
+    """raises: RecordUnreadable"""
+    try:
+        return Record(job, open_reader(job.journal_path))
+    except JournalUnusable as error:
+        raise RecordUnreadable(str(error)) from error
+
+
+def supervisor(job: JobDir, facts: dict[str, Any]) -> str:
+    """Who holds the job's lock, in words; empty when nobody does."""
+    path = job.path / LOCK_NAME
+    if not path.exists():
+        return ""
+    pid = _pid(path)
+    held = _is_locked(path)
+    if held is None:  # the disk knows no locks: the process must do
+        held = pid is not None and psutil.pid_exists(pid)
+    if not held:
+        return ""
+    host = facts.get("host")
+    where = f" on {host}" if isinstance(host, str) and host else ""
+    return f"process {pid}{where}" if pid is not None else f"another process{where}"
+
+
+def _with_near_name(text: str, name: str | None, state_dir: str | None) -> str:
+    if name is None:
+        return text
+    with suppress(SettingsRefused):
+        jobs = [job.name for job in StateDir(state_root(state_dir, os.environ)).jobs()]
+        if jobs:
+            return f"{text}; the newest are {', '.join(jobs[:5])}"
+    return text
+
+
+def _is_locked(path: Path) -> bool | None:
+    """Whether another process holds it; None where that cannot be told.
+
+    Asked with a shared lock, given back at once. One that is held refuses it without being touched.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return True if error.errno == errno.EWOULDBLOCK else None
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _pid(path: Path) -> int | None:
+    with suppress(OSError, ValueError):
+        return int(path.read_text().strip() or "x")
+    return None
+
+
+def _decoded(raw: bytes | None, kind: type[Kind]) -> Kind | None:
+    """None too where another version wrote it in another shape."""
+    if raw is None:
+        return None
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,78 @@
+"""Which processes the ranks of a running job are, told from its journal and the facts of its reapers. Only reads."""
+
+import socket
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.jobs.record import Record
+from holdfast.journal.jobdir import JobDir
+from holdfast.observe.processes.worker_facts import worker_facts
+
+
+class NotRunning(Exception):
+    """There is no rank to look at. One line: what, and what to do now."""
+
+
+class RunningRank(NamedTuple):
+    """A rank that has not ended, as far as is known."""
+
+    rank: int
+    worker: int
+    pid: int
+    folder: Path
+
+
+class RunningJob(NamedTuple):
+    """The attempt now, and its ranks; `ended`: ranks of it that have ended, with how."""
+
+    job: str
+    attempt: int
+    ranks: tuple[RunningRank, ...]
+    ended: dict[int, str]
+
+
+def running_job(record: Record) -> RunningJob:
+    """raises: NotRunning, RecordUnreadable"""
+    record.all_lines()
+    job, summary = record.job, record.story.summary()
+    if record.story.ended:
+        raise NotRunning(
+            f"job {job.name} does not run, it has ended ({summary.outcome}); holdfast log {job.name} says how"
+        )
+    host = record.facts.get("host")
+    if record.is_one_machine and isinstance(host, str) and host and host != socket.gethostname():
+        raise NotRunning(f"job {job.name} runs on {host}: its stacks can be had there only")
+    known = _from_facts(job, summary.attempt)
+    for rank in summary.ranks:  # a damaged or late file of facts
+        folder = job.worker(summary.attempt, rank.worker)
+        known.setdefault(
+            rank.rank, (RunningRank(rank.rank, rank.worker, rank.pid, folder), rank.code, rank.ended)
+        )
+    ended = {number: _how(code) for number, (_, code, over) in known.items() if over}
+    ranks = tuple(one for number, (one, _, _) in sorted(known.items()) if number not in ended)
+    if not ranks:
+        raise NotRunning(_none_of(job.name, summary.attempt, summary.phase_words, ended))
+    return RunningJob(job.name, summary.attempt, ranks, ended)
+
+
+def _none_of(name: str, attempt: int, phase: str, ended: dict[int, str]) -> str:
+    if ended:
+        return (
+            f"all ranks of job {name}, attempt {attempt}, have ended ({phase}); holdfast log {name} says how"
+        )
+    return f"job {name} has no ranks yet ({phase}): a rank is a process started with RANK set"
+
+
+def _how(code: int | None) -> str:
+    return "it has ended" if code is None else f"it has ended with {code}"
+
+
+def _from_facts(job: JobDir, attempt: int) -> dict[int, tuple[RunningRank, int | None, bool]]:
+    """By rank: its process, its exit code, and whether it has ended. Also what began before the machine did."""
+    found: dict[int, tuple[RunningRank, int | None, bool]] = {}
+    for folder in sorted(job.attempt(attempt).glob("worker-*")):
+        worker = folder.name.removeprefix("worker-")
+        if worker.isdigit():
+            for one in worker_facts(folder).ranks:
+                found[one.rank] = (RunningRank(one.rank, int(worker), one.pid, folder), one.code, one.ended)
+    return found

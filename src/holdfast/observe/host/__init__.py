@@ -1,0 +1,1 @@
+"""Looks at a machine: kernel log, devices, counters, space."""

@@ -1,0 +1,151 @@
+"""Asks NCCL's RAS (NCCL 2.24 and later) how the job's communicators are, over its socket on this machine.
+
+Asked only when a job is suspected to hang, never beside a training that runs, and never before its first step:
+an answer is made inside a rank, and several versions of NCCL (2.26 to 2.29) have been seen to crash over one while
+communicators came or went. So a rank is risked only where it stands still already.
+
+source: NCCL user guide, RAS; https://github.com/NVIDIA/nccl/issues/1669, 1718, 1762, 2346
+"""
+
+import socket
+import time
+from collections.abc import Callable, Mapping
+
+from holdfast.model.node_samples import RasReport
+from holdfast.observe.host.aside import Answer, Aside
+from holdfast.parsers.ras import parse_report
+
+ADDRESS_SETTING = "NCCL_RAS_ADDR"
+ENABLED_SETTING = "NCCL_RAS_ENABLE"
+ADDRESS = "localhost:28028"
+PROTOCOL = 2
+ANSWER_S = 3  # for NCCL, to gather from its processes
+DEADLINE_S = 8.0
+GREETING_S = 1.0  # all ranks of a node listen on one port: the one that is reached may be the one that hangs
+TRIES_MAX = 4
+REPORT_BYTES_MAX = 4 << 20
+LINE_BYTES_MAX = 1024
+READ_BYTES = 64 << 10
+
+
+class NoAnswer(OSError):
+    """RAS gave no report; the text says why."""
+
+
+class RasWitness:
+    """`env`: of the ranks. Nothing is connected before `ask`, and nothing is asked before `allow`."""
+
+    def __init__(self, env: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
+        address = env.get(ADDRESS_SETTING) or ADDRESS
+        self.is_enabled = env.get(ENABLED_SETTING, "1") != "0"
+        self._allowed = False
+        self._aside: Aside[RasReport] = Aside(lambda: ask_ras(address), "holdfast-ras", clock)
+
+    def allow(self) -> None:
+        """The job has made its first step."""
+        self._allowed = True
+
+    def ask(self) -> bool:
+        """Returns at once. False: it may not be asked (yet), or is being asked."""
+        return self._allowed and self.is_enabled and self._aside.ask()
+
+    def last(self) -> Answer[RasReport] | None:
+        return self._aside.last()
+
+    @property
+    def why_not(self) -> str:
+        """Why the last question had no answer; "" where it had one."""
+        return self._aside.why_not
+
+    def wait(self, timeout_s: float) -> bool:
+        """Until what was asked is answered or given up."""
+        return self._aside.wait(timeout_s)
+
+    def close(self) -> None:
+        self._aside.close()
+
+
+def ask_ras(address: str = ADDRESS, *, deadline_s: float = DEADLINE_S) -> RasReport:
+    """One report. `address`: host:port or [IPv6]:port.
+
+    raises: NoAnswer
+    """
+    host, port = split_address(address)
+    until_s = time.monotonic() + deadline_s
+    try:
+        with _greeted(host, port, until_s) as connection:
+            _line(connection, f"TIMEOUT {ANSWER_S}", until_s)
+            connection.settimeout(_left(until_s))
+            connection.sendall(b"VERBOSE STATUS\n")
+            text, is_cut = _all(connection, until_s)
+    except OSError as error:
+        raise NoAnswer(f"NCCL RAS at {address} gave no report: {error}") from error
+    if not text:
+        raise NoAnswer(f"NCCL RAS at {address} closed the connection without a report")
+    return parse_report(text, is_cut=is_cut)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """raises: NoAnswer, where it is not host:port"""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        raise NoAnswer(f"{ADDRESS_SETTING}={address!r} is no address: host:port is wanted")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _greeted(host: str, port: int, until_s: float) -> socket.socket:
+    """A connection to a process that answers. raises: OSError"""
+    why: OSError = NoAnswer("no time left")
+    for _ in range(TRIES_MAX):
+        if time.monotonic() >= until_s:
+            break
+        connection = socket.create_connection((host, port), timeout=min(GREETING_S, _left(until_s)))
+        try:
+            answer = _line(connection, f"CLIENT PROTOCOL {PROTOCOL}", time.monotonic() + GREETING_S)
+            if not answer.upper().startswith(b"SERVER PROTOCOL"):
+                raise NoAnswer(f"not RAS: it says {answer[:40]!r}")
+            return connection
+        except TimeoutError as error:
+            connection.close()
+            why = error
+        except OSError:
+            connection.close()
+            raise
+    raise why
+
+
+def _line(connection: socket.socket, said: str, until_s: float) -> bytes:
+    """Says a line and gives the line of the answer. raises: OSError, TimeoutError"""
+    connection.settimeout(_left(until_s))
+    connection.sendall(f"{said}\n".encode())
+    answer = b""
+    while not answer.endswith(b"\n"):
+        connection.settimeout(_left(until_s))
+        part = connection.recv(LINE_BYTES_MAX - len(answer))
+        answer += part
+        if not part or len(answer) >= LINE_BYTES_MAX:
+            raise NoAnswer(f"it answered {said!r} with {answer[:40]!r}")
+    return answer
+
+
+def _all(connection: socket.socket, until_s: float) -> tuple[bytes, bool]:
+    """All that comes until the end, the deadline or the limit of size, and whether something is missing."""
+    text = bytearray()
+    while len(text) < REPORT_BYTES_MAX:
+        try:
+            connection.settimeout(_left(until_s))
+            part = connection.recv(min(READ_BYTES, REPORT_BYTES_MAX - len(text)))
+        except OSError:
+            return bytes(text), True
+        if not part:
+            return bytes(text), False
+        text += part
+    return bytes(text), True
+
+
+def _left(until_s: float) -> float:
+    """raises: TimeoutError"""
+    left_s = until_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("timed out")
+    return left_s

@@ -1,0 +1,185 @@
+"""Cuts a log into blocks of whole lines, in memory that does not grow with the log.
+
+A block shows some of what follows it, so that records of several lines are seen whole. Colours are taken out, a
+carriage return ends a line as a newline does, lines that a terminal cut are put together, and what Docker or the journal
+wrapped in JSON is taken out of it; where a line stood in the log can still be told.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+
+from holdfast.observe.logs.streams import Unreadable
+from holdfast.observe.logs.tree import Log
+from holdfast.parsers.log_lines.wrapped_json import Unwrap, unwrapper_of
+from holdfast.parsers.log_lines.wrapped_lines import HEAD_BYTES, joints, width_of
+
+BLOCK_BYTES = 1 << 20
+AHEAD_BYTES = 128 << 10
+LINE_BYTES_MAX = 64 << 10  # a line end is looked for so far back; a longer line is cut anywhere
+COLOUR = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]{0,1000}(?:\x07|\x1b\\)?|[ -/][0-~]|[0-~])")
+
+
+class Block:
+    """Some lines of a log. `text[:size]`: their text; what stands behind is of the blocks to come.
+
+    `raw`: as it stands in the log, from `offset` on; valid until the next block is asked for. `width`: of the terminal
+    that cut its lines; None: to be found out. `unwrap`: takes its lines out of JSON, with `is_known`.
+    """
+
+    def __init__(
+        self,
+        raw: bytearray,
+        raw_size: int,
+        raw_end: int,
+        offset: int,
+        *,
+        is_last: bool,
+        width: int | None = 0,
+        unwrap: Unwrap | None = None,
+        is_known: bool = True,
+    ) -> None:
+        self.raw = raw
+        self.raw_size = raw_size
+        self.offset = offset
+        self.is_last = is_last
+        self.text: bytes | bytearray = raw
+        self.size = raw_size
+        self.end = raw_end
+        self._ends: list[int] | None = None
+        self._raw_ends: list[int] = []
+        self._is_shifted = False
+        self.unwrap = unwrap if is_known else unwrapper_of(bytes(raw[: min(raw_end, HEAD_BYTES)]))
+        if self.unwrap is not None:
+            self._unwrap(self.unwrap)
+        self._clean()
+        self.width = width if width is not None else width_of(bytes(self.text[: min(self.end, HEAD_BYTES)]))
+        if self.width:
+            self._join_lines(bytes(self.text[: self.end]))
+
+    def _unwrap(self, unwrap: Unwrap) -> None:
+        """Each line of the text stays the one of the same number."""
+        raw, ahead_raw = bytes(self.text[: self.size]), bytes(self.text[self.size : self.end])
+        lines, ahead = unwrap(raw), unwrap(ahead_raw)
+        if lines is raw and ahead is ahead_raw:
+            return  # nothing was wrapped
+        raw += ahead_raw
+        self._raw_text = raw
+        self.text, self._is_shifted = lines + ahead, True
+        self.size, self.end = len(lines), len(self.text)
+
+    def _clean(self) -> None:
+        """Without colours and carriage returns."""
+        has_returns = self.text.find(b"\r", 0, self.end) >= 0
+        has_colours = self.text.find(b"\x1b", 0, self.end) >= 0
+        if has_returns or has_colours:
+            lines, ahead = bytes(self.text[: self.size]), bytes(self.text[self.size : self.end])
+            if has_returns:
+                lines, ahead = lines.replace(b"\r", b"\n"), ahead.replace(b"\r", b"\n")
+            if has_colours:
+                self._raw_text = self._raw_text if self._is_shifted else lines + ahead
+                lines, ahead = COLOUR.sub(b"", lines), COLOUR.sub(b"", ahead)
+                self._is_shifted = True
+            self.text = lines + ahead
+            self.size, self.end = len(lines), len(self.text)
+
+    def _join_lines(self, text: bytes) -> None:
+        ends = _line_ends(text)
+        dropped = set(joints(text, ends, self.width))
+        if not dropped:
+            return
+        if not self._is_shifted:
+            self._raw_text = text
+        raw_ends = _line_ends(self._raw_text)
+        parts, begin = [], 0
+        for number in sorted(dropped):
+            parts.append(text[begin : ends[number]])
+            begin = ends[number] + 1
+        parts.append(text[begin:])
+        before = sum(ends[number] < self.size for number in dropped)
+        self.text, self._is_shifted = b"".join(parts), True
+        self.size, self.end = self.size - before, len(self.text)
+        self._ends = _line_ends(self.text)
+        self._raw_ends = [end for number, end in enumerate(raw_ends) if number not in dropped]
+
+    def offset_of(self, line_at: int) -> int:
+        """Where in the log a line begins that begins at `line_at` in the text."""
+        if not self._is_shifted:
+            return self.offset + line_at
+        if self._ends is None:
+            self._ends = _line_ends(self.text)
+            self._raw_ends = _line_ends(self._raw_text)
+        number = bisect_left(self._ends, line_at)
+        return self.offset + (self._raw_ends[number - 1] + 1 if number else 0)
+
+
+def blocks(log: Log, buffer: bytearray) -> Iterator[Block]:
+    """The whole log; a hole in a sparse file parts two lines. `buffer`: of `new_buffer`, used again and again.
+
+    raises: Unreadable, behind the last block that could be read
+    """
+    view = memoryview(buffer)
+    held = 0
+    offset = log.file.at if log.file else 0
+    width, unwrap, is_known = None, None, False
+    while True:
+        filled, trouble = _fill(log, view[held:])
+        size = held + filled
+        is_full = size == len(buffer)
+        cut = _cut(buffer, size - AHEAD_BYTES) if is_full else size
+        is_last = not is_full and (trouble is not None or not (log.file and log.file.pass_hole()))
+        block = Block(
+            buffer, cut, size, offset, is_last=is_last, width=width, unwrap=unwrap, is_known=is_known
+        )
+        width, unwrap, is_known = block.width, block.unwrap, True
+        yield block
+        if trouble is not None:
+            raise trouble
+        if is_last:
+            return
+        if is_full:
+            held = size - cut
+            view[:held] = view[cut:size]
+            offset += cut
+        else:
+            held = 0
+            offset = log.file.at if log.file else offset
+
+
+def of_lines(lines: Sequence[bytes], offset: int) -> Block:
+    """Lines without their ends, as one block; the first begins at `offset`, and each end counts as one byte."""
+    raw = bytearray(b"\n".join((*lines, b"")))
+    return Block(raw, len(raw), len(raw), offset, is_last=True)
+
+
+def new_buffer() -> bytearray:
+    return bytearray(BLOCK_BYTES + AHEAD_BYTES)
+
+
+def _fill(log: Log, view: memoryview) -> tuple[int, Unreadable | None]:
+    """Reads until the memory is full, the log is over, a hole comes, or it cannot be read on."""
+    filled = 0
+    try:
+        while filled < len(view):
+            if log.file:
+                size = log.file.read_into(view[filled:])
+            else:
+                data = log.stream.read(len(view) - filled)
+                size = len(data)
+                view[filled : filled + size] = data
+            if not size:
+                break
+            filled += size
+    except Unreadable as trouble:
+        return filled, trouble
+    return filled, None
+
+
+def _cut(buffer: bytearray, limit: int) -> int:
+    """Behind the last line end before `limit`; there where no line ends nearby."""
+    nearby = limit - LINE_BYTES_MAX
+    return 1 + max(buffer.rfind(b"\n", nearby, limit), buffer.rfind(b"\r", nearby, limit)) or limit
+
+
+def _line_ends(text: bytes | bytearray) -> list[int]:
+    return [match.start() for match in re.finditer(rb"\n", text)]

@@ -1,0 +1,45 @@
+"""On which line of a large log does something stand? Counting costs more than searching, so it is done for little.
+
+Python counts newlines at 1.4 GB/s in one thread, and the automaton reads at that speed in each.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from holdfast.model.sightings import Skipped
+from holdfast.observe.logs.tree import find
+
+BLOCK_BYTES = 1 << 20
+
+
+def lines_of(path: Path, offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Each offset with the number of its line, from 1; in ascending order. Ends early where the file does."""
+    with path.open("rb", buffering=0) as file:
+        at, line = 0, 1
+        block = b""
+        block_at = 0
+        for offset in sorted(set(offsets)):
+            while offset > block_at + len(block):
+                line += block.count(b"\n", at - block_at)
+                at = block_at = block_at + len(block)
+                block = file.read(BLOCK_BYTES)
+                if not block:
+                    return
+            line += block.count(b"\n", at - block_at, offset - block_at)
+            at = offset
+            yield offset, line
+
+
+def line_of(paths: Sequence[Path], name: str, offset: int) -> int | None:
+    """The line of an offset in the log of this name; None where that is no plain file, or not there any more.
+
+    `paths`: what was searched.
+    """
+    skipped: list[Skipped] = []
+    path = next((file.path for file in find(paths, skipped.append) if file.name == name), None)
+    if path is None:
+        return None
+    try:
+        return next((line for _, line in lines_of(path, [offset])), None)
+    except OSError:
+        return None

@@ -1,0 +1,31 @@
+"""Logs that were cut into parts as they grew: a job that went on in a later part has survived what an earlier one tells."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from holdfast.model.sightings import Source
+from holdfast.parsers.log_lines.rotations import streams
+
+REACHED = ("last_step_offset", "last_steps_offset", "last_three_steps_offset", "counts_on_offset")
+
+
+def as_streams(sources: Sequence[Source]) -> tuple[Source, ...]:
+    """The sources; of a part, how far its log came counts on into the parts behind it."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for at, source in enumerate(sources):
+        places[source.name].append(at)
+    made = list(sources)
+    for names in streams(places):
+        parts = [places[name][0] for name in names if len(places[name]) == 1]
+        for older, newer in reversed(list(zip(parts, parts[1:], strict=False))):
+            made[older] = _going_on(made[older], made[newer])
+    return tuple(made)
+
+
+def _going_on(part: Source, later: Source) -> Source:
+    reached = {
+        name: part.size_bytes + offset for name in REACHED if (offset := getattr(later, name)) is not None
+    }
+    return replace(part, **reached)

@@ -1,0 +1,370 @@
+"""Finds the logs under what people name, and opens them as streams of bytes, whatever they are packed in.
+
+It reads regular files only, follows no link twice, writes nothing, and says of everything that it leaves out why.
+"""
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from holdfast.model.sightings import Skipped
+from holdfast.observe.logs.archives import Member, is_tar, label, tar_members, zip_members
+from holdfast.observe.logs.streams import (
+    FileReader,
+    Limits,
+    Meter,
+    Packed,
+    Reader,
+    Replayed,
+    Unreadable,
+    Utf8,
+    bunzip2,
+    gunzip,
+    unxz,
+    unzstd,
+)
+from holdfast.parsers.flight.names import Kind, kind_of
+
+Say: TypeAlias = Callable[[Skipped], None]
+Identity: TypeAlias = tuple[int, int]  # device and inode
+
+STDIN = "stdin"
+HEAD_BYTES = 8 << 10
+FILES_MAX = 200_000
+CONTROLS_MAX = (
+    0.05  # of the first bytes; text has none but tabs, line ends and colours, random bytes have 11 %
+)
+NULS_MAX = 0.3
+UTF8_MARK = b"\xef\xbb\xbf"
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+# Holdfast's own files beside a job's logs: those that only keep its works going, and those about the job: what they say
+# of an error, the logs say too.
+WORKS = re.compile(
+    r"journal\.db(?:-.*)?|.*\.idx|reaper\.sock|rank-\d+\.(?:ready|sock)|gate(?:\..*)?|imports|preload|samples\.(?:new|old)"
+)
+OWN = re.compile(
+    rf"{WORKS.pattern}|rank-\d+\.(?:error|shim|status)\.json|hang-stacks\.json|reaper\.jsonl|fault-tolerance\.log"
+    r"|(?:failure|verdict|checks|settings|versions|environment|steps)\.json|\.steps\.json\.new|samples\.jsonl"
+)
+UNPACKERS = {b"\x1f\x8b": gunzip, b"BZh": bunzip2, b"\xfd7zXZ\x00": unxz, b"\x28\xb5\x2f\xfd": unzstd}
+ZIP = b"PK\x03\x04"
+CONTROLS = bytes({*range(1, 9), *range(14, 27), *range(28, 32), 127})
+MAGICS = {
+    b"7z\xbc\xaf\x27\x1c": "it is a 7z archive: unpack it first",
+    b"Rar!": "it is a rar archive: unpack it first",
+    b"\x04\x22\x4d\x18": "it is packed with lz4: unpack it first",
+    b"LPKSHHRH": "it is a binary journal of systemd: give the output of journalctl -o short-iso-precise --file",
+    b"SQLite format 3": "it is a database",
+    b"\x7fELF": "it is a program or a core dump",
+    b"\x89PNG": "it is a picture",
+    b"\x93NUMPY": "it is an array",
+    b"%PDF": "it is a PDF",
+}
+
+
+WHY_OWN = "it is Holdfast's own, no log"
+
+
+class LogFile(Struct, frozen=True):
+    """A regular file that was found. `size_bytes`: when it was found."""
+
+    path: Path
+    name: str
+    size_bytes: int
+
+
+class Log(Struct, frozen=True):
+    """One log, to be read before the next one is asked for.
+
+    `file`: the same where it is a file as it stands on the disk; such a log can be read again. `kind`: what it is
+    where it is no log, but tells of its own: a flight record, a list of groups, a dump of stacks.
+    """
+
+    name: str
+    stream: Reader
+    file: FileReader | None = None
+    kind: Kind | None = None
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """A key that sorts rank-10 behind rank-9."""
+    parts = re.split(r"([0-9]{1,18})", name)
+    return [(0, int(part), "") if at % 2 else (1, 0, part) for at, part in enumerate(parts)]
+
+
+def find(paths: Sequence[Path], say: Say) -> list[LogFile]:
+    """All regular files under the paths, in natural order of their names; the same file only once."""
+    walk = _Walk(say)
+    for path in paths:
+        walk.add(path, "" if len(paths) == 1 else str(path))
+    return walk.found
+
+
+def logs(paths: Sequence[Path], skipped: list[Skipped]) -> Iterator[Log]:
+    """The logs under the paths, one after the other. What cannot be read is added to `skipped`."""
+    for file in find(paths, skipped.append):
+        yield from opened(file, skipped.append)
+
+
+def opened(file: LogFile, say: Say, limits: Limits | None = None) -> Iterator[Log]:
+    """The logs in one file: itself, or what it holds. What cannot be read is said, never raised.
+
+    A reader that is given may raise Unreadable; who reads then asks for the next log all the same.
+    """
+    limits = limits or Limits()
+    try:
+        fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        say(Skipped(name=file.name, why=f"it cannot be opened: {error.strerror}", lost=True))
+        return
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):  # it was one when it was found
+            say(Skipped(name=file.name, why="it is no regular file any more"))
+            return
+        yield from _of_file(file.name, fd, say, Meter(limits))
+    except Unreadable as error:
+        say(Skipped(name=file.name, why=str(error), lost=True))
+    finally:
+        os.close(fd)
+
+
+def of_stdin(stdin: Reader, say: Say, limits: Limits | None = None) -> Iterator[Log]:
+    """The logs on stdin, which may be packed as files may."""
+    meter = Meter(limits or Limits())
+    try:
+        yield from _logs(STDIN, _Pipe(stdin), say, meter, 0)
+    except Unreadable as error:
+        say(Skipped(name=STDIN, why=str(error), lost=True))
+
+
+def readable_name(path: str) -> str:
+    """A path as text that can be printed and written as JSON, whatever bytes it has."""
+    text = os.fsencode(path).decode("utf-8", "replace")
+    return "".join(one if one.isprintable() else "?" for one in text)
+
+
+class _Pipe:
+    """Stdin as a reader."""
+
+    def __init__(self, stdin: Reader) -> None:
+        self._stdin = stdin
+
+    def read(self, size: int, /) -> bytes:
+        try:
+            return self._stdin.read(size) or b""
+        except (OSError, ValueError) as error:
+            raise Unreadable(f"reading failed: {error}") from error
+
+
+class _Walk:
+    """Goes through folders. Links to folders come last, so that what a link also leads to has its own name."""
+
+    def __init__(self, say: Say) -> None:
+        self.found: list[LogFile] = []
+        self._say = say
+        self._seen: dict[Identity, str] = {}
+        self._is_full = False
+
+    def add(self, path: Path, prefix: str) -> None:
+        """`prefix`: what names under this path begin with."""
+        try:
+            about = path.stat()
+        except OSError as error:
+            self._say(_unread(readable_name(str(path)), error, path))
+            return
+        if not stat.S_ISDIR(about.st_mode):
+            self._add_file(path, readable_name(prefix or path.name), about)
+            return
+        links = [(path, prefix)]
+        while links:  # a link may lead to further ones
+            folders, links = links, []
+            for folder, named in folders:
+                found, more = self._folder(folder, named)
+                links += more
+                for one in sorted(found, key=lambda one: natural(one[1])):
+                    self._add_file(*one)
+
+    def _folder(
+        self, top: Path, prefix: str
+    ) -> tuple[list[tuple[Path, str, os.stat_result]], list[tuple[Path, str]]]:
+        """The files under a folder, and the links to folders among them."""
+        files: list[tuple[Path, str, os.stat_result]] = []
+        links: list[tuple[Path, str]] = []
+        folders = [(top, prefix)]
+        while folders:
+            folder, named = folders.pop()
+            try:
+                about = folder.stat()
+                entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+            except OSError as error:
+                self._say(_unread(readable_name(named or str(folder)), error, folder))
+                continue
+            if self._is_known((about.st_dev, about.st_ino), named, folder):
+                continue
+            for entry in entries:
+                name = f"{named}/{entry.name}" if named else entry.name
+                self._sort_in(entry, name, files, folders, links)
+        return files, links
+
+    def _sort_in(
+        self,
+        entry: os.DirEntry[str],
+        name: str,
+        files: list[tuple[Path, str, os.stat_result]],
+        folders: list[tuple[Path, str]],
+        links: list[tuple[Path, str]],
+    ) -> None:
+        path = Path(entry.path)
+        try:
+            about = entry.stat()
+        except OSError as error:
+            self._say(_unread(readable_name(name), error, path))
+            return
+        if not stat.S_ISDIR(about.st_mode):
+            files.append((path, readable_name(name), about))
+        elif entry.is_symlink():
+            links.append((path, name))
+        else:
+            folders.append((path, name))
+
+    def _add_file(self, path: Path, name: str, about: os.stat_result) -> None:
+        if OWN.fullmatch(path.name):
+            self._say(Skipped(name=name, why=WHY_OWN))
+        elif not stat.S_ISREG(about.st_mode):
+            self._say(Skipped(name=name, why=f"it is {_kind(about.st_mode)}, no file"))
+        elif len(self.found) >= FILES_MAX:
+            if not self._is_full:
+                self._say(
+                    Skipped(
+                        name=name,
+                        why=f"more than {FILES_MAX} files: this and the rest were not read",
+                        lost=True,
+                    )
+                )
+            self._is_full = True
+        elif not self._is_known((about.st_dev, about.st_ino), name, path):
+            self.found.append(LogFile(path, name, about.st_size))
+
+    def _is_known(self, identity: Identity, name: str, path: Path) -> bool:
+        before = self._seen.get(identity)
+        if before is None:
+            self._seen[identity] = name or str(path)
+            return False
+        same = f"it is the same as {readable_name(before)}, by a link"
+        self._say(Skipped(name=readable_name(name or str(path)), why=same))
+        return True
+
+
+def _kind(mode: int) -> str:
+    kinds = {
+        stat.S_IFIFO: "a named pipe",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+    }
+    return kinds.get(stat.S_IFMT(mode), "something else")
+
+
+def _unread(name: str, error: OSError, path: Path) -> Skipped:
+    if error.errno == errno.ELOOP:
+        return Skipped(name=name, why="it is a link that leads round in a circle")
+    if isinstance(error, FileNotFoundError):
+        if path.is_symlink():
+            return Skipped(name=name, why="it is a link that leads nowhere")
+        return Skipped(name=name, why="it is not there", lost=True)
+    if isinstance(error, PermissionError):
+        return Skipped(name=name, why="it may not be read by this user", lost=True)
+    return Skipped(name=name, why=f"it cannot be read: {error.strerror}", lost=True)
+
+
+def _of_file(name: str, fd: int, say: Say, meter: Meter) -> Iterator[Log]:
+    reader = FileReader(fd)
+    first = reader.at  # a file that begins with a hole was emptied while its writer went on
+    head = os.pread(fd, HEAD_BYTES, first)
+    if head.startswith(ZIP):
+        for member in zip_members(fd, reader.size_bytes, meter):
+            yield from _member(name, member, say, meter, 1)
+    elif _unpacker(head) or is_tar(head):
+        yield from _logs(name, Packed(reader, meter), say, meter, 0)
+    elif kind := kind_of(name, head):
+        yield Log(name, reader, kind=kind)
+    elif head.startswith(UTF16_MARKS):
+        yield Log(name, Utf8(reader))
+    elif why := _why_no_text(head):
+        say(Skipped(name=name, why=why))
+    else:
+        reader.at += len(UTF8_MARK) if head.startswith(UTF8_MARK) else 0
+        yield Log(name, reader, reader)
+        if reader.is_shorter:
+            say(
+                Skipped(
+                    name=name, why=f"it was cut to {reader.size_bytes} bytes while it was read", lost=True
+                )
+            )
+
+
+def _logs(name: str, reader: Reader, say: Say, meter: Meter, depth: int) -> Iterator[Log]:
+    """The logs in a stream: itself, what it unpacks to, or the members of an archive."""
+    whole = Replayed(reader, HEAD_BYTES)
+    head = whole.head
+    unpacker = _unpacker(head)
+    if (unpacker or is_tar(head)) and depth >= meter.limits.depth_max:
+        raise Unreadable(f"it is packed more than {depth} times over")
+    if unpacker:
+        yield from _logs(name, unpacker(whole, meter), say, meter, depth + 1)
+    elif is_tar(head):
+        for member in tar_members(whole, meter):
+            yield from _member(name, member, say, meter, depth + 1)
+    elif head.startswith(ZIP):
+        say(
+            Skipped(
+                name=name, why="it is a zip archive within another, or on stdin: unpack it first", lost=True
+            )
+        )
+    elif kind := kind_of(name, head):
+        yield Log(name, whole, kind=kind)
+    elif head.startswith(UTF16_MARKS):
+        yield Log(name, Utf8(whole))
+    elif why := _why_no_text(head):
+        say(Skipped(name=name, why=why))
+    else:
+        whole.skip(UTF8_MARK)
+        yield Log(name, whole)
+
+
+def _member(archive: str, member: Member, say: Say, meter: Meter, depth: int) -> Iterator[Log]:
+    name = f"{archive}/{label(member.name)}"
+    if member.reader is None:
+        say(Skipped(name=name, why=member.why_not, lost=True))
+    elif OWN.fullmatch(member.name.rpartition("/")[2]):
+        say(Skipped(name=name, why=WHY_OWN))
+    else:
+        yield from _logs(name, member.reader, say, meter, depth)
+
+
+def _unpacker(head: bytes) -> Callable[[Reader, Meter], Reader] | None:
+    return next((unpack for magic, unpack in UNPACKERS.items() if head.startswith(magic)), None)
+
+
+def _why_no_text(head: bytes) -> str:
+    """Why these are not the first bytes of a text; empty where they may be."""
+    for magic, why in MAGICS.items():
+        if head.startswith(magic):
+            return why
+    if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        return "it is a pickle, which is not opened"
+    if head[8:10] == b'{"' and b"\0" in head[:8]:
+        return "it holds weights (safetensors)"
+    text = head.strip(
+        b"\0"
+    )  # a log that was emptied while its writer went on begins with zeros; a hole ends with them
+    controls = len(text) - len(text.translate(None, CONTROLS))
+    if text and (controls > CONTROLS_MAX * len(text) or text.count(0) > NULS_MAX * len(text)):
+        return "it is binary"
+    return ""

@@ -1,0 +1,1 @@
+"""Looks at processes: /proc, stacks, flight records, questions to ranks."""

@@ -1,0 +1,474 @@
+"""Collects the stacks of ranks from outside, by py-spy, and where that cannot be, by their own faulthandler.
+
+Without native frames py-spy only reads memory: the rank goes on. With them it pauses the rank for as long as it
+looks (0.3-2.4 s), so that is asked for suspects only, never of one that is blocked, stopped or traced, and a
+tool that takes too long is killed. Nothing in here waits: `poll` does what there is to do and comes back.
+
+source: py-spy 0.4, which seizes threads (PTRACE_SEIZE); measured by bench/stacks.py
+"""
+
+import os
+import shutil
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from holdfast.model.thread_stacks import RankStacks, StackSource, ThreadStack
+from holdfast.observe.host.tool_run import ToolRun
+from holdfast.observe.processes import stacks
+from holdfast.observe.processes.procs import parse_stat, parse_wait_channel
+from holdfast.parsers.pyspy import error_in, parse_json
+from holdfast.parsers.stacks import last_stack
+
+AT_ONCE = 4  # tools that run at the same time; each takes 5-40 ms of a core
+NATIVE_AT_ONCE = 1  # ranks that are paused at the same time
+DUMP_S = 3.0  # 9-50 ms are usual
+NATIVE_S = 10.0  # 0.3-2.4 s are usual
+KERNEL_S = 0.5
+ANSWER_S = 1.0  # of faulthandler: 0.6-3 ms are usual
+LOOK_S_MAX = 0.02  # a look that has taken so long starts no more tools: each takes 1-20 ms
+WAIT_S = 0.005  # between two looks of those who may wait
+SAMPLES, SAMPLES_S = 12, 4.0  # an endless loop shows 1 stack in 12, an evaluation 2-3
+FORBIDDEN = ("permission denied", "operation not permitted", "access denied")
+NO_TOOL = "py-spy is not installed: pip install 'holdfast[stacks]'"
+# "sh" goes first: where the tool lies on a disk that does not answer, the shell hangs and not we.
+SHELL = ("/bin/sh", "-c", 'exec "$@"', "sh")
+READ_LINES = ("/bin/sh", "-c", 'while IFS= read -r line; do echo "$line"; done < "$1"', "sh")
+
+Clock = Callable[[], float]
+
+
+class Ask(NamedTuple):
+    """A rank whose stacks are wanted. `folder`: the worker's, with what its shim says; None: it is sent no signal."""
+
+    rank: int
+    pid: int
+    folder: Path | None = None
+
+
+def tool_path() -> str | None:
+    """py-spy beside this Python, else on the PATH; None where there is none."""
+    beside = Path(sys.executable).with_name("py-spy")
+    return str(beside) if os.access(beside, os.X_OK) else shutil.which("py-spy")
+
+
+def collect(
+    asks: Sequence[Ask],
+    deadline_s: float,
+    *,
+    native: bool = False,
+    signal_first: bool = True,
+    tool: str | None = None,
+) -> tuple[RankStacks, ...]:
+    """The stacks of all that were asked, in their order, in at most `deadline_s` seconds. Waits; see Collection."""
+    collection = Collection(
+        asks, deadline_s, native=native, signal_first=signal_first, tool=tool or tool_path()
+    )
+    collection.start()
+    try:
+        while not collection.poll():
+            time.sleep(WAIT_S)
+        return collection.result()
+    finally:
+        collection.close()
+
+
+def sample_repeatedly(
+    ask: Ask, *, samples: int = SAMPLES, over_s: float = SAMPLES_S, tool: str | None = None
+) -> list[tuple[str, ...]]:
+    """The main thread's frames, again and again. Waits; see Sampling."""
+    sampling = Sampling(ask, samples=samples, over_s=over_s, tool=tool or tool_path())
+    sampling.start()
+    try:
+        while not sampling.poll():
+            time.sleep(WAIT_S)
+        return sampling.frames
+    finally:
+        sampling.close()
+
+
+class Collection:
+    """Gathers the stacks of many ranks. start(), then poll() until it is True, then result(); close() at any time.
+
+    `deadline_s`: seconds from start(); what has not come by then is given up. `native`: with native frames too,
+    where the rank may be paused. `signal_first`: ask each rank's faulthandler at once, so that its answer is there
+    should py-spy fail; else only ranks at which py-spy has failed are sent the signal.
+    """
+
+    def __init__(
+        self,
+        asks: Sequence[Ask],
+        deadline_s: float,
+        *,
+        native: bool = False,
+        signal_first: bool = True,
+        tool: str | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._clock, self._allowed_s = clock, deadline_s
+        self._until_s = 0.0
+        self._ranks = [_RankInWork(ask, tool, native=native) for ask in asks]
+        self._signal_first = signal_first
+        self._waiting: deque[_RankInWork] = deque()
+        self._at_once = NATIVE_AT_ONCE if native else AT_ONCE
+
+    def start(self) -> None:
+        self._until_s = self._clock() + self._allowed_s
+        for rank in self._ranks:
+            rank.look()
+            if self._signal_first:
+                rank.send_signal()
+        self._waiting.extend(rank for rank in self._ranks if not rank.is_done)
+
+    def poll(self) -> bool:
+        """Does what can be done now, in a few milliseconds; True when there is nothing left to do."""
+        now_s = self._clock()
+        if now_s >= self._until_s:
+            self._give_up()
+            return True
+        running = [rank for rank in self._ranks if rank.is_running]
+        for rank in running:
+            rank.go_on(now_s)
+        for rank in [rank for rank in self._ranks if rank.is_listening]:
+            rank.listen(now_s)
+        room = self._at_once - sum(rank.is_running for rank in self._ranks)
+        while self._waiting and room > 0 and self._clock() - now_s < LOOK_S_MAX:
+            self._waiting.popleft().begin(now_s)
+            room -= 1
+        return not self._waiting and all(rank.is_done for rank in self._ranks)
+
+    def result(self) -> tuple[RankStacks, ...]:
+        """What was learned of each rank, in the order they were asked in."""
+        return tuple(rank.result() for rank in self._ranks)
+
+    def close(self) -> None:
+        """Ends what still runs. The ranks go on as before."""
+        self._waiting.clear()
+        for rank in self._ranks:
+            rank.stop("")
+
+    def _give_up(self) -> None:
+        for rank in self._ranks:
+            rank.stop(f"there was no answer within {self._allowed_s:g} s")
+        self._waiting.clear()
+
+
+class Sampling:
+    """Takes the main thread's stack of one rank again and again, over a few seconds. Used like Collection.
+
+    By py-spy where that works, which costs 10 ms a time and does not touch the rank; else by its faulthandler's
+    signal, which interrupts system calls: Python begins them again, C code of others may not.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        *,
+        samples: int = SAMPLES,
+        over_s: float = SAMPLES_S,
+        tool: str | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self.frames: list[tuple[str, ...]] = []
+        self.why_not = ""
+        self._ask, self._tool, self._clock = ask, tool, clock
+        self._gap_s = over_s / max(1, samples - 1)
+        self._left = samples
+        self._next_s = 0.0
+        self._now: Collection | None = None
+
+    def start(self) -> None:
+        self._next_s = self._clock()
+
+    def poll(self) -> bool:
+        """True when all samples were taken or failed."""
+        if self._now is None:
+            if not self._left:
+                return True
+            if self._clock() < self._next_s:
+                return False
+            self._begin()
+        if self._now is not None and self._now.poll():
+            self._keep(self._now.result()[0])
+        return self._now is None and not self._left
+
+    def close(self) -> None:
+        if self._now is not None:
+            self._now.close()
+        self._now, self._left = None, 0
+
+    def _begin(self) -> None:
+        self._left -= 1
+        self._next_s += self._gap_s
+        self._now = Collection([self._ask], DUMP_S, signal_first=False, tool=self._tool, clock=self._clock)
+        self._now.start()
+
+    def _keep(self, seen: RankStacks) -> None:
+        self._now = None
+        if seen.threads:
+            self.frames.append(seen.threads[0].frames)
+        else:
+            self.why_not = seen.why_not
+
+
+# One rank ------------------------------------------------------------------------------------------------
+
+
+class _RankInWork:
+    """One rank and the ways to its stacks that are still open, the best one first."""
+
+    def __init__(self, ask: Ask, tool: str | None, *, native: bool) -> None:
+        self._ask, self._tool = ask, tool
+        self._ways: list[StackSource] = ["native", "py-spy"] if native else ["py-spy"]
+        self._found = RankStacks(rank=ask.rank, pid=ask.pid)
+        self._failed: list[str] = []
+        self._note = ""  # why there are no native frames
+        self._signalled = ask.folder is None
+        self._asked: stacks.Asked | None = None
+        self._asked_s: float | None = None
+        self._heard = b""
+        self._answer: tuple[str, ...] = ()
+        self._run: ToolRun | None = None
+        self._way: StackSource = ""
+        self.is_done = False
+
+    @property
+    def is_running(self) -> bool:
+        return self._run is not None
+
+    @property
+    def is_listening(self) -> bool:
+        return self._asked is not None and not self._answer
+
+    def look(self) -> None:
+        """State and wait channel, and which ways they close."""
+        state, channel = _state(self._ask.pid)
+        self._found = replace(self._found, state=state, wait_channel=channel)
+        if state in "XZ":
+            self._failed.append("the process is gone")
+            self._ways.clear()
+            self.is_done = True
+            return
+        if "native" in self._ways and (why := _not_to_be_paused(self._ask.pid, state)):
+            self._note = f"no native frames: {why}"
+            self._ways.remove("native")
+        if self._tool is None:
+            self._failed.append(NO_TOOL)
+            self._ways.clear()
+        if state == "D" and os.geteuid() == 0:
+            self._ways.append("kernel")
+
+    def send_signal(self) -> None:
+        """Asks the rank's own faulthandler, at most once, where it can answer."""
+        if not self._signalled and not self.is_done and self._ask.folder is not None:
+            self._signalled = True
+            self._asked = stacks.ask(self._ask.folder, self._ask.rank, self._ask.pid)
+
+    def begin(self, now_s: float) -> None:
+        """Takes the next way; where none is left, the signal."""
+        while self._ways and self._run is None:
+            self._way = self._ways.pop(0)
+            self._run = self._started(now_s)
+        if self._run is None:
+            self._without_tool()
+
+    def go_on(self, now_s: float) -> None:
+        if self._run is None or not self._run.poll(now_s):
+            return
+        run, self._run = self._run, None
+        if self._way == "native":
+            let_go(self._ask.pid)
+        if self._way == "kernel":
+            frames = tuple(
+                line.rpartition("] ")[2] for line in run.output().decode(errors="replace").splitlines()
+            )
+            self._found = replace(self._found, kernel_frames=frames)
+        elif threads := parse_json(run.output()):
+            self._found = replace(self._found, threads=threads, source=self._way)
+            self._ways = [way for way in self._ways if way == "kernel"]
+        else:
+            self._fail(why_not(self._ask.pid, run, self._way))
+        self.begin(now_s)
+
+    def listen(self, now_s: float) -> None:
+        """A dump is whole when it ends a line and has not grown between two looks."""
+        if self._asked is None:
+            return
+        self._asked_s = now_s if self._asked_s is None else self._asked_s
+        if now_s - self._asked_s > ANSWER_S:
+            self._asked = None
+            self._failed.append("its faulthandler did not answer")
+            self.is_done = self._run is None and not self._ways
+            return
+        text = stacks.written_since(self._asked)
+        stack = last_stack(text, self._ask.rank) if text == self._heard and text.endswith(b"\n") else None
+        self._heard = text
+        if stack is not None:
+            self._answer = stack.frames
+            self.is_done = self._run is None and not self._ways
+
+    def stop(self, why: str) -> None:
+        if self.is_done:
+            return
+        if self._run is not None:
+            self._run.kill()
+            self._run = None
+            if self._way == "native":
+                let_go(self._ask.pid)
+        if why and not self._found.threads:
+            self._failed.append(why)
+        self.is_done = True
+
+    def result(self) -> RankStacks:
+        found, source = self._found, self._found.source
+        if not found.threads and self._answer:
+            found = replace(
+                found, threads=(ThreadStack(name="MainThread", is_main=True, frames=self._answer),)
+            )
+            source = "faulthandler"
+        elif not found.threads and found.state == "D":
+            source = "kernel"
+        why = [] if found.threads else self._failed
+        notes = [self._note] if self._note else []
+        return replace(found, source=source, why_not="; ".join(dict.fromkeys([*why, *notes])))
+
+    def _started(self, now_s: float) -> ToolRun | None:
+        pid = str(self._ask.pid)
+        try:
+            if self._way == "kernel":
+                return ToolRun((*READ_LINES, f"/proc/{pid}/stack"), now_s + KERNEL_S)
+            how = ("--native", NATIVE_S) if self._way == "native" else ("--nonblocking", DUMP_S)
+            words = (*SHELL, str(self._tool), "dump", how[0], "--json", "--pid", pid)
+            return ToolRun(words, now_s + how[1])
+        except OSError as error:
+            self._fail(f"py-spy could not be started: {error.strerror or error}")
+            return None
+
+    def _without_tool(self) -> None:
+        if not self._found.threads:
+            self.send_signal()
+        self.is_done = bool(self._found.threads) or not self.is_listening
+
+    def _fail(self, why: str) -> None:
+        if self._way == "native":
+            self._note = f"no native frames: {why}"
+        elif self._way != "kernel":
+            self._failed.append(why)
+
+
+# What the kernel says ------------------------------------------------------------------------------------
+
+
+def _state(pid: int) -> tuple[str, str]:
+    """State and wait channel of the main thread; "X" where the process is gone, "?" where it is hidden."""
+    stat = parse_stat(_read(f"/proc/{pid}/stat"))
+    if stat is not None:
+        return stat.state, parse_wait_channel(_read(f"/proc/{pid}/wchan"))
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return "X", ""
+    except OSError:  # /proc is mounted with hidepid
+        return "?", ""
+    return "?", ""
+
+
+def _not_to_be_paused(pid: int, state: str) -> str:
+    """Why it must not be; empty when it may. A thread in state D cannot stop, and who waits for it hangs too."""
+    if state == "T":
+        return "it is stopped"
+    if tracer := _field(pid, "TracerPid"):
+        return f"process {tracer} traces it"
+    if any(one in "DtT" for one in _thread_states(pid)):
+        return "a thread of it is blocked in the kernel (state D)"
+    return "" if sys.platform == "linux" else "only Linux is known"
+
+
+def _thread_states(pid: int) -> list[str]:
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    seen = (parse_stat(_read(f"/proc/{pid}/task/{thread}/stat")) for thread in threads)
+    return [stat.state for stat in seen if stat is not None]
+
+
+def let_go(pid: int) -> None:
+    """Lets a process go on that a tool has left stopped.
+
+    py-spy before 0.4 stopped threads by SIGSTOP: killed at the wrong moment it left that signal pending, and the
+    rank stopped for good. The process was not stopped when the tool was started, so what stops it now is ours.
+    """
+    pending = any(
+        int(_field(pid, "SigPnd", thread) or "0", 16) >> (signal.SIGSTOP - 1) & 1 for thread in _threads(pid)
+    )
+    if pending or "T" in _thread_states(pid):
+        try:
+            os.kill(pid, signal.SIGCONT)
+        except OSError:
+            return
+
+
+def _threads(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+
+
+def _field(pid: int, name: str, thread: str = "") -> str:
+    """A field of /proc/PID/status; empty where it is 0 or cannot be read."""
+    text = _read(f"/proc/{pid}/task/{thread or pid}/status").decode(errors="replace")
+    value = text.partition(f"{name}:")[2].split("\n", 1)[0].strip()
+    return value if value.strip("0") else ""
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read(8192)
+    except OSError:
+        return b""
+
+
+# Words ---------------------------------------------------------------------------------------------------
+
+
+def why_not(pid: int, run: ToolRun, way: StackSource) -> str:
+    """Why py-spy has given no stacks, and what to do where something can be done."""
+    name = "py-spy" if way != "native" else "py-spy --native"
+    if run.killed:
+        return f"{name} did not finish in {NATIVE_S if way == 'native' else DUMP_S:g} s"
+    if _state(pid)[0] in "XZ":
+        return "the process is gone"
+    says = run.errors()
+    if any(word in says.lower() for word in FORBIDDEN):
+        return forbidden(pid)
+    if "find python version" in says or "No python processes" in says:
+        return "py-spy finds no Python in it that it knows"
+    return f"{name} failed: {error_in(says) or says.strip()[:200] or 'it said nothing'}"
+
+
+def forbidden(pid: int) -> str:
+    """Why this process may not be looked into, as far as it can be told."""
+    owner = _owner(pid)
+    if os.geteuid() != 0 and owner not in (None, os.geteuid()):
+        return f"the process belongs to user {owner}: run this as that user or as root"
+    scope = _read("/proc/sys/kernel/yama/ptrace_scope").strip()
+    if scope not in (b"", b"0"):
+        now = scope.decode(errors="replace")
+        return f"the kernel forbids looking into it (kernel.yama.ptrace_scope={now}): set it to 0, or run as root"
+    return "looking into it is forbidden: in a container add the capability SYS_PTRACE, else run as root"
+
+
+def _owner(pid: int) -> int | None:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None

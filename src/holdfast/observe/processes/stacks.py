@@ -1,0 +1,141 @@
+"""Asks ranks for their Python stacks and gathers what they write. It stops, traces and waits for none of them.
+
+The shim inside a rank registers faulthandler on a free signal and says so in `rank-N.shim.json`
+(`{"pid": 4711, "stack_signal": 12}`); dumps go to `rank-N.stacks` beside it. A signal that nobody catches would end
+the training, so it is sent only where the file names this very process and the kernel says that it is caught.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.model.samples import Stack
+from holdfast.observe.processes.procs import parse_stat
+from holdfast.parsers.stacks import last_stack
+
+CANNOT_ANSWER = frozenset("TtDZX")  # stopped, traced, blocked, ended
+DUMP_BYTES_MAX = 1 << 20  # 100 threads of 100 frames of 100 bytes
+POLL_S = 0.02  # a dump takes 0.6-3 ms
+
+
+class ShimNote(msgspec.Struct, frozen=True):
+    """What is of use here of `rank-N.shim.json`; other keys pass."""
+
+    pid: int
+    stack_signal: int
+
+
+class Asked(NamedTuple):
+    """A rank that was sent its signal, and where its answer will begin."""
+
+    rank: int
+    path: Path
+    from_bytes: int
+
+
+def ask(worker_dir: Path, rank: int, pid: int) -> Asked | None:
+    """Sends the signal for a dump; None where it was not sent: no shim there, another process, or it cannot answer."""
+    note = _note(worker_dir / f"rank-{rank}.shim.json")
+    if note is None or note.pid != pid or not 0 < note.stack_signal < signal.NSIG:
+        return None
+    path = worker_dir / f"rank-{rank}.stacks"
+    asked = Asked(rank, path, _size_bytes(path))
+    return asked if _send(pid, note.stack_signal) else None
+
+
+def collect(
+    asked: Iterable[Asked], deadline_s: float, clock: Callable[[], float], wait: Callable[[float], object]
+) -> tuple[Stack, ...]:
+    """The stacks that arrive before `clock` reaches `deadline_s`, by rank. Returns as soon as all are there.
+
+    A dump is whole when it ends a line and has not grown between two looks.
+    """
+    missing = {one.rank: one for one in asked}
+    texts: dict[int, bytes] = {}
+    stacks: dict[int, Stack] = {}
+    while missing and clock() < deadline_s:
+        wait(POLL_S)
+        for rank, one in list(missing.items()):
+            text = written_since(one)
+            stack = last_stack(text, rank) if text.endswith(b"\n") and text == texts.get(rank) else None
+            texts[rank] = text
+            if stack is not None:
+                stacks[rank] = stack
+                del missing[rank]
+    return tuple(stacks[rank] for rank in sorted(stacks))
+
+
+def _note(path: Path) -> ShimNote | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=ShimNote)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def _send(pid: int, number: int) -> bool:
+    """To the process that was looked at, not to another that has got its pid since (kernels before 5.3: nearly so)."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return _kill(pid, number)
+    try:
+        if not _will_answer(pid, number):
+            return False
+        signal.pidfd_send_signal(handle, number)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+
+
+def _kill(pid: int, number: int) -> bool:
+    if not _will_answer(pid, number):
+        return False
+    try:
+        os.kill(pid, number)
+    except OSError:
+        return False
+    return True
+
+
+def _will_answer(pid: int, number: int) -> bool:
+    try:
+        stat = parse_stat(Path(f"/proc/{pid}/stat").read_bytes())
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    return stat is not None and stat.state not in CANNOT_ANSWER and catches(status, number)
+
+
+def catches(status: str, number: int) -> bool:
+    """`SigCgt:\\t0000000000000800` in /proc/PID/status: bit 11, so signal 12 has a handler."""
+    _, found, rest = status.partition("SigCgt:")
+    try:
+        return bool(found) and bool(int(rest.split(maxsplit=1)[0], 16) >> (number - 1) & 1)
+    except (ValueError, IndexError):
+        return False
+
+
+def _size_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def written_since(asked: Asked) -> bytes:
+    """What the rank has added, from the start where its file was begun anew."""
+    try:
+        with asked.path.open("rb") as file:
+            size_bytes = os.fstat(file.fileno()).st_size
+            file.seek(asked.from_bytes if size_bytes >= asked.from_bytes else 0)
+            return file.read(DUMP_BYTES_MAX)
+    except OSError:
+        return b""

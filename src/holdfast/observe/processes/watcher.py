@@ -1,0 +1,51 @@
+"""Looks for signatures in logs while they grow: in the lines that a follower has just read."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from holdfast.model.sightings import Sighting
+from holdfast.model.signatures import Signature
+from holdfast.observe.logs.blocks import of_lines
+from holdfast.observe.logs.follow import Chunk
+from holdfast.observe.search.automaton import engine
+from holdfast.observe.search.sweep import Allowance, Caps, Knowledge, Sweep, made
+
+MEMORY_BYTES = 8 << 20
+CAPS = Caps(
+    texts=100, lines=20
+)  # lines: in one poll; with one or two polls a second, a loud log costs no more
+
+
+class Watcher:
+    """For the logs of one worker in one attempt. `cache`: a folder for compiled signatures.
+
+    A sighting's `source` numbers the logs in the order in which they first had lines; `sources` has their names.
+    Lines are not counted: `line` is 0. A traceback is understood where one poll has it whole.
+
+    raises: SignatureError, for a signature that cannot be searched for
+    """
+
+    def __init__(self, signatures: Sequence[Signature], *, cache: Path | None = None) -> None:
+        self.sources: list[str] = []
+        self._allowance = Allowance(MEMORY_BYTES)
+        self._knowledge = Knowledge(signatures)
+        self._engine = engine(signatures, cache)
+        self._sweeps: dict[str, tuple[int, Sweep]] = {}
+
+    def look(self, chunks: Iterable[Chunk]) -> tuple[Sighting, ...]:
+        """What is seen in them. A text that was seen before comes once more in each poll, with its count so far."""
+        found: list[Sighting] = []
+        for chunk in chunks:
+            number, sweep = self._sweep(chunk.source)
+            sweep.look_anew()
+            entries = {id(entry): entry for entry in sweep.take(of_lines(chunk.lines, chunk.offset))}
+            found += [made(entry, number, self._knowledge) for entry in entries.values()]
+        return tuple(found)
+
+    def _sweep(self, source: str) -> tuple[int, Sweep]:
+        known = self._sweeps.get(source)
+        if known is None:
+            sweep = Sweep(source, self._knowledge, self._engine, CAPS, self._allowance, lines_before=None)
+            known = self._sweeps[source] = (len(self.sources), sweep)
+            self.sources.append(source)
+        return known

@@ -1,0 +1,1 @@
+"""Searches logs for signatures: automaton, sweep, stores of signatures, codes and phrases."""

@@ -1,0 +1,29 @@
+"""Reads the tables of device codes that come with Holdfast."""
+
+from collections.abc import Collection
+from importlib.resources import files
+
+from holdfast.core.verdict.categories import ACTIONS
+from holdfast.model.code_facts import CodeFact, CodeKind, CodeTables
+from holdfast.parsers.code_tables import parse_table
+
+ALL: tuple[CodeKind, ...] = ("xid", "sxid", "npu")
+
+
+def package_tables(kinds: Collection[CodeKind] = ALL) -> CodeTables:
+    """What is known of Xid, SXid and NPU codes; only of these kinds, to save the time of reading the others."""
+    tables = {kind: _table(kind) for kind in kinds}
+    return CodeTables(xid=tables.get("xid", {}), sxid=tables.get("sxid", {}), npu=tables.get("npu", {}))
+
+
+def tables_for(categories: Collection[str]) -> CodeTables:
+    """Those whose codes were seen: reading all of them takes longer than searching a small folder of logs."""
+    kinds: list[CodeKind] = ["xid"] if any(name.startswith("xid_") for name in categories) else []
+    kinds += ["sxid"] if {"sxid", "fabric_manager"} & {*categories} else []
+    kinds += ["npu"] if any(name.startswith("npu_") for name in categories) else []
+    return package_tables(kinds)
+
+
+def _table(kind: CodeKind) -> dict[str, CodeFact]:
+    text = (files("holdfast.signatures") / f"{kind}.csv").read_text(encoding="utf-8")
+    return parse_table(text, kind, ACTIONS)

@@ -1,0 +1,36 @@
+"""Reads the step forms: those of the package, and a site's own, which come before them or replace them."""
+
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from holdfast.model.step_forms import StepForm
+from holdfast.parsers.steps.forms import StepFormError, parse, parse_unproved
+
+
+@cache
+def package_forms() -> tuple[StepForm, ...]:
+    """Those that come with Holdfast, by file name; without their proofs, which take longer to read than they."""
+    places = sorted((files("holdfast") / "step_forms").iterdir(), key=lambda place: place.name)
+    return tuple(
+        form
+        for place in places
+        if place.name.endswith(".toml")
+        for form in parse_unproved(place.read_text(encoding="utf-8"), place.name)
+    )
+
+
+@cache
+def all_forms(extra: Path | None = None) -> tuple[StepForm, ...]:
+    """All forms. extra: a TOML file, or a folder of such. raises: StepFormError, also where it cannot be read"""
+    own = package_forms()
+    if extra is None:
+        return own
+    site: list[StepForm] = []
+    try:
+        for path in sorted(extra.glob("*.toml")) if extra.is_dir() else [extra]:
+            site += parse(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise StepFormError(f"the step forms in {extra} cannot be read: {error}") from error
+    replaced = {form.id for form in site}
+    return (*site, *(form for form in own if form.id not in replaced))

@@ -1,0 +1,1 @@
+"""Reads flight records of collectives. Pure."""

@@ -1,0 +1,1 @@
+"""Reads what stands around a message: heads, stamps, wrappings, names, secrets. Pure."""

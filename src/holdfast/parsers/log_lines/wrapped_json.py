@@ -1,0 +1,81 @@
+"""Which form of JSON a log wraps each of its lines in, and how to take them out. Pure, and never raises.
+
+Docker's is taken out whole. The journal's stays, for it tells the writer and the time; a message in it that journalctl wrote
+as numbers, because it has colours or is no UTF-8, becomes the text it is:
+
+    {"_HOSTNAME":"n1","MESSAGE":[27,91,51,49,109,88,105,100]}     {"_HOSTNAME":"n1","MESSAGE":"Xid"}
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from holdfast.late_pattern import late
+from holdfast.parsers.log_lines import docker_json
+
+MARKS = (b'"MESSAGE"', b'"__REALTIME_TIMESTAMP"', b'"__CURSOR"')
+PROOF_LINES = 4
+NUMBERS = (
+    b'MESSAGE":[',
+    b'MESSAGE" : [',
+    b'MESSAGE": [',
+)  # the last is what a program writes that keeps the journal's lines
+# Colours and other orders to a terminal.
+CONTROL = late(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]{0,1000}(?:\x07|\x1b\\)?|[ -/][0-~]|[0-~])")
+
+_numbers = msgspec.json.Decoder(list[int])
+Unwrap = Callable[[bytes], bytes]
+
+
+def unwrapper_of(head: bytes) -> Unwrap | None:
+    """What takes the lines out of a log that begins so; None where they stand there as they are.
+
+    It is given some lines, and gives as many.
+    """
+    if docker_json.is_docker_json(head):
+        return _of_docker
+    if not _is_journal(head.split(b"\n", PROOF_LINES)[:PROOF_LINES]):
+        return None
+    gap = next((form for form in NUMBERS if form[:-1] in head), NUMBERS[0])
+    return partial(_of_journal, begun=gap)
+
+
+def unwrapped(line: bytes) -> bytes:
+    """A line of either form, where it is known to be of one."""
+    return of_journal(line) if _is_journal((line,)) else docker_json.unwrapped(line)
+
+
+def of_journal(line: bytes) -> bytes:
+    """The journal's line with its message as text; the same object, where it is that already."""
+    for begun in NUMBERS:
+        line = _of_journal(line, begun)
+    return line
+
+
+def _of_journal(lines: bytes, begun: bytes) -> bytes:
+    if begun not in lines:
+        return lines
+    head, *rest = lines.split(begun)
+    return head + b"".join(_with_text(begun, piece) for piece in rest)
+
+
+def _with_text(begun: bytes, piece: bytes) -> bytes:
+    numbers, closed, after = piece.partition(b"]")
+    try:
+        message = bytes(_numbers.decode(b"[" + numbers + closed))
+    except (msgspec.DecodeError, ValueError):
+        return begun + piece
+    text = CONTROL.sub(b"", message).decode("utf-8", "replace")
+    return begun[:-1] + msgspec.json.encode(text) + after
+
+
+def _of_docker(lines: bytes) -> bytes:
+    return b"\n".join(map(docker_json.unwrapped, lines.split(b"\n")))
+
+
+def _is_journal(lines: Sequence[bytes]) -> bool:
+    return any(
+        line.lstrip().startswith(b"{") and sum(mark in line for mark in MARKS) >= len(MARKS) - 1
+        for line in lines
+    )

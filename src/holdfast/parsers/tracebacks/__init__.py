@@ -1,0 +1,1 @@
+"""Reads Python tracebacks. Pure."""

@@ -1,0 +1,308 @@
+"""Finds the value of every setting: flag over environment over file over policy over default.
+
+Nobody else reads settings. What is misspelt or out of range is refused with what would do and where it
+stands; it is never passed over.
+"""
+
+import difflib
+import os
+import tempfile
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.job.presets import BadPreset, Preset, translate
+from holdfast.model.settings import RunSettings
+from holdfast.model.step_forms import StepForm
+from holdfast.observe.search.step_form_store import all_forms, package_forms
+from holdfast.parsers.steps.forms import StepFormError, from_pattern
+from holdfast.settings.table import (
+    BY_ENV,
+    BY_KEY,
+    PREFIX,
+    SETTINGS,
+    BadValue,
+    Setting,
+    Value,
+    read,
+    read_foreign,
+)
+
+CONFIG_ENV = "HOLDFAST_CONFIG"
+FILE_HERE = "holdfast.toml"
+FORMS_FILE = ".toml"  # how a step-pattern ends that names a file of forms
+# Holdfast gives these to the command it runs. Where the second is met, the first is not meant for us.
+_JOB_ENV, _ATTEMPT_ENV = "HOLDFAST_JOB", "HOLDFAST_ATTEMPT"
+# What agents of many nodes are told; read by `holdfast agent`, no settings.
+_OF_AGENTS = ("NODE", "ADDRESS", "JOB_FOLDER", "CONTROLLER", "SECRET_FILE", "LOCAL_NODE")
+_LIKE_A_SETTING = (
+    0.7  # closer than this (0..1) to a setting's name: a misspelling, not another program's name
+)
+FLEET = "fleet"  # in the state folder
+
+
+class SettingsRefused(ValueError):
+    """A setting is unknown, or has a value it cannot have. One line: which, where, and what would do."""
+
+
+class Settled(Struct, frozen=True, kw_only=True):
+    """`values` and `sources` by key. `notes`: what the policy could not translate, for people."""
+
+    run: RunSettings
+    values: dict[str, Value]
+    sources: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+
+class _Found(Struct, frozen=True):
+    value: Value
+    source: str
+
+
+class _Layers(Struct, frozen=True, kw_only=True):
+    flags: Mapping[str, object]  # by key; None: not given
+    environ: Mapping[str, str]
+    file: Path | None
+    table: Mapping[str, object]  # of the file, by key
+
+
+def settle(
+    flags: Mapping[str, object],
+    environ: Mapping[str, str],
+    *,
+    config: str | None = None,
+    command: Sequence[str] = (),
+) -> Settled:
+    """Weighs all layers for one run. raises: SettingsRefused"""
+    _refuse_unknown_names(environ)
+    layers = _layers(flags, environ, config)
+    _refuse_unknown_keys(layers)
+    found = {setting.key: _found(setting, layers) for setting in SETTINGS}
+    preset = _preset(found["policy"])
+    start = RunSettings(command=tuple(command), state_dir=str(default_state_dir(environ)))
+    chosen = {
+        setting.key: found[setting.key]
+        or _from_preset(setting, preset, found["policy"])
+        or _default(setting, start)
+        for setting in SETTINGS
+    }
+    name = chosen["policy"].value
+    chosen["step-pattern"] = _usable_pattern(chosen["step-pattern"])
+    _refuse_odd_options(chosen["check-options"])
+    return Settled(
+        run=_run_settings(start, chosen, same_error_fails=_same_error_fails(preset, chosen)),
+        values={key: one.value for key, one in chosen.items()},
+        sources={key: one.source for key, one in chosen.items()},
+        notes=tuple(f"policy {name}: {note}" for note in preset.notes) if preset else (),
+    )
+
+
+def state_root(flag: str | None, environ: Mapping[str, str]) -> Path:
+    """The state folder alone, for commands that only read: no other setting keeps them from it.
+
+    raises: SettingsRefused
+    """
+    found = _found(BY_KEY["state-dir"], _layers({"state-dir": flag}, environ, None))
+    return Path(str(found.value)) if found else default_state_dir(environ)
+
+
+def state_places(root: Path) -> tuple[Path, ...]:
+    """Where a record goes: the state folder, else places that can be written nearly everywhere."""
+    return root, Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}", Path("/dev/shm")
+
+
+def fleet_folder(settings: RunSettings) -> Path:
+    """The folder of the node book of a run."""
+    return Path(settings.fleet_dir) if settings.fleet_dir else Path(settings.state_dir, FLEET)
+
+
+def fleet_root(flag: str | None, state_dir: str | None, environ: Mapping[str, str]) -> Path:
+    """The folder of the node book, for commands that ask for nothing else. raises: SettingsRefused"""
+    found = _found(BY_KEY["fleet-dir"], _layers({"fleet-dir": flag}, environ, None))
+    if found is not None and found.value is not None:
+        return Path(str(found.value))
+    return state_root(state_dir, environ) / FLEET
+
+
+def site_signatures(flag: str | None, environ: Mapping[str, str]) -> Path | None:
+    """The folder of the site's own signatures; None: it has none. raises: SettingsRefused"""
+    found = _found(BY_KEY["signatures"], _layers({"signatures": flag}, environ, None))
+    return Path(str(found.value)) if found and found.value is not None else None
+
+
+def step_forms(pattern: str | None) -> tuple[StepForm, ...]:
+    """All forms in which steps are read, the user's own first: a regular expression, or those of a TOML file.
+
+    raises: StepFormError
+    """
+    if pattern is None:
+        return package_forms()
+    if pattern.endswith(FORMS_FILE):
+        return all_forms(Path(pattern))
+    return (from_pattern(pattern), *package_forms())
+
+
+def cache_dir(environ: Mapping[str, str]) -> Path:
+    """What can be made again at any time."""
+    return Path(environ.get("XDG_CACHE_HOME") or Path(_home(environ), ".cache"), "holdfast")
+
+
+def default_state_dir(environ: Mapping[str, str]) -> Path:
+    base = environ.get("XDG_STATE_HOME") or Path(_home(environ), ".local", "state")
+    return Path(base, "holdfast")
+
+
+# Layers --------------------------------------------------------------------------------------------------
+
+
+def _layers(flags: Mapping[str, object], environ: Mapping[str, str], config: str | None) -> _Layers:
+    file = _file(environ, config)
+    return _Layers(flags=flags, environ=environ, file=file, table=_table(file) if file else {})
+
+
+def _file(environ: Mapping[str, str], config: str | None) -> Path | None:
+    named = config or environ.get(CONFIG_ENV)
+    if named:
+        return Path(named).expanduser()
+    base = environ.get("XDG_CONFIG_HOME") or Path(_home(environ), ".config")
+    places = (Path(FILE_HERE), Path(base, "holdfast", "config.toml"))
+    return next(
+        (path for path in places if os.path.isfile(path)), None
+    )  # another user's home: no file for us
+
+
+def _home(environ: Mapping[str, str]) -> str:
+    return environ.get("HOME") or str(Path.home())
+
+
+def _table(file: Path) -> dict[str, object]:
+    try:
+        table: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsRefused(
+            f"the settings file {file} cannot be read: {error.strerror or error}"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsRefused(f"the settings file {file} is not valid TOML: {error}") from error
+    return {key.replace("_", "-"): value for key, value in table.items()}
+
+
+def _found(setting: Setting, layers: _Layers) -> _Found | None:
+    """The value of the first layer that has one; None: no layer has. raises: SettingsRefused"""
+    given = layers.flags.get(setting.key)
+    if given is not None:
+        return _read(setting, given, setting.flag_name, f"flag {setting.flag_name}")
+    foreign = setting.foreign
+    own = layers.environ.get(setting.env_name, "").strip()
+    if own and not (setting.env_name == _JOB_ENV and _ATTEMPT_ENV in layers.environ):
+        return _read(setting, own, setting.env_name, f"environment {setting.env_name}")
+    theirs = layers.environ.get(foreign.name, "").strip() if foreign else ""
+    if foreign and theirs:
+        return _read(setting, theirs, foreign.name, f"environment {foreign.name}", foreign=True)
+    if setting.key in layers.table:
+        where = f"{setting.key} in {layers.file}"
+        return _read(setting, layers.table[setting.key], where, f"file {layers.file}")
+    return None
+
+
+def _read(setting: Setting, raw: object, name: str, source: str, *, foreign: bool = False) -> _Found:
+    try:
+        value = read_foreign(setting, str(raw)) if foreign else read(setting, raw)
+    except BadValue as error:
+        raise SettingsRefused(f"{name} {error}") from error
+    if setting.kind == "path" and value is not None:
+        value = os.path.abspath(os.path.expanduser(str(value)))
+    return _Found(value, source)
+
+
+def _usable_pattern(found: _Found) -> _Found:
+    """A file by its whole path: a job may be taken up from another folder. raises: SettingsRefused"""
+    if not isinstance(found.value, str):
+        return found
+    is_file = found.value.endswith(FORMS_FILE)
+    pattern = os.path.abspath(os.path.expanduser(found.value)) if is_file else found.value
+    try:
+        step_forms(pattern)
+    except StepFormError as error:
+        raise SettingsRefused(f"{found.source.partition(' ')[2]}: {error}") from error
+    return _Found(pattern, found.source)
+
+
+def _refuse_odd_options(found: _Found) -> None:
+    """raises: SettingsRefused"""
+    options = found.value if isinstance(found.value, tuple) else ()
+    for option in options:
+        name, has_value, _ = option.partition("=")
+        if not has_value or "." not in name:
+            raise SettingsRefused(f"check-options cannot be {option!r}: CHECK.KEY=VALUE is allowed")
+
+
+def _preset(named: _Found | None) -> Preset | None:
+    if named is None or named.value is None:
+        return None
+    try:
+        return translate(str(named.value))
+    except BadPreset as error:
+        raise SettingsRefused(f"{named.source.partition(' ')[2]}: {error}") from error
+
+
+def _from_preset(setting: Setting, preset: Preset | None, named: _Found | None) -> _Found | None:
+    name = setting.field.rpartition(".")[2]
+    if preset is None or named is None or name not in preset.fields:
+        return None
+    holder: object = preset.policy if setting.field.startswith("policy.") else preset
+    return _Found(getattr(holder, name), f"policy {named.value}")
+
+
+def _default(setting: Setting, start: RunSettings) -> _Found:
+    if not setting.field:
+        return _Found(None, "default")
+    holder: object = start.policy if setting.field.startswith("policy.") else start
+    return _Found(getattr(holder, setting.field.rpartition(".")[2]), "default")
+
+
+def _same_error_fails(preset: Preset | None, chosen: Mapping[str, _Found]) -> bool:
+    """Decided by the policy alone, unless the user asks for unconditional restarts beside it."""
+    by_policy = chosen["unconditional-restart"].source.startswith("policy ")
+    return preset is not None and preset.policy.same_error_fails and by_policy
+
+
+def _run_settings(start: RunSettings, chosen: Mapping[str, _Found], *, same_error_fails: bool) -> RunSettings:
+    run: dict[str, Value] = {}
+    policy: dict[str, Value] = {"same_error_fails": same_error_fails}
+    for setting in SETTINGS:
+        where, _, name = setting.field.rpartition(".")
+        if name:
+            (policy if where else run)[name] = chosen[setting.key].value
+    return replace(start, policy=replace(start.policy, **policy), **run)
+
+
+# Refusals ------------------------------------------------------------------------------------------------
+
+
+def _refuse_unknown_keys(layers: _Layers) -> None:
+    for key in layers.table:
+        if key not in BY_KEY:
+            near = difflib.get_close_matches(key, list(BY_KEY), n=1, cutoff=0.4)
+            hint = f"did you mean {near[0]}?" if near else "see holdfast config"
+            raise SettingsRefused(f"there is no setting {key} (in {layers.file}): {hint}")
+
+
+def _refuse_unknown_names(environ: Mapping[str, str]) -> None:
+    """A misspelt HOLDFAST_ name. Inside a job's own processes Holdfast's other names stand in there too."""
+    if _ATTEMPT_ENV in environ:
+        return
+    known = {name.removeprefix(PREFIX): name for name in (*BY_ENV, CONFIG_ENV)}
+    for name in environ:
+        plain = name.removeprefix(PREFIX)
+        if plain == name or plain in known or plain in _OF_AGENTS:
+            continue
+        near = difflib.get_close_matches(plain, list(known), n=1, cutoff=_LIKE_A_SETTING)
+        if near:
+            raise SettingsRefused(
+                f"there is no setting {name} (in the environment): did you mean {known[near[0]]}?"
+            )

@@ -1,0 +1,531 @@
+"""The one table of settings: what each is called, what it can be, what it says. Reads nothing by itself."""
+
+from msgspec import Struct
+
+from holdfast.core.job.presets import SYSTEMS
+from holdfast.settings.times import NotATime, length, seconds
+
+Value = int | float | bool | str | tuple[str, ...] | None
+
+PREFIX = "HOLDFAST_"
+YES = frozenset(("true", "yes", "on", "1"))
+NO = frozenset(("false", "no", "off", "0"))
+_YEAR_S = 366 * 86_400.0
+
+
+class BadValue(ValueError):
+    """The value cannot be that of the setting; the text says what would do."""
+
+
+class Foreign(Struct, frozen=True):
+    """A name that platforms set. Its value is a bare number; `unit_s` seconds each. `nothing`: stands for none."""
+
+    name: str
+    unit_s: float
+    nothing: float | None = None
+
+
+class Setting(Struct, frozen=True, kw_only=True):
+    """`kind`: whole, yes, length, text, choice, path or texts. `field`: in RunSettings, or policy.<field> in its policy.
+
+    `low`, `high`: the range, in seconds for a length. `word`: stands for None ("auto", "none").
+    `scale`: seconds in one unit of the field. `choices`: of a choice. `also`: another name of the flag.
+    """
+
+    key: str
+    kind: str
+    field: str
+    help: str
+    low: float = 0.0
+    high: float = _YEAR_S
+    word: str = ""
+    scale: float = 1.0
+    choices: tuple[str, ...] = ()
+    flag: bool = False
+    also: str = ""
+    foreign: Foreign | None = None
+
+    @property
+    def flag_name(self) -> str:
+        return f"--{self.key}" if self.flag else ""
+
+    @property
+    def env_name(self) -> str:
+        return PREFIX + self.key.upper().replace("-", "_")
+
+
+def _limit(
+    key: str, kind: str, field: str, help_: str, *, low: float = 0.0, high: float = _YEAR_S
+) -> Setting:
+    return Setting(key=key, kind=kind, field=f"policy.{field}", help=help_, low=low, high=high)
+
+
+SETTINGS = (
+    Setting(
+        key="job",
+        kind="text",
+        field="job",
+        flag=True,
+        word="auto",
+        help="Name of the job; auto: made up from the time.",
+    ),
+    Setting(
+        key="state-dir",
+        kind="path",
+        field="state_dir",
+        flag=True,
+        help="Folder of all jobs and their records.",
+    ),
+    Setting(
+        key="policy",
+        kind="text",
+        field="",
+        flag=True,
+        word="none",
+        help=f"Settings of another system, NAME or NAME:key=value,key=value: {', '.join(SYSTEMS)}.",
+    ),
+    Setting(
+        key="max-restarts",
+        kind="whole",
+        field="policy.max_restarts",
+        flag=True,
+        low=1,
+        high=128,
+        word="none",
+        help="Automatic restarts of the whole job on environment faults.",
+    ),
+    Setting(
+        key="unconditional-restart",
+        kind="yes",
+        field="policy.unconditional_restart",
+        flag=True,
+        help="Restart on every non-zero exit, whatever the cause.",
+    ),
+    Setting(
+        key="hang-restart",
+        kind="yes",
+        field="policy.hang_restart",
+        flag=True,
+        help="Restart in the same workers when a hang is confirmed.",
+    ),
+    Setting(
+        key="replace-workers",
+        kind="whole",
+        field="policy.replace_workers",
+        flag=True,
+        low=1,
+        high=128,
+        word="none",
+        help="Replace single workers instead of the whole job, this many times.",
+    ),
+    Setting(
+        key="hang-timeout",
+        kind="length",
+        field="policy.hang_timeout_s",
+        flag=True,
+        low=1,
+        word="auto",
+        help="No sign of life for this long is a hang; auto: learned from the run.",
+    ),
+    Setting(
+        key="grace",
+        kind="length",
+        field="grace_s",
+        flag=True,
+        high=86_400,
+        help="Time between SIGTERM and SIGKILL.",
+    ),
+    Setting(
+        key="keep-on-failure",
+        kind="length",
+        field="policy.keep_on_failure_s",
+        flag=True,
+        help="Keep the workers for people to look at after a final failure, for this long.",
+    ),
+    Setting(
+        key="shadow",
+        kind="yes",
+        field="policy.shadow",
+        flag=True,
+        help="Detect, diagnose and decide, but only write down what would have been done.",
+    ),
+    Setting(
+        key="quiet", kind="yes", field="quiet", flag=True, help="Do not repeat the training's output here."
+    ),
+    Setting(key="detach", kind="yes", field="detach", flag=True, help="Let the training outlive Holdfast."),
+    Setting(
+        key="shim",
+        kind="yes",
+        field="shim",
+        flag=True,
+        help="Reach into the ranks, for stacks and uncaught exceptions.",
+    ),
+    Setting(
+        key="standby",
+        kind="yes",
+        field="standby",
+        flag=True,
+        help="Keep the next attempt's processes ready, so that a restart is faster.",
+    ),
+    Setting(
+        key="signatures",
+        kind="path",
+        field="",
+        flag=True,
+        word="none",
+        help="Folder of your site's own signatures (TOML), for diagnose and signatures.",
+    ),
+    Setting(
+        key="slowdown-rule",
+        kind="choice",
+        field="slowdown_rule",
+        flag=True,
+        choices=("auto", "aistudio", "off"),
+        help="The platforms' slowdown rule; auto: for the logs of Megatron-LM and LLaMA-Factory; aistudio: for all.",
+    ),
+    Setting(
+        key="step-pattern",
+        kind="text",
+        field="step_pattern",
+        flag=True,
+        word="none",
+        help="How your log prints a step: a regular expression with the groups step and time, or a TOML file of forms.",
+    ),
+    Setting(
+        key="boot-check",
+        kind="choice",
+        field="policy.boot_check",
+        flag=True,
+        choices=("off", "quick", "full"),
+        help="Look at nodes before the first start and, see boot-check-again, after a reschedule; quick: within 5 s.",
+    ),
+    Setting(
+        key="checks-act",
+        kind="yes",
+        field="policy.checks_act",
+        flag=True,
+        help="What a check says is broken isolates the node or stops the job; false: it is only said.",
+    ),
+    Setting(
+        key="nnodes",
+        kind="whole",
+        field="nnodes",
+        flag=True,
+        also="--nodes",
+        low=1,
+        high=4096,
+        help="Workers of the job: the command is run once on each of so many nodes.",
+    ),
+    Setting(
+        key="spares",
+        kind="whole",
+        field="spares",
+        flag=True,
+        high=1024,
+        help="Nodes kept beside them, to take the place of one that is lost.",
+    ),
+    Setting(
+        key="engine",
+        kind="choice",
+        field="engine",
+        flag=True,
+        choices=("local", "slurm"),
+        help="Who gives the nodes; local: this machine plays them all.",
+    ),
+    Setting(
+        key="hosts",
+        kind="choice",
+        field="hosts",
+        flag=True,
+        choices=("processes", "netns"),
+        help="What a node of engine local is; netns: namespaces with a network of their own (root only).",
+    ),
+    Setting(
+        key="link-tls",
+        kind="yes",
+        field="link_tls",
+        flag=True,
+        help="Encrypt what the job's nodes and its controller say to each other; both prove themselves in any case.",
+    ),
+    Setting(
+        key="node-silence",
+        kind="length",
+        field="node_silence_s",
+        flag=True,
+        low=3,
+        high=86_400,
+        help="A node that was not heard of for this long is lost, though its scheduler calls it alive.",
+    ),
+    Setting(
+        key="fleet-dir",
+        kind="path",
+        field="fleet_dir",
+        flag=True,
+        word="none",
+        help="Folder of the node book, which all jobs of a fleet share; none: `fleet` in the state folder.",
+    ),
+    Setting(
+        key="isolation-share",
+        kind="whole",
+        field="isolation_share_percent",
+        flag=True,
+        high=100,
+        help="Percent of the fleet's nodes that all its jobs together may isolate within an hour; at least one node.",
+    ),
+    Setting(
+        key="check-options",
+        kind="texts",
+        field="check_options",
+        help="Of single checks: CHECK.KEY=VALUE, commas between.",
+    ),
+    Setting(
+        key="quick-check",
+        kind="length",
+        field="quick_check_s",
+        low=1,
+        high=600,
+        help="What a quick boot check has not looked at after this long it leaves out.",
+    ),
+    Setting(
+        key="check-every",
+        kind="length",
+        field="check_every_s",
+        high=86_400,
+        help="While it trains, look at the node this often, at what costs nothing; 0s: never.",
+    ),
+    Setting(
+        key="platform-hang",
+        kind="length",
+        field="platform_hang_min",
+        low=60,
+        high=604_800,
+        scale=60.0,
+        foreign=Foreign("MA_HANG_DETECT_TIME", 60.0),
+        help="The platforms' own rule: the processes' input and output stand still for this long.",
+    ),
+    Setting(
+        key="termination-wait",
+        kind="length",
+        field="termination_wait_s",
+        high=86_400,
+        word="none",
+        foreign=Foreign("MA_FAILOVER_TERMINATION_GRACE_PERIOD_SECONDS", 1.0, nothing=-1.0),
+        help="A reschedule waits this long for a worker to end; none: until it has ended.",
+    ),
+    _limit(
+        "hangs-in-a-row-max",
+        "whole",
+        "hangs_in_a_row_max",
+        "Hang restarts in a row before the job fails.",
+        high=128,
+    ),
+    _limit(
+        "same-problem-in-a-row-max",
+        "whole",
+        "same_problem_in_a_row_max",
+        "Restarts in a row for one and the same problem before the code is at fault.",
+        low=1,
+        high=128,
+    ),
+    _limit(
+        "device-repeats-max",
+        "whole",
+        "device_repeats_max",
+        "The same device fault, this many times within device-repeat-window, is not healed once more.",
+        low=1,
+        high=128,
+    ),
+    _limit(
+        "device-repeat-window", "length", "device_repeat_window_s", "The window of device-repeats-max.", low=1
+    ),
+    Setting(
+        key="user-caused-codes",
+        kind="texts",
+        field="policy.user_caused_codes",
+        help="Device codes that the user's input causes: no node is isolated for them. Commas between.",
+    ),
+    _limit(
+        "progress-steps",
+        "whole",
+        "progress_steps",
+        "Steps beyond the best before that count as progress, after which in-a-row counts start again.",
+        low=1,
+        high=10**9,
+    ),
+    _limit(
+        "progress", "length", "progress_s", "The same for a job whose log names no steps: it lived this long."
+    ),
+    _limit("settle", "length", "settle_s", "A job whose log names no steps trains again after this long."),
+    _limit(
+        "boot-check-again",
+        "length",
+        "boot_check_again_s",
+        "A node that passed its boot check so recently is not checked again, unless a machine may be at fault; 0s: it is.",
+        high=86_400,
+    ),
+    _limit(
+        "boot-check-wait",
+        "length",
+        "boot_check_wait_s",
+        "Longest wait for a quick boot check; then the run starts all the same.",
+        low=1,
+        high=3_600,
+    ),
+    _limit(
+        "full-check-wait",
+        "length",
+        "full_check_wait_s",
+        "Longest wait for a full boot check.",
+        low=1,
+        high=3_600,
+    ),
+    _limit(
+        "troubleshoot-wait",
+        "length",
+        "troubleshoot_wait_s",
+        "After a failure, checks of the node may add this much to the diagnosis; 0s: none are made.",
+        high=600,
+    ),
+    _limit(
+        "verdict-wait", "length", "verdict_wait_s", "Longest wait for a diagnosis before acting.", high=3_600
+    ),
+    _limit("isolate-wait", "length", "isolate_wait_s", "Longest wait for a node to be isolated.", high=3_600),
+    _limit("heal-wait", "length", "heal_wait_s", "Longest wait for a device to heal."),
+    _limit("place-wait", "length", "place_wait_s", "Longest wait for an answer about places."),
+    _limit("place-again", "length", "place_again_s", "While no node is free, ask again this often.", low=1),
+    _limit("node-wait", "length", "node_wait_s", "No healthy node for this long: the job fails."),
+    _limit(
+        "stop-again",
+        "length",
+        "stop_again_s",
+        "A stop that is not finished is ordered again this often.",
+        low=1,
+    ),
+    _limit(
+        "stop-wait",
+        "length",
+        "stop_wait_s",
+        "Processes that cannot be ended for this long: the job fails.",
+        low=1,
+    ),
+    _limit(
+        "finish", "length", "finish_s", "On failure the launcher may end by itself for this long.", high=3_600
+    ),
+)
+BY_KEY = {setting.key: setting for setting in SETTINGS}
+BY_ENV = {setting.env_name: setting for setting in SETTINGS}
+
+
+def read(setting: Setting, raw: object) -> Value:
+    """The value of what was written after a flag, in the environment or in a file. raises: BadValue"""
+    text = raw.strip() if isinstance(raw, str) else raw
+    if setting.word and isinstance(text, str) and text.lower() == setting.word:
+        return None
+    match setting.kind:
+        case "yes":
+            return _yes(setting, text)
+        case "whole":
+            return _whole(setting, text)
+        case "length":
+            return _length(setting, text)
+        case "texts":
+            return _texts(setting, text)
+        case "choice":
+            return _choice(setting, text)
+        case _:
+            if isinstance(text, str) and text:
+                return text
+            raise _bad(setting, raw)
+
+
+def read_foreign(setting: Setting, raw: str) -> Value:
+    """The value of a platform's own variable, a bare number. raises: BadValue"""
+    foreign = setting.foreign
+    assert foreign is not None, "only asked for settings with a foreign name"
+    try:
+        number = float(raw)
+    except ValueError:
+        number = float("nan")
+    if number == foreign.nothing:
+        return None
+    low, high = setting.low / foreign.unit_s, setting.high / foreign.unit_s
+    if low <= number <= high:
+        return number * foreign.unit_s / setting.scale
+    nothing = f", or {foreign.nothing:g}" if foreign.nothing is not None else ""
+    raise BadValue(f"cannot be {raw!r}: {low:g} to {high:g}{nothing} is allowed")
+
+
+def spelled(setting: Setting, value: Value) -> str:
+    """The value as it can be written in a file or after the flag."""
+    match value:
+        case None:
+            return setting.word
+        case bool():
+            return "true" if value else "false"
+        case tuple():
+            return ",".join(value)
+        case int() | float() if setting.kind == "length":
+            return length(value * setting.scale)
+        case _:
+            return str(value)
+
+
+def allowed(setting: Setting) -> str:
+    """What the setting can be, in words: `1 to 128, or none`."""
+    words = {
+        "yes": "true or false",
+        "text": "a text",
+        "choice": " or ".join(filter(None, (", ".join(setting.choices[:-1]), *setting.choices[-1:]))),
+        "texts": "texts with commas between",
+        "path": "a path",
+        "whole": f"{setting.low:.0f} to {setting.high:.0f}",
+        "length": f"{length(setting.low)} to {length(setting.high)}",
+    }[setting.kind]
+    return f"{words}, or {setting.word}" if setting.word else words
+
+
+def _bad(setting: Setting, raw: object) -> BadValue:
+    return BadValue(f"cannot be {raw!r}: {allowed(setting)} is allowed")
+
+
+def _yes(setting: Setting, raw: object) -> bool:
+    word = str(raw).lower()
+    if word not in YES and word not in NO:
+        raise _bad(setting, raw)
+    return word in YES
+
+
+def _choice(setting: Setting, raw: object) -> str:
+    word = str(raw).lower()
+    if word not in setting.choices:
+        raise _bad(setting, raw)
+    return word
+
+
+def _whole(setting: Setting, raw: object) -> int:
+    try:
+        number = int(raw) if isinstance(raw, str) else raw
+    except ValueError:
+        raise _bad(setting, raw) from None
+    if isinstance(number, bool) or not isinstance(number, int) or not setting.low <= number <= setting.high:
+        raise _bad(setting, raw)
+    return number
+
+
+def _length(setting: Setting, raw: object) -> float:
+    if isinstance(raw, bool) or not isinstance(raw, str | int | float):
+        raise _bad(setting, raw)
+    try:
+        value_s = seconds(str(raw))
+    except NotATime as error:
+        raise BadValue(f"cannot be read: {error}; {allowed(setting)} is allowed") from error
+    if not setting.low <= value_s <= setting.high:
+        raise _bad(setting, raw)
+    return value_s / setting.scale
+
+
+def _texts(setting: Setting, raw: object) -> tuple[str, ...]:
+    parts = raw.split(",") if isinstance(raw, str) else raw
+    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+        raise _bad(setting, raw)
+    return tuple(part.strip() for part in parts if part.strip())

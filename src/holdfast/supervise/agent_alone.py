@@ -1,0 +1,95 @@
+"""`holdfast agent -- COMMAND`: watches over one worker that srun or mpirun has started, beside others like it.
+
+There is no controller, so nothing is restarted and no worker knows of another: each is logged, and where it fails it
+says why. All of them write into one folder of the job; the record of worker 0 is the job's.
+"""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from holdfast.agent.part import Part
+from holdfast.journal.jobdir import JobDir, JobExists, JobInUse, JobLock, StateDir, StateUnwritable
+from holdfast.model.settings import RunSettings
+from holdfast.observe.clock import JobClock
+from holdfast.parsers.launched import Launched, launched
+from holdfast.supervise.one_machine import Among, Supervisor
+from holdfast.supervise.start import USAGE, in_state_folder, job_folder, with_launcher
+from holdfast.views.console import Console
+
+NODES = "nodes"
+NAMES_MAX = 100  # runs of one job's id that begin anew
+
+
+def run_alone(settings: RunSettings, env: Mapping[str, str], cwd: str) -> int:
+    """Returns the command's own exit code; 2 where nothing could be started."""
+    me = launched(env)
+    console = WorkerConsole(me, quiet=settings.quiet)
+    settings = with_launcher(_without_restarts(settings))
+    clock = JobClock()
+    try:
+        among, own, lock, settings = _folders(settings, me, clock(), console)
+    except (JobExists, JobInUse, ValueError) as error:
+        console.tell(str(error))
+        return USAGE
+    with lock:
+        return Supervisor(settings, own, console, env, cwd, among).submit()
+
+
+class WorkerConsole(Console):
+    """Its words say which worker it is: those of all come out of one srun."""
+
+    def __init__(self, me: Launched, *, quiet: bool) -> None:
+        super().__init__(quiet=quiet)
+        self._me = f"worker {me.worker}: " if me.workers > 1 else ""
+
+    def tell(self, text: str) -> None:
+        super().tell(self._me + text)
+
+
+def _without_restarts(settings: RunSettings) -> RunSettings:
+    """Nobody else would come along: what is over here is over."""
+    policy = replace(settings.policy, max_restarts=None, hang_restart=False, replace_workers=None)
+    return replace(settings, policy=policy, standby=False, detach=False)
+
+
+def _folders(
+    settings: RunSettings, me: Launched, at_s: float, console: Console
+) -> tuple[Among | None, JobDir, JobLock, RunSettings]:
+    """Where this worker's record goes, and what it shares with the others. raises: ValueError, JobExists, JobInUse"""
+    name = settings.job or me.job
+    if me.workers == 1 and not name:
+        job, lock, settings = job_folder(settings, at_s, console)
+        return None, job, lock, settings
+    if not name:
+        raise ValueError(
+            f"worker {me.worker} of {me.workers} does not know the name of its job, which must be the same in all: "
+            "give one with --job"
+        )
+    made, settings = in_state_folder(settings, lambda state: _unused(state, name, me.worker, at_s), console)
+    job, own, lock = made
+    part = Part(
+        worker=me.worker, workers=me.workers, master_address=me.address, master_port=me.port, run_id=job.name
+    )
+    return Among(part=part, job=job), own, lock, settings
+
+
+def _unused(state: StateDir, name: str, worker: int, at_s: float) -> tuple[JobDir, JobDir, JobLock]:
+    """The job's folder and this worker's, where it has not run yet: every worker comes to the same name.
+
+    raises: StateUnwritable, JobExists
+    """
+    for number in range(1, NAMES_MAX + 1):
+        job = state.shared(name if number == 1 else f"{name}-{number}", at_s)
+        own = job if worker == 0 else JobDir(job.path / NODES / f"worker-{worker}")
+        if own.journal_path.exists() or job.worker(1, worker).exists():
+            continue
+        try:
+            own.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StateUnwritable(f"{own.path} cannot be written: {error}") from error
+        try:
+            return job, own, own.lock()
+        except JobInUse:
+            continue
+    raise JobExists(f"job {name} has been run {NAMES_MAX} times: give this run another name with --job")

@@ -1,0 +1,99 @@
+"""Where a job of many nodes runs: on nodes that this machine plays, or on a scheduler's. Hands over to who runs it there.
+
+Loaded by its name, for a run on one machine alone needs none of it.
+"""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from holdfast.controller.loop import replay
+from holdfast.engines.local_hosts import clear
+from holdfast.engines.local_nodes import LocalNodes, clear_leftovers
+from holdfast.engines.nodes import EngineRefused, NodeEngine
+from holdfast.journal.jobdir import JobDir, JobInUse, StateUnwritable
+from holdfast.model.settings import RunSettings
+from holdfast.model.state import Ended
+from holdfast.supervise.many_nodes import attach_nodes, run_nodes
+from holdfast.supervise.slurm import engine_here, follow_submitted, run_slurm, stand_by
+from holdfast.supervise.start import NO_RECORD, USAGE, NotTakenUp, kept_environment, recorded, taken_up
+from holdfast.views.console import Console
+
+
+def run_elsewhere(settings: RunSettings, env: Mapping[str, str], sbatch: Sequence[str] = ()) -> int:
+    """Runs the job to its end, wherever its settings say. Returns the training's own exit code.
+
+    `sbatch`: flags for it, where the job is handed to Slurm.
+    """
+    if settings.engine == "slurm":
+        return run_slurm(settings, env, sbatch)
+    console = Console(quiet=settings.quiet)
+    for folder in clear_leftovers(_is_over):
+        console.tell(f"cleared away the nodes of {folder.name}, which has ended")
+    try:
+        engine = _engine(settings, env)
+    except EngineRefused as error:
+        console.tell(str(error))
+        return USAGE
+    return run_nodes(settings, engine)
+
+
+def attach_elsewhere(job: JobDir, *, quiet: bool = False) -> int:
+    """Takes up a job whose Holdfast is gone, by its journal. Returns what `run` would have."""
+    console = Console(quiet=quiet)
+    try:
+        lock = job.lock()
+    except (JobInUse, StateUnwritable) as error:
+        console.tell(str(error))
+        return USAGE
+    with lock:
+        found = taken_up(job, console, quiet=quiet)
+        if isinstance(found, NotTakenUp):
+            if found.has_ended:
+                clear(job.path)
+            return found.code
+        settings, env = found.settings, kept_environment(job, console)
+        try:
+            engine = _engine(settings, os.environ if settings.engine == "slurm" else env)
+        except EngineRefused as error:
+            console.tell(str(error))
+            return USAGE
+        return attach_nodes(job, settings, found.cwd, env, found.rows, engine)
+
+
+def attach_slurm(
+    state_dir: str, name: str | None, env: Mapping[str, str], *, quiet: bool = False
+) -> int | None:
+    """Follows a job that was handed to Slurm; None: there is none of that name, or this is its allocation."""
+    return follow_submitted(state_dir, name, env, quiet=quiet)
+
+
+def stand_by_slurm(state_dir: str, name: str, env: Mapping[str, str]) -> int:
+    """Inside a Slurm job: goes on with it when its controller is gone."""
+    return stand_by(state_dir, name, env)
+
+
+def _engine(settings: RunSettings, env: Mapping[str, str]) -> NodeEngine:
+    """raises: EngineRefused"""
+    if settings.engine == "slurm":
+        return engine_here(env)
+    return LocalNodes(settings.nnodes + settings.spares, settings.hosts, env, time.monotonic)
+
+
+def _is_over(folder: Path) -> bool:
+    """Nobody will come back for the nodes of this job.
+
+    One that has not ended is not locked, not for a moment: who takes it up just then would be refused.
+    """
+    if not folder.is_dir():
+        return True
+    job = JobDir(folder)
+    try:
+        settings, _, rows = recorded(job)
+        if not isinstance(replay(rows, settings.policy).phase, Ended):
+            return False
+        with job.lock():  # who has written that it ended may be clearing its nodes away
+            return True
+    except (JobInUse, *NO_RECORD):
+        return False

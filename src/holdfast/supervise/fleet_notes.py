@@ -1,0 +1,121 @@
+"""A run's part in the node book: writes what happens to its nodes, and asks which are not to be used.
+
+Fenced: whatever the book does costs the run at most the stated wait, and never its life.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from holdfast.core.job.decision import Decision
+from holdfast.core.nodes.isolation_limit import IsolationLimit
+from holdfast.core.nodes.lemon_evidence import WINDOW_DAYS, observed
+from holdfast.core.nodes.lemons import Score, judge
+from holdfast.core.nodes.notes import NodeNotes
+from holdfast.journal.fleet_book import FleetBook
+from holdfast.journal.node_book import NodeBook, NodeBookUnusable
+from holdfast.model.events import AnyEvent
+from holdfast.model.node_book import Isolation
+from holdfast.model.orders import IsolateNode
+from holdfast.model.settings import RunSettings
+from holdfast.settings.read import fleet_folder
+
+DAY_S = 86_400.0
+BY = "holdfast"
+
+
+class FleetNotes:
+    """`nodes`: all that the job may use. `tell`: people."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        nodes: Callable[[], int],
+        clock: Callable[[], float],
+        tell: Callable[[str], None],
+    ) -> None:
+        limit = IsolationLimit(share=settings.isolation_share_percent / 100)
+        self._book = FleetBook(fleet_folder(settings), tell, limit=limit)
+        self._notes = NodeNotes()
+        self._nodes, self._clock, self._tell = nodes, clock, tell
+        self._shadow = settings.policy.shadow
+        self._shunned: frozenset[str] = frozenset()
+        self._warnings: deque[str] = deque()
+
+    def heard(self, event: AnyEvent, decision: Decision) -> None:
+        """Every decision of the run, as it is made."""
+        noted = self._notes.hear(event, decision)
+        if noted.lines or noted.ran:
+            self._book.note(noted.lines, noted.ran)
+
+    def remember(self, event: AnyEvent, decision: Decision) -> None:
+        """Of a run that is taken up: what was decided before, and is in the book already."""
+        self._notes.hear(event, decision)
+
+    def shunned(self) -> frozenset[str]:
+        """The nodes that are isolated now, by any job or person. Asked at every placement; waits a moment at most."""
+        isolated = self._book.isolated()
+        for node in sorted(isolated.keys() - self._shunned):
+            self._tell(f"{node} is isolated in the node book, and not used: {isolated[node].reason}")
+        self._shunned = frozenset(isolated)
+        return self._shunned
+
+    def why_not_isolate(self, node: str, reason: str) -> str:
+        """Writes the isolation, for all jobs; or why it must not be: too many were within the hour."""
+        if self._shadow:
+            return "in shadow nothing is isolated"
+        why = self._notes.why(node) or reason
+        wanted = Isolation(node=node, since_s=self._clock(), reason=why, by=BY, run=self._notes.run)
+        answer = self._book.isolate(wanted, nodes=self._nodes())
+        if answer.isolated:
+            self._shunned |= {node}
+            return ""
+        return answer.why_not
+
+    def isolate_ordered(self, decision: Decision) -> None:
+        """On one machine isolation is a word alone: it is written for the other jobs."""
+        for order in decision.orders:
+            if isinstance(order, IsolateNode) and (why := self.why_not_isolate(order.node, order.reason)):
+                self._tell(f"{order.node} is not isolated for other jobs: {why}")
+
+    def warn_of(self, node: str) -> None:
+        """Has said what the book holds against the one machine that a run has; refuses nothing, waits for nothing."""
+        threading.Thread(target=self._look_up, args=(node,), name="node-history", daemon=True).start()
+
+    def turn(self) -> None:
+        """Says what is to be said. Never waits."""
+        while self._warnings:
+            self._tell(self._warnings.popleft())
+        self._book.turn()
+
+    def close(self) -> None:
+        self._book.close()
+
+    # In a thread of its own ---------------------------------------------------------------------------------
+
+    def _look_up(self, node: str) -> None:
+        """With a connection of its own, which may wait as long as it likes."""
+        book = NodeBook(self._book.folder, read_only=True)
+        with suppress(NodeBookUnusable):
+            isolation = book.isolated().get(node)
+            if isolation is not None:
+                self._warnings.append(
+                    f"this node, {node}, is isolated in the node book: {isolation.reason}; the run starts all the "
+                    f"same, as there is no other (give it back: holdfast nodes release {node})"
+                )
+            score = self._lemon(book, node)
+            if score is not None:
+                self._warnings.append(
+                    f"this node, {node}, is probably a lemon ({score.posterior:.0%}): {score.attributed} failures of "
+                    f"its own in {score.days:.0f} days at work (why: holdfast nodes show {node})"
+                )
+        book.close()
+
+    def _lemon(self, book: NodeBook, node: str) -> Score | None:
+        since_s = self._clock() - WINDOW_DAYS * DAY_S
+        if not book.lines(node, since_s=since_s, kinds=("incident",)):
+            return None  # the usual case: nothing is held against it
+        lines, attempts = book.lines(since_s=since_s), book.attempts(since_s)
+        scores = judge(observed(lines, attempts, since_s=since_s)).scores
+        return next((score for score in scores if score.node == node and score.named), None)

@@ -1,0 +1,93 @@
+"""Lets the Holdfast of a job of one machine be asked things, from the moment on when somebody wants to (cli.job_line).
+
+Until then it costs one look into the job's folder a second, and no memory.
+"""
+
+import importlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.agent.worker import WorkerAgent
+from holdfast.controller.loop import Controller
+from holdfast.jobs.agent_place import CONTROLLER, WANTED
+from holdfast.journal.jobdir import JobDir
+from holdfast.observe.clock import JobClock
+
+LOOK_S = 1.0
+
+
+class _Line(Protocol):
+    def channels(self) -> list[int]: ...
+
+    def turn(self) -> None: ...
+
+    def close(self, why: str) -> None: ...
+
+
+class LineOnDemand:
+    """`tell`: a line for people. `env`, `cwd`: for commands while no training runs."""
+
+    def __init__(
+        self,
+        job: JobDir,
+        controller: Controller,
+        agent: WorkerAgent,
+        clock: JobClock,
+        tell: Callable[[str], None],
+        env: Mapping[str, str],
+        cwd: str,
+    ) -> None:
+        self._job, self._controller, self._agent = job, controller, agent
+        self._clock, self._tell = clock, tell
+        self._env, self._cwd = env, cwd
+        self._line: _Line | None = None
+        self._looked_s = clock()
+        _is_removed(job.path / CONTROLLER)  # of a Holdfast that was killed
+
+    def channels(self) -> list[int]:
+        return self._line.channels() if self._line is not None else []
+
+    def turn(self) -> None:
+        if self._line is not None:
+            self._turn(self._line)
+        at_s = self._clock()
+        if at_s - self._looked_s < LOOK_S:
+            return
+        self._looked_s = at_s
+        if _is_removed(self._job.path / WANTED) and self._line is None:
+            self._open()
+
+    def _turn(self, line: _Line) -> None:
+        """A line with a fault is closed: it must not take the wheel's time again and again."""
+        is_well = False
+        try:
+            line.turn()
+            is_well = True
+        finally:
+            if not is_well:
+                self._line = None
+                line.close(f"a fault in the Holdfast of job {self._job.name}")
+
+    def close(self) -> None:
+        if self._line is not None:
+            self._line.close(f"job {self._job.name} has ended")
+            self._line = None
+
+    def _open(self) -> None:
+        """By its name, for a job that nobody asks anything needs none of it."""
+        module = importlib.import_module("holdfast.supervise.local_line")
+        try:
+            self._line = module.LocalLine(
+                self._job, self._controller, self._agent, self._clock, self._env, self._cwd
+            )
+        except OSError as error:
+            self._tell(f"somebody wants to ask this job, which cannot listen: {error}")
+
+
+def _is_removed(path: Path) -> bool:
+    with suppress(OSError):
+        path.unlink()
+        return True
+    return False

@@ -1,0 +1,36 @@
+"""The signatures of a run, from Holdfast's own files and the site's, as an agent reads them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast.agent.watch.logs import Signatures
+from holdfast.model.signatures import Signature
+from holdfast.observe.search.signature_store import all_signatures
+from holdfast.parsers.signature_files import SignatureError
+from holdfast.settings.read import SettingsRefused, cache_dir, site_signatures
+
+
+def live_signatures(env: Mapping[str, str], shared: Path | None = None) -> Signatures:
+    """Read in a thread, which has just been started. `shared`: see `cache_for`."""
+    cache = cache_for(env, shared)
+    left_out: list[str] = []
+
+    def load() -> tuple[Signature, ...]:
+        try:
+            return all_signatures(site_signatures(None, env), cache, left_out.append)
+        except SettingsRefused as error:
+            raise SignatureError(str(error)) from error
+        except SignatureError as error:  # the site's folder is not there: Holdfast's own are
+            left_out.append(str(error))
+            return all_signatures(None, cache)
+
+    return Signatures(load, cache, left_out)
+
+
+def cache_for(env: Mapping[str, str], shared: Path | None) -> Path:
+    """Holdfast's own here, or, where it has none yet, a folder that other nodes of the job may see as well.
+
+    On a node that comes new to a job, compiling would take seconds of a core while the training starts.
+    """
+    own = cache_dir(env)
+    return own if shared is None or own.is_dir() else shared

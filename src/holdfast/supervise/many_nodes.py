@@ -1,0 +1,533 @@
+"""`holdfast run` and `holdfast attach` of a job on many nodes: the controller's process, in which nothing trains.
+
+Wires link, engine, crew and controller together and turns their wheel; the training's exit code goes out. The agents
+and the training do not need this process to live: another takes the job up from its journal.
+"""
+
+import gc
+import os
+import resource
+import secrets
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from holdfast import __version__
+from holdfast.controller.calls import CallRelay, JobNow
+from holdfast.controller.clock_notes import ClockNotes
+from holdfast.controller.conclusion import Case, Concluding
+from holdfast.controller.crew import CrewEngine, Parts
+from holdfast.controller.hang_watch import HangWatching
+from holdfast.controller.loop import Controller, decisions
+from holdfast.controller.shipped import ShippedFiles
+from holdfast.controller.straggler_watch import StragglersWatching
+from holdfast.core.job.decision import Decision
+from holdfast.core.nodes import watch as node_watch
+from holdfast.core.plurals import counted
+from holdfast.core.stragglers.told import in_few_words
+from holdfast.core.workers.group import Crew
+from holdfast.core.workers.memory import FOR_OTHERS, MOVED, Memory
+from holdfast.core.workers.roster import Settings as CrewSettings
+from holdfast.engines.nodes import EngineRefused, JobPlace, NodeEngine
+from holdfast.journal.jobdir import JobDir
+from holdfast.journal.recorder import Recorder
+from holdfast.journal.rows import RawEntry
+from holdfast.link.hub import Hub, Limits, ListenFailed
+from holdfast.link.tls import TlsUnavailable, make_certificate
+from holdfast.model.events import (
+    AnyEvent,
+    FindingNoted,
+    JobMoved,
+    JobSubmitted,
+    RankExited,
+    StopRequested,
+    Tick,
+    WorkerExited,
+)
+from holdfast.model.nodes import AGENT_ENDS, PROTOCOL, EndAsked, SetUp
+from holdfast.model.orders import StopAttempt
+from holdfast.model.settings import RunSettings
+from holdfast.model.state import Ended, Running, State
+from holdfast.model.steps import StepNow, Straggler
+from holdfast.observe.clock import JobClock
+from holdfast.observe.logs.step_file import StepFile, StepFileWriter
+from holdfast.supervise.fleet_notes import FleetNotes
+from holdfast.supervise.live_signatures import live_signatures
+from holdfast.supervise.nodes_evidence import NodesEvidence
+from holdfast.supervise.start import (
+    USAGE,
+    begun,
+    forget_environment,
+    keep_environment,
+    stop_request,
+    write_facts,
+)
+from holdfast.supervise.wheel import LOOK_S, PASSED_ON, Wheel, collect_orphans
+from holdfast.supervise.worker_echo import WorkerEcho
+from holdfast.views.console import Console
+from holdfast.views.log import PlainLog
+
+TICK_S = 1.0
+ASKED_S = 3.0  # for the scheduler to say whether it ends the job
+TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
+GOODBYE_S = 10.0  # for agents to end once the job is over, beyond the grace of what may still run there
+SECRET, TOKEN, WHERE = "secret", "shared-token", "controller.json"
+SECRET_BYTES = 32
+CONNECTIONS = 65_536
+HUB_LIMITS = Limits(turn_bytes=1 << 19)  # a tenth of a second's work at most, however much is held back
+
+
+class NodesSupervisor:
+    """The wheel. One thread; nothing in it waits longer than `LOOK_S`."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        job: JobDir,
+        console: Console,
+        env: Mapping[str, str],
+        cwd: str,
+        engine: NodeEngine,
+        memory: Memory | None = None,
+    ) -> None:
+        """raises: EngineRefused, ListenFailed, TlsUnavailable, OSError where the job's folder cannot be written"""
+        self.clock = JobClock()
+        self._settings = settings
+        self._console = console
+        self._env, self._cwd = env, cwd
+        self._job = job
+        self._engine = engine
+        self._memory = memory or Memory()
+        _allow_many_connections()
+        # First of all: where none can be made, nothing has been written, and the job's name stays unused.
+        tls = make_certificate(job.path) if settings.link_tls else None
+        secret = bytes.fromhex(_kept_text(job.path / SECRET, lambda: secrets.token_hex(SECRET_BYTES)))
+        token = _kept_text(job.path / TOKEN, lambda: secrets.token_hex(8))
+        listen = [(address, 0) for address in engine.listen(job.path)]
+        self._files = ShippedFiles(job.path, self.clock)
+        self._fingerprint = tls.fingerprint if tls else ""
+        self.hub = Hub(
+            secret=secret, listen=listen, clock=self.clock, seen=self._memory.seen, tls=tls, limits=HUB_LIMITS
+        )
+        self._clocks = ClockNotes(job.worker, self.hub.offset_s)
+        self._place = self._publish()
+        self.record = Recorder(job.journal_path, self.clock, console.tell)
+        self.plain_log = PlainLog(job.path, settings.policy)
+        self._fleet = FleetNotes(settings, lambda: len(engine.nodes), self.clock, console.tell)
+        self._signatures = live_signatures(env)
+        self.crew = Crew(
+            job.name, engine.nodes, self._crew_settings(), __version__, secrets.token_hex(3), self._memory
+        )
+        self._relay: CallRelay
+        self.hangs: HangWatching
+        self.stragglers: StragglersWatching
+        self.controller: Controller
+        self.machine = CrewEngine(
+            self.crew,
+            self.hub,
+            engine,
+            SetUp(job=job.name, folder=str(job.path), cwd=cwd, settings=settings, token=token),
+            self._parts,
+            self.clock,
+            self._hear,
+            lambda: self.record.flush() and self._held is None,  # what is held is not written down yet
+        )
+        self.controller = Controller(settings.policy, self.record, self.machine, self._on_decision)
+        self._echo = WorkerEcho(job.path, console.echo, console.tell)
+        self._echoes_from_end = 0  # the attempt whose output another process has shown
+        self._wheel = Wheel(console.tell)
+        self._ticked_s = 0.0
+        self._looked_s = 0.0
+        self._stop_signals = 0
+        self._slow: tuple[Straggler, ...] = ()  # ranks, as last written down
+        self._engine_asked = False
+        self._is_told_to_end = False  # for good, by the engine
+        self._held: list[AnyEvent] | None = None  # until it is known whether the scheduler ends the job
+        self._held_until_s: float | None = None  # where the engine need not answer
+        self._moves: EndAsked | None = None
+        self._evidence = NodesEvidence(job, settings, env)
+
+    def _crew_settings(self) -> CrewSettings:
+        policy = self._settings.policy
+        checks = policy.boot_check != "off" and policy.checks_act and not policy.shadow
+        return CrewSettings(
+            watch=node_watch.Settings(node_silence_s=self._settings.node_silence_s),
+            checks=checks,
+            spare_check=policy.boot_check if checks else "",
+            check_again_s=policy.boot_check_again_s,
+            standby=self._settings.standby and self._settings.shim and not policy.shadow,
+        )
+
+    def _parts(self, machine: CrewEngine) -> Parts:
+        policy = self._settings.policy
+        self.hangs = HangWatching(
+            self.crew, policy, self._settings.platform_hang_min, self.clock, machine.note
+        )
+        conclusion = Concluding(
+            self.crew,
+            policy,
+            lambda: self._signatures.by_id,
+            lambda: self.hangs.hang,
+            lambda: self.hangs.world_size,
+            self._save,
+            self._settings.node_silence_s,
+        )
+        self.stragglers = StragglersWatching(self.crew, lambda: self.hangs.is_looking)
+        self._relay = CallRelay(self.hub.say, self._now, self._note_call, self.clock, self.hub.silent_s)
+        return Parts(
+            hangs=self.hangs,
+            stragglers=self.stragglers,
+            conclusion=conclusion,
+            calls=self._relay,
+            files=self._files,
+            shunned=self._fleet.shunned,
+            why_not_isolate=self._fleet.why_not_isolate,
+        )
+
+    def _publish(self) -> JobPlace:
+        """Where this controller is to be found: written down before any agent is started."""
+        addresses = tuple(f"{_bracketed(host)}:{port}" for host, port in self.hub.addresses)
+        where: dict[str, object] = {
+            "addresses": addresses,
+            "instance": secrets.token_hex(8),
+            "protocol": PROTOCOL,
+        }
+        where["fingerprint"] = self._fingerprint
+        _write_whole(self._job.path / WHERE, msgspec.json.encode(where))
+        return JobPlace(
+            job=self._job.name,
+            folder=self._job.path,
+            addresses=addresses,
+            secret_file=self._job.path / SECRET,
+            fingerprint=self._fingerprint,
+        )
+
+    def _now(self) -> JobNow:
+        """What calls need to know of the job."""
+        state = self.controller.state
+        ended = state.phase.outcome if isinstance(state.phase, Ended) else ""
+        team = self.crew.roster.team
+        workers = {} if team.over else team.nodes
+        connected, all_ = self.machine.connected, self._engine.nodes
+        return JobNow(self._job.name, state.job.attempt, ended, workers, connected, all_)
+
+    def _note_call(self, finding: str, text: str) -> None:
+        """Each one, however many there are."""
+        attempt = self.controller.state.job.attempt or None
+        event = FindingNoted(at_s=self.clock(), finding=finding, text=text, attempt=attempt)
+        self.controller.handle(event)
+
+    # Begin ------------------------------------------------------------------------------------------------
+
+    def submit(self) -> int:
+        write_facts(self.record, self._settings, self._job.name, self._cwd)
+        keep_environment(self._job, self._env, self._console)
+        submitted = JobSubmitted(
+            at_s=self.clock(),
+            job=self._job.name,
+            workers=self._settings.nnodes,
+            command=self._settings.command,
+        )
+
+        def begin() -> None:  # once signals are heeded: who reads the first line may send one
+            nodes = counted(self._settings.nnodes, "node")
+            self._console.tell(f"job {self._job.name} on {nodes}; its record: {self._job.path}")
+            self._engine.begin(self._place)
+            self.controller.handle(submitted)
+
+        return self._turn(begin)
+
+    def resume(self, state: State, rows: list[RawEntry]) -> int:
+        """Goes on from `state`, which is what `rows` come to."""
+        self.clock.not_before(rows[-1][0] if rows else 0.0)
+        for event, decision in decisions(rows, self._settings.policy):
+            self.plain_log.remember(event, decision)
+            self._fleet.remember(event, decision)
+        self.controller.state = state
+        self._echoes_from_end = state.job.attempt
+        self._console.tell(f"took up {self._job.name} in attempt {state.job.attempt}")
+
+        def begin() -> None:
+            self._engine.begin(self._place)
+            if self._memory.moved:
+                reason = "the scheduler has started the job again"
+                left_s, at_s = self._memory.left_s, self.clock()
+                away_s = None if left_s is None else at_s - left_s
+                self.controller.handle(JobMoved(at_s=at_s, reason=reason, away_s=away_s))
+            self.machine.resume(self.controller.state.job)
+
+        return self._turn(begin)
+
+    # The wheel --------------------------------------------------------------------------------------------
+
+    def _turn(self, begin: Callable[[], None]) -> int:
+        gc.freeze()  # what is there by now stays: collecting it again and again holds up all agents
+        return self._wheel.turn(begin, self._once, self._is_over, self._finish)
+
+    def _is_over(self) -> bool:
+        return self.machine.ended is not None or (self._moves is not None and self.crew.roster.team.over)
+
+    def _once(self) -> None:
+        fenced = self._wheel.fenced
+        self._wheel.wait(self.machine.channels())
+        fenced(self._take_signals)
+        fenced(self.machine.turn)
+        at_s = self.clock()
+        if at_s - self._looked_s >= LOOK_S:
+            self._looked_s = at_s
+            fenced(self._show)
+            fenced(self._flush)
+        fenced(self._heed_engine)
+        if at_s - self._ticked_s >= TICK_S:
+            self._ticked_s = at_s
+            fenced(lambda: self._hear(Tick(at_s=at_s)))
+            fenced(self._fleet.turn)
+            fenced(lambda: self._note_clocks(at_s))
+            fenced(self._tell_of_evidence)
+            fenced(lambda: self._keep_stragglers(at_s))
+            collect_orphans()
+
+    def _show(self) -> None:
+        team = self.crew.roster.team
+        if team.attempt and not self._settings.quiet:
+            self._echo.follow(
+                team.attempt,
+                team.nodes,
+                self.clock(),
+                from_end=team.attempt == self._echoes_from_end,
+            )
+            self._echo.turn(self.clock())
+
+    def _note_clocks(self, at_s: float) -> None:
+        team = self.crew.roster.team
+        if team.attempt and not team.over:
+            self._clocks.turn(team.attempt, team.nodes, at_s, without=self._files.workers)
+
+    def _flush(self) -> None:
+        self.record.flush()
+        self._console.flush()
+
+    def _finish(self) -> int:
+        """The last output is shown, the agents end, then what the engine holds is given back."""
+        ended = self.machine.ended
+        code = ended.code if ended is not None else self._moves.code if self._moves is not None else 1
+        fenced = self._wheel.fenced
+        fenced(lambda: self._echo.finish(self.clock()))
+        fenced(lambda: self._relay.close("the job has ended"))
+        fenced(lambda: self.machine.leave(0, ended.reason if ended is not None else "the job is moved"))
+        until_s = self.clock() + GOODBYE_S
+        while not self.crew.is_gone and self.clock() < until_s:
+            self._wheel.wait(self.machine.channels())
+            fenced(self.machine.turn)
+        fenced(lambda: self._engine.end(code))
+        fenced(self._files.close)
+        self.hub.close()
+        if ended is not None:
+            forget_environment(self._job)
+            with suppress(OSError):
+                (self._job.path / WHERE).unlink()
+        fenced(self._evidence.close)
+        fenced(self._fleet.close)
+        self.record.close()
+        self._console.close()
+        return code
+
+    # Signals and the scheduler ----------------------------------------------------------------------------
+
+    def _take_signals(self) -> None:
+        while self._wheel.signals:
+            self._one_signal(self._wheel.signals.pop(0))
+
+    def _one_signal(self, number: int) -> None:
+        if number in PASSED_ON:
+            self.machine.signal(number)
+            return
+        if number == signal.SIGHUP and self._settings.detach:
+            return
+        name = signal.Signals(number).name
+        if not self._engine_asked and self._engine.signalled(number):
+            self._engine_asked = True  # it may be the scheduler, which starts the job again by itself
+            self._held, self._held_until_s = self._held or [], None
+            return
+        self._stop_signals += 1
+        force = self._stop_signals > 1
+        word = "at once" if force else "cleanly; once more ends it at once"
+        self._console.tell(f"{name}: ending the job {word}")
+        if not force:
+            self.machine.signal(signal.SIGTERM if number == signal.SIGHUP else number)
+        running = isinstance(self.controller.state.phase, Running)
+        finish_s = self._settings.grace_s if running else 0.0
+        self.controller.handle(stop_request(number, self.clock(), force=force, finish_s=finish_s))
+
+    def _hear(self, event: AnyEvent) -> None:
+        """What is told while the scheduler ends the job's processes says nothing of the job, if that is to be moved."""
+        if self._moves is not None:
+            return
+        if self._held is None and self._was_told_to_end(event) and self._engine.is_to_end():
+            self._held, self._held_until_s = [], self.clock() + ASKED_S
+            self.machine.goes_on = False
+        if self._held is not None:
+            self._held.append(event)
+        else:
+            self.controller.handle(event)
+
+    def _was_told_to_end(self, event: AnyEvent) -> bool:
+        """It may be the scheduler, which in a preemption tells the nodes first: then nothing has failed."""
+        if not isinstance(self.controller.state.phase, Running):
+            return False
+        if isinstance(event, FindingNoted):
+            return event.finding == AGENT_ENDS
+        return isinstance(event, RankExited | WorkerExited) and event.code in TERMINATED
+
+    def _let_go(self) -> None:
+        """The scheduler has nothing to do with what ended, or does not say in time."""
+        is_late = self._held_until_s is not None and self.clock() > self._held_until_s
+        if self._held is not None and (is_late or (self.machine.goes_on and not self._engine_asked)):
+            held, self._held, self._held_until_s = self._held, None, None
+            for event in held:
+                self.controller.handle(event)
+
+    def _heed_engine(self) -> None:
+        """The scheduler wants the job to end. Where it starts it again by itself the record is left open."""
+        asked, self.machine.end_asked = self.machine.end_asked, None
+        if asked is None or self._moves is not None:
+            self._let_go()
+            return
+        held, self._held, self._held_until_s = self._held or [], None, None
+        if not asked.comes_back:
+            self._end_for(asked, held[0].at_s if held else self.clock())
+            for event in held:  # what has ended meanwhile has not failed
+                self.controller.handle(event)
+            return
+        text = f"{asked.reason}: the processes end, and the scheduler starts the job again"
+        self.controller.handle(
+            FindingNoted(
+                at_s=self.clock(),
+                finding=MOVED,
+                text=text,
+                attempt=self.controller.state.job.attempt,
+                numbers={FOR_OTHERS: 1} if asked.for_others else {},
+            )
+        )
+        self._moves = asked
+        self.record.flush()
+        stop = StopAttempt(
+            attempt=self.crew.roster.team.attempt, reason=asked.reason, finish_s=asked.finish_s
+        )
+        self.machine.signal(signal.SIGTERM)
+        self.machine.carry_out(stop)
+
+    def _end_for(self, asked: EndAsked, at_s: float) -> None:
+        """Once: the scheduler says it to this process, too, after it has told the agents."""
+        if self._is_told_to_end:
+            return
+        self._is_told_to_end = True
+        self._console.tell(f"ending the job: {asked.reason}")
+        self.machine.signal(signal.SIGTERM)
+        stop = StopRequested(at_s=at_s, reason=asked.reason, code=asked.code, finish_s=asked.finish_s)
+        self.controller.handle(stop)
+
+    # What is seen -----------------------------------------------------------------------------------------
+
+    def _save(self, case: Case) -> None:
+        """The evidence of an incident, in a thread: the restart does not wait for it."""
+        self._evidence.save(case, self.hangs.samples)
+
+    def _keep_stragglers(self, at_s: float) -> None:
+        """For the status: each worker's own file says nothing of the others'."""
+        attempt, now = self.crew.roster.team.attempt, self.stragglers.now
+        if now != self._slow:
+            self._slow = now
+            words = StepNow(straggler="; ".join(map(in_few_words, now)))
+            folder = self._job.attempt(attempt)
+            StepFileWriter(folder).write(StepFile(at_s=at_s, attempt=attempt, now=words))
+
+    def _tell_of_evidence(self) -> None:
+        for text in self._evidence.news():
+            self.machine.note("evidence", text)
+
+    def _on_decision(self, event: AnyEvent, decision: Decision) -> None:
+        self.machine.decided(event)
+        if isinstance(event, WorkerExited):
+            self._wheel.fenced(lambda: self._echo.look_at(event.worker, self.clock()))
+        self._console.decided(event, decision)
+        self.plain_log.decided(event, decision)
+        self._wheel.fenced(lambda: self._fleet.heard(event, decision))
+
+
+def run_nodes(settings: RunSettings, engine: NodeEngine) -> int:
+    """Runs the command on all nodes to its end. Returns what `holdfast run` exits with: the training's own code."""
+    console = Console(quiet=settings.quiet)
+    start = begun(settings, console)
+    if start is None:
+        return USAGE
+    with start.lock:
+        try:
+            supervisor = NodesSupervisor(start.settings, start.job, console, os.environ, start.cwd, engine)
+            return supervisor.submit()
+        except (EngineRefused, ListenFailed, TlsUnavailable, OSError) as error:
+            console.tell(f"the job cannot be started: {error}")
+            return USAGE
+
+
+def attach_nodes(
+    job: JobDir,
+    settings: RunSettings,
+    cwd: str,
+    env: Mapping[str, str],
+    rows: list[RawEntry],
+    engine: NodeEngine,
+    *,
+    moved: bool = False,
+) -> int:
+    """Takes up a job on many nodes whose controller is gone, by its journal; `job` is locked. Returns what `run` would.
+
+    `moved`: the scheduler has started the job again since: nothing of it runs, and that is no failure.
+    """
+    console = Console(quiet=settings.quiet)
+    memory, state = Memory(), State()
+    for event, decision in decisions(rows, settings.policy):
+        memory.hear(event)
+        state = decision.state
+    memory.moved = memory.moved or moved
+    try:
+        supervisor = NodesSupervisor(settings, job, console, env, cwd, engine, memory)
+        return supervisor.resume(state, rows)
+    except (EngineRefused, ListenFailed, TlsUnavailable, OSError) as error:
+        console.tell(f"the job cannot be taken up: {error}")
+        return USAGE
+
+
+def _kept_text(path: Path, make: Callable[[], str]) -> str:
+    """What is in the file, for this user alone; made where there is none. raises: OSError"""
+    with suppress(FileNotFoundError):
+        if text := path.read_text().strip():
+            return text
+    text = make()
+    _write_whole(path, f"{text}\n".encode(), mode=0o600)
+    return text
+
+
+def _write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """A file that is there is whole. raises: OSError"""
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    os.replace(new, path)
+
+
+def _allow_many_connections() -> None:
+    """One descriptor for each agent: of a few thousand the usual soft limit allows a quarter."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        if hard == resource.RLIM_INFINITY or soft < hard:
+            wanted = CONNECTIONS if hard == resource.RLIM_INFINITY else min(hard, CONNECTIONS)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

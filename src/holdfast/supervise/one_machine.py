@@ -1,0 +1,291 @@
+"""`holdfast run` and `holdfast attach`: one machine, agent and controller in one process.
+
+Wires the rooms together and turns the wheel: signals, reapers and time come in, the training's exit
+code goes out. Decides nothing.
+"""
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.agent.part import Part
+from holdfast.agent.watch.step_logs import StepForms
+from holdfast.agent.worker import WorkerAgent
+from holdfast.controller.loop import Controller, decisions
+from holdfast.core.job.decision import Decision
+from holdfast.engines.local import LocalEngine
+from holdfast.journal.jobdir import JobDir, JobInUse, StateDir
+from holdfast.journal.recorder import Recorder
+from holdfast.journal.rows import RawEntry
+from holdfast.model.events import (
+    AnyEvent,
+    AttemptStartFailed,
+    ControllerResumed,
+    JobSubmitted,
+    RankExited,
+    RankStarted,
+    Tick,
+    WorkerExited,
+)
+from holdfast.model.orders import (
+    AnyOrder,
+    CheckNodes,
+    Diagnose,
+    EndJob,
+    HealDevice,
+    IsolateNode,
+    PlaceWorkers,
+    StartAttempt,
+    StopAttempt,
+    TellPeople,
+)
+from holdfast.model.settings import RunSettings
+from holdfast.model.state import Running, State
+from holdfast.observe.clock import JobClock
+from holdfast.settings.read import step_forms
+from holdfast.supervise.fleet_notes import FleetNotes
+from holdfast.supervise.line_on_demand import LineOnDemand
+from holdfast.supervise.live_signatures import live_signatures
+from holdfast.supervise.start import (
+    USAGE,
+    NotTakenUp,
+    begun,
+    forget_environment,
+    keep_environment,
+    kept_environment,
+    stop_request,
+    taken_up,
+    write_facts,
+)
+from holdfast.supervise.wheel import LOOK_S, PASSED_ON, Wheel, collect_orphans
+from holdfast.views.console import Console
+from holdfast.views.log import PlainLog
+
+TICK_S = 1.0
+LEFTOVER_WAIT_S = 15.0  # for the standby to be gone at the end
+
+
+class OneMachine:
+    """Gives each order to whom it concerns: the engine places, the agent runs, the console speaks."""
+
+    def __init__(self) -> None:
+        self.ended: EndJob | None = None
+        self.engine: LocalEngine
+        self.agent: WorkerAgent
+
+    def carry_out(self, order: AnyOrder) -> None:
+        match order:
+            case PlaceWorkers() | IsolateNode() | HealDevice():
+                self.engine.carry_out(order)
+            case CheckNodes() | StartAttempt() | StopAttempt() | Diagnose():
+                self.agent.carry_out(order)
+            case TellPeople():
+                pass  # the console has said it with the decision; other channels are told by `notify`
+            case EndJob():
+                self.ended = order
+
+
+class Among(Struct, frozen=True, kw_only=True):
+    """A worker among others that the same launcher has started. `job`: what all of them have in common."""
+
+    part: Part
+    job: JobDir
+
+
+def _as_the_only_one(emit: Callable[[AnyEvent], None]) -> Callable[[AnyEvent], None]:
+    """To who decides here there is one worker, and its name is 0."""
+
+    def renamed(event: AnyEvent) -> None:
+        if isinstance(event, RankStarted | RankExited | WorkerExited | AttemptStartFailed):
+            event = msgspec.structs.replace(event, worker=0)
+        emit(event)
+
+    return renamed
+
+
+class Supervisor:
+    """The wheel. One thread; nothing in it waits longer than `LOOK_S`."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        job: JobDir,
+        console: Console,
+        env: Mapping[str, str],
+        cwd: str,
+        among: Among | None = None,
+    ) -> None:
+        """`among`: others, each watched by a process of its own; None: this worker is all."""
+        self.clock = JobClock()
+        self._settings = settings
+        self._console = console
+        self._env, self._cwd = env, cwd
+        self._job = job
+        self._common = among.job if among else job
+        self._machine = OneMachine()
+        self.record = Recorder(job.journal_path, self.clock, console.tell)
+        self.plain_log = PlainLog(job.path, settings.policy)
+        self._fleet = FleetNotes(settings, lambda: 1, self.clock, console.tell)
+        self.controller = Controller(settings.policy, self.record, self._machine, self._on_decision)
+        emit = _as_the_only_one(self.controller.handle) if among else self.controller.handle
+        self._machine.engine = LocalEngine(socket.gethostname(), self.clock, emit)
+        self._machine.agent = WorkerAgent(
+            settings,
+            self._common.name,
+            self._common.path,
+            self.clock,
+            emit,
+            console.echo,
+            env,
+            cwd,
+            live_signatures(env),
+            StepForms(lambda: step_forms(settings.step_pattern)),
+            part=among.part if among else None,
+            incidents=job.incidents,
+        )
+        self._line = LineOnDemand(
+            job, self.controller, self._machine.agent, self.clock, console.tell, env, cwd
+        )
+        self._wheel = Wheel(console.tell)
+        self._ticked_s = 0.0
+        self._looked_s = 0.0
+        self._stop_signals = 0
+
+    def submit(self) -> int:
+        write_facts(self.record, self._settings, self._common.name, self._cwd)
+        if self._settings.detach:
+            keep_environment(self._job, self._env, self._console)
+        submitted = JobSubmitted(
+            at_s=self.clock(), job=self._common.name, workers=1, command=self._settings.command
+        )
+
+        def begin() -> None:  # once signals are heeded: who reads the first line may send one
+            if self._common is self._job:  # else worker 0 says it, for all of them
+                self._console.tell(f"job {self._job.name}; its record: {self._job.path}")
+            self._fleet.warn_of(socket.gethostname())
+            self.controller.handle(submitted)
+
+        return self._turn(begin)
+
+    def resume(self, state: State, rows: list[RawEntry]) -> int:
+        """Goes on from `state`, which is what `rows` come to."""
+        self.clock.not_before(rows[-1][0] if rows else 0.0)
+        for event, decision in decisions(rows, self._settings.policy):
+            self.plain_log.remember(event, decision)
+            self._fleet.remember(event, decision)
+        self.controller.state = state
+        if state.job.attempt:
+            self._machine.agent.resume(state.job.attempt)
+        self._console.tell(f"took up {self._job.name} in attempt {state.job.attempt}")
+        return self._turn(lambda: self.controller.handle(ControllerResumed(at_s=self.clock())))
+
+    def _turn(self, begin: Callable[[], None]) -> int:
+        return self._wheel.turn(begin, self._once, lambda: self._machine.ended is not None, self._finish)
+
+    def _once(self) -> None:
+        agent, fenced = self._machine.agent, self._wheel.fenced
+        self._wheel.wait([*agent.channels(), *self._line.channels()])
+        fenced(self._take_signals)
+        fenced(agent.hear)
+        fenced(self._line.turn)
+        at_s = self.clock()
+        if at_s - self._looked_s >= LOOK_S:
+            self._looked_s = at_s
+            fenced(agent.look)
+            fenced(self._flush)
+        if at_s - self._ticked_s >= TICK_S:
+            self._ticked_s = at_s
+            fenced(lambda: self.controller.handle(Tick(at_s=at_s)))
+            fenced(self._fleet.turn)
+            collect_orphans()
+
+    def _flush(self) -> None:
+        self.record.flush()
+        self._console.flush()
+
+    def _finish(self) -> int:
+        """The standby, if any, goes before the last word is said."""
+        agent, ended = self._machine.agent, self._machine.ended
+        assert ended is not None, "the wheel turns until then"
+        self._wheel.fenced(self._line.close)
+        agent.drop_checks()
+        agent.drop_standby()
+        until_s = self.clock() + LEFTOVER_WAIT_S
+        while not agent.standby_gone() and self.clock() < until_s:
+            self._wheel.wait(agent.channels())
+        agent.close()
+        forget_environment(self._job)
+        self._wheel.fenced(self._fleet.close)
+        self.record.close()
+        self._console.close()
+        return ended.code
+
+    # Signals ----------------------------------------------------------------------------------------------
+
+    def _take_signals(self) -> None:
+        while self._wheel.signals:
+            self._one_signal(self._wheel.signals.pop(0))
+
+    def _one_signal(self, number: int) -> None:
+        name = signal.Signals(number).name
+        if number in PASSED_ON:
+            self._machine.agent.signal(number)
+            return
+        if number == signal.SIGHUP and self._settings.detach:
+            return
+        self._stop_signals += 1
+        force = self._stop_signals > 1
+        running = isinstance(self.controller.state.phase, Running)
+        if not force:
+            self._machine.agent.signal(signal.SIGTERM if number == signal.SIGHUP else number)
+        word = "at once" if force else "cleanly; once more ends it at once"
+        self._console.tell(f"{name}: ending the job {word}")
+        finish_s = self._settings.grace_s if running else 0.0
+        self.controller.handle(stop_request(number, self.clock(), force=force, finish_s=finish_s))
+
+    def _on_decision(self, event: AnyEvent, decision: Decision) -> None:
+        self._console.decided(event, decision)
+        self.plain_log.decided(event, decision)
+        self._wheel.fenced(lambda: self._note(event, decision))
+
+    def _note(self, event: AnyEvent, decision: Decision) -> None:
+        """In the node book: in memory here, and written by a thread."""
+        self._fleet.heard(event, decision)
+        self._fleet.isolate_ordered(decision)
+
+
+def run_job(settings: RunSettings) -> int:
+    """Runs the command to its end. Returns what `holdfast run` exits with: the training's own code."""
+    console = Console(quiet=settings.quiet)
+    start = begun(settings, console)
+    if start is None:
+        return USAGE
+    with start.lock:
+        supervisor = Supervisor(start.settings, start.job, console, os.environ, start.cwd)
+        return supervisor.submit()
+
+
+def attach_job(state_dir: str, name: str | None, *, quiet: bool = False) -> int:
+    """Takes up a job whose Holdfast is gone, by its journal. Returns what `run` would have."""
+    console = Console(quiet=quiet)
+    jobs = StateDir(Path(state_dir))
+    if name is None and not jobs.jobs():
+        console.tell(f"there is no job in {state_dir}")
+        return USAGE
+    try:
+        job = jobs.job(name) if name else jobs.jobs()[0]
+        lock = job.lock()
+    except (LookupError, JobInUse, OSError) as error:
+        console.tell(str(error))
+        return USAGE
+    with lock:
+        found = taken_up(job, console, quiet=quiet)
+        if isinstance(found, NotTakenUp):
+            return found.code
+        env = kept_environment(job, console)
+        return Supervisor(found.settings, job, console, env, found.cwd).resume(found.state, found.rows)

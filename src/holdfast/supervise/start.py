@@ -1,0 +1,177 @@
+"""How a run begins and is taken up again: its folder, what its journal says of it, its environment."""
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from holdfast import __version__
+from holdfast.controller.loop import replay
+from holdfast.journal.jobdir import JobDir, JobExists, JobInUse, JobLock, StateDir, StateUnwritable
+from holdfast.journal.recorder import Recorder
+from holdfast.journal.rows import RawEntry
+from holdfast.journal.store import JournalUnusable, NewerJournal, open_reader
+from holdfast.model.events import StopRequested
+from holdfast.model.settings import RunSettings
+from holdfast.model.state import Ended, State
+from holdfast.observe.clock import JobClock
+from holdfast.parsers.commands import recognise
+from holdfast.settings.read import state_places
+from holdfast.views.console import Console
+
+Made = TypeVar("Made")
+USAGE = 2
+NO_RECORD = (NewerJournal, JournalUnusable, OSError, msgspec.MsgspecError, KeyError)
+ENVIRONMENT = "environment"  # beside the journal, while a job lives that may be taken up again
+
+
+class Begun(NamedTuple):
+    settings: RunSettings
+    job: JobDir
+    lock: JobLock
+    cwd: str
+
+
+def begun(settings: RunSettings, console: Console) -> Begun | None:
+    """What a run has before it starts: its folder, held for this process, and where it was called. None: it cannot be
+    had, and the console has said why."""
+    try:
+        cwd = os.getcwd()
+    except OSError as error:
+        console.tell(f"the working folder is gone ({error.strerror}): go to one that exists")
+        return None
+    try:
+        job, lock, settings = job_folder(settings, JobClock()(), console)
+    except (JobExists, JobInUse, ValueError) as error:
+        console.tell(str(error))
+        return None
+    return Begun(with_launcher(settings), job, lock, cwd)
+
+
+def write_facts(record: Recorder, settings: RunSettings, name: str, cwd: str) -> None:
+    """How the job was started, for whoever takes it up again or looks at it. `name`: of the whole job."""
+    record.set_meta("policy", msgspec.json.encode(settings.policy))
+    facts = {
+        "name": name,
+        "command": settings.command,
+        "cwd": cwd,
+        "host": socket.gethostname(),
+        "version": __version__,
+        "pid": os.getpid(),
+        "detach": settings.detach,
+        "settings": settings,
+    }
+    record.set_meta("job", msgspec.json.encode(facts))
+
+
+def stop_request(number: int, at_s: float, *, force: bool, finish_s: float) -> StopRequested:
+    """What a signal to Holdfast asks of the job. `finish_s`: it was passed on, and the command may take so long."""
+    reason = f"{signal.Signals(number).name} was sent to Holdfast"
+    return StopRequested(
+        at_s=at_s, reason=reason, force=force, code=128 + number, finish_s=0.0 if force else finish_s
+    )
+
+
+def with_launcher(settings: RunSettings) -> RunSettings:
+    """A launcher told to restart its ranks by itself is left to do so; Holdfast acts when it gives up."""
+    if not recognise(settings.command, os.environ).restarts:
+        return settings
+    policy = msgspec.structs.replace(settings.policy, launcher_restarts=True)
+    return msgspec.structs.replace(settings, policy=policy)
+
+
+def recorded(job: JobDir) -> tuple[RunSettings, str, list[RawEntry]]:
+    """How the job was started, in which folder, and all that has been written down since."""
+    reader = open_reader(job.journal_path)
+    try:
+        facts = msgspec.json.decode(reader.meta("job") or b"{}")
+        settings = msgspec.convert(facts["settings"], RunSettings)
+        return settings, str(facts["cwd"]), list(reader.read_raw())
+    finally:
+        reader.close()
+
+
+class TakenUp(NamedTuple):
+    """A job that goes on: how it was started, in which folder, its journal, and what that comes to."""
+
+    settings: RunSettings
+    cwd: str
+    rows: list[RawEntry]
+    state: State
+
+
+class NotTakenUp(NamedTuple):
+    """Why not was said. `code`: what to exit with."""
+
+    code: int
+    has_ended: bool
+
+
+def taken_up(job: JobDir, console: Console, *, quiet: bool | None = None) -> TakenUp | NotTakenUp:
+    """What the journal of a job says that is held for this process. `quiet`: other than at its start."""
+    try:
+        settings, cwd, rows = recorded(job)
+    except NO_RECORD as error:
+        console.tell(f"the journal of {job.name} cannot be read: {error}")
+        return NotTakenUp(USAGE, has_ended=False)
+    state = replay(rows, settings.policy)
+    if isinstance(state.phase, Ended):
+        console.tell(f"{job.name} has ended: {state.phase.outcome}: {state.phase.reason}")
+        return NotTakenUp(state.phase.code, has_ended=True)
+    if quiet is not None:
+        settings = msgspec.structs.replace(settings, quiet=quiet)
+    return TakenUp(settings, cwd, rows, state)
+
+
+def kept_environment(job: JobDir, console: Console) -> Mapping[str, str]:
+    """That of the `holdfast run` which began the job."""
+    try:
+        pairs = (job.path / ENVIRONMENT).read_bytes().split(b"\0")
+    except OSError:
+        console.tell("the environment of the first start is not known: restarts are given this shell's")
+        return os.environ
+    return dict(os.fsdecode(pair).split("=", 1) for pair in pairs if b"=" in pair)
+
+
+def job_folder(settings: RunSettings, at_s: float, console: Console) -> tuple[JobDir, JobLock, RunSettings]:
+    """The job's folder, held for this process. raises: ValueError, JobExists, JobInUse"""
+
+    def held(state: StateDir) -> tuple[JobDir, JobLock]:
+        job = state.create(settings.job, at_s)
+        return job, job.lock()
+
+    (job, lock), settings = in_state_folder(settings, held, console)
+    return job, lock, settings
+
+
+def in_state_folder(
+    settings: RunSettings, make: Callable[[StateDir], Made], console: Console
+) -> tuple[Made, RunSettings]:
+    """What is made in the state folder; somewhere else, said loudly, where that cannot be written. raises: ValueError"""
+    places = state_places(Path(settings.state_dir))
+    for place in places:
+        try:
+            return make(StateDir(place)), msgspec.structs.replace(settings, state_dir=str(place))
+        except StateUnwritable as error:
+            console.tell(f"{error}; trying another place for the record, the training starts all the same")
+    raise ValueError(f"no folder can be written for the job's output: tried {', '.join(map(str, places))}")
+
+
+def keep_environment(job: JobDir, env: Mapping[str, str], console: Console) -> None:
+    """For restarts after an attach from another shell. It can hold secrets: for this user, while the job lives."""
+    try:
+        fd = os.open(job.path / ENVIRONMENT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(b"\0".join(os.fsencode(f"{key}={value}") for key, value in env.items()))
+    except OSError as error:
+        console.tell(f"the environment cannot be kept for a later attach: {error}")
+
+
+def forget_environment(job: JobDir) -> None:
+    with suppress(OSError):
+        os.unlink(job.path / ENVIRONMENT)

@@ -1,0 +1,1 @@
+"""Results of checks as a report, charts, pages and pictures."""

@@ -1,0 +1,53 @@
+"""Draws what benchmarks measured into a file: a page for a browser, or a picture. The name's end decides."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.model.checks import Baseline, NodeChecks
+from holdfast.views.checks.chart import BenchFileUnreadable, chart, nodes_of
+from holdfast.views.checks.page import html_page
+from holdfast.views.checks.png import write_png
+from holdfast.views.steps.png import PlotUnavailable
+
+PLOTS = (".html", ".png")
+
+
+class NotDrawn(Exception):
+    """The plot is not there; the text says why and what to do."""
+
+
+def refused_plot(name: str) -> str:
+    """Why no plot can be written under this name; empty where it can."""
+    return "" if Path(name).suffix.lower() in PLOTS else f"{name!r} ends neither in .html nor in .png"
+
+
+def draw(path: Path, nodes: Sequence[NodeChecks], known: Baseline | None = None) -> None:
+    """`known`: what was learned of this node before, where there is but one. raises: NotDrawn"""
+    drawn = chart(nodes, known)
+    title = f"Benchmarks of {nodes[0].node}" if len(nodes) == 1 else f"Benchmarks of {len(nodes)} nodes"
+    silent = [node.node for node in nodes if node.why_not]
+    said = [time.strftime("%Y-%m-%d %H:%M", time.localtime(node.at_s)) for node in nodes[:1] if node.at_s]
+    said += [f"no answer from {', '.join(silent[:8])}"] if silent else []
+    try:
+        if path.suffix.lower() == ".png":
+            write_png(path, drawn, title, said)
+        else:
+            path.write_text(html_page(drawn, title, said), encoding="utf-8")
+    except PlotUnavailable as error:
+        raise NotDrawn(str(error)) from error
+    except OSError as error:
+        raise NotDrawn(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def read_nodes(paths: Sequence[Path]) -> tuple[NodeChecks, ...]:
+    """The nodes of answers that `holdfast check --suite bench --json` gave. raises: NotDrawn"""
+    nodes: list[NodeChecks] = []
+    for path in paths:
+        try:
+            nodes += nodes_of(path.read_bytes(), str(path))
+        except BenchFileUnreadable as error:
+            raise NotDrawn(str(error)) from error
+        except OSError as error:
+            raise NotDrawn(f"{path} cannot be read: {error.strerror or error}") from error
+    return tuple(nodes)

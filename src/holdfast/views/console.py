@@ -1,0 +1,206 @@
+"""What a person sees of a run: the training's own output with rank prefixes, and Holdfast's few lines.
+
+The training's output goes to stdout, Holdfast's words to stderr. A console that nobody reads, a closed
+pipe, no terminal at all: lines are dropped here (the files have them), and nothing ever waits.
+"""
+
+import os
+import select
+import time
+from collections import deque
+
+from msgspec.structs import replace
+
+from holdfast.core.checks.answers import key_of
+from holdfast.core.job.decision import Decision
+from holdfast.core.job.repeats import Repeats
+from holdfast.core.job.story import check_lines, check_name, check_words
+from holdfast.core.plurals import counted
+from holdfast.model.events import AnyEvent, FindingNoted, HangFound, NodesChecked, VerdictReached
+from holdfast.model.state import Ended
+from holdfast.model.verdicts import Verdict
+from holdfast.observe.logs.follow import Chunk
+
+PIECE_BYTES = 4096  # what a pipe that poll() calls writable takes without waiting (PIPE_BUF)
+BACKLOG_BYTES_MAX = 4 << 20
+STALLED_S = 1.0
+CLOSE_S_MAX = 20.0
+CLOSE_LOOK_S = 0.01
+QUIET_FINDINGS = (
+    "environment",
+    "command-running",
+    "rendezvous",
+)  # in the record: too long for the eye, or seen anyway
+OFTEN, OFTEN_S = "platform-slowdown", 60.0  # every five slow steps: here, one a minute is enough
+
+
+class Console:
+    def __init__(self, *, quiet: bool = False, output_fd: int = 1, words_fd: int = 2) -> None:
+        self._quiet = quiet
+        self._output = _Sink(output_fd)
+        self._words = _Sink(words_fd)
+        self._often_s = float("-inf")
+        self._seen: set[tuple[str, str]] = set()  # what checks found wrong on a node
+        self._repeats = Repeats()
+        self._said = ""  # last: what stands above need not be said again
+        self._hang = ""  # the newest, in full
+
+    def echo(self, chunk: Chunk, before: bytes = b"") -> None:
+        """Lines of the training, as they came, each with its rank where that is known; `before` it: whose it is."""
+        if self._quiet:
+            return
+        prefix = before + _prefix(chunk.source)
+        for line in chunk.lines:
+            self._output.write(prefix + line + b"\n")
+
+    def tell(self, text: str) -> None:
+        self._said = text
+        stamp = time.strftime("%H:%M:%S")
+        for line in text.splitlines() or [""]:
+            self._words.write(f"holdfast {stamp} {line}\n".encode("utf-8", "replace"))
+
+    def decided(self, event: AnyEvent, decision: Decision) -> None:
+        """News of a decision; most events have none."""
+        if isinstance(event, FindingNoted):
+            self._noted(event, decision)
+            return
+        if isinstance(event, HangFound):
+            self._hang = event.reason
+        if isinstance(event, NodesChecked):
+            self._checked(event, is_named=len(decision.state.job.workers) > 1)
+        if isinstance(event, VerdictReached):
+            self._verdict(event.verdict)
+        if decision.choice is not None:
+            why = decision.why
+            if isinstance(event, VerdictReached) and self._hang:
+                why = why.replace(self._hang, "the above")
+            if title := _said_of(event):
+                why = why.replace(title, "the above")
+            self.tell(f"rung: {decision.choice.rung}: {why}")
+            if isinstance(ended := decision.state.phase, Ended):  # nothing was left to wait for
+                self.tell(f"{ended.outcome}: {ended.reason}")
+        elif decision.why:
+            self.tell(decision.why)
+
+    def _noted(self, event: FindingNoted, decision: Decision) -> None:
+        if self._is_only_for_the_record(event):
+            return
+        attempt = decision.state.job.attempt if event.attempt is None else event.attempt
+        if decision.why and (text := self._repeats.shown(event.finding, decision.why, attempt)):
+            self.tell(text)
+
+    def _is_only_for_the_record(self, event: FindingNoted) -> bool:
+        if event.finding != OFTEN:
+            return event.finding in QUIET_FINDINGS
+        if event.at_s - self._often_s < OFTEN_S:
+            return True
+        self._often_s = event.at_s
+        return False
+
+    def _checked(self, event: NodesChecked, *, is_named: bool) -> None:
+        """What is wrong, once in a run; what passed or was skipped is in the log. `is_named`: and on which node."""
+        news = tuple(told for told in event.troubles if (told.node, key_of(told)) not in self._seen)
+        self._seen |= {(told.node, key_of(told)) for told in news}
+        for line in check_lines(replace(event, troubles=news), is_named=is_named):
+            self.tell(f"{check_name(event)}: {line}")
+        if event.why_not:
+            self.tell(check_words(event, is_named=is_named))
+
+    def _verdict(self, verdict: Verdict) -> None:
+        if verdict.confidence <= 0:
+            return
+        title = "the above" if verdict.title in self._said else verdict.title
+        self.tell(f"verdict: {verdict.category} ({verdict.confidence:.0%}): {title}")
+        if verdict.advice:
+            self.tell(f"advice: {verdict.advice}")
+
+    def flush(self) -> None:
+        self._output.flush()
+        self._words.flush()
+
+    def close(self) -> None:
+        """Gives a slow reader what waits, as long as it reads on; one that does not costs `STALLED_S`."""
+        until_s = time.monotonic() + CLOSE_S_MAX
+        stalled_s, waiting_bytes = time.monotonic(), -1
+        while (left := self._output.waiting_bytes + self._words.waiting_bytes) and time.monotonic() < until_s:
+            if left != waiting_bytes:
+                stalled_s, waiting_bytes = time.monotonic(), left
+            elif time.monotonic() - stalled_s > STALLED_S:
+                return
+            time.sleep(CLOSE_LOOK_S)
+            self.flush()
+
+
+def _said_of(event: AnyEvent) -> str:
+    """What stands above already, in the words of the decision."""
+    match event:
+        case VerdictReached():
+            return event.verdict.title
+        case NodesChecked():
+            return event.stop.rstrip(".")
+        case _:
+            return ""
+
+
+def _prefix(source: str) -> bytes:
+    if source.startswith("rank-"):
+        return b"[rank" + source[5:].partition(".")[0].encode() + b"] "
+    return b""
+
+
+class _Sink:
+    """A file descriptor that is written to only when that does not wait."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._waiting: deque[bytes] = deque()
+        self.waiting_bytes = 0
+        self._dropped = 0
+        self._closed = False
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLOUT)
+
+    def write(self, line: bytes) -> None:
+        if self._closed:
+            return
+        self._waiting.append(line)
+        self.waiting_bytes += len(line)
+        while self.waiting_bytes > BACKLOG_BYTES_MAX and len(self._waiting) > 1:
+            self.waiting_bytes -= len(self._waiting.popleft())
+            self._dropped += 1
+        self.flush()
+
+    def flush(self) -> None:
+        try:
+            while self._waiting and self._is_ready():
+                if self._dropped:
+                    note = f"holdfast: {counted(self._dropped, 'line is', 'lines are')} left out here; `holdfast logs` has {'it' if self._dropped == 1 else 'them'}\n"
+                    self._dropped = 0
+                    os.write(self._fd, note.encode())
+                    continue
+                piece = self._waiting[0][:PIECE_BYTES]
+                written = os.write(self._fd, piece)
+                self._advance(written)
+        except OSError:  # nobody reads any more: the training goes on without an audience
+            self._give_up()
+
+    def _is_ready(self) -> bool:
+        return any(flags & select.POLLOUT for _, flags in self._poll.poll(0)) or self._closed_now()
+
+    def _closed_now(self) -> bool:
+        if any(
+            flags & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, flags in self._poll.poll(0)
+        ):
+            self._give_up()
+        return False
+
+    def _give_up(self) -> None:
+        self._closed = True
+        self._waiting.clear()
+        self.waiting_bytes = 0
+
+    def _advance(self, written: int) -> None:
+        line = self._waiting.popleft()
+        self.waiting_bytes -= written
+        if written < len(line):
+            self._waiting.appendleft(line[written:])

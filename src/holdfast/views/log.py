@@ -1,0 +1,66 @@
+"""The fault-tolerance log as a plain file beside the journal: for a pager, a tail, a log shipper.
+
+A view like any other: the journal has everything in it, and a file that cannot be written costs nothing.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from holdfast.core.job.decision import Decision
+from holdfast.core.job.repeats import Repeats
+from holdfast.core.job.story import LOOK_AT, Line, Story
+from holdfast.model.events import AnyEvent
+from holdfast.model.policy import Policy
+from holdfast.settings.times import stamp
+
+NAME = "fault-tolerance.log"
+COUNTED = ("job", "rung")  # after these the counters are worth a line
+
+
+class PlainLog:
+    def __init__(self, folder: Path, policy: Policy) -> None:
+        self._path = folder / NAME
+        self._story = Story(policy)
+        self._repeats = Repeats()
+
+    def remember(self, event: AnyEvent, decision: Decision) -> None:
+        """What an earlier process has written already."""
+        without_repeats(self._story.hear(event, decision), self._repeats)
+
+    def decided(self, event: AnyEvent, decision: Decision) -> None:
+        lines = without_repeats(self._story.hear(event, decision), self._repeats)
+        if not lines:
+            return
+        texts = [printed(line) for line in lines]
+        if any(line.kind in COUNTED for line in lines):
+            texts.append(f"{stamp(lines[-1].at_s)} {self._counters()}")
+        try:
+            with self._path.open("a", encoding="utf-8", errors="replace") as file:
+                file.write("".join(text + "\n" for text in texts))
+        except OSError:
+            return  # the recorder says, once, that the state folder cannot be written
+
+    def _counters(self) -> str:
+        summary = self._story.summary()
+        allowed = "none" if summary.max_restarts is None else str(summary.max_restarts)
+        return (
+            f"maximum restarts: {allowed}; restarts so far: {summary.restarts}; "
+            f"reschedules caused by hardware: {summary.hardware_reschedules}"
+        )
+
+
+def without_repeats(lines: Iterable[Line], repeats: Repeats) -> list[Line]:
+    """Without the warnings of earlier attempts; one line in their place in each attempt."""
+    shown = []
+    for line in lines:
+        finding = "check" if line.kind == "check" and line.text.startswith(LOOK_AT) else line.finding
+        text = repeats.shown(finding, line.text, line.attempt)
+        shown += [replace(line, text=text)] if text is not None else []
+    return shown
+
+
+def printed(line: Line) -> str:
+    """One line, whatever a log's text may carry."""
+    return f"{stamp(line.at_s)} {' '.join(line.text.split())}"

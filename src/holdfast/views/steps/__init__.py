@@ -1,0 +1,1 @@
+"""Steps as a report, charts, pages and pictures."""
