@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from hang_places import NotHere, tried
-from holdfast.checks.pair_run import PairRun, Settings
+from holdfast.checks.training_python.pairs import PairRun, Settings
 from holdfast.core.checks.pairs.results import Limits, Verdict
 from holdfast.core.checks.pairs.verdict import verdict
 

@@ -33,7 +33,7 @@ from holdfast.journal.recorder import Recorder
 from holdfast.journal.store import open_reader
 from holdfast.link.hub import Hub
 from holdfast.model.events import AnyEvent, AttemptStarted, FindingNoted, HangFound, JobSubmitted, Tick
-from holdfast.model.nodes import AnyNews, Sampled, SetUp
+from holdfast.model.nodes.workers import AnyNews, Sampled, SetUp
 from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import State

@@ -32,7 +32,7 @@ from msgspec.structs import replace
 from holdfast.core.flight.digest import digest
 from holdfast.core.flight.locate import locate
 from holdfast.core.flight.members import runs
-from holdfast.model.digests import Digest, Members
+from holdfast.model.flight.digests import Digest, Members
 from holdfast.observe.processes.flight_files import read_scene
 from holdfast.parsers.flight.pickled import unpickled
 from holdfast.parsers.flight.records import read_record

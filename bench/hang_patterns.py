@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from holdfast.core.hang import detect as hang
-from holdfast.model.flight import GroupStatus
+from holdfast.model.flight.records import GroupStatus
 from holdfast.model.samples import Hang, RankSample
 
 FUTEX, SLEEP, POLL = "futex_do_wait", "hrtimer_nanosleep", "poll_schedule_timeout.constprop.0"

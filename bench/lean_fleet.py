@@ -45,7 +45,7 @@ from holdfast.link.heard import Ordered
 from holdfast.link.resolve import Address
 from holdfast.link.spool import NUMBERS_PER_OPENING, Spool
 from holdfast.link.wire import Wire
-from holdfast.model.nodes import PROTOCOL
+from holdfast.model.nodes.workers import PROTOCOL
 from played_node import Hung, Job, Node
 
 LATE_S = 0.5  # where the machine is too slow a report comes later, not twice

@@ -22,7 +22,7 @@ import msgspec
 from holdfast.link.arrived import Entry, Joined, Left, Refused
 from holdfast.link.hub import Hub
 from holdfast.model.events import FindingNoted
-from holdfast.model.nodes import AnyReport, Told
+from holdfast.model.nodes.workers import AnyReport, Told
 from holdfast.observe.clock import JobClock
 from lean_fleet import Fleets, Plan, allow_many_files, rss_bytes
 from played_node import RANKS

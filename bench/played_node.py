@@ -14,10 +14,10 @@ import msgspec
 from msgspec import Struct
 
 from flight_scale import digest_of
-from holdfast.model.digests import Digest, Members
 from holdfast.model.events import AttemptStarted, FindingNoted, RankStarted, StepReached
-from holdfast.model.flight import GroupStatus
-from holdfast.model.nodes import (
+from holdfast.model.flight.digests import Digest, Members
+from holdfast.model.flight.records import GroupStatus
+from holdfast.model.nodes.workers import (
     AgentHello,
     AnyCommand,
     FindPort,

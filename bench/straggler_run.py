@@ -27,7 +27,7 @@ from cpu_quota import CpuQuota, DutyCycle, NoQuota
 from holdfast.agent.watch.collectives import Collectives
 from holdfast.core.stragglers.records import arrivals
 from holdfast.core.stragglers.watch import StragglerWatch
-from holdfast.model.flight import FlightRecord
+from holdfast.model.flight.records import FlightRecord
 from holdfast.model.steps import StepFinding
 from holdfast.observe.host.throttling import ThrottleReader
 from holdfast.observe.processes.procs import RankReader

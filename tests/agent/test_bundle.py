@@ -18,7 +18,7 @@ from holdfast.agent.bundle import (
 from holdfast.agent.watch.sample_ring import SampleRing
 from holdfast.core.verdict.first import first_verdict
 from holdfast.model.failures import Failure, RankExit
-from holdfast.model.node_samples import DeviceSample, Moment, NodeSample, RasReport
+from holdfast.model.nodes.samples import DeviceSample, Moment, NodeSample, RasReport
 from holdfast.model.samples import RankSample
 from holdfast.model.steps import StepFinding, StepRecord
 from holdfast.observe.logs.bundles import FAILURE, read_member

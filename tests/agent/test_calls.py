@@ -26,8 +26,8 @@ from holdfast.model.calls import (
     TypedTaken,
     WindowSize,
 )
-from holdfast.model.nodes import SampleStacks
-from holdfast.model.thread_stacks import RankStacks
+from holdfast.model.flight.thread_stacks import RankStacks
+from holdfast.model.nodes.workers import SampleStacks
 from holdfast.parsers.call_words import decode, encode
 
 WAIT_S = 60.0

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.agent.watch import sample_ring
 from holdfast.agent.watch.sample_ring import HEAD, NEW, OLD, SampleRing, read_samples
-from holdfast.model.node_samples import DeviceSample, Moment, NodeSample
+from holdfast.model.nodes.samples import DeviceSample, Moment, NodeSample
 from holdfast.model.samples import RankSample
 
 

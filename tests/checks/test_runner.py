@@ -67,7 +67,7 @@ CHECKS = tuple(
     for look in (good, several, broken, silent, hangs, stubborn, busy, dies, leaves, alone)
 )
 """
-EXTEND = "import sys; from holdfast import checks; checks.__path__.append(sys.argv[1]); "
+EXTEND = "import sys; from holdfast.checks import host; host.__path__.append(sys.argv[1]); "
 CHILD = EXTEND + "from holdfast.checks.child import main; main()"
 # A program without threads, as `holdfast check` is: pytest has some.
 FORKING = (
@@ -85,7 +85,7 @@ sys.stdout.buffer.write(msgspec.json.encode(run.wait()))
 
 @pytest.fixture(params=["started", "forked"])
 def suite(tmp_path, request):
-    (tmp_path / "host_made_up.py").write_text(CHECKS)
+    (tmp_path / "made_up.py").write_text(CHECKS)
 
     def run(*specs, within_s=60.0):
         if request.param == "forked":
@@ -126,7 +126,7 @@ def test_a_check_that_breaks_is_a_skip_and_the_others_run(suite):
 @pytest.mark.parametrize("after_the_first", [False, True], ids=["yet to be started", "running"])
 def test_a_suite_that_gives_way_runs_at_low_priority(tmp_path, after_the_first):
     """Seen from outside: what gives way may not come to a processor on a busy machine."""
-    (tmp_path / "host_made_up.py").write_text(CHECKS)
+    (tmp_path / "made_up.py").write_text(CHECKS)
     child = (sys.executable, "-c", CHILD, str(tmp_path))
     running = SuiteRun((spec("hangs", timeout_s=600.0),), Scene(), time.monotonic() + 600.0, child=child)
     if after_the_first:

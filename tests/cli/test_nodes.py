@@ -9,7 +9,7 @@ import pytest
 from holdfast.cli.checking.notes import note_checks
 from holdfast.journal.node_book import FILE, NodeBook
 from holdfast.model.checks import Finding, NodeChecks, Outcome
-from holdfast.model.node_book import (
+from holdfast.model.nodes.book import (
     AttemptRan,
     CheckLine,
     DeviceLine,

@@ -1,7 +1,7 @@
 """Stacks in words, from stacks that were made up."""
 
 from holdfast.core.hang.stack_groups import grouped
-from holdfast.model.thread_stacks import RankStacks, ThreadStack
+from holdfast.model.flight.thread_stacks import RankStacks, ThreadStack
 from holdfast.views.stacks import Seen, report
 
 MACHINERY = tuple(f"<frozen importlib._bootstrap>:{line} _find_and_load" for line in (241, 940, 690))

@@ -35,7 +35,7 @@ from holdfast.model.events import (
     Tick,
 )
 from holdfast.model.failures import Failure
-from holdfast.model.nodes import (
+from holdfast.model.nodes.workers import (
     AgentHello,
     AnyCommand,
     AnyNews,

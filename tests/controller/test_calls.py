@@ -20,7 +20,7 @@ from holdfast.model.calls import (
     TypedTaken,
     WindowSize,
 )
-from holdfast.model.nodes import PortFound
+from holdfast.model.nodes.workers import PortFound
 from holdfast.parsers.call_words import decode, encode
 
 CLIENT = "client-1"

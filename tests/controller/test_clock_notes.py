@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.controller.clock_notes import LOOK_S, ClockNotes
 from holdfast.controller.shipped import ShippedFiles
-from holdfast.model.nodes import Shipped
+from holdfast.model.nodes.workers import Shipped
 from holdfast.observe.logs.index import CLOCK_NOTE, IndexWriter, read_lines
 
 T = 1_767_280_800.0

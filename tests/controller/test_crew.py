@@ -17,7 +17,7 @@ from holdfast.model.events import (
     WorkerExited,
 )
 from holdfast.model.failures import ErrorRecord, Failure, RankExit
-from holdfast.model.nodes import AgentEnded, Leave, NodeAlive, SetUp, Shipped, StartWorker
+from holdfast.model.nodes.workers import AgentEnded, Leave, NodeAlive, SetUp, Shipped, StartWorker
 from holdfast.model.state import Ended, Running
 
 

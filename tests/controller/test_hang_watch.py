@@ -7,8 +7,8 @@ from controller.crew_bench import POLICY, CrewBench
 from holdfast.core.flight.digest import digest
 from holdfast.core.hang import platform_rule
 from holdfast.model.events import FindingNoted, HangFound, VerdictReached
-from holdfast.model.flight import FlightRecord, GroupStatus
-from holdfast.model.nodes import LookCloser, Looked, Sampled, SampleStacks
+from holdfast.model.flight.records import FlightRecord, GroupStatus
+from holdfast.model.nodes.workers import LookCloser, Looked, Sampled, SampleStacks
 from holdfast.model.samples import RankSample, Utilisation
 
 

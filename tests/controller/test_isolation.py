@@ -3,7 +3,7 @@
 from core.crew_kit import World
 from holdfast.controller.crew import CrewEngine, Parts
 from holdfast.model.events import AnyEvent, FindingNoted, NodeIsolated, NodeReleased
-from holdfast.model.nodes import SetUp
+from holdfast.model.nodes.workers import SetUp
 from holdfast.model.orders import IsolateNode, PlaceWorkers
 from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings

@@ -10,7 +10,7 @@ from holdfast.core.workers.group import Crew
 from holdfast.core.workers.roster import Settings
 from holdfast.link.arrived import Entry, Left
 from holdfast.model.events import DeviceFaulted, FindingNoted, StepReached
-from holdfast.model.nodes import Sampled, SetUp, Told
+from holdfast.model.nodes.workers import Sampled, SetUp, Told
 from holdfast.model.settings import RunSettings
 
 pack = msgspec.msgpack.encode

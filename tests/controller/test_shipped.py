@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from holdfast.controller.shipped import ShippedFiles
-from holdfast.model.nodes import Shipped
+from holdfast.model.nodes.workers import Shipped
 from holdfast.observe.logs.index import Index
 
 

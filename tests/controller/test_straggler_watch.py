@@ -6,8 +6,8 @@ import pytest
 
 from controller.crew_bench import CrewBench
 from holdfast.model.events import FindingNoted
-from holdfast.model.flight import Entered, GroupStatus
-from holdfast.model.nodes import FetchRecords, RecordsTold, Sampled
+from holdfast.model.flight.records import Entered, GroupStatus
+from holdfast.model.nodes.workers import FetchRecords, RecordsTold, Sampled
 from holdfast.model.samples import RankSample
 from holdfast.model.steps import RankStep
 

@@ -34,7 +34,7 @@ from holdfast.model.events import (
     WorkerExited,
     WorkersPlaced,
 )
-from holdfast.model.nodes import (
+from holdfast.model.nodes.workers import (
     AgentEnded,
     AgentHello,
     AnyCommand,

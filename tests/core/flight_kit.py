@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from holdfast.core.flight.digest import digest
-from holdfast.model.digests import Digest, RankLife
-from holdfast.model.flight import FlightRecord, Group, GroupStatus, Operation
+from holdfast.model.flight.digests import Digest, RankLife
+from holdfast.model.flight.records import FlightRecord, Group, GroupStatus, Operation
 
 RUN_AHEAD = 12  # operations a CPU may be ahead of its device
 MS = 1_000_000

@@ -11,12 +11,12 @@ from holdfast.core.verdict.conclude import (
     were_only_ended,
     with_places,
 )
-from holdfast.model.digests import RankLife
 from holdfast.model.failures import ErrorRecord, Failure, RankExit
-from holdfast.model.nodes import Looked, WorkerEvidence
+from holdfast.model.flight.digests import RankLife
+from holdfast.model.flight.thread_stacks import RankStacks
+from holdfast.model.nodes.workers import Looked, WorkerEvidence
 from holdfast.model.samples import Hang
 from holdfast.model.sightings import Search, Sighting, Source, Writer
-from holdfast.model.thread_stacks import RankStacks
 from holdfast.model.verdicts import Culprit, Verdict
 
 NODES = {0: "n0", 1: "n1"}

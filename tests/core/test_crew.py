@@ -24,7 +24,7 @@ from holdfast.model.events import (
     WorkerExited,
     WorkersPlaced,
 )
-from holdfast.model.nodes import AgentHello, Leave, NodeDown, PortFound
+from holdfast.model.nodes.workers import AgentHello, Leave, NodeDown, PortFound
 from holdfast.model.orders import IsolateNode, PlaceWorkers, StopAttempt
 from holdfast.model.state import Running, Waiting
 

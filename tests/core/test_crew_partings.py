@@ -3,7 +3,7 @@
 from crew_kit import World
 
 from holdfast.core.workers.roster import Settings
-from holdfast.model.nodes import NodeDown
+from holdfast.model.nodes.workers import NodeDown
 from holdfast.model.policy import Policy
 from holdfast.model.state import Running
 

@@ -7,7 +7,7 @@ from holdfast.core.nodes import watch as node_watch
 from holdfast.core.workers.acts import StartAgent
 from holdfast.core.workers.memory import MOVED
 from holdfast.model.events import AttemptStarted, FindingNoted, JobMoved, NodeLost
-from holdfast.model.nodes import AgentEnded
+from holdfast.model.nodes.workers import AgentEnded
 
 
 def test_a_controller_that_comes_back_starts_nothing_anew():

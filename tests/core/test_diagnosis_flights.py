@@ -5,11 +5,11 @@ import pytest
 from core.flight_kit import Call, Job
 from holdfast.core.diagnosis.flights import outranks, with_flights
 from holdfast.model.diagnoses import Diagnosis, Fact
-from holdfast.model.digests import Located
-from holdfast.model.flight_scenes import FlightScene, FoundStacks, RecordFile
+from holdfast.model.flight.digests import Located
+from holdfast.model.flight.scenes import FlightScene, FoundStacks, RecordFile
+from holdfast.model.flight.thread_stacks import RankStacks, ThreadStack
 from holdfast.model.sightings import Search, Sighting, Source, Writer
 from holdfast.model.signatures import Words
-from holdfast.model.thread_stacks import RankStacks, ThreadStack
 from holdfast.model.verdicts import Culprit
 
 WAITS = (

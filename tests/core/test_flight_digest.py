@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from holdfast.core.flight import signature
 from holdfast.core.flight.digest import digest
 from holdfast.core.flight.members import ranks_of, runs
-from holdfast.model.digests import Digest
-from holdfast.model.flight import FlightRecord, Group, GroupStatus, Operation
+from holdfast.model.flight.digests import Digest
+from holdfast.model.flight.records import FlightRecord, Group, GroupStatus, Operation
 
 SIZE_MAX = 2048
 

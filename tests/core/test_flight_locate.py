@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from holdfast.core.flight.digest import digest
 from holdfast.core.flight.locate import locate
-from holdfast.model.digests import Located, RankLife
-from holdfast.model.flight import FlightRecord, Operation
+from holdfast.model.flight.digests import Located, RankLife
+from holdfast.model.flight.records import FlightRecord, Operation
 
 LAYOUTS = [
     Layout(2, 1, 2),

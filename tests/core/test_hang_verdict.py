@@ -1,10 +1,10 @@
 """Which of records, stacks and samples names the culprit of a hang."""
 
 from holdfast.core.hang.verdict import joined
-from holdfast.model.digests import Located
+from holdfast.model.flight.digests import Located
+from holdfast.model.flight.thread_stacks import RankStacks, ThreadStack
 from holdfast.model.samples import Hang
 from holdfast.model.signatures import Words
-from holdfast.model.thread_stacks import RankStacks, ThreadStack
 
 WAITS = ("/x/site-packages/torch/autograd/graph.py:820 _engine_run_backward", "train.py:20 step")
 LOCKED = ("/w/fault.py:44 happen", "/w/fault.py:25 step")

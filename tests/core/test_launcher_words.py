@@ -8,7 +8,7 @@ from holdfast.core.verdict.conclude import is_certain, joined_failure
 from holdfast.core.verdict.first import first_verdict
 from holdfast.core.verdict.launcher_words import Known, launcher_words
 from holdfast.model.failures import ErrorRecord, Failure, LauncherWord, RankExit
-from holdfast.model.nodes import WorkerEvidence
+from holdfast.model.nodes.workers import WorkerEvidence
 from holdfast.model.sightings import Search, Sighting, Source, Writer
 from known import PACKAGE
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.core.nodes.lemon_evidence import observed
 from holdfast.core.nodes.lemons import FIELD, Failure, Judged, Observed, judge, not_together
-from holdfast.model.node_book import (
+from holdfast.model.nodes.book import (
     AnyLine,
     AttemptRan,
     ExonerationLine,

@@ -24,7 +24,7 @@ from holdfast.model.events import (
     VerdictReached,
     WorkersPlaced,
 )
-from holdfast.model.node_book import AnyLine
+from holdfast.model.nodes.book import AnyLine
 from holdfast.model.policy import Policy
 from holdfast.model.state import State
 from holdfast.model.verdicts import Culprit, Verdict

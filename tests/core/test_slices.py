@@ -4,7 +4,7 @@ from holdfast.core.hang import detect as hang
 from holdfast.core.slices import RANKS_AT_ONCE, finished, pieces
 from holdfast.core.stragglers.limits import StragglerSettings
 from holdfast.core.stragglers.waits import Waits
-from holdfast.model.flight import GroupStatus
+from holdfast.model.flight.records import GroupStatus
 from holdfast.model.samples import RankSample
 
 RANKS = RANKS_AT_ONCE + 5

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from holdfast.core.hang.culprits import place_of
 from holdfast.core.hang.stack_groups import grouped, python_frames, ranges, where_native
-from holdfast.model.thread_stacks import RankStacks, ThreadStack
+from holdfast.model.flight.thread_stacks import RankStacks, ThreadStack
 
 WAIT = (
     "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py:3252 all_reduce",

@@ -9,7 +9,7 @@ from holdfast.core.stragglers.matrix import analyse
 from holdfast.core.stragglers.panel import Panel
 from holdfast.core.stragglers.panel_numpy import NumpyPanel
 from holdfast.core.stragglers.watch import StragglerSettings, StragglerWatch
-from holdfast.model.flight import GroupStatus
+from holdfast.model.flight.records import GroupStatus
 from holdfast.model.samples import RankSample
 
 NODES = {rank: f"node-{rank // 8}" for rank in range(32)}

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from holdfast.core.stragglers.watch import StragglerWatch
-from holdfast.model.flight import GroupStatus
+from holdfast.model.flight.records import GroupStatus
 from holdfast.model.samples import RankSample
 
 

@@ -16,7 +16,7 @@ import pytest
 from holdfast.core.nodes.isolation_limit import IsolationLimit
 from holdfast.journal.fleet_book import FleetBook
 from holdfast.journal.node_book import BACKUP, FILE, NewerNodeBook, NodeBook, NodeBookUnusable, is_local
-from holdfast.model.node_book import (
+from holdfast.model.nodes.book import (
     AttemptRan,
     CheckLine,
     DeviceLine,
@@ -143,7 +143,7 @@ import sys
 from pathlib import Path
 from holdfast.core.nodes.isolation_limit import IsolationLimit
 from holdfast.journal.node_book import NodeBook
-from holdfast.model.node_book import Isolation, LostLine
+from holdfast.model.nodes.book import Isolation, LostLine
 folder, who, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 book = NodeBook(folder, busy_s=60.0)
 for number in range(count):

@@ -15,7 +15,15 @@ from holdfast.agent import launch
 from holdfast.link.arrived import Entry, Joined, Left, Refused, Said
 from holdfast.link.hub import Hub
 from holdfast.model.events import AttemptStopped, RankStarted
-from holdfast.model.nodes import AgentHello, AnyCommand, AnyReport, SetUp, StartWorker, StopWorker, Told
+from holdfast.model.nodes.workers import (
+    AgentHello,
+    AnyCommand,
+    AnyReport,
+    SetUp,
+    StartWorker,
+    StopWorker,
+    Told,
+)
 from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
 from holdfast.observe.clock import JobClock

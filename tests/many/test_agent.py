@@ -15,7 +15,7 @@ from holdfast.model.events import (
     StepReached,
     WorkerExited,
 )
-from holdfast.model.nodes import FindPort, Leave, PortFound, Sampled
+from holdfast.model.nodes.workers import FindPort, Leave, PortFound, Sampled
 from many.agent_bench import is_over
 
 

@@ -6,7 +6,7 @@ import signal
 from msgspec.structs import replace
 
 from holdfast.model.events import NodesChecked, StepReached, WorkerExited
-from holdfast.model.nodes import (
+from holdfast.model.nodes.workers import (
     CheckNode,
     LookCloser,
     Looked,

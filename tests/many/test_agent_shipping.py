@@ -2,7 +2,7 @@
 
 from holdfast.agent.nodes.shipping import BEHIND_BYTES_MAX, BYTES_PER_S, PIECE_BYTES, Shipping
 from holdfast.model.events import AttemptStopped, RankExited, StepReached
-from holdfast.model.nodes import Leave, Shipped
+from holdfast.model.nodes.workers import Leave, Shipped
 
 
 def _elsewhere(bench):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.agent.environment import free_port
 from holdfast.agent.launch import sweep
 from holdfast.model.events import AttemptStarted, RankExited, RankStarted, StepReached
-from holdfast.model.nodes import Leave, PrepareStandby, StandbyState
+from holdfast.model.nodes.workers import Leave, PrepareStandby, StandbyState
 from holdfast.model.policy import Policy
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from holdfast.journal.node_book import NodeBook
-from holdfast.model.node_book import IncidentLine, Isolation, ReleaseLine
+from holdfast.model.nodes.book import IncidentLine, Isolation, ReleaseLine
 from many.whole_job import LONG_S, WholeJob
 from run.place import wait_for
 

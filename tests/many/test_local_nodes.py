@@ -12,7 +12,7 @@ import pytest
 from holdfast.engines.local_hosts import found
 from holdfast.engines.local_nodes import LocalNodes, agent_of, clear_leftovers
 from holdfast.engines.nodes import EngineRefused, JobPlace
-from holdfast.model.nodes import AgentEnded, NodeAlive, NodeDown, NodeReady, NoMoreNodes, SetAside
+from holdfast.model.nodes.workers import AgentEnded, NodeAlive, NodeDown, NodeReady, NoMoreNodes, SetAside
 
 WAIT_S = 60.0  # only a test that has gone wrong, or a loaded machine, waits so long
 # An agent that says what it was given, and then waits.

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from holdfast.model.flight import Group, GroupStatus
+from holdfast.model.flight.records import Group, GroupStatus
 from holdfast.observe.processes.worker_server import (
     GroupStatusReader,
     flight_records,

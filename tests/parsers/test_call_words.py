@@ -19,7 +19,7 @@ from holdfast.model.calls import (
     Terminal,
     Typed,
 )
-from holdfast.model.nodes import AnyCommand, AnyReport, PortFound
+from holdfast.model.nodes.workers import AnyCommand, AnyReport, PortFound
 from holdfast.parsers.call_words import decode, encode, is_call_word
 
 WHATS = st.one_of(

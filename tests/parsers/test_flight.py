@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.flight import FlightRecord, Group, GroupStatus
+from holdfast.model.flight.records import FlightRecord, Group, GroupStatus
 from holdfast.parsers.flight.pickled import Refused
 from holdfast.parsers.flight.records import groups_of, read_record, with_groups
 

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.thread_stacks import NATIVE, RankStacks, ThreadStack
+from holdfast.model.flight.thread_stacks import NATIVE, RankStacks, ThreadStack
 from holdfast.parsers.pyspy import as_text, error_in, parse_dumps, parse_json, parse_text
 
 HEAD = "Process 29171: /venv/bin/python t1.py --name x\nPython v3.11.7 (/usr/bin/python3.11)\n\n"

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.node_samples import RankRef, RasGroup
+from holdfast.model.nodes.samples import RankRef, RasGroup
 from holdfast.parsers.ras import NAMED_MAX, parse_report
 
 HEAD = """NCCL version 2.26.2 compiled with CUDA 12.6

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from holdfast.journal.node_book import FILE, NodeBook
-from holdfast.model.node_book import AttemptRan, IncidentLine, Isolation
+from holdfast.model.nodes.book import AttemptRan, IncidentLine, Isolation
 from run.place import wait_for
 
 NODE = socket.gethostname()

@@ -76,6 +76,10 @@ def test_a_rank_of_the_environment_gives_way_to_who_joins(job, variable):
     for one in named:
         is_withdrawn = any(gone.pid == one.pid and gone.rank == one.rank for gone in job.all(RankWithdrawn))
         assert is_withdrawn or said.get(one.rank) == one.pid
+    # All of them were the same rank at first, and wrote to the same names.
+    for rank, pid in said.items():
+        note = json.loads((job.folder / f"rank-{rank}.shim.json").read_bytes())
+        assert (note["pid"], note["rank"]) == (pid, rank)
 
 
 @pytest.mark.torch

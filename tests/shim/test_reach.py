@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 from rank_kit import SHIM, wait_for
 
-from holdfast.model.flight import Group, GroupStatus
+from holdfast.model.flight.records import Group, GroupStatus
 from holdfast.observe.processes import worker_server
 from holdfast.observe.processes.worker_server import GroupStatusReader, flight_records, group_status
 

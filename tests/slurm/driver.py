@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.engines.nodes import JobPlace
 from holdfast.engines.slurm.engine import SlurmEngine
-from holdfast.model.nodes import EndAsked
+from holdfast.model.nodes.workers import EndAsked
 from holdfast.slurm_names import allocation
 
 # Stands for an agent: says that it runs, passes over SIGTERM for a moment, as one does that ends its ranks.

@@ -19,7 +19,7 @@ from holdfast.agent.watch.sample_ring import NEW, OLD, read_samples
 from holdfast.model.checks import NodeChecks
 from holdfast.model.events import NodesChecked
 from holdfast.model.failures import Failure
-from holdfast.model.node_samples import Moment
+from holdfast.model.nodes.samples import Moment
 from holdfast.model.samples import RankSample
 from holdfast.model.steps import StepFinding, StepRecord
 from holdfast.model.verdicts import Verdict

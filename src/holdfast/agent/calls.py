@@ -40,7 +40,7 @@ from holdfast.model.calls import (
     TypedTaken,
     WindowSize,
 )
-from holdfast.model.thread_stacks import RankStacks
+from holdfast.model.flight.thread_stacks import RankStacks
 from holdfast.observe.processes.pyspy import NATIVE_S, Ask, collect
 from holdfast.observe.processes.worker_facts import worker_facts
 from holdfast.parsers.call_words import decode, encode, is_call_word

@@ -15,7 +15,7 @@ from holdfast.agent.nodes.log import NodeLog
 from holdfast.agent.watch.hang_scene import Seen
 from holdfast.agent.watch.logs import KERNEL, Signatures
 from holdfast.model.failures import Failure
-from holdfast.model.nodes import Looked, TellEvidence, WorkerEvidence
+from holdfast.model.nodes.workers import Looked, TellEvidence, WorkerEvidence
 from holdfast.model.orders import Diagnose
 
 SETTLE_S = 1.5  # how long a complaint about a lost peer waits for the peer's own error

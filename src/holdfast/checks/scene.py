@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from holdfast.checks.run_python import launch_for
+from holdfast.checks.training_python.run import launch_for
 from holdfast.core.checks.asked import asked_by, asked_of
 from holdfast.model.checks import MANUAL, Baseline, Scene
 

@@ -30,7 +30,7 @@ from holdfast.core.verdict.first import first_verdict
 from holdfast.journal.jobdir import JobDir
 from holdfast.model.diagnoses import Diagnosis, FirstError
 from holdfast.model.failures import Failure
-from holdfast.model.flight_scenes import FlightScene
+from holdfast.model.flight.scenes import FlightScene
 from holdfast.model.sightings import Search
 from holdfast.model.signatures import Signature
 from holdfast.observe.logs.bundles import FAILURE, read_member

@@ -14,7 +14,7 @@ from holdfast.cli.line.output import put, put_json, say
 from holdfast.core.nodes.lemon_evidence import WINDOW_DAYS, observed
 from holdfast.core.nodes.lemons import Judged, judge
 from holdfast.journal.node_book import NodeBook, NodeBookUnusable
-from holdfast.model.node_book import (
+from holdfast.model.nodes.book import (
     AnyLine,
     CheckLine,
     DeviceLine,

@@ -27,7 +27,7 @@ from holdfast.jobs.running_ranks import (
     running_job,
 )
 from holdfast.journal.jobdir import JobDir
-from holdfast.model.thread_stacks import RankStacks
+from holdfast.model.flight.thread_stacks import RankStacks
 from holdfast.views.stacks import Missing, Seen, document, report
 
 NATIVE_RANKS_MAX = 3  # of those that were not named

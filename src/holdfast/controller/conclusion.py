@@ -28,7 +28,7 @@ from holdfast.core.workers.orders import joined as joined_checks
 from holdfast.model.checks import ON_FAILURE
 from holdfast.model.events import AnyEvent, AttemptStartFailed, NodesChecked, RankStarted
 from holdfast.model.failures import Failure
-from holdfast.model.nodes import TellEvidence, WorkerEvidence
+from holdfast.model.nodes.workers import TellEvidence, WorkerEvidence
 from holdfast.model.orders import CheckNodes, Diagnose
 from holdfast.model.policy import Policy
 from holdfast.model.samples import Hang

@@ -39,7 +39,7 @@ from holdfast.model.events import (
     NodeReleased,
     StepReached,
 )
-from holdfast.model.nodes import (
+from holdfast.model.nodes.workers import (
     AgentHello,
     AnyNews,
     AnyReport,

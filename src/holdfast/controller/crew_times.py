@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.model.events import AnyEvent
 from holdfast.model.failures import ErrorRecord, Failure, RankExit
-from holdfast.model.nodes import RecordsTold, Sampled, WorkerEvidence
+from holdfast.model.nodes.workers import RecordsTold, Sampled, WorkerEvidence
 from holdfast.model.samples import Hang
 
 SAME_S = 0.005  # clocks that are closer are taken for one: what the link measures is no better

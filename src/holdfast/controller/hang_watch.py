@@ -19,7 +19,7 @@ from holdfast.core.verdict.conclude import joined_scene
 from holdfast.core.workers.acts import Act, Forget, Say, Send, Tell
 from holdfast.core.workers.group import Crew
 from holdfast.model.events import HangFound
-from holdfast.model.nodes import LookCloser, Looked, Sampled, SampleStacks
+from holdfast.model.nodes.workers import LookCloser, Looked, Sampled, SampleStacks
 from holdfast.model.policy import Policy
 from holdfast.model.samples import GONE_STATES, Hang, RankSample, Utilisation
 

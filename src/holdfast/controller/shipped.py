@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from holdfast.model.nodes import Shipped
+from holdfast.model.nodes.workers import Shipped
 from holdfast.observe.logs.index import SOURCE, IndexWriter
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

@@ -17,7 +17,7 @@ from holdfast.core.stragglers.watch import StragglerWatch
 from holdfast.core.workers.acts import Act, Say, Tell
 from holdfast.core.workers.group import Crew
 from holdfast.model.events import FindingNoted
-from holdfast.model.nodes import FetchRecords, RecordsTold, Sampled
+from holdfast.model.nodes.workers import FetchRecords, RecordsTold, Sampled
 from holdfast.model.samples import GONE_STATES
 from holdfast.model.steps import StepFinding, Straggler
 

@@ -29,7 +29,15 @@ from holdfast.engines.local_hosts import (
     write_pid,
 )
 from holdfast.engines.nodes import EngineRefused, JobPlace
-from holdfast.model.nodes import AgentEnded, AnyNews, NodeAlive, NodeDown, NodeReady, NoMoreNodes, SetAside
+from holdfast.model.nodes.workers import (
+    AgentEnded,
+    AnyNews,
+    NodeAlive,
+    NodeDown,
+    NodeReady,
+    NoMoreNodes,
+    SetAside,
+)
 
 # -P: a module of the user's folder is not taken for one of ours.
 AGENT = (sys.executable, "-P", "-m", "holdfast", "agent")

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from holdfast.model.nodes import AnyNews
+from holdfast.model.nodes.workers import AnyNews
 
 IN_USE = 4  # what an agent exits with where another one of the job has the node
 

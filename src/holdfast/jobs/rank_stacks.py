@@ -11,7 +11,7 @@ from holdfast.jobs.call import Gathering, places
 from holdfast.jobs.line import JobLine, who
 from holdfast.jobs.running_ranks import RunningRank
 from holdfast.model.calls import STACKS_S, CallPlace, StackLook
-from holdfast.model.thread_stacks import RankStacks
+from holdfast.model.flight.thread_stacks import RankStacks
 from holdfast.observe.processes.pyspy import NATIVE_S, Ask, collect
 
 ANSWER_S, NATIVE_ANSWER_S = 20.0, 130.0  # the controller answers for agents that do not, before that

@@ -16,7 +16,7 @@ from typing import TypeVar
 from holdfast.core.nodes.isolation_limit import IsolationLimit
 from holdfast.core.plurals import counted
 from holdfast.journal.node_book import NodeBook, NodeBookUnusable
-from holdfast.model.node_book import (
+from holdfast.model.nodes.book import (
     AnyLine,
     AttemptRan,
     Isolation,

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from holdfast.core.checks.storage import mount_of, parse_mounts
 from holdfast.core.nodes.isolation_limit import IsolationLimit, why_not
 from holdfast.journal.rows import is_damage, writable
-from holdfast.model.node_book import (
+from holdfast.model.nodes.book import (
     AnyLine,
     AttemptRan,
     DeviceLine,

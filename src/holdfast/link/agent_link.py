@@ -35,7 +35,7 @@ from holdfast.link.resolve import Address, Lookup, SocketAddress
 from holdfast.link.spool import Spool
 from holdfast.link.tls import ClientTls, client_context
 from holdfast.link.wire import Wire
-from holdfast.model.nodes import PROTOCOL
+from holdfast.model.nodes.workers import PROTOCOL
 
 BEAT_S = 1.0
 LOST_AFTER_S = 5.0  # of silence of the controller

@@ -38,7 +38,7 @@ from holdfast.link.order_books import OrderBook
 from holdfast.link.resolve import Address
 from holdfast.link.tls import ServerTls, server_context
 from holdfast.link.wire import Wire
-from holdfast.model.nodes import PROTOCOL
+from holdfast.model.nodes.workers import PROTOCOL
 
 __all__ = ["Hub", "Limits", "ListenFailed"]
 

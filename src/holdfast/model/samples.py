@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from holdfast.model.flight import GroupStatus
+from holdfast.model.flight.records import GroupStatus
 
 GONE_STATES = frozenset("ZX")  # the process has ended: still to be reaped, or no longer there
 

@@ -36,7 +36,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.late_pattern import late
-from holdfast.model.thread_stacks import NATIVE, RankStacks, ThreadStack
+from holdfast.model.flight.thread_stacks import NATIVE, RankStacks, ThreadStack
 
 PROCESS = late(r"Process (\d{1,10}): ?(.*)$")
 VERSION = late(r"Python v(\S{1,40})")

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from holdfast.late_pattern import late
-from holdfast.model.node_samples import RankRef, RasGroup, RasLaunched, RasReport, RasTrouble
+from holdfast.model.nodes.samples import RankRef, RasGroup, RasLaunched, RasReport, RasTrouble
 
 LINES_MAX = 20_000
 TROUBLES_MAX = 256

@@ -33,15 +33,18 @@ if TYPE_CHECKING:
 
         number: int
         pid: int
+        written: dict[str, bytes]
+        reopen: Callable[[], None] | None
 
         def path(self, ending: str) -> str: ...
+        def write(self, ending: str, data: bytes) -> None: ...
 
     Attempt = Callable[..., Any]
 
 
 REAPER_S = 1.0  # for its answer; it has other things to do, and may be stopped
 SOCKET_PATH_BYTES_MAX = 107
-MOVED = ("sock", "shim.json", "groups.json")
+NOTE = "shim.json"
 
 
 class Joining:
@@ -278,18 +281,44 @@ def ask_reaper(says: "Says") -> "dict[str, Any]":
 
 
 def renumber(rank: "Rank", number: int) -> None:
-    """The process stays the rank's owner under another number, and what is found under the old one moves along."""
-    before = {ending: rank.path(ending) for ending in ("log",) + MOVED}
+    """The process stays the rank's owner under another number, and what it left under the old one goes along.
+
+    Several processes may have been started as one rank: a variable that was inherited names all of them. So only what
+    this process wrote itself is taken away.
+    """
+    log_before = rank.path("log")
+    for ending, data in rank.written.items():
+        if _content(rank.path(ending)) == data:
+            os.unlink(rank.path(ending))
     rank.number = number
     os.environ["HOLDFAST_RANK_OWNER"] = "%d:%d" % (number, rank.pid)
-    for ending in MOVED:
-        if os.path.lexists(before[ending]):
-            os.rename(before[ending], rank.path(ending))
+    settle(rank)
     log = os.open(rank.path("log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for fd in (1, 2):
-        if _is(fd, before["log"]):
+        if _is(fd, log_before):
             os.dup2(log, fd)
     os.close(log)
+
+
+def settle(rank: "Rank") -> None:
+    """What the rank has written stands under its number, whoever wrote there meanwhile; its socket answers there."""
+    if NOTE in rank.written:
+        note = json.loads(rank.written[NOTE].decode())
+        if note["rank"] != rank.number:
+            rank.written[NOTE] = (json.dumps(dict(note, rank=rank.number)) + "\n").encode()
+    for ending, data in list(rank.written.items()):
+        if _content(rank.path(ending)) != data:
+            rank.write(ending, data)
+    if rank.reopen is not None:
+        rank.reopen()
+
+
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
 
 
 def _is(fd: int, path: str) -> bool:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
         number: int
         folder: str
+        reopen: Callable[[], None] | None
 
         def path(self, ending: str) -> str: ...
         def is_here(self) -> bool: ...
@@ -78,6 +79,8 @@ class Reach:
 
     def __init__(self, rank: "Rank", tools: "Tools") -> None:
         self.rank = rank
+        self.tools = tools
+        self.path = ""
         self.high, self.attempt = tools.high, tools.attempt
         self.answering = (
             tools.lock()
@@ -106,6 +109,7 @@ class Reach:
             found = os.lstat(new)
             self.identity = (found.st_dev, found.st_ino)
             os.rename(new, path)
+            self.path = path
         except OSError:
             os.unlink(new)
             raise
@@ -133,6 +137,32 @@ class Reach:
         found = os.lstat(path)
         if (found.st_dev, found.st_ino) == self.identity:
             os.unlink(path)
+
+    def reopen(self) -> None:
+        """A new socket where the rank's name is now, unless this one stands there. The thread goes on with the old one."""
+        path = self.rank.path("sock")
+        try:
+            found = os.lstat(path)
+            is_own = (found.st_dev, found.st_ino) == self.identity
+        except OSError:
+            is_own = False
+        if is_own or self.listener < 0:
+            return
+        if self._is_where_it_was():
+            os.rename(self.path, path)
+            self.path = path
+            return
+        self.poll = select.poll()
+        self.connections = []
+        self.listen()
+        self.tools.thread(self.serve, ())
+
+    def _is_where_it_was(self) -> bool:
+        try:
+            found = os.lstat(self.path)
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) == self.identity
 
     def leave(self) -> None:
         """In a forked child: the socket is its parent's."""
@@ -275,6 +305,7 @@ def start(rank: "Rank", tools: "Tools") -> "Callable[[], None]":
     tools.attempt(reach.listen)
     if reach.listener >= 0:
         tools.thread(reach.serve, ())
+        rank.reopen = reach.reopen
         if hasattr(os, "register_at_fork"):  # from 3.7 on
             os.register_at_fork(after_in_child=reach.leave)
     atexit.register(tools.attempt, reach.at_exit)

@@ -53,6 +53,8 @@ class Rank:
         self.pid = os.getpid()
         self.folder = os.path.abspath(folder)
         self.last_words = []  # type: list[Callable[[], None]]
+        self.written = {}  # type: dict[str, bytes]
+        self.reopen = None  # type: Callable[[], None] | None
 
     def path(self, ending: str) -> str:
         return os.path.join(self.folder, f"rank-{self.number}.{ending}")
@@ -63,6 +65,8 @@ class Rank:
     def write(self, ending: str, data: bytes) -> None:
         """A file of the rank, whole or not at all."""
         path = self.path(ending)
+        if ending.endswith(".json"):  # small; another process that was started as the same rank may replace it
+            self.written[ending] = data
         new = f"{path}.{os.getpid()}.new"
         try:
             with open(new, "wb") as file:
@@ -252,6 +256,7 @@ def _become(number: int) -> None:
     """What a rank has from its start on, for one that was not known to be one, or to be another."""
     known = HERE[0] if HERE else None
     if known is not None and known.is_here() and known.number == number:
+        _attempt(_beside("holdfast_shim_join").settle, known)
         return
     if known is not None and known.is_here():  # its environment names it another rank than its group does
         _attempt(_beside("holdfast_shim_join").renumber, known, number)

@@ -32,7 +32,7 @@ from holdfast.link.heard import Connected, Lost, Noted, Ordered, Refused, Said
 from holdfast.link.messages import UNREADABLE
 from holdfast.link.spool import Spool, SpoolInUse
 from holdfast.model.events import FindingNoted
-from holdfast.model.nodes import AgentHello, AnyCommand, AnyReport, Leave, SetUp, Told
+from holdfast.model.nodes.workers import AgentHello, AnyCommand, AnyReport, Leave, SetUp, Told
 from holdfast.observe.clock import JobClock
 from holdfast.settings.read import step_forms
 from holdfast.supervise.live_signatures import live_signatures

@@ -16,7 +16,7 @@ from holdfast.core.nodes.notes import NodeNotes
 from holdfast.journal.fleet_book import FleetBook
 from holdfast.journal.node_book import NodeBook, NodeBookUnusable
 from holdfast.model.events import AnyEvent
-from holdfast.model.node_book import Isolation
+from holdfast.model.nodes.book import Isolation
 from holdfast.model.orders import IsolateNode
 from holdfast.model.settings import RunSettings
 from holdfast.settings.read import fleet_folder

@@ -20,7 +20,7 @@ from holdfast.journal.jobdir import JobDir
 from holdfast.link.arrived import Joined, Left, Said
 from holdfast.link.hub import Hub
 from holdfast.model.events import FindingNoted
-from holdfast.model.nodes import PROTOCOL
+from holdfast.model.nodes.workers import PROTOCOL
 from holdfast.model.state import Ended
 from holdfast.observe.clock import JobClock
 

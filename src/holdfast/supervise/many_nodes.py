@@ -47,7 +47,7 @@ from holdfast.model.events import (
     Tick,
     WorkerExited,
 )
-from holdfast.model.nodes import AGENT_ENDS, PROTOCOL, EndAsked, SetUp
+from holdfast.model.nodes.workers import AGENT_ENDS, PROTOCOL, EndAsked, SetUp
 from holdfast.model.orders import StopAttempt
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import Ended, Running, State

@@ -8,7 +8,7 @@ from rich.cells import cell_len, set_cell_size
 
 from holdfast.core.nodes.lemons import Judged, Score
 from holdfast.core.plurals import counted
-from holdfast.model.node_book import (
+from holdfast.model.nodes.book import (
     AnyLine,
     CheckLine,
     DeviceLine,

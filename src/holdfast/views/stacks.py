@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from holdfast.core.hang.culprits import place_of
 from holdfast.core.hang.stack_groups import Doing, StackGroup, ranges
+from holdfast.model.flight.thread_stacks import ThreadStack
 from holdfast.model.signatures import Words
-from holdfast.model.thread_stacks import ThreadStack
 from holdfast.settings.times import stamp
 from holdfast.views.languages import Language, said
 from holdfast.views.wrapping import cut, shown

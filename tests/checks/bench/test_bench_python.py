@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from holdfast.checks.bench_python import burnt, python_with
+from holdfast.checks.training_python.bench import burnt, python_with
 from holdfast.model.checks import Scene
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.checks import burn
+from holdfast.checks.training_python import burn
 
 SIZE = 48
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]

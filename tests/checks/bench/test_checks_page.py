@@ -68,6 +68,6 @@ def test_no_benchmark_runs_by_itself_and_names_are_those_of_their_areas():
 
 def test_options_of_benchmarks_are_in_the_page():
     text = PAGE.read_text()
-    sources = [path.read_text() for path in (PAGE.parents[1] / "src/holdfast/checks").glob("*bench*.py")]
+    sources = [path.read_text() for path in (PAGE.parents[1] / "src/holdfast/checks").glob("*/*bench*.py")]
     keys = set(re.findall(r'option\(scene, \w+, "(\w+)"', "".join(sources)))
     assert keys and not [key for key in keys if key not in text]

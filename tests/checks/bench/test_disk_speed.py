@@ -8,9 +8,7 @@ import sys
 
 import pytest
 
-from holdfast.checks import disk_speed
-from holdfast.checks.disk_speed import DiskSpeed, NoRoom, measured, room
-from holdfast.checks.io_bench import (
+from holdfast.checks.io.bench import (
     Mount,
     bench_of,
     io_disk_speed,
@@ -18,6 +16,8 @@ from holdfast.checks.io_bench import (
     mount_of,
     mounts_of,
 )
+from holdfast.checks.readers import disk_speed
+from holdfast.checks.readers.disk_speed import DiskSpeed, NoRoom, measured, room
 from holdfast.model.checks import FAIL, PASS, SKIP, WARN, Fact, Finding, Scene
 
 QUICK = {"io-disk-speed.seconds": "0.1", "io-disk-speed.mebibytes": "16"}
@@ -48,7 +48,7 @@ def test_a_slow_disk_costs_no_more_than_its_time(tmp_path):
 
 def test_one_that_is_killed_leaves_nothing(tmp_path):
     program = (
-        "import sys; from holdfast.checks.disk_speed import _nameless; import os, signal\n"
+        "import sys; from holdfast.checks.readers.disk_speed import _nameless; import os, signal\n"
         "d = _nameless(sys.argv[1], 0); os.write(d, b'x' * 4096); os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)

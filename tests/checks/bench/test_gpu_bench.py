@@ -7,8 +7,8 @@ import pytest
 
 from checks.gpu.conftest import _built
 from fake_nvml.node import Node, address
-from holdfast.checks.gpu_bench import gpu_burn, near_cpus, target_of
-from holdfast.checks.nvml import Device
+from holdfast.checks.gpu.bench import gpu_burn, near_cpus, target_of
+from holdfast.checks.readers.nvml import Device
 from holdfast.core.checks.gpu.readings import Gpu
 from holdfast.model.checks import DEVICE_FAULT, FAIL, PASS, SKIP, WARN, Scene
 

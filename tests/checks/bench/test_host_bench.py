@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from holdfast.checks.host_bench import (
+from holdfast.checks.host.bench import (
     array_bytes,
     cpu_model,
     host_burn,

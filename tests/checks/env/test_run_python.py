@@ -11,8 +11,8 @@ import pytest
 from checks.env.worlds import World, bash
 from holdfast.checks.child import look
 from holdfast.checks.registry import check_named
-from holdfast.checks.run_python import answer_of, run_of, run_within, shebang_python
 from holdfast.checks.runner import SuiteRun
+from holdfast.checks.training_python.run import answer_of, run_of, run_within, shebang_python
 from holdfast.model.checks import FAIL, PASS, SKIP, Scene
 
 ENV = {"PATH": os.environ.get("PATH", os.defpath)}

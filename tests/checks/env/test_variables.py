@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.checks.env_variables import without_secrets
+from holdfast.checks.env.variables import without_secrets
 from holdfast.core.checks.asked import Asked, Meeting
 from holdfast.core.checks.env.variable_rules import RULES, SAME_ON_ALL
 from holdfast.core.checks.env.variables import Place, facts, is_spared, listing, of_variables

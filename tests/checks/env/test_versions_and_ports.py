@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from holdfast.checks.env_port import bind_error
+from holdfast.checks.env.port import bind_error
 from holdfast.core.checks.asked import Meeting
 from holdfast.core.checks.env.nvcc import nvcc_version, of_tools
 from holdfast.core.checks.env.port import Holder, not_here, of_address, of_port

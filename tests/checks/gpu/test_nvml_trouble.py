@@ -7,7 +7,7 @@ import pytest
 
 from fake_nvml.node import ALL_GPU, Node
 from fake_nvml.worker import Worker
-from holdfast.checks.nvml import ABSENT, LOST, Nvml
+from holdfast.checks.readers.nvml import ABSENT, LOST, Nvml
 from holdfast.checks.registry import all_checks
 from holdfast.model.checks import DEVICE_FAULT, FAIL, PASS, PASSIVE, SKIP, WARN
 

@@ -5,10 +5,10 @@ import time
 import pytest
 
 from holdfast.checks.child import look
-from holdfast.checks.host_resources import count_of_list
-from holdfast.checks.host_services import failed_units
-from holdfast.checks.kernel_log import kernel_signatures, read_kernel_lines, searched
-from holdfast.checks.node_files import NodeFiles
+from holdfast.checks.host.resources import count_of_list
+from holdfast.checks.host.services import failed_units
+from holdfast.checks.readers.kernel_log import kernel_signatures, read_kernel_lines, searched
+from holdfast.checks.readers.node_files import NodeFiles
 from holdfast.checks.registry import all_checks, check_named
 from holdfast.core.checks.host import (
     GIB,

@@ -6,11 +6,11 @@ import signal
 
 import pytest
 
-from holdfast.checks.asked_aside import ask_all
 from holdfast.checks.child import look
-from holdfast.checks.io_folders import folders_of, space_of, write_and_read
-from holdfast.checks.node_files import NodeFiles
-from holdfast.checks.own_cgroup import MemoryLimit, cpu_quota, memory_limit, pids_left
+from holdfast.checks.io.folders import folders_of, space_of, write_and_read
+from holdfast.checks.readers.asked_aside import ask_all
+from holdfast.checks.readers.node_files import NodeFiles
+from holdfast.checks.readers.own_cgroup import MemoryLimit, cpu_quota, memory_limit, pids_left
 from holdfast.checks.registry import check_named
 from holdfast.core.checks.storage import (
     GIB,

@@ -6,9 +6,9 @@ import socket
 import pytest
 
 from holdfast.checks.child import look
-from holdfast.checks.listeners import listeners
-from holdfast.checks.net_names import is_ours, resolved
-from holdfast.checks.node_files import NodeFiles
+from holdfast.checks.net.names import is_ours, resolved
+from holdfast.checks.readers.listeners import listeners
+from holdfast.checks.readers.node_files import NodeFiles
 from holdfast.checks.registry import check_named
 from holdfast.core.checks.network import (
     Interface,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.checks.pair_run import PairRun, Settings, what_of
 from holdfast.checks.remote import BadVia
+from holdfast.checks.training_python.pairs import PairRun, Settings, what_of
 from holdfast.cli.checking.pairs import BadOption, answers_of, check_pairs, with_pairs
 from holdfast.core.checks.pairs.results import Limits
 from holdfast.core.checks.pairs.verdict import verdict

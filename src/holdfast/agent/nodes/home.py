@@ -17,7 +17,7 @@ from holdfast.agent.launch import FACTS
 from holdfast.agent.part import Part
 from holdfast.agent.standby.start import GATE
 from holdfast.link.messages import UNREADABLE
-from holdfast.model.nodes import SetUp
+from holdfast.model.nodes.workers import SetUp
 
 NODES = "nodes"
 STATE, SET_UP = "state.json", "set-up"

@@ -26,7 +26,7 @@ from holdfast.agent.watch.step_logs import StepForms
 from holdfast.agent.worker import WorkerAgent
 from holdfast.core.plurals import counted
 from holdfast.model.events import AnyEvent, AttemptStopped, FindingNoted, NodesChecked
-from holdfast.model.nodes import (
+from holdfast.model.nodes.workers import (
     AGENT_ENDS,
     AnyCommand,
     AnyReport,

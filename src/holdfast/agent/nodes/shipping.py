@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from holdfast.model.nodes import Shipped
+from holdfast.model.nodes.workers import Shipped
 
 TURN_S = 0.2
 PIECE_BYTES = 64 << 10

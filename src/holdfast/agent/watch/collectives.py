@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from holdfast.model.flight import GroupStatus
+from holdfast.model.flight.records import GroupStatus
 from holdfast.observe.processes.worker_server import GroupStatusReader
 
 

@@ -20,11 +20,11 @@ from holdfast.core.flight.gloo_sizes import bytes_of
 from holdfast.core.flight.locate import locate
 from holdfast.core.hang.classes import lives
 from holdfast.core.hang.tracks import RankTrack
-from holdfast.model.digests import Digest, Located, RankLife
-from holdfast.model.flight import FlightRecord, Group
-from holdfast.model.flight_scenes import FlightScene, FoundStacks, RecordFile
+from holdfast.model.flight.digests import Digest, Located, RankLife
+from holdfast.model.flight.records import FlightRecord, Group
+from holdfast.model.flight.scenes import FlightScene, FoundStacks, RecordFile
+from holdfast.model.flight.thread_stacks import RankStacks
 from holdfast.model.samples import Stack
-from holdfast.model.thread_stacks import RankStacks
 from holdfast.observe.processes.pyspy import Ask, collect, tool_path
 from holdfast.observe.processes.worker_server import (
     ask_records,

@@ -11,8 +11,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from holdfast.core.hang.stack_groups import NativePlace, python_frames, where_native
+from holdfast.model.flight.thread_stacks import NATIVE, ThreadStack
 from holdfast.model.samples import StackTrend
-from holdfast.model.thread_stacks import NATIVE, ThreadStack
 from holdfast.observe.processes.pyspy import Ask, Collection, Sampling, tool_path
 
 SAMPLES, SAMPLES_S = 10, 2.5

@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 import zstandard
 
-from holdfast.model.node_samples import Moment
+from holdfast.model.nodes.samples import Moment
 
 NEW, OLD = "samples.new", "samples.old"
 SEGMENT_BYTES = 4 << 20  # 40 minutes, where 8 ranks, 8 GPUs and 8 RDMA ports take 1,750 bytes a second

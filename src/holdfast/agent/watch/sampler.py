@@ -14,7 +14,7 @@ import msgspec
 from holdfast.agent.watch.collectives import Collectives
 from holdfast.agent.watch.signals import Signals
 from holdfast.core.nodes.busy import is_busy
-from holdfast.model.node_samples import DeviceSample, Moment
+from holdfast.model.nodes.samples import DeviceSample, Moment
 from holdfast.model.samples import RankSample, Utilisation
 from holdfast.observe.processes.procs import RankReader
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from holdfast.agent.watch.sample_ring import SampleRing
-from holdfast.model.node_samples import Moment, RasReport
+from holdfast.model.nodes.samples import Moment, RasReport
 from holdfast.model.samples import GONE_STATES, RankSample
 from holdfast.observe.host.aside import Answer
 from holdfast.observe.host.devices import Devices

@@ -18,7 +18,7 @@ from holdfast.core.stragglers.records import Arrival, entered, joined, peers
 from holdfast.core.stragglers.steps_told import StepsTold
 from holdfast.core.stragglers.told import in_few_words
 from holdfast.core.stragglers.watch import StragglerWatch
-from holdfast.model.flight import Entered, FlightRecord
+from holdfast.model.flight.records import Entered, FlightRecord
 from holdfast.model.samples import RankSample
 from holdfast.model.steps import RankStep, StepFinding, StepRecord
 from holdfast.observe.host.throttling import ThrottleReader

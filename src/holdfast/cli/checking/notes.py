@@ -8,7 +8,7 @@ from holdfast.core.checks.answers import devices
 from holdfast.core.plurals import counted
 from holdfast.journal.node_book import FILE, NodeBook, NodeBookUnusable
 from holdfast.model.checks import FAIL, PASS, WARN, NodeChecks
-from holdfast.model.node_book import AnyLine, CheckLine, DeviceLine
+from holdfast.model.nodes.book import AnyLine, CheckLine, DeviceLine
 
 BUSY_S = 2.0
 TEXT_MAX = 300

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from holdfast.checks.pair_run import ROUND_S, Done, PairRun, Settings
+from holdfast.checks.training_python.pairs import ROUND_S, Done, PairRun, Settings
 from holdfast.core.checks.pairs.results import Limits, Round, Verdict
 from holdfast.core.checks.pairs.verdict import verdict
 from holdfast.core.checks.pairs.words import CHECK, node_outcomes

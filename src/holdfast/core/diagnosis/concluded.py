@@ -9,8 +9,8 @@ from holdfast.core.diagnosis.flights import with_flights
 from holdfast.core.diagnosis.live import joined, verdict_of
 from holdfast.core.diagnosis.reason import diagnose
 from holdfast.model.code_facts import CodeTables
-from holdfast.model.digests import RankLife
-from holdfast.model.flight_scenes import FlightScene
+from holdfast.model.flight.digests import RankLife
+from holdfast.model.flight.scenes import FlightScene
 from holdfast.model.sightings import Search
 from holdfast.model.signatures import Signature
 from holdfast.model.verdicts import Verdict

@@ -20,8 +20,8 @@ from holdfast.core.hang.culprits import ranks_named, users_frame, waits_for_othe
 from holdfast.core.plurals import counted
 from holdfast.core.verdict.categories import ADVICE, ADVICE_ZH
 from holdfast.model.diagnoses import Diagnosis, Fact, Other
-from holdfast.model.digests import Digest, GroupDigest, Located, RankLife
-from holdfast.model.flight_scenes import FlightScene, FoundStacks
+from holdfast.model.flight.digests import Digest, GroupDigest, Located, RankLife
+from holdfast.model.flight.scenes import FlightScene, FoundStacks
 from holdfast.model.sightings import Search
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit

@@ -8,8 +8,8 @@ from holdfast.core.diagnosis.compare.collectives import compare
 from holdfast.core.diagnosis.compare.comparison import Comparison
 from holdfast.core.diagnosis.devices.judge import judge
 from holdfast.core.diagnosis.devices.judgements import Judgement
-from holdfast.core.diagnosis.node_returns import nodes_that_returned
-from holdfast.core.diagnosis.pod_events import waits_that_ended
+from holdfast.core.diagnosis.events.node_returns import nodes_that_returned
+from holdfast.core.diagnosis.events.pods import waits_that_ended
 from holdfast.core.diagnosis.records import nodes_of_others
 from holdfast.core.diagnosis.teardown import teardown_hangs
 from holdfast.core.diagnosis.words.wordings import of_likeness

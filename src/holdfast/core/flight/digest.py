@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from holdfast.core.flight import signature
 from holdfast.core.flight.members import runs
-from holdfast.model.digests import Digest, GroupDigest, Waiting
-from holdfast.model.flight import FlightRecord, Group, GroupStatus, Operation
+from holdfast.model.flight.digests import Digest, GroupDigest, Waiting
+from holdfast.model.flight.records import FlightRecord, Group, GroupStatus, Operation
 
 KEYS_KEPT = 12  # a group: sequences around the oldest that waits
 KEYS_AFTER = 4  # of these, how many after it

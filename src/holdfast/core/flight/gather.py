@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from holdfast.core.flight.members import ranks_of
-from holdfast.model.digests import Digest, GroupDigest
+from holdfast.model.flight.digests import Digest, GroupDigest
 
 UNKNOWN = -1  # how far a rank is in a group of which its record tells nothing
 

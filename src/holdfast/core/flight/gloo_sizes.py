@@ -16,8 +16,8 @@ from collections.abc import Collection, Iterable, Sequence
 from holdfast.core.flight.members import ranks_of
 from holdfast.core.flight.signature import words
 from holdfast.late_pattern import late
-from holdfast.model.digests import Digest
-from holdfast.model.flight import Operation
+from holdfast.model.flight.digests import Digest
+from holdfast.model.flight.records import Operation
 
 TOLD = late(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs\.? (\d+)")
 SHAPE = late(r"of (\d+(?:x\d+)*) (\w+)$")

@@ -8,7 +8,7 @@ reached, or a circle.
 from collections.abc import Mapping, Sequence
 
 from holdfast.core.flight.gather import UNKNOWN, Scene, Team
-from holdfast.model.digests import Digest, RankLife, Waiting
+from holdfast.model.flight.digests import Digest, RankLife, Waiting
 
 SEQUENCES_MAX = 32  # different operations of one team in which ranks wait; more: the job moves
 PEER_FAILED = (

@@ -13,7 +13,7 @@ from holdfast.core.flight import mismatch, reasons, slow, words
 from holdfast.core.flight.gather import Scene, gather
 from holdfast.core.flight.graph import Awaited, Waits, ends, reaches, waits
 from holdfast.core.hang.culprits import ranks_named
-from holdfast.model.digests import Digest, Located, LocatedKind, RankLife
+from holdfast.model.flight.digests import Digest, Located, LocatedKind, RankLife
 from holdfast.model.signatures import Words
 
 ABSENT_SHARE = 8  # more than one rank in eight without a record says nothing of them: the records were lost

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from holdfast.model.digests import Members
+from holdfast.model.flight.digests import Members
 
 RUNS_MAX = 48  # more than that and they are left out: the group is then whoever reports it
 RANKS_MAX = 1 << 20  # in what came over the wire

@@ -12,7 +12,7 @@ from itertools import pairwise
 from holdfast.core.flight.gather import Scene
 from holdfast.core.flight.graph import Awaited, Waits
 from holdfast.late_pattern import late
-from holdfast.model.digests import Digest, GroupDigest, RankLife, Waiting
+from holdfast.model.flight.digests import Digest, GroupDigest, RankLife, Waiting
 
 ENTRY = 3  # bytes of `Digest.order` an operation
 CONTEXT_MAX = 4  # operations looked back

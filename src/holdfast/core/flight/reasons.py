@@ -8,7 +8,7 @@ from msgspec import Struct
 from holdfast.core.flight.graph import is_victim
 from holdfast.core.hang.culprits import waits_for_others
 from holdfast.late_pattern import late
-from holdfast.model.digests import LocatedKind, RankLife
+from holdfast.model.flight.digests import LocatedKind, RankLife
 
 STACK_INNERMOST = 6
 LOADS_DATA = late(

@@ -2,7 +2,7 @@
 
 from zlib import crc32
 
-from holdfast.model.flight import Operation
+from holdfast.model.flight.records import Operation
 
 # Ranks may give other sizes here (uneven splits, or lists that only the root has): the kind alone is compared.
 UNEVEN = frozenset(

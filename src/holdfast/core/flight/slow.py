@@ -5,7 +5,7 @@ from statistics import median
 
 from holdfast.core.flight.gather import Scene, Team
 from holdfast.core.flight.graph import Awaited, Waits
-from holdfast.model.digests import GroupDigest
+from holdfast.model.flight.digests import GroupDigest
 
 LATE_MS = 50.0
 LATE_SHARE = 0.25  # of the time between two collectives of the group

@@ -6,7 +6,7 @@ from holdfast.core.flight.gather import Team
 from holdfast.core.flight.graph import Awaited, is_victim
 from holdfast.core.hang.culprits import SLEEP_CHANNELS, place_of, plural, ranks_named, users_frame
 from holdfast.core.hang.stack_groups import ranges
-from holdfast.model.digests import LocatedKind, RankLife
+from holdfast.model.flight.digests import LocatedKind, RankLife
 from holdfast.model.signatures import Words
 
 CULPRITS_DESCRIBED = 4

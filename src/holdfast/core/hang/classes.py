@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from holdfast.core.hang.culprits import waits_for_others
 from holdfast.core.hang.looks import is_blocked
 from holdfast.core.hang.tracks import RankTrack
-from holdfast.model.digests import RankClass, RankLife
+from holdfast.model.flight.digests import RankClass, RankLife
 from holdfast.model.samples import GONE_STATES, Stack
 
 FRESH_S = 2.5  # a counter that moved within two samples still moves

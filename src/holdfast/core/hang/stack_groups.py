@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from holdfast.core.hang.culprits import SLEEP_CHANNELS, users_frame, waits_for_others
 from holdfast.late_pattern import late
-from holdfast.model.thread_stacks import NATIVE, RankStacks, ThreadStack
+from holdfast.model.flight.thread_stacks import NATIVE, RankStacks, ThreadStack
 
 # What the main threads of a group do. "waits-for-ranks": in a collective, or in backward, whose hooks hold them.
 Doing = Literal["waits-for-ranks", "sleeps", "runs", "waits", "blocked", "stopped", "traced", "unknown"]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from holdfast.model.flight import GroupStatus
+from holdfast.model.flight.records import GroupStatus
 from holdfast.model.samples import RankSample
 
 MAIN_CPU_SHARE = 0.02  # of a core; less is standing still. Waiting gloo ranks: 0.00, training: 0.06

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from holdfast.core.hang.culprits import refine
-from holdfast.model.digests import Located
+from holdfast.model.flight.digests import Located
+from holdfast.model.flight.thread_stacks import RankStacks
 from holdfast.model.samples import Hang, Stack
-from holdfast.model.thread_stacks import RankStacks
 
 SURE = 0.5
 SURE_BY_STACKS = 0.9  # what `refine` gives where the stacks decide

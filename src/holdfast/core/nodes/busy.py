@@ -1,6 +1,6 @@
 """Whether a node's disks and links carry anything to speak of: what tells a long flush from a frozen file system. Pure."""
 
-from holdfast.model.node_samples import NodeSample
+from holdfast.model.nodes.samples import NodeSample
 
 # A job's logs and a monitor: some KiB; the slowest flush worth waiting for: some MiB.
 BUSY_BYTES_PER_S = 1 << 20

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.core.nodes.lemons import Failure, Observed
-from holdfast.model.node_book import (
+from holdfast.model.nodes.book import (
     AnyLine,
     AttemptRan,
     ExonerationLine,

@@ -26,7 +26,7 @@ from holdfast.model.events import (
     NodesChecked,
     RankStarted,
 )
-from holdfast.model.node_book import (
+from holdfast.model.nodes.book import (
     AnyLine,
     AttemptRan,
     CheckLine,

@@ -10,7 +10,7 @@ from math import log
 from typing import NamedTuple
 
 from holdfast.core.stragglers.limits import StragglerSettings
-from holdfast.model.flight import GroupStatus
+from holdfast.model.flight.records import GroupStatus
 from holdfast.model.samples import GONE_STATES, RankSample
 
 Teams = Mapping[int, Mapping[int, tuple[int, ...]]]  # rank -> id of a group in that rank -> its members

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from holdfast.model.flight import Entered, FlightRecord, Operation
+from holdfast.model.flight.records import Entered, FlightRecord, Operation
 
 ON_DEVICE = ("nccl", "hccl", "xccl", "mccl", "rccl", "cncl", "flagcx")  # calls return before the work is done
 

@@ -17,11 +17,11 @@ from holdfast.core.verdict.first import (
     weight_of,
 )
 from holdfast.core.verdict.patience import SEEN_AT_ONCE
-from holdfast.model.digests import RankLife
 from holdfast.model.events import VerdictReached
 from holdfast.model.failures import ErrorRecord, Failure, LauncherWord, RankExit
-from holdfast.model.flight_scenes import FlightScene, FoundStacks, RecordFile
-from holdfast.model.nodes import Looked, WorkerEvidence
+from holdfast.model.flight.digests import RankLife
+from holdfast.model.flight.scenes import FlightScene, FoundStacks, RecordFile
+from holdfast.model.nodes.workers import Looked, WorkerEvidence
 from holdfast.model.samples import Hang
 from holdfast.model.sightings import Search, Sighting, Source, Writer
 from holdfast.model.verdicts import Culprit, Verdict

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from holdfast.model.events import AnyEvent
-from holdfast.model.nodes import AnyCommand
+from holdfast.model.nodes.workers import AnyCommand
 
 
 class Send(Struct, frozen=True):

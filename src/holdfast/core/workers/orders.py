@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from holdfast.core.workers.memory import Rendezvous
 from holdfast.model.checks import FAIL, SKIP, STATUSES
 from holdfast.model.events import NodesChecked
-from holdfast.model.nodes import PortFound, StartWorker
+from holdfast.model.nodes.workers import PortFound, StartWorker
 from holdfast.model.orders import CheckNodes, PlaceWorkers, StartAttempt, StopAttempt, WorkerStart
 
 TROUBLES_MAX = 256  # said of one check of all nodes

@@ -24,7 +24,7 @@ from holdfast.model.events import (
     NodesChecked,
     WorkerExited,
 )
-from holdfast.model.nodes import (
+from holdfast.model.nodes.workers import (
     AgentEnded,
     AgentHello,
     CheckNode,

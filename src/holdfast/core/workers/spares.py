@@ -12,7 +12,7 @@ from holdfast.core.workers.acts import Act, Send, SetNodeAside, Tell
 from holdfast.core.workers.nodes import Node
 from holdfast.model.checks import IDLE
 from holdfast.model.events import CheckTold, FindingNoted, NodesChecked
-from holdfast.model.nodes import CheckNode
+from holdfast.model.nodes.workers import CheckNode
 
 LOOK_S = 5.0  # between two looks for nodes whose turn it is
 STARTED_S = 20.0  # an attempt has the machines for itself for so long

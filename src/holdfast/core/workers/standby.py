@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from holdfast.core.workers.acts import Act, Send, Tell
 from holdfast.core.workers.roster import Roster
 from holdfast.model.events import FindingNoted
-from holdfast.model.nodes import AgentHello, PrepareStandby, StandbyState
+from holdfast.model.nodes.workers import AgentHello, PrepareStandby, StandbyState
 
 STANDBY = "standby"  # the kind of the finding that says that the next attempt's processes stand ready
 

@@ -23,7 +23,7 @@ from holdfast.engines.slurm.probe import Probe
 from holdfast.engines.slurm.queries import node_words, nodes_in
 from holdfast.engines.slurm.rights import Rights
 from holdfast.engines.slurm.steps import AGENT, STEP_NAME, AgentStep, environment, keeper_words
-from holdfast.model.nodes import (
+from holdfast.model.nodes.workers import (
     AgentEnded,
     AnyNews,
     EngineNote,

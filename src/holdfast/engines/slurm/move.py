@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.engines.slurm.commands import Answer, Commands, asked
 from holdfast.engines.slurm.queries import job_in, job_words
-from holdfast.model.nodes import AnyNews, EndAsked, EngineNote, NoMoreNodes
+from holdfast.model.nodes.workers import AnyNews, EndAsked, EngineNote, NoMoreNodes
 from holdfast.parsers.slurm import nodes_of_columns
 from holdfast.slurm_names import Allocation, folded
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from holdfast.engines.slurm.commands import Answer, Commands
 from holdfast.engines.slurm.steps import AgentStep
-from holdfast.model.nodes import AnyNews, SetAside
+from holdfast.model.nodes.workers import AnyNews, SetAside
 from holdfast.slurm_names import Allocation, folded
 
 BY = "holdfast"

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from holdfast.model.node_samples import DeviceSample
+from holdfast.model.nodes.samples import DeviceSample
 from holdfast.observe.host.aside import Answer, Aside
 
 MODULE = "pynvml"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from holdfast.model.node_samples import DiskSample, InterfaceSample, NodeSample, PortSample
+from holdfast.model.nodes.samples import DiskSample, InterfaceSample, NodeSample, PortSample
 from holdfast.observe.host.aside import Aside
 
 ROOT = Path("/")

@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 
-from holdfast.model.node_samples import RasReport
+from holdfast.model.nodes.samples import RasReport
 from holdfast.observe.host.aside import Answer, Aside
 from holdfast.parsers.ras import parse_report
 

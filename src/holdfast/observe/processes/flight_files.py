@@ -22,12 +22,12 @@ from msgspec.structs import replace
 from holdfast.core.flight.digest import digest
 from holdfast.core.flight.members import runs
 from holdfast.core.plurals import counted
-from holdfast.model.digests import Digest, GroupDigest
-from holdfast.model.flight import FlightRecord, Group
-from holdfast.model.flight_scenes import FlightScene, FoundStacks, RecordFile
+from holdfast.model.flight.digests import Digest, GroupDigest
+from holdfast.model.flight.records import FlightRecord, Group
+from holdfast.model.flight.scenes import FlightScene, FoundStacks, RecordFile
+from holdfast.model.flight.thread_stacks import RankStacks, ThreadStack
 from holdfast.model.sightings import Skipped
 from holdfast.model.signatures import Words
-from holdfast.model.thread_stacks import RankStacks, ThreadStack
 from holdfast.observe.logs.streams import Reader, Unreadable
 from holdfast.observe.logs.tree import Log, find, natural, opened
 from holdfast.parsers.flight.names import rank_of

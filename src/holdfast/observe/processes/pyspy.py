@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from holdfast.model.thread_stacks import RankStacks, StackSource, ThreadStack
+from holdfast.model.flight.thread_stacks import RankStacks, StackSource, ThreadStack
 from holdfast.observe.host.tool_run import ToolRun
 from holdfast.observe.processes import stacks
 from holdfast.observe.processes.procs import parse_stat, parse_wait_channel

@@ -16,7 +16,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from holdfast.model.flight import Group, GroupStatus
+from holdfast.model.flight.records import Group, GroupStatus
 
 PATH_BYTES_MAX = 107  # sun_path, less its end
 STATUS_BYTES_MAX = 4 << 20

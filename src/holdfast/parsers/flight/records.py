@@ -29,7 +29,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from holdfast.late_pattern import late
-from holdfast.model.flight import FlightRecord, Group, GroupStatus, Operation, OperationState
+from holdfast.model.flight.records import FlightRecord, Group, GroupStatus, Operation, OperationState
 from holdfast.parsers.flight.pickled import SIZE_BYTES_MAX, Refused, unpickled
 
 OPERATIONS_MAX = 200_000  # of a record: the newest

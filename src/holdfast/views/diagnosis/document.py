@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
-from holdfast.model.flight_scenes import FlightScene
+from holdfast.model.flight.scenes import FlightScene
 from holdfast.model.sightings import Search, Skipped
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit

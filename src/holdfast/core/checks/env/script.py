@@ -105,7 +105,7 @@ SHADOWING_PACKAGES = (
 
 
 def of_script(script: Mapping[str, Any], name: str, folder: str) -> Finding:
-    """`script`: what run_side says of it. `name`: as the command has it; `folder`: seen from there."""
+    """`script`: what checks/training_python/inside.py says of it. `name`: as the command has it; `folder`: seen from there."""
     problem = script.get("problem", "")
     if not problem:
         return Finding(

@@ -67,7 +67,7 @@ class Versions(Struct, frozen=True, kw_only=True):
 
 
 class Away(Struct, frozen=True, kw_only=True):
-    """NVML cannot be opened. `kind`: as checks/nvml.py names it. `on_bus`: NVIDIA GPUs that NVIDIA's driver could take.
+    """NVML cannot be opened. `kind`: as checks/readers/nvml.py names it. `on_bus`: NVIDIA GPUs that NVIDIA's driver could take.
 
     `is_loaded`: the kernel module is.
     """

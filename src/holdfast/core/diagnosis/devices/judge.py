@@ -34,7 +34,7 @@ from holdfast.core.diagnosis.devices.judgements import (
     seconds_between,
 )
 from holdfast.core.diagnosis.devices.words import advice_of, title_of
-from holdfast.core.diagnosis.host_events import judge_hosts
+from holdfast.core.diagnosis.events.host import judge_hosts
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.sightings import Sighting, Source
 from holdfast.model.signatures import Role, Severity, Words

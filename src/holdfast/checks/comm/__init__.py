@@ -1,0 +1,1 @@
+"""Checks of communication: on one machine, between pairs of nodes, over sizes."""

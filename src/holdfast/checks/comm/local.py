@@ -1,0 +1,129 @@
+"""Real ranks of the run's Python on this one node: do they meet, are their sums right, how fast are they."""
+
+import os
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from holdfast.checks.env.run import gpu_count
+from holdfast.checks.registry import Check, Seen
+from holdfast.checks.training_python.rank_answers import asked_of_ranks
+from holdfast.checks.training_python.run import run_of
+from holdfast.core.checks.comm_local import GLOO, NCCL, of_meeting, of_sums
+from holdfast.model.checks import BOOT, DEVICE, LIGHT, MANUAL, ON_FAILURE, PROLOG, SKIP, Finding, Scene, Spec
+from holdfast.model.signatures import Words
+
+WITHIN_S = 40.0
+MEET_S = 20.0  # of which torch may take the rest to be imported
+RANKS_MAX = 4
+GPU_RANKS_MAX = 16
+GLOO_SIZES = (4 << 10, 1 << 20, 8 << 20)
+NCCL_SIZES = (4 << 10, 1 << 20, 64 << 20)
+
+
+def rendezvous(scene: Scene) -> Iterator[Seen]:
+    done, finding = _ranks(scene, GLOO, ())
+    yield finding if finding is not None else of_meeting(done, GLOO)
+
+
+def all_reduce(scene: Scene) -> Iterator[Seen]:
+    done, finding = _ranks(scene, GLOO, GLOO_SIZES)
+    if finding is not None:
+        yield finding
+        return
+    yield from of_sums(done, GLOO, "")
+
+
+def all_reduce_gpu(scene: Scene) -> Iterator[Seen]:
+    if not _devices(scene):
+        yield Finding(status=SKIP, why="this node has no NVIDIA GPU")
+        return
+    done, finding = _ranks(scene, NCCL, NCCL_SIZES)
+    if finding is not None:
+        yield finding
+        return
+    yield from of_sums(done, NCCL, _model(scene.root))
+
+
+def _ranks(scene: Scene, backend: str, sizes: tuple[int, ...]) -> tuple[dict[str, Any], Finding | None]:
+    """What the ranks said, and why there is nothing to judge."""
+    asked = scene.ranks or run_of(scene).asked.ranks
+    ranks = (
+        max(min(asked or _devices(scene), _devices(scene), GPU_RANKS_MAX), 1)
+        if backend == NCCL
+        else max(min(asked or 2, RANKS_MAX), 2)
+    )
+    return asked_of_ranks(scene, backend, ranks, sizes, meet_s=MEET_S, within_s=WITHIN_S)
+
+
+def _devices(scene: Scene) -> int:
+    """GPUs that a rank of this run may take."""
+    count = gpu_count(scene.root)
+    visible = run_of(scene).prepared.env.get("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES"))
+    if visible is None or not count:
+        return count
+    return len({one.strip() for one in visible.split(",") if one.strip() not in ("", "-1")})
+
+
+@lru_cache(maxsize=1)
+def _model(root: str) -> str:
+    """source: /proc/driver/nvidia/gpus/ADDRESS/information"""
+    for path in sorted(Path(root).glob("proc/driver/nvidia/gpus/*/information")):
+        try:
+            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+                if line.startswith("Model:"):
+                    return line.partition(":")[2].strip()
+        except OSError:
+            continue
+    return ""
+
+
+def _spec(name: str, en: str, zh: str, cost: str, needs: tuple[str, ...]) -> Spec:
+    return Spec(
+        name=name,
+        area="comm",
+        what=Words(en=en, zh=zh),
+        contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),
+        cost=cost,
+        timeout_s=WITHIN_S + 20.0,
+        needs=needs,
+        hang_advice=Words(
+            en="Look at the Python of the run and at the folders it reads.",
+            zh="请检查运行所用 Python 及其读取的目录。",
+        ),
+    )
+
+
+CHECKS = (
+    Check(
+        _spec(
+            "comm-rendezvous",
+            "ranks of this node meet (gloo)",
+            "本节点 rank 可汇合（gloo）",
+            LIGHT,
+            ("torch",),
+        ),
+        rendezvous,
+    ),
+    Check(
+        _spec(
+            "comm-allreduce",
+            "sums of an all-reduce on this node (gloo)",
+            "本节点 all-reduce 结果与带宽（gloo）",
+            LIGHT,
+            ("torch",),
+        ),
+        all_reduce,
+    ),
+    Check(
+        _spec(
+            "comm-allreduce-gpu",
+            "sums of an all-reduce of the GPUs (NCCL)",
+            "GPU all-reduce 结果与带宽（NCCL）",
+            DEVICE,
+            ("torch", "gpu"),
+        ),
+        all_reduce_gpu,
+    ),
+)

@@ -1,0 +1,79 @@
+"""All-reduce over message sizes among real ranks of this node, in the Python of the run: the table of nccl-tests."""
+
+import os
+from collections.abc import Iterator
+
+from holdfast.checks.env.run import gpu_count
+from holdfast.checks.registry import Check, Seen
+from holdfast.checks.training_python.rank_answers import asked_of_ranks
+from holdfast.core.checks.comm_local import GLOO, NCCL
+from holdfast.core.checks.sweep import of_sweep, rows
+from holdfast.model.checks import MANUAL, NODE, Scene, Spec
+from holdfast.model.signatures import Words
+
+NAME = "comm-sweep"
+WITHIN_S = 100.0
+MEET_S = 60.0
+RANKS, RANKS_MAX, GPU_RANKS_MAX = 2, 8, 16
+SIZE_MIN, GLOO_SIZE_MAX, NCCL_SIZE_MAX = 8, 32 << 20, 1 << 30
+FACTOR = 4
+
+
+def sizes(largest: int) -> tuple[int, ...]:
+    """In bytes, each four times the one before, up to the largest."""
+    found = [SIZE_MIN]
+    while found[-1] * FACTOR <= largest:
+        found.append(found[-1] * FACTOR)
+    return tuple(found if found[-1] == largest else [*found, largest])
+
+
+def sweep(scene: Scene) -> Iterator[Seen]:
+    """`comm-sweep.ranks`, `comm-sweep.max-bytes` change what is measured."""
+    gpus = gpu_count(scene.root)
+    backend = NCCL if gpus > 1 else GLOO
+    ranks = _whole(
+        scene, "ranks", min(gpus, GPU_RANKS_MAX) if gpus > 1 else min(scene.ranks or RANKS, RANKS_MAX)
+    )
+    largest = _whole(scene, "max-bytes", NCCL_SIZE_MAX if gpus > 1 else GLOO_SIZE_MAX)
+    ranks = max(ranks, 2)
+    done, finding = asked_of_ranks(
+        scene, backend, ranks, sizes(max(largest, SIZE_MIN)), meet_s=MEET_S, within_s=WITHIN_S
+    )
+    if finding is not None:
+        yield finding
+        return
+    yield from of_sweep(rows(done["ranks"]), ranks, backend, _model())
+
+
+def _whole(scene: Scene, key: str, default: int) -> int:
+    text = scene.options.get(f"{NAME}.{key}", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else default
+
+
+def _model() -> str:
+    """Nodes are compared with those that have as many processors."""
+    return f"{os.cpu_count() or 1} processors"
+
+
+CHECKS = (
+    Check(
+        Spec(
+            name=NAME,
+            area="comm",
+            what=Words(
+                en="all-reduce over message sizes among ranks of this node, as nccl-tests prints it",
+                zh="本节点各 rank 间 all-reduce 随消息大小的带宽表（同 nccl-tests）",
+            ),
+            contexts=(MANUAL,),
+            cost=NODE,
+            timeout_s=WITHIN_S + 20.0,
+            needs=("torch",),
+            bench=True,
+            hang_advice=Words(
+                en="Look at the Python of the run and at what its ranks wait for; the node should be idle.",
+                zh="请检查运行所用的 Python 及各 rank 在等待什么；测试时节点应空闲。",
+            ),
+        ),
+        sweep,
+    ),
+)

@@ -1,0 +1,100 @@
+"""What slows GPUs down: clocks held back, power limits, heat."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.checks.readers.nvml import ABSENT, Answer, Nvml
+from holdfast.checks.readers.nvml_checks import nvml_spec, opened, option_s
+from holdfast.checks.registry import Check, Seen
+from holdfast.core.checks.gpu.readings import Unread
+from holdfast.core.checks.gpu.speed import Clocks, Heat, clock_facts, judge_clocks, judge_heat
+from holdfast.model.checks import Finding, Scene
+
+QUICK_LOOKS, LOOKS = 3, 7
+BETWEEN_S = 0.15
+_MEMORY_TEMPERATURE, _SLOWDOWN_MARGIN = 82, 194  # field ids
+_THRESHOLD_SLOWDOWN, _THRESHOLD_MEMORY = 1, 2
+
+
+def clocks(scene: Scene) -> Iterator[Seen]:
+    told = opened()
+    if isinstance(told, Finding):
+        yield told
+        return
+    devices, unread = told.readable()
+    reasons: dict[int, list[int]] = {device.gpu.index: [] for device in devices}
+    failed: dict[int, str] = {}
+    between_s = option_s(scene, "gpu-clocks.between_s", BETWEEN_S)
+    for look in range(QUICK_LOOKS if scene.quick else LOOKS):
+        if look:
+            time.sleep(between_s)
+        for gpu, handle in devices:
+            answer = _reasons(told, handle)
+            if answer.trouble == ABSENT or not answer.trouble:
+                reasons[gpu.index] += [] if answer.trouble else [int(answer.value)]
+            else:
+                failed[gpu.index] = answer.why
+    unread += [Unread(gpu.where, failed[gpu.index]) for gpu, _ in devices if gpu.index in failed]
+    seen = [
+        Clocks(
+            gpu=gpu,
+            reasons=tuple(reasons[gpu.index]),
+            limit_w=_watts(told.ask("DeviceGetEnforcedPowerLimit", handle)),
+            default_w=_watts(told.ask("DeviceGetPowerManagementDefaultLimit", handle)),
+        )
+        for gpu, handle in devices
+        if gpu.index not in failed
+    ]
+    yield from clock_facts(seen)
+    yield from judge_clocks(seen, unread, scene.baseline)
+
+
+def _reasons(told: Nvml, handle: Any) -> Answer:
+    answer = told.ask("DeviceGetCurrentClocksEventReasons", handle)
+    if answer.trouble == ABSENT:  # as drivers before R535 call it
+        return told.ask("DeviceGetCurrentClocksThrottleReasons", handle)
+    return answer
+
+
+def _watts(answer: Answer) -> float | None:
+    return answer.value / 1000 if answer.value else None
+
+
+def temperature(scene: Scene) -> Iterator[Seen]:
+    told = opened()
+    if isinstance(told, Finding):
+        yield told
+        return
+    devices, unread = told.readable()
+    seen = []
+    for gpu, handle in devices:
+        degrees = told.ask("DeviceGetTemperature", handle, 0)
+        if degrees.trouble:
+            unread.append(Unread(gpu.where, degrees.why))
+            continue
+        memory, offset = told.fields(handle, [_MEMORY_TEMPERATURE, _SLOWDOWN_MARGIN])
+        margin = told.ask("DeviceGetMarginTemperature", handle)
+        has_margin = not margin.trouble and not offset.trouble
+        seen.append(
+            Heat(
+                gpu=gpu,
+                degrees=int(degrees.value),
+                slowdown=told.ask("DeviceGetTemperatureThreshold", handle, _THRESHOLD_SLOWDOWN).value,
+                left=int(margin.value) - _signed(int(offset.value)) if has_margin else None,
+                memory=int(memory.value) if memory.value else None,
+                memory_max=told.ask("DeviceGetTemperatureThreshold", handle, _THRESHOLD_MEMORY).value,
+            )
+        )
+    yield from judge_heat(seen, unread)
+
+
+def _signed(value: int) -> int:
+    """Some drivers give the offset, which is below zero, as an unsigned number."""
+    return value - (1 << 32) if 1 << 31 <= value < 1 << 32 else value
+
+
+CHECKS = (
+    Check(nvml_spec("gpu-clocks", "nothing slows GPUs for long", "GPU 无持续降频", quick=True), clocks),
+    Check(nvml_spec("gpu-temperature", "GPUs are cool enough", "GPU 温度余量", quick=True), temperature),
+)

@@ -1,0 +1,1 @@
+"""Checks of the machine: clock, kernel, processes, resources, services."""

@@ -1,0 +1,1 @@
+"""Checks of folders, limits and disks."""

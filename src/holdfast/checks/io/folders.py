@@ -1,0 +1,255 @@
+"""The folders of a run: room, a file that can be written and read back, mounts that answer.
+
+Whatever touches a file system is done by a process of its own with a deadline: one dead mount is named, and the
+others are judged.
+"""
+
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from holdfast.checks.readers.asked_aside import Answer, Question, ask_all
+from holdfast.checks.readers.node_files import NodeFiles
+from holdfast.checks.registry import Check, Seen
+from holdfast.core.checks.node_findings import passed, skipped
+from holdfast.core.checks.storage import (
+    NETWORK,
+    Mount,
+    Space,
+    Written,
+    is_below,
+    is_local_path,
+    judge_gone_mounts,
+    judge_inodes,
+    judge_mount,
+    judge_space,
+    judge_written,
+    mount_of,
+    mounts_to_ask,
+    parse_mounts,
+)
+from holdfast.model.checks import (
+    BOOT,
+    CONTINUOUS,
+    EPILOG,
+    LIGHT,
+    MANUAL,
+    ON_FAILURE,
+    PROLOG,
+    Fact,
+    Finding,
+    Scene,
+    Spec,
+)
+from holdfast.model.signatures import Words
+
+WITHIN_S, WITHIN_QUICK_S = 3.0, 1.0
+WRITTEN_WITHIN_S, WRITTEN_WITHIN_QUICK_S = 10.0, 1.5
+WRITTEN_BYTES = 256 << 10
+PARENTS_MAX = 64
+MOUNTS = "/proc/self/mountinfo"
+NO_FOLDER = "the run names no folder on this node"
+
+
+def folders_of(scene: Scene) -> dict[str, str]:
+    """Role -> path, each path once, without what is no path of this node ("s3://...")."""
+    kept: dict[str, str] = {}
+    for role in sorted(scene.folders, key=lambda role: role != "checkpoint"):
+        path = scene.folders[role]
+        if is_local_path(path) and os.path.normpath(path) not in kept.values():
+            kept[role] = os.path.normpath(path)
+    return kept
+
+
+def within_s(scene: Scene) -> float:
+    return WITHIN_QUICK_S if scene.quick else WITHIN_S
+
+
+def space_of(path: str) -> dict[str, float | int | str]:
+    """Of the folder, or of the nearest one above that there is: a checkpoint folder is often made by the run."""
+    for _ in range(PARENTS_MAX):
+        try:
+            told = os.statvfs(path)
+        except FileNotFoundError:
+            path = os.path.dirname(path)
+            continue
+        free = told.f_bfree if os.geteuid() == 0 else told.f_bavail
+        inodes = told.f_ffree if os.geteuid() == 0 else told.f_favail
+        return {
+            "size_bytes": told.f_blocks * told.f_frsize,
+            "free_bytes": free * told.f_frsize,
+            "inodes": told.f_files,
+            "free_inodes": inodes,
+        }
+    raise OSError(errno.ENOENT, "no folder above it is there")
+
+
+def look_at_space(scene: Scene) -> Iterator[Seen]:
+    for role, path, told in _spaces(scene):
+        yield told if isinstance(told, Finding) else judge_space(role, path, told)
+
+
+def look_at_inodes(scene: Scene) -> Iterator[Seen]:
+    for role, path, told in _spaces(scene):
+        yield told if isinstance(told, Finding) else judge_inodes(role, path, told)
+
+
+def _spaces(scene: Scene) -> Iterator[tuple[str, str, Space | Finding]]:
+    folders = folders_of(scene)
+    if not folders:
+        yield "", "", skipped(NO_FOLDER)
+    questions: list[Question] = [partial(space_of, path) for path in folders.values()]
+    answers = ask_all(questions, within_s(scene))
+    for (role, path), answer in zip(folders.items(), answers, strict=True):
+        if answer.hangs or answer.error:
+            why = "it does not answer" if answer.hangs else errno.errorcode.get(answer.error, "it fails")
+            yield role, path, skipped(f"the room under {path} cannot be told: {why}", path)
+        else:
+            yield role, path, Space(**{name: int(value) for name, value in answer.value.items()})
+
+
+def write_and_read(path: str, sync: bool) -> dict[str, float | int | str]:
+    """A file without a name, which nothing can leave behind; where the file system has none, one that is deleted."""
+    while not os.path.lexists(path) and path != "/":
+        path = os.path.dirname(path)
+    content = os.urandom(WRITTEN_BYTES)
+    descriptor, name = _new_file(path)
+    try:
+        left = content
+        while left:
+            left = left[os.write(descriptor, left) :]
+        if sync:
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)  # so that it is the disk that is read
+        back = b""
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        while len(back) < len(content) and (part := os.read(descriptor, len(content))):
+            back += part
+    finally:
+        if name:
+            os.unlink(name)
+        os.close(descriptor)
+    return {"same": int(back == content)}
+
+
+def _new_file(folder: str) -> tuple[int, str]:
+    """Its descriptor, and its name where it has one."""
+    flags = os.O_RDWR | os.O_CLOEXEC
+    try:
+        return os.open(folder, flags | os.O_TMPFILE, 0o600), ""
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS):
+            raise
+    name = os.path.join(folder, f".holdfast-check-{os.getpid()}")
+    return os.open(name, flags | os.O_CREAT | os.O_TRUNC, 0o600), name
+
+
+def look_at_writing(scene: Scene) -> Iterator[Seen]:
+    """In the quick check without waiting for the disk: a busy one may take seconds for that."""
+    folders = folders_of(scene)
+    if not folders:
+        yield skipped(NO_FOLDER)
+        return
+    limit_s = WRITTEN_WITHIN_QUICK_S if scene.quick else WRITTEN_WITHIN_S
+    mounts = parse_mounts(NodeFiles(scene).text(MOUNTS))
+    questions: list[Question] = [partial(write_and_read, path, not scene.quick) for path in folders.values()]
+    for (role, path), answer in zip(folders.items(), ask_all(questions, limit_s), strict=True):
+        yield judge_written(role, path, _written(answer), limit_s, _is_local(path, mounts), WRITTEN_BYTES)
+
+
+def _written(answer: Answer) -> Written:
+    return Written(
+        error=answer.error,
+        hangs=answer.hangs,
+        same=bool(answer.value.get("same", 1)),
+        seconds=answer.seconds,
+    )
+
+
+def _is_local(path: str, mounts: tuple[Mount, ...]) -> bool:
+    mount = mount_of(path, mounts)
+    return mount is not None and mount.source.startswith("/dev/")
+
+
+def look_at_mounts(scene: Scene) -> Iterator[Seen]:
+    mounts = parse_mounts(NodeFiles(scene).text(MOUNTS))
+    if not mounts:
+        yield skipped("the table of mounts cannot be read")
+        return
+    folders = folders_of(scene)
+    asked = mounts_to_ask(mounts, folders)
+    limit_s = within_s(scene)
+    questions: list[Question] = [partial(_answers, scene.root, one.path) for one in asked]
+    for mount, answer in zip(asked, ask_all(questions, limit_s), strict=True):
+        roles = _on(mount, mounts, folders)
+        yield judge_mount(mount, answer.error, answer.hangs, limit_s, answer.where, roles)
+        if roles and mount.kind in NETWORK and not answer.hangs and not answer.error:
+            for name, value in (("kind", mount.kind), ("source", mount.source)):
+                yield Fact(name=name, value=value, device=f"mount:{mount.path}", learn=True)
+    yield from judge_gone_mounts(mounts, folders, scene.baseline) or [passed(f"{len(asked)} mounts asked")]
+
+
+def _answers(root: str, path: str) -> dict[str, float | int | str]:
+    place = os.path.join(root, path.lstrip("/"))
+    os.statvfs(place)
+    os.stat(place)
+    return {}
+
+
+def _on(mount: Mount, mounts: tuple[Mount, ...], folders: Mapping[str, str]) -> list[str]:
+    """The roles of the folders that are on this mount, not on one below it."""
+    return [
+        role
+        for role, path in folders.items()
+        if is_below(path, mount.path) and (held := mount_of(path, mounts)) and held.path == mount.path
+    ]
+
+
+CHECKS = (
+    Check(
+        Spec(
+            name="io-mounts",
+            area="io",
+            what=Words(en="mounts answer, none is stale", zh="挂载点是否应答、有无失效"),
+            contexts=(BOOT, PROLOG, EPILOG, CONTINUOUS, ON_FAILURE, MANUAL),
+            timeout_s=15.0,
+            quick=True,
+        ),
+        look_at_mounts,
+    ),
+    Check(
+        Spec(
+            name="io-space",
+            area="io",
+            what=Words(en="free space of the run's folders", zh="训练所用目录的剩余空间"),
+            contexts=(BOOT, PROLOG, CONTINUOUS, ON_FAILURE, MANUAL),
+            timeout_s=5.0,
+            quick=True,
+        ),
+        look_at_space,
+    ),
+    Check(
+        Spec(
+            name="io-inodes",
+            area="io",
+            what=Words(en="free inodes of the run's folders", zh="训练所用目录的剩余 inode"),
+            contexts=(BOOT, PROLOG, CONTINUOUS, ON_FAILURE, MANUAL),
+            timeout_s=5.0,
+            quick=True,
+        ),
+        look_at_inodes,
+    ),
+    Check(
+        Spec(
+            name="io-write",
+            area="io",
+            what=Words(en="a small file is written and read back", zh="写入并读回一个小文件"),
+            contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),
+            cost=LIGHT,
+            timeout_s=13.0,
+            quick=True,
+        ),
+        look_at_writing,
+    ),
+)

@@ -1,0 +1,109 @@
+"""Shared memory and the limits of processes, against what the run will start."""
+
+import os
+import resource
+from collections.abc import Iterator
+
+from holdfast.checks.readers.infiniband import ports
+from holdfast.checks.readers.node_files import NodeFiles
+from holdfast.checks.readers.own_cgroup import pids_left
+from holdfast.checks.registry import Check, Seen
+from holdfast.core.checks.node_findings import failed, skipped
+from holdfast.core.checks.rdma import is_wanted
+from holdfast.core.checks.storage import UNLIMITED, Limits, judge_limits, judge_shm
+from holdfast.model.checks import ASKED, BOOT, MANUAL, ON_FAILURE, PROLOG, Scene, Spec
+from holdfast.model.signatures import Words
+
+SHM = "/dev/shm"
+IPC_LOCK, SYS_RESOURCE, SYS_ADMIN = 14, 24, 21  # numbers of capabilities; linux/capability.h
+WHOLE_RANGE = "4294967295"
+
+
+def look_at_shm(scene: Scene) -> Iterator[Seen]:
+    try:
+        told = os.statvfs(NodeFiles(scene).place(SHM))
+    except FileNotFoundError:
+        yield failed(
+            "there is none",
+            "a tmpfs",
+            ASKED,
+            device=SHM,
+            why="there is no /dev/shm, which loader workers and NCCL need",
+            en="Mount it: `mount -t tmpfs -o size=50% tmpfs /dev/shm`.",
+            zh="请挂载:`mount -t tmpfs -o size=50% tmpfs /dev/shm`。",
+            category="shm_oom",
+        )
+        return
+    except OSError as error:
+        yield skipped(f"{SHM} cannot be asked: {error.strerror}")
+        return
+    size, free = told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize
+    yield judge_shm(size, free, scene.ranks, scene.loader_workers)
+
+
+def look_at_limits(scene: Scene) -> Iterator[Seen]:
+    files = NodeFiles(scene)
+    rights = _rights(files)
+    limits = Limits(
+        files=_soft(resource.RLIMIT_NOFILE),
+        locked_bytes=_soft(resource.RLIMIT_MEMLOCK),
+        processes=_soft(resource.RLIMIT_NPROC),
+        may_lock=bool(rights >> IPC_LOCK & 1),
+        may_fork=bool(rights & (1 << SYS_RESOURCE | 1 << SYS_ADMIN)) or is_root(files),
+        pids_left=pids_left(files),
+    )
+    has_rdma = any(port.is_active and is_wanted(port, scene.env) for port in ports(files))
+    yield from judge_limits(limits, scene.ranks, scene.loader_workers, has_rdma)
+
+
+def _soft(which: int) -> int:
+    soft = resource.getrlimit(which)[0]
+    return UNLIMITED if soft == resource.RLIM_INFINITY else soft
+
+
+def is_root(files: NodeFiles) -> bool:
+    """`Uid:\t0\t0\t0\t0`: the effective one is the second."""
+    lines = files.text("/proc/self/status").splitlines()
+    return any(line.split()[2:3] == ["0"] for line in lines if line.startswith("Uid:"))
+
+
+def _rights(files: NodeFiles) -> int:
+    """Effective capabilities; none where they hold in a user namespace of its own only."""
+    ids = files.word("/proc/self/uid_map").split()
+    if ids and ids[2:] != [WHOLE_RANGE]:
+        return 0
+    for line in files.text("/proc/self/status").splitlines():
+        if line.startswith("CapEff:"):
+            try:
+                return int(line.split()[1], 16)
+            except (ValueError, IndexError):
+                return 0
+    return 0
+
+
+CHECKS = (
+    Check(
+        Spec(
+            name="io-shm",
+            area="io",
+            what=Words(
+                en="/dev/shm against ranks and loader workers", zh="/dev/shm 与 rank、数据加载进程是否匹配"
+            ),
+            contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),
+            quick=True,
+        ),
+        look_at_shm,
+    ),
+    Check(
+        Spec(
+            name="io-limits",
+            area="io",
+            what=Words(
+                en="limits of open files, locked memory, processes", zh="打开文件数、锁定内存与进程数上限"
+            ),
+            contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),
+            quick=True,
+        ),
+        look_at_limits,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Checks of network interfaces and names."""

@@ -1,0 +1,151 @@
+"""Names and ports that a run needs: its own host's, the first node's, the port at which the ranks meet."""
+
+import errno
+import socket
+from collections.abc import Iterator
+
+from holdfast.checks.readers.listeners import Listener, listeners
+from holdfast.checks.readers.node_files import NodeFiles
+from holdfast.checks.registry import Check, Seen
+from holdfast.core.checks.asked import asked_of
+from holdfast.core.checks.network import Resolved, judge_hostname, judge_meeting_host
+from holdfast.core.checks.node_findings import failed, passed, skipped
+from holdfast.model.checks import (
+    ASKED,
+    BOOT,
+    LIGHT,
+    MANUAL,
+    ON_FAILURE,
+    PROLOG,
+    Finding,
+    Scene,
+    Spec,
+)
+from holdfast.model.signatures import Words
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")  # env-port looks at those
+PORT_MAX = 65535
+
+
+def look_at_names(scene: Scene) -> Iterator[Seen]:
+    yield judge_hostname(resolved(scene.host or socket.gethostname()), scene.nodes, scene.env)
+    meeting = asked_of(scene.command, scene.env).meeting
+    host = meeting.host if meeting is not None else scene.env.get("MASTER_ADDR", "")
+    if host and host not in LOOPBACK:
+        yield judge_meeting_host(resolved(host))
+
+
+def resolved(name: str) -> Resolved:
+    """Asks the system's resolver, which may wait for servers: the check has a deadline for that."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        return Resolved(name=name, error=getattr(error, "strerror", None) or str(error))
+    addresses = tuple(dict.fromkeys(str(one[4][0]) for one in found))
+    return Resolved(name=name, addresses=addresses, ours=tuple(filter(is_ours, addresses)))
+
+
+def is_ours(address: str) -> bool:
+    """An address can be bound to only where it is one of the node's own."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def look_at_port(scene: Scene) -> Iterator[Seen]:
+    """Of what the environment alone says: the port that a command names is looked at by env-port."""
+    text = scene.env.get("MASTER_PORT", "")
+    port = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+    if scene.training:
+        yield skipped("a job trains here, and holds its port")
+    elif scene.command:
+        yield skipped("the port of a command is looked at by env-port")
+    elif not 0 < port <= PORT_MAX:
+        yield skipped("MASTER_PORT names no port")
+    elif not _is_first(scene):
+        yield skipped("the ranks do not meet on this node")
+    else:
+        yield _port(port, scene)
+
+
+def _is_first(scene: Scene) -> bool:
+    rank = scene.env.get("NODE_RANK", "")
+    if scene.nodes < 2 or rank == "0":
+        return True
+    address = scene.env.get("MASTER_ADDR", "")
+    return not rank and bool(address) and bool(resolved(address).ours)
+
+
+def _port(port: int, scene: Scene) -> Finding:
+    number = _bind(port)
+    if number == 0:
+        return passed(f"port {port} is free")
+    if number == errno.EACCES:
+        return skipped(f"port {port} may only be opened by root")
+    if number != errno.EADDRINUSE:
+        return skipped(f"port {port} could not be tried: {errno.errorcode.get(number, number)}")
+    holder = next(iter(listeners(NodeFiles(scene), port)), Listener())
+    if holder.pid in scene.own_pids and holder.pid:
+        return passed(f"port {port} is held by this run itself")
+    who = f"pid {holder.pid} ({holder.name})" if holder.pid else "a process that cannot be seen from here"
+    return failed(
+        who,
+        "free",
+        ASKED,
+        device=f"port {port}",
+        why=f"port {port}, at which the ranks are to meet, is held by {who}",
+        en="End it, or choose another port (MASTER_PORT).",
+        zh="结束该进程,或更换端口(MASTER_PORT)。",
+        category="port_in_use",
+    )
+
+
+def _bind(port: int) -> int:
+    """As the store of PyTorch binds: the error's number, 0 where the port can be had."""
+    for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((address, port))
+                probe.listen(1)
+        except OSError as error:
+            if error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+                continue
+            return error.errno or -1
+    return 0
+
+
+CHECKS = (
+    Check(
+        Spec(
+            name="net-name",
+            area="net",
+            what=Words(
+                en="names of this node and of the first one resolve", zh="本节点与首节点的名称能否解析"
+            ),
+            contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),
+            timeout_s=4.0,
+            quick=True,
+            hang_advice=Words(
+                en="The name servers do not answer: check /etc/resolv.conf, or add the nodes to /etc/hosts.",
+                zh="域名服务器无应答:检查 /etc/resolv.conf,或将各节点写入 /etc/hosts。",
+            ),
+        ),
+        look_at_names,
+    ),
+    Check(
+        Spec(
+            name="net-port",
+            area="net",
+            what=Words(en="the port of MASTER_PORT is free", zh="各 rank 会合的端口是否空闲(MASTER_PORT)"),
+            contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),
+            cost=LIGHT,
+            quick=True,
+        ),
+        look_at_port,
+    ),
+)

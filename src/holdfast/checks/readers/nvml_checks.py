@@ -1,0 +1,94 @@
+"""What all checks over NVML share: how they are declared, and how they begin."""
+
+from pathlib import Path
+from typing import Any
+
+from holdfast.checks.readers import nvml
+from holdfast.checks.readers.nvml import Answer, Device, NotOpen, Nvml
+from holdfast.core.checks.gpu.presence import HANGS
+from holdfast.core.checks.gpu.readings import Unread
+from holdfast.model.checks import (
+    BOOT,
+    CONTINUOUS,
+    DEVICE_FAULT,
+    EPILOG,
+    FAIL,
+    MANUAL,
+    ON_FAILURE,
+    PROLOG,
+    SKIP,
+    Finding,
+    Scene,
+    Spec,
+)
+from holdfast.model.signatures import Words
+
+OPTION_S_MAX = 2.0
+ANCESTORS_MAX = 64
+ASK_S = 4.0  # opening, which has its own limit, and the questions; within the 5 s of the quick suite
+EVERYWHERE = (BOOT, PROLOG, EPILOG, CONTINUOUS, ON_FAILURE, MANUAL)
+
+
+def nvml_spec(name: str, en: str, zh: str, *, quick: bool = False, timeout_s: float = ASK_S) -> Spec:
+    """A check that asks NVML: a call that never returns is a fault of the device."""
+    return Spec(
+        name=name,
+        area="gpu",
+        what=Words(en=en, zh=zh),
+        contexts=EVERYWHERE,
+        timeout_s=timeout_s,
+        needs=("nvml",),
+        quick=quick,
+        on_hang=FAIL,
+        on_hang_fault=DEVICE_FAULT,
+        hang_advice=HANGS,
+    )
+
+
+def opened() -> Nvml | Finding:
+    """NVML; or, where it cannot be used, what a check says of that."""
+    told = nvml.opened()
+    return Finding(status=SKIP, why=told.why) if isinstance(told, NotOpen) else told
+
+
+def asked(told: Nvml, function: str, *given: object) -> tuple[list[tuple[Device, Answer]], list[Unread]]:
+    """The same question to each GPU: who answered what, and why the others did not."""
+    devices, unread = told.readable()
+    answers = [(device, told.ask(function, device.handle, *given)) for device in devices]
+    unread += [Unread(device.gpu.where, answer.why) for device, answer in answers if answer.trouble]
+    return [(device, answer) for device, answer in answers if not answer.trouble], unread
+
+
+def read(path: Path, bytes_max: int = 1 << 16) -> str:
+    """The text of a small file; empty where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(bytes_max).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def option_s(scene: Scene, name: str, none: float) -> float:
+    """An option of a check in seconds ("gpu-clocks.between_s"); `none` where it is not given or is no number."""
+    try:
+        return min(max(float(scene.options.get(name, none)), 0.0), OPTION_S_MAX)
+    except ValueError:
+        return none
+
+
+def is_below(pid: int, own: frozenset[int], proc: Path) -> bool:
+    """Whether it, or one that it comes from, is ours."""
+    for _ in range(ANCESTORS_MAX):
+        if pid in own:
+            return True
+        fields = read(proc / str(pid) / "stat").rpartition(") ")[2].split()
+        if len(fields) < 2 or not fields[1].isdecimal() or fields[1] == "0":
+            return False
+        pid = int(fields[1])
+    return False
+
+
+def is_divided(told: Nvml, handle: Any) -> bool:
+    """Whether MIG is on. GPUs that have no MIG say that it is not supported."""
+    mode = told.ask("DeviceGetMigMode", handle).value
+    return bool(mode and mode[0])

@@ -1,0 +1,1 @@
+"""What runs in the Python of the training: its answers, collectives, load, pairs of nodes."""

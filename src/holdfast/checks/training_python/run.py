@@ -1,0 +1,402 @@
+"""The Python of the run: which it is, and what it says of itself, the script and its imports.
+
+It is found as the run will find it: in the run's environment, folder and shell, after what the shell is told to do
+before. Nothing of the run's own code is executed, and nothing is waited for longer than its deadline.
+"""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+from msgspec import Struct, structs
+
+from holdfast.core.checks.asked import Asked, asked_by
+from holdfast.core.checks.env.command import SHELLS, Launch, Preparation, Shell, launch_of, name_of
+from holdfast.core.checks.env.script import SHADOWING_PACKAGES, SHADOWING_STANDARD
+from holdfast.core.checks.env.shell_text import is_known
+from holdfast.model.checks import Scene
+
+PYTHON_S = 8.0
+SHELL_S = 8.0
+QUICK_S = 2.0  # for each of them, in a quick check: one that is slower could not be told
+OUTPUT_BYTES_MAX = 4 << 20
+TEXT_BYTES_MAX = 1 << 18
+READS_MAX = 4
+LOOK_S = 0.01
+ERROR_CHARS_MAX = 300
+# By its path, as it is started: agents, who never start it themselves, begin without what it imports.
+RUN_SIDE = Path(__file__).with_name("inside.py")
+MARK = b"holdfast-says:"  # at the head of its answer
+_CODE, _HAS, _ENV = "holdfast-code:", "holdfast-has:", "holdfast-env:"
+_SIMPLE_OPTION = re.compile(r"-[IsEPS]+")
+
+
+class Ran(Struct, frozen=True):
+    """What became of a program. `code`: None: it was cut off at its deadline."""
+
+    code: int | None
+    out: bytes = b""
+    errors: str = ""
+
+
+class Prepared(Struct, frozen=True, kw_only=True):
+    """How the run's program finds its world. `results`: of each preparation, its exit code and what it said.
+
+    `found`: program -> where it is; without an entry: nowhere. `why_not`: why it is not known.
+    """
+
+    env: dict[str, str] = {}
+    folder: str = ""
+    found: dict[str, str] = {}
+    results: tuple[tuple[Preparation, int, str], ...] = ()
+    why_not: str = ""
+
+
+class Interpreter(Struct, frozen=True, kw_only=True):
+    """`words`: what starts it. `absent`: the program that is nowhere. `why_not`: why it is not known which it is."""
+
+    words: tuple[str, ...] = ()
+    program: str = ""
+    absent: str = ""
+    why_not: str = ""
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """`said`: of inside.py; None: nothing, for `why_not`. `broken`: the Python is there and does not start."""
+
+    said: dict[str, Any] | None = None
+    why_not: str = ""
+    broken: str = ""
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    launch: Launch
+    asked: Asked
+    prepared: Prepared
+    interpreter: Interpreter
+
+
+def run_of(scene: Scene) -> Run:
+    """What the command of this scene will find. Never raises."""
+    return _run_of(msgspec.json.encode(scene))
+
+
+def answer_of(scene: Scene) -> Answer:
+    """What the Python of the run says. Asked once, however many checks want to know."""
+    return _answer_of(msgspec.json.encode(scene))
+
+
+def launch_for(command: Sequence[str], env: Mapping[str, str], folder: str) -> Launch:
+    """With the text of each shell script that it turns out to read."""
+    texts: dict[str, str] = {}
+    launch = launch_of(command, env, texts)
+    while launch.reads and launch.reads not in texts and len(texts) < READS_MAX:
+        texts[launch.reads] = _text(Path(folder or "/") / os.path.expanduser(launch.reads))
+        launch = launch_of(command, env, texts)
+    return launch
+
+
+def _text(path: Path) -> str:
+    """Empty where it cannot be read, or is no text."""
+    try:
+        if not path.is_file():
+            return ""
+        with path.open("rb") as file:
+            data = file.read(TEXT_BYTES_MAX)
+    except OSError:
+        return ""
+    return "" if b"\0" in data else data.decode(errors="replace")
+
+
+@lru_cache(maxsize=2)
+def _run_of(scene_json: bytes) -> Run:
+    scene = msgspec.json.decode(scene_json, type=Scene)
+    env = dict(scene.env or os.environ)
+    command = scene.command or _usual_python(env)
+    launch = launch_for(command, env, scene.cwd)
+    prepared = _prepared(launch, env, scene.cwd, QUICK_S if scene.quick else SHELL_S)
+    return Run(
+        launch=launch,
+        asked=asked_by(launch, command, env),
+        prepared=prepared,
+        interpreter=_interpreter(launch, prepared),
+    )
+
+
+def _usual_python(env: Mapping[str, str]) -> tuple[str, ...]:
+    return next(((name,) for name in ("python", "python3") if _which(name, env, "/")), ())
+
+
+# The shell
+
+
+def _prepared(launch: Launch, env: Mapping[str, str], cwd: str, within_s: float) -> Prepared:
+    folder = _folder(launch.folder, env, cwd)
+    if not folder:
+        return Prepared(env={**env, **launch.env}, why_not=f"cd {launch.folder} is known only when it runs")
+    shell = launch.shell
+    unknown = next((one for one in shell.preparations if one.kind == "unknown"), None) if shell else None
+    if unknown is not None:
+        return Prepared(
+            env={**env, **launch.env}, folder=folder, why_not=f"`{unknown.raw}` is not run only to look"
+        )
+    if shell is None or not _needs_shell(shell, env):
+        full = {**env, **launch.env}
+        path = _which(launch.program, full, folder) if launch.program else ""
+        return Prepared(env=full, folder=folder, found={launch.program: path} if path else {})
+    done = in_shell(shell, env, cwd, (launch.program,), within_s)
+    return structs.replace(done, folder=folder, env={**done.env, **launch.env} if done.env else {})
+
+
+def _needs_shell(shell: Shell, env: Mapping[str, str]) -> bool:
+    changes = any(one.kind != "set" for one in shell.preparations)
+    return changes or shell.login or shell.interactive or bool(env.get("BASH_ENV"))
+
+
+def _folder(folder: str, env: Mapping[str, str], cwd: str) -> str:
+    """Empty: it cannot be told."""
+    if not is_known(folder):
+        return ""
+    if folder.startswith("~"):
+        home = env.get("HOME", "")
+        folder = home + folder[1:] if home and folder[1:2] in ("", "/") else ""
+        return folder
+    return os.path.normpath(os.path.join(cwd or "/", folder))
+
+
+def in_shell(
+    shell: Shell, env: Mapping[str, str], cwd: str, programs: Sequence[str], within_s: float
+) -> Prepared:
+    """Starts the shell as the run does, does what the run does first, and looks what there is then."""
+    if name_of(shell.program) not in SHELLS:
+        return Prepared(why_not=f"{shell.program} is a shell of another kind")
+    program = _which(shell.program, env, cwd)
+    if not program:
+        return Prepared(why_not=f"the shell {shell.program} is not there")
+    lines = [
+        f"eval {shlex.quote(one.raw)} >&2; printf '\\n{_CODE}%s:%s\\n' {place} $?"
+        for place, one in enumerate(shell.preparations)
+    ]
+    lines += [f"printf '\\n{_HAS}%s\\n' \"$(command -v {shlex.quote(word)})\"" for word in programs if word]
+    lines.append(f"printf '\\n{_ENV}\\n'; env -0")
+    options = [*(["-l"] if shell.login else []), *(["-i"] if shell.interactive else [])]
+    ran = run_within([program, *options, "-c", "\n".join(lines)], env, cwd, within_s)
+    if ran.code is None:
+        return Prepared(why_not=f"{shell.program} was not ready within {within_s:g} s")
+    head, mark, tail = ran.out.rpartition(f"\n{_ENV}\n".encode())
+    if not mark:
+        return Prepared(why_not=f"{shell.program} ended before it could be asked: {_last(ran.errors)}")
+    said = head.decode(errors="replace").splitlines()
+    codes = dict(line[len(_CODE) :].split(":", 1) for line in said if line.startswith(_CODE))
+    paths = [line[len(_HAS) :] for line in said if line.startswith(_HAS)]
+    pairs = zip([word for word in programs if word], paths, strict=False)
+    return Prepared(
+        env=dict(_pairs(tail)),
+        found={word: path for word, path in pairs if path},
+        results=tuple(
+            (one, int(codes.get(str(place), "0") or 0), ran.errors)
+            for place, one in enumerate(shell.preparations)
+        ),
+    )
+
+
+def _pairs(data: bytes) -> list[tuple[str, str]]:
+    found = []
+    for piece in data.split(b"\0"):
+        name, is_one, value = piece.decode(errors="surrogateescape").partition("=")
+        if is_one and name:
+            found.append((name, value))
+    return found
+
+
+# The interpreter
+
+
+def _interpreter(launch: Launch, prepared: Prepared) -> Interpreter:
+    if launch.unclear:
+        return Interpreter(why_not=launch.unclear)
+    if launch.reads:
+        return Interpreter(why_not=f"{launch.reads} cannot be read")
+    if prepared.why_not:
+        return Interpreter(why_not=prepared.why_not)
+    if not launch.launcher:
+        return Interpreter(why_not=f"{name_of(launch.program) or 'the command'} is no Python that we know of")
+    if not is_known(launch.program):
+        return Interpreter(why_not=f"{launch.program} is known only when it runs")
+    if launch.prefix:
+        return _by_prefix(launch, prepared)
+    path = prepared.found.get(launch.program, "")
+    if not path.startswith("/"):
+        full = os.path.normpath(os.path.join(prepared.folder, path)) if "/" in path else ""
+        if path and not full:
+            return Interpreter(why_not=f"{launch.program} is {path!r} of the shell, no program")
+        path = full
+    if not path:
+        return Interpreter(absent=launch.program)
+    if re.match(r"(?:python|pypy)", name_of(launch.program)):
+        return Interpreter(words=(path,), program=path)
+    own = prepared.env.get("PYTHON_EXEC", "") if launch.launcher == "torchrun" else ""
+    python = own or shebang_python(path, prepared.env, prepared.folder)
+    if not python:
+        return Interpreter(program=path, why_not=f"which Python {path} runs in cannot be told")
+    return Interpreter(words=(python,), program=path)
+
+
+def _by_prefix(launch: Launch, prepared: Prepared) -> Interpreter:
+    """`conda run -n NAME`: it finds its own `python`."""
+    if not _which(launch.prefix[0], prepared.env, prepared.folder):
+        return Interpreter(absent=launch.prefix[0])
+    is_python = re.match(r"(?:python|pypy)", name_of(launch.program))
+    return Interpreter(
+        words=(*launch.prefix, launch.program if is_python else "python"), program=launch.prefix[0]
+    )
+
+
+def shebang_python(path: str, env: Mapping[str, str], folder: str) -> str:
+    """The Python that a script such as torchrun names in its first lines; empty: it names none that is there.
+
+    source: pip writes a long path as `#!/bin/sh` and `'''exec' "/long/path/python" "$0" "$@"`
+    """
+    try:
+        with open(path, "rb") as file:
+            lines = file.read(4096).decode(errors="replace").splitlines()[:3]
+    except OSError:
+        return ""
+    if not lines or not lines[0].startswith("#!"):
+        return ""
+    words = lines[0][2:].split()
+    if words and name_of(words[0]) == "env":
+        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+        words = [_which(words[0], env, folder)] if words else []
+    if words and name_of(words[0]) == "sh" and len(lines) > 1 and "exec" in lines[1]:
+        found = re.match(r"'''exec'\s+\"?([^\"]+?)\"?\s+\"\$0\"", lines[1])
+        words = [found[1]] if found else words
+    if words and name_of(words[0]).startswith(("python", "pypy")):
+        return words[0] if os.access(words[0], os.X_OK) else ""
+    beside = Path(path).parent / "python"  # a shim, whose Python is the shim beside it
+    return str(beside) if os.access(beside, os.X_OK) else ""
+
+
+@lru_cache(maxsize=2)
+def _answer_of(scene_json: bytes) -> Answer:
+    run = _run_of(scene_json)
+    interpreter, launch = run.interpreter, run.launch
+    if not interpreter.words:
+        return Answer(why_not=interpreter.why_not or f"{interpreter.absent} is not there")
+    script = "" if not is_known(launch.script) else os.path.expanduser(launch.script)
+    question = msgspec.json.encode(
+        {
+            "script": script,
+            "module": launch.module if is_known(launch.module) else "",
+            "names": SHADOWING_STANDARD,
+            "packages": SHADOWING_PACKAGES,
+        }
+    ).decode()
+    options = [option for option in launch.python_options if _SIMPLE_OPTION.fullmatch(option)]
+    words = [*interpreter.words, *options, str(RUN_SIDE), question]
+    within_s = QUICK_S if msgspec.json.decode(scene_json, type=Scene).quick else PYTHON_S
+    ran = run_within(words, run.prepared.env, run.prepared.folder, within_s)
+    return _answered(ran, interpreter.words, within_s)
+
+
+def _answered(ran: Ran, words: Sequence[str], within_s: float) -> Answer:
+    python = " ".join(words)
+    if ran.code is None:
+        return Answer(why_not=f"{python} gave no answer within {within_s:g} s")
+    line = next((line for line in ran.out.splitlines()[::-1] if line.startswith(MARK)), None)
+    if line is None:
+        if "SyntaxError" in ran.errors and "inside.py" in ran.errors:
+            return Answer(why_not=f"{python} is older than Python 3.7")
+        return Answer(why_not=f"{python} does not start: {_last(ran.errors)}", broken=_last(ran.errors))
+    try:
+        return Answer(said=msgspec.json.decode(line[len(MARK) :]))
+    except msgspec.MsgspecError as error:
+        return Answer(why_not=f"the answer of {python} cannot be read: {error}")
+
+
+def _last(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return (lines[-1] if lines else "it said nothing")[:ERROR_CHARS_MAX]
+
+
+def _which(word: str, env: Mapping[str, str], folder: str) -> str:
+    """As a shell looks it up, relative places seen from `folder`; empty: nowhere."""
+    if "/" in word:
+        places = [os.path.join(folder, os.path.expanduser(word))]
+    else:
+        path = env.get("PATH", os.defpath)
+        places = [os.path.join(folder, place, word) for place in path.split(":")]
+    return next((place for place in places if os.path.isfile(place) and os.access(place, os.X_OK)), "")
+
+
+def which(word: str, env: Mapping[str, str], folder: str) -> str:
+    return _which(word, env, folder)
+
+
+# Programs with a deadline
+
+
+def run_within(words: Sequence[str], env: Mapping[str, str], folder: str, within_s: float) -> Ran:
+    """Runs a program to its end, or to its deadline, at which it is killed with all that it started.
+
+    It stays in our own process group, so it ends with us if we are killed.
+    """
+    out = os.memfd_create("out", os.MFD_CLOEXEC)
+    errors = os.memfd_create("errors", os.MFD_CLOEXEC)
+    try:
+        process = subprocess.Popen(
+            list(words),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=errors,
+            cwd=folder or "/",
+            env=dict(env),
+        )
+    except (OSError, ValueError) as error:
+        os.close(out)
+        os.close(errors)
+        return Ran(127, b"", f"{words[0]}: {error}")
+    try:
+        code = _wait(process, within_s)
+        return Ran(code, _content(out), _content(errors).decode(errors="replace"))
+    finally:
+        os.close(out)
+        os.close(errors)
+
+
+def _wait(process: subprocess.Popen[bytes], within_s: float) -> int | None:
+    try:
+        return process.wait(within_s)
+    except subprocess.TimeoutExpired:
+        end_tree(process)
+        return None
+
+
+def end_tree(process: subprocess.Popen[bytes]) -> None:
+    """Kills it and what it started. What the kernel does not let go of is left behind."""
+    family: list[psutil.Process] = []
+    with suppress(psutil.Error):
+        root = psutil.Process(process.pid)
+        family = [root, *root.children(recursive=True)]
+    for one in family:
+        with suppress(psutil.Error, ProcessLookupError):
+            one.send_signal(signal.SIGKILL)
+    until_s = time.monotonic() + 0.5
+    while process.poll() is None and time.monotonic() < until_s:
+        time.sleep(LOOK_S)
+    if process.returncode is None:
+        process.returncode = -signal.SIGKILL  # it is left to die: Popen would complain of it
+
+
+def _content(descriptor: int) -> bytes:
+    return os.pread(descriptor, OUTPUT_BYTES_MAX, 0)

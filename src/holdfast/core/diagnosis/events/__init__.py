@@ -1,0 +1,1 @@
+"""Events of machines and pods, and nodes that return. Pure."""

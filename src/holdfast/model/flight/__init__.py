@@ -1,0 +1,1 @@
+"""Words of flight records, their digests, and stacks. No behaviour."""

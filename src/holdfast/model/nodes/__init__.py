@@ -1,0 +1,1 @@
+"""Words of jobs on many nodes and of the node book. No behaviour."""
