@@ -23,7 +23,7 @@ def agent(
     command: Annotated[list[str] | None, Argument("[-- COMMAND...]")] = None,
     job: Annotated[str | None, Option("--job", help="Name of the job, the same in all workers.")] = None,
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
-    quiet: Annotated[bool | None, Option("--quiet", help="No echo of the training's output.")] = None,
+    quiet: Annotated[bool | None, Option("--quiet", help="Do not print the training's output.")] = None,
 ) -> None:
     """Watches over one node of a job, as its controller says; or over COMMAND alone, without a controller."""
     if not command:

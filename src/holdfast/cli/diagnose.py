@@ -57,7 +57,11 @@ app = App()
 
 SignatureFolder = Annotated[
     str | None,
-    Option("--signatures", metavar="DIR", help="Your site's own signatures, which add or replace."),
+    Option(
+        "--signatures",
+        metavar="DIR",
+        help="Folder of your site's own signatures, which add to or replace the package's.",
+    ),
 ]
 
 
@@ -76,7 +80,7 @@ def diagnose(
         str | None, Option("--text", metavar="TEXT", help="A few lines or a code, instead of a file.")
     ] = None,
     signatures: SignatureFolder = None,
-    everything: Annotated[bool, Option("--all", help="Cut no list and no line short.")] = False,
+    everything: Annotated[bool, Option("--all", help="Do not shorten lists and lines.")] = False,
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
 ) -> None:
     """Says why a job stopped: what broke first, whose it was, what to do. Exits with 0 when it has an answer."""

@@ -45,15 +45,15 @@ def exec_(
         str | None,
         Option("--nodes", metavar="A,B", help="On these nodes, spares too.", show_default=False),
     ] = None,
-    timeout: Annotated[
-        str, Option("--timeout", metavar="TIME", help="End it where it takes longer.")
-    ] = length(LIMIT_S_DEFAULT),
+    timeout: Annotated[str, Option("--timeout", metavar="TIME", help="Time limit of the command.")] = length(
+        LIMIT_S_DEFAULT
+    ),
     loose: Annotated[
         bool,
         Option("--loose", help="Answers that differ only in numbers and names of nodes are one."),
     ] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only say what would run where.")] = False,
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask before several workers.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Dry run: only print what would run where.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     lang: Lang = None,
     json: Json = False,
     state_dir: StateFolder = None,

@@ -58,7 +58,12 @@ def explain(
     json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
     lang: Lang = None,
     signatures: Annotated[
-        str | None, Option("--signatures", metavar="DIR", help="Your site's own, which add or replace.")
+        str | None,
+        Option(
+            "--signatures",
+            metavar="DIR",
+            help="Folder of your site's own signatures, which add to or replace the package's.",
+        ),
     ] = None,
 ) -> None:
     """Says what a code or a few words of a message mean, what to do, and what is near. Exits with 1 when it does not know."""

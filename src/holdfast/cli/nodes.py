@@ -41,9 +41,11 @@ StateFolder = Annotated[
     str | None,
     Option("--state-dir", metavar="DIR", help="Folder of all jobs; the book is in its `fleet`."),
 ]
-Days = Annotated[float, Option("--days", metavar="N", min=1, max=120, help="How far back failures count.")]
+Days = Annotated[
+    float, Option("--days", metavar="N", min=1, max=120, help="Time span in which failures count.")
+]
 Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
-All = Annotated[bool, Option("--all", help="Also nodes of which there is nothing to say.")]
+All = Annotated[bool, Option("--all", help="Also list nodes without findings.")]
 Node = Annotated[str, Argument("NODE")]
 
 
@@ -157,7 +159,7 @@ def lemons(
 @app.command()
 def isolate(
     node: KnownNode,
-    reason: Annotated[str, Option("--reason", metavar="TEXT", help="Why. It is kept, and shown.")],
+    reason: Annotated[str, Option("--reason", metavar="TEXT", help="Reason; it is recorded and shown.")],
     fleet_dir: FleetDir = None,
     state_dir: StateFolder = None,
     json: Json = False,
@@ -187,14 +189,14 @@ def isolate(
 def release(
     node: IsolatedNode,
     reason: Annotated[
-        str | None, Option("--reason", metavar="TEXT", help="Why it may be used again. It is kept.")
+        str | None, Option("--reason", metavar="TEXT", help="Reason for the release; it is recorded.")
     ] = None,
     repaired: Annotated[
         str | None,
         Option(
             "--repaired",
             metavar="TEXT",
-            help="What was mended or replaced: its failures before are no longer held against it.",
+            help="What was repaired or replaced: earlier failures no longer count.",
         ),
     ] = None,
     device: Annotated[

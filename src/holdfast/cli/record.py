@@ -25,11 +25,11 @@ FAILED, REFUSED = 1, 2
 log_app = App()
 status_app = App()
 
-Job = Annotated[str | None, Argument("[JOB]", help="Name of the job; the newest when absent.")]
+Job = Annotated[str | None, Argument("[JOB]", help="Name of the job; default: the newest.")]
 StateFolder = Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")]
 Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
-Watch = Annotated[bool, Option("--watch", "-w", help="A live view in the terminal; q leaves it.")]
-Follow = Annotated[bool, Option("--follow", "-f", help="Go on as the job does.")]
+Watch = Annotated[bool, Option("--watch", "-w", help="Live view in the terminal; q quits.")]
+Follow = Annotated[bool, Option("--follow", "-f", help="Follow the job as it runs.")]
 
 
 @log_app.command()
@@ -59,7 +59,7 @@ def log(job: Job = None, state_dir: StateFolder = None, follow: Follow = False, 
 
 @status_app.command()
 def status(job: Job = None, state_dir: StateFolder = None, json: Json = False, live: Watch = False) -> None:
-    """What a job does now, on one screen."""
+    """Shows the state of a job on one screen."""
     if live:
         _refuse_watch(json)
     record = _opened(job, state_dir)

@@ -144,12 +144,12 @@ def _run(context: Context, command: Sequence[str], config: str | None, nproc_per
 
 @attach_app.command()
 def attach(
-    job: Annotated[str | None, Argument("[JOB]", help="The newest when absent.")] = None,
+    job: Annotated[str | None, Argument("[JOB]", help="Default: the newest.")] = None,
     state_dir: Annotated[str | None, _flag("state-dir")] = None,
     quiet: Annotated[bool, Option("--quiet", help=BY_KEY["quiet"].help)] = False,
     when_alone: Annotated[
         bool,
-        Option("--when-alone", help="In a Slurm job: wait until its controller is gone.", hidden=True),
+        Option("--when-alone", help="In a Slurm job: wait until its controller has ended.", hidden=True),
     ] = False,
 ) -> None:
     """Takes up a job whose Holdfast is gone: the training was never touched."""

@@ -32,7 +32,12 @@ NEAR_MAX = 3
 app = App()
 
 SiteFolder = Annotated[
-    str | None, Option("--signatures", metavar="DIR", help="Your site's own, which add or replace.")
+    str | None,
+    Option(
+        "--signatures",
+        metavar="DIR",
+        help="Folder of your site's own signatures, which add to or replace the package's.",
+    ),
 ]
 Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
 
@@ -101,7 +106,7 @@ def show(
 def test(
     folder: Annotated[
         Path | None,
-        Argument("[DIR]", help="Your own; those that come with Holdfast when absent."),
+        Argument("[DIR]", help="Your own folder; default: the signatures of the package."),
     ] = None,
     json: Json = False,
 ) -> None:

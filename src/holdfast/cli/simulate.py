@@ -18,11 +18,11 @@ app = App()
 @app.command()
 def simulate(
     scenario: Annotated[
-        Path | None, Argument("[SCENARIO.yaml]", help="A cluster, a policy, and what strikes.")
+        Path | None, Argument("[SCENARIO.yaml]", help="File with a cluster, a policy and faults.")
     ] = None,
     seed: Annotated[
         int | None,
-        Option("--seed", help="Of the dice. Without a scenario: a random world of this seed."),
+        Option("--seed", help="Random seed; without a scenario: simulate a random world of this seed."),
     ] = None,
     json: Annotated[bool, Option("--json", help="The answer as one JSON document.")] = False,
 ) -> None:

@@ -67,7 +67,7 @@ SETTINGS = (
         field="job",
         flag=True,
         word="auto",
-        help="Name of the job; auto: made up from the time.",
+        help="Name of the job; auto: derived from the time.",
     ),
     Setting(
         key="state-dir",
@@ -140,25 +140,31 @@ SETTINGS = (
         kind="length",
         field="policy.keep_on_failure_s",
         flag=True,
-        help="Keep the workers for people to look at after a final failure, for this long.",
+        help="Keep the workers alive for inspection after a final failure, for this long.",
     ),
     Setting(
         key="shadow",
         kind="yes",
         field="policy.shadow",
         flag=True,
-        help="Detect, diagnose and decide, but only write down what would have been done.",
+        help="Dry run: detect, diagnose and decide, but only record what would have been done.",
     ),
     Setting(
-        key="quiet", kind="yes", field="quiet", flag=True, help="Do not repeat the training's output here."
+        key="quiet", kind="yes", field="quiet", flag=True, help="Do not print the training's output here."
     ),
-    Setting(key="detach", kind="yes", field="detach", flag=True, help="Let the training outlive Holdfast."),
+    Setting(
+        key="detach",
+        kind="yes",
+        field="detach",
+        flag=True,
+        help="Keep the training running when Holdfast exits.",
+    ),
     Setting(
         key="shim",
         kind="yes",
         field="shim",
         flag=True,
-        help="Reach into the ranks, for stacks and uncaught exceptions.",
+        help="Load a small module into the ranks, for stacks, collective counters and uncaught exceptions.",
     ),
     Setting(
         key="standby",
@@ -197,14 +203,14 @@ SETTINGS = (
         field="policy.boot_check",
         flag=True,
         choices=("off", "quick", "full"),
-        help="Look at nodes before the first start and, see boot-check-again, after a reschedule; quick: within 5 s.",
+        help="Check nodes before the first start and after a reschedule (see boot-check-again); quick: within 5 s.",
     ),
     Setting(
         key="checks-act",
         kind="yes",
         field="policy.checks_act",
         flag=True,
-        help="What a check says is broken isolates the node or stops the job; false: it is only said.",
+        help="A failed check isolates the node or stops the job; false: it is only reported.",
     ),
     Setting(
         key="nnodes",
@@ -214,7 +220,7 @@ SETTINGS = (
         also="--nodes",
         low=1,
         high=4096,
-        help="Workers of the job: the command is run once on each of so many nodes.",
+        help="Number of nodes; the command runs once on each of them.",
     ),
     Setting(
         key="spares",
@@ -222,7 +228,7 @@ SETTINGS = (
         field="spares",
         flag=True,
         high=1024,
-        help="Nodes kept beside them, to take the place of one that is lost.",
+        help="Spare nodes, which replace nodes that are lost.",
     ),
     Setting(
         key="engine",
@@ -230,7 +236,7 @@ SETTINGS = (
         field="engine",
         flag=True,
         choices=("local", "slurm"),
-        help="Who gives the nodes; local: this machine plays them all.",
+        help="Where nodes come from; local: all nodes are simulated on this machine.",
     ),
     Setting(
         key="hosts",
@@ -238,14 +244,14 @@ SETTINGS = (
         field="hosts",
         flag=True,
         choices=("processes", "netns"),
-        help="What a node of engine local is; netns: namespaces with a network of their own (root only).",
+        help="How engine local simulates a node: as processes, or in network namespaces (netns, root only).",
     ),
     Setting(
         key="link-tls",
         kind="yes",
         field="link_tls",
         flag=True,
-        help="Encrypt what the job's nodes and its controller say to each other; both prove themselves in any case.",
+        help="Encrypt the traffic between the nodes and the controller; both authenticate in any case.",
     ),
     Setting(
         key="node-silence",
@@ -254,7 +260,7 @@ SETTINGS = (
         flag=True,
         low=3,
         high=86_400,
-        help="A node that was not heard of for this long is lost, though its scheduler calls it alive.",
+        help="A node that sends nothing for this long is lost, even if its scheduler reports it alive.",
     ),
     Setting(
         key="fleet-dir",
@@ -270,13 +276,13 @@ SETTINGS = (
         field="isolation_share_percent",
         flag=True,
         high=100,
-        help="Percent of the fleet's nodes that all its jobs together may isolate within an hour; at least one node.",
+        help="Maximum share of the fleet's nodes, in percent, that all jobs together may isolate within an hour; at least one node.",
     ),
     Setting(
         key="check-options",
         kind="texts",
         field="check_options",
-        help="Of single checks: CHECK.KEY=VALUE, commas between.",
+        help="Options of single checks: CHECK.KEY=VALUE, separated by commas.",
     ),
     Setting(
         key="quick-check",
@@ -284,14 +290,14 @@ SETTINGS = (
         field="quick_check_s",
         low=1,
         high=600,
-        help="What a quick boot check has not looked at after this long it leaves out.",
+        help="Time limit of a quick boot check; what is not checked by then is left out.",
     ),
     Setting(
         key="check-every",
         kind="length",
         field="check_every_s",
         high=86_400,
-        help="While it trains, look at the node this often, at what costs nothing; 0s: never.",
+        help="Interval of passive checks of the node during training; 0s: never.",
     ),
     Setting(
         key="platform-hang",
@@ -301,7 +307,7 @@ SETTINGS = (
         high=604_800,
         scale=60.0,
         foreign=Foreign("MA_HANG_DETECT_TIME", 60.0),
-        help="The platforms' own rule: the processes' input and output stand still for this long.",
+        help="The platforms' hang rule: no process I/O for this long.",
     ),
     Setting(
         key="termination-wait",
@@ -310,7 +316,7 @@ SETTINGS = (
         high=86_400,
         word="none",
         foreign=Foreign("MA_FAILOVER_TERMINATION_GRACE_PERIOD_SECONDS", 1.0, nothing=-1.0),
-        help="A reschedule waits this long for a worker to end; none: until it has ended.",
+        help="Maximum wait for a worker to end before a reschedule; none: no limit.",
     ),
     _limit(
         "hangs-in-a-row-max",
@@ -323,7 +329,7 @@ SETTINGS = (
         "same-problem-in-a-row-max",
         "whole",
         "same_problem_in_a_row_max",
-        "Restarts in a row for one and the same problem before the code is at fault.",
+        "Restarts in a row for the same problem, after which the code is blamed.",
         low=1,
         high=128,
     ),
@@ -331,43 +337,45 @@ SETTINGS = (
         "device-repeats-max",
         "whole",
         "device_repeats_max",
-        "The same device fault, this many times within device-repeat-window, is not healed once more.",
+        "A device fault that repeats this often within device-repeat-window is not healed again.",
         low=1,
         high=128,
     ),
     _limit(
-        "device-repeat-window", "length", "device_repeat_window_s", "The window of device-repeats-max.", low=1
+        "device-repeat-window",
+        "length",
+        "device_repeat_window_s",
+        "Time window of device-repeats-max.",
+        low=1,
     ),
     Setting(
         key="user-caused-codes",
         kind="texts",
         field="policy.user_caused_codes",
-        help="Device codes that the user's input causes: no node is isolated for them. Commas between.",
+        help="Device codes caused by the user's input, separated by commas; no node is isolated for them.",
     ),
     _limit(
         "progress-steps",
         "whole",
         "progress_steps",
-        "Steps beyond the best before that count as progress, after which in-a-row counts start again.",
+        "Steps beyond the best step so far that count as progress and reset the in-a-row counters.",
         low=1,
         high=10**9,
     ),
-    _limit(
-        "progress", "length", "progress_s", "The same for a job whose log names no steps: it lived this long."
-    ),
-    _limit("settle", "length", "settle_s", "A job whose log names no steps trains again after this long."),
+    _limit("progress", "length", "progress_s", "The same for a job that logs no steps: it ran this long."),
+    _limit("settle", "length", "settle_s", "A job that logs no steps counts as recovered after this long."),
     _limit(
         "boot-check-again",
         "length",
         "boot_check_again_s",
-        "A node that passed its boot check so recently is not checked again, unless a machine may be at fault; 0s: it is.",
+        "A node that passed its boot check within this time is not checked again, unless a machine may be at fault; 0s: always check.",
         high=86_400,
     ),
     _limit(
         "boot-check-wait",
         "length",
         "boot_check_wait_s",
-        "Longest wait for a quick boot check; then the run starts all the same.",
+        "Maximum wait for a quick boot check; then the run starts anyway.",
         low=1,
         high=3_600,
     ),
@@ -375,7 +383,7 @@ SETTINGS = (
         "full-check-wait",
         "length",
         "full_check_wait_s",
-        "Longest wait for a full boot check.",
+        "Maximum wait for a full boot check.",
         low=1,
         high=3_600,
     ),
@@ -383,33 +391,35 @@ SETTINGS = (
         "troubleshoot-wait",
         "length",
         "troubleshoot_wait_s",
-        "After a failure, checks of the node may add this much to the diagnosis; 0s: none are made.",
+        "Maximum time for node checks after a failure; 0s: no checks.",
         high=600,
     ),
     _limit(
-        "verdict-wait", "length", "verdict_wait_s", "Longest wait for a diagnosis before acting.", high=3_600
+        "verdict-wait", "length", "verdict_wait_s", "Maximum wait for a diagnosis before acting.", high=3_600
     ),
-    _limit("isolate-wait", "length", "isolate_wait_s", "Longest wait for a node to be isolated.", high=3_600),
-    _limit("heal-wait", "length", "heal_wait_s", "Longest wait for a device to heal."),
-    _limit("place-wait", "length", "place_wait_s", "Longest wait for an answer about places."),
-    _limit("place-again", "length", "place_again_s", "While no node is free, ask again this often.", low=1),
-    _limit("node-wait", "length", "node_wait_s", "No healthy node for this long: the job fails."),
+    _limit("isolate-wait", "length", "isolate_wait_s", "Maximum wait for a node to be isolated.", high=3_600),
+    _limit("heal-wait", "length", "heal_wait_s", "Maximum wait for a device to heal."),
+    _limit("place-wait", "length", "place_wait_s", "Maximum wait for the placement of workers."),
+    _limit("place-again", "length", "place_again_s", "Retry interval while no node is free.", low=1),
+    _limit(
+        "node-wait", "length", "node_wait_s", "The job fails when no healthy node is available for this long."
+    ),
     _limit(
         "stop-again",
         "length",
         "stop_again_s",
-        "A stop that is not finished is ordered again this often.",
+        "Retry interval of a stop that has not finished.",
         low=1,
     ),
     _limit(
         "stop-wait",
         "length",
         "stop_wait_s",
-        "Processes that cannot be ended for this long: the job fails.",
+        "The job fails when processes cannot be ended for this long.",
         low=1,
     ),
     _limit(
-        "finish", "length", "finish_s", "On failure the launcher may end by itself for this long.", high=3_600
+        "finish", "length", "finish_s", "Time for the launcher to end by itself after a failure.", high=3_600
     ),
 )
 BY_KEY = {setting.key: setting for setting in SETTINGS}

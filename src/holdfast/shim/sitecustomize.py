@@ -65,7 +65,7 @@ class Rank:
     def write(self, ending: str, data: bytes) -> None:
         """A file of the rank, whole or not at all."""
         path = self.path(ending)
-        if ending.endswith(".json"):  # small; another process that was started as the same rank may replace it
+        if ending.endswith(".json"):  # small, and another process with the same rank may replace it
             self.written[ending] = data
         new = f"{path}.{os.getpid()}.new"
         try:

@@ -13,12 +13,10 @@ Command = Annotated[
     Argument("[-- COMMAND...]", help="The training it is to be fit for."),
 ]
 Suite = Annotated[str, Option("--suite", metavar="boot|troubleshoot|bench|all", help="Which checks.")]
-Quick = Annotated[bool, Option("--quick", help="Only what is done within 5 s.")]
+Quick = Annotated[bool, Option("--quick", help="Only checks that take less than 5 s.")]
 Only = Annotated[
     list[str] | None,
-    Option(
-        "--only", metavar="NAME", help="Only this check, or area; may be given again.", show_default=False
-    ),
+    Option("--only", metavar="NAME", help="Only this check or area; repeatable.", show_default=False),
 ]
 Nodes = Annotated[
     str | None, Option("--nodes", metavar="A,B,...", help="On these nodes instead.", show_default=False)
@@ -33,7 +31,7 @@ Via = Annotated[
     ),
 ]
 Checkpoint = Annotated[
-    str | None, Option("--checkpoint", metavar="DIR", help="Where checkpoints go.", show_default=False)
+    str | None, Option("--checkpoint", metavar="DIR", help="Checkpoint folder.", show_default=False)
 ]
 Ranks = Annotated[
     int | None, Option("--ranks", help="Ranks on each node.", min=1, max=1 << 16, show_default=False)
@@ -43,7 +41,7 @@ OfCheck = Annotated[
     Option(
         "--option",
         metavar="CHECK.KEY=VALUE",
-        help="Of a single check; may be given again.",
+        help="Option of a single check; repeatable.",
         show_default=False,
     ),
 ]
@@ -63,7 +61,7 @@ DrawnFrom = Annotated[
     ),
 ]
 Timeout = Annotated[
-    str | None, Option("--timeout", metavar="TIME", help="For all of it.", show_default=False)
+    str | None, Option("--timeout", metavar="TIME", help="Time limit of the whole suite.", show_default=False)
 ]
 Context = Annotated[
     str | None,

@@ -34,25 +34,29 @@ class Place(NamedTuple):
 
 COMMANDS = {
     "run": Place("holdfast.cli.run", "run_app", "Runs a training command and keeps it going."),
-    "attach": Place("holdfast.cli.run", "attach_app", "Takes up a job whose Holdfast is gone."),
-    "status": Place("holdfast.cli.record", "status_app", "What a job does now, on one screen."),
-    "log": Place("holdfast.cli.record", "log_app", "The fault-tolerance log of a job."),
-    "logs": Place("holdfast.cli.logs", "app", "The training's output, of all workers and attempts."),
-    "stacks": Place("holdfast.cli.stacks", "app", "Where the ranks of a running job are in their code."),
-    "exec": Place("holdfast.cli.exec", "app", "Runs a command beside a running job, on its workers."),
-    "shell": Place("holdfast.cli.shell", "app", "A terminal beside the training of one worker."),
-    "diagnose": Place("holdfast.cli.diagnose", "app", "Why a job stopped, from whatever it left behind."),
-    "explain": Place("holdfast.cli.explain", "app", "What a code or a few words of a message mean."),
-    "steps": Place("holdfast.cli.steps", "app", "How long steps take, and whether it became slower."),
-    "check": Place("holdfast.cli.check", "app", "Whether machines are fit for a training."),
-    "nodes": Place(
-        "holdfast.cli.nodes", "app", "The nodes over all jobs: isolated ones, lemons, their history."
+    "attach": Place("holdfast.cli.run", "attach_app", "Reattaches to a job whose supervisor has died."),
+    "status": Place("holdfast.cli.record", "status_app", "Shows the state of a job on one screen."),
+    "log": Place("holdfast.cli.record", "log_app", "Shows the fault-tolerance log of a job."),
+    "logs": Place("holdfast.cli.logs", "app", "Shows the training's output, of all workers and attempts."),
+    "stacks": Place("holdfast.cli.stacks", "app", "Shows the stacks of a running job's ranks."),
+    "exec": Place("holdfast.cli.exec", "app", "Runs a command on the workers of a running job."),
+    "shell": Place("holdfast.cli.shell", "app", "Opens a shell on one worker of a running job."),
+    "diagnose": Place(
+        "holdfast.cli.diagnose", "app", "Says why a job stopped, from its logs and other files."
     ),
-    "signatures": Place("holdfast.cli.signatures", "app", "The known failures, and proof of them."),
-    "simulate": Place("holdfast.cli.simulate", "app", "Runs the real decisions over a virtual cluster."),
-    "agent": Place("holdfast.cli.agent", "app", "One node's end of a job on many nodes."),
+    "explain": Place("holdfast.cli.explain", "app", "Explains a code or a few words of a message."),
+    "steps": Place("holdfast.cli.steps", "app", "Reports step times, and since when steps are slower."),
+    "check": Place("holdfast.cli.check", "app", "Checks whether machines are fit for training."),
+    "nodes": Place("holdfast.cli.nodes", "app", "Lists nodes over all jobs: isolated ones, lemons."),
+    "signatures": Place(
+        "holdfast.cli.signatures", "app", "Lists the known failures, and tests their signatures."
+    ),
+    "simulate": Place("holdfast.cli.simulate", "app", "Simulates a cluster under the real decisions."),
+    "agent": Place("holdfast.cli.agent", "app", "Runs the agent of one node of a multi-node job."),
     "config": Place("holdfast.cli.config", "app", "Prints each setting and where its value came from."),
-    "demo": Place("holdfast.cli.demo", "app", "A small training, a fault, and what Holdfast does."),
+    "demo": Place(
+        "holdfast.cli.demo", "app", "Runs a small training, injects a fault, and recovers from it."
+    ),
 }
 
 
@@ -128,11 +132,11 @@ def _overall(
     version: Annotated[bool, Option("--version", help="Print the version and leave.")] = False,
     install: Annotated[
         str | None,
-        Option("--install-completion", metavar="[SHELL]", help="Have your shell complete lines."),
+        Option("--install-completion", metavar="[SHELL]", help="Install completion for your shell."),
     ] = None,
     show: Annotated[
         str | None,
-        Option("--show-completion", metavar="[SHELL]", help="Print the script that does it."),
+        Option("--show-completion", metavar="[SHELL]", help="Print the completion script."),
     ] = None,
 ) -> None:
     if version:
