@@ -20,7 +20,7 @@ from holdfast.cli.line.output import put_json, say
 from holdfast.core.diagnosis.excerpt import is_loose_text
 from holdfast.core.diagnosis.flights import with_flights
 from holdfast.core.diagnosis.live import joined
-from holdfast.core.diagnosis.pasted import is_open, of_pasted
+from holdfast.core.diagnosis.pasted import is_calm_line, is_open, of_pasted
 from holdfast.core.diagnosis.reason import diagnose as reasoned
 from holdfast.core.diagnosis.words.missing import NOTHING_READ, is_empty, not_found
 from holdfast.core.diagnosis.words.telling import speaks_of_trouble
@@ -120,14 +120,18 @@ def read_loosely(
     is_asked: bool = False,
 ) -> Diagnosis:
     """The diagnosis of a few pasted lines, where the reasoning for whole logs leaves open what they mean."""
-    lines = [line for source in found.sources for line in source.tail]
-    if not lines or not is_open(answer):
+    every_line = [line for source in found.sources for line in source.tail]
+    if not every_line or not is_open(answer):
         return answer
+    calm = {one.text.strip() for one in found.sightings if is_calm_line(signatures[one.signature])}
+    # What is left out is blank: the numbers of the lines stay.
+    lines = ["" if line.strip() in calm else line for line in every_line]
     index = package_index(signatures.values(), cache)
     known = {**index.own, **signatures}
     tables = package_tables()
-    asked = lines if len(lines) <= LINES_MAX else [line for line in lines if speaks_of_trouble(line)]
-    meanings = meanings_of(asked, index, known, tables)
+    if len(lines) > LINES_MAX:
+        lines = [line if speaks_of_trouble(line) else "" for line in lines]
+    meanings = meanings_of(lines, index, known, tables)
     return of_pasted(answer, found.sources[0].name, lines, meanings, known, tables, is_asked=is_asked)
 
 

@@ -63,7 +63,7 @@ def of_pasted(
     for at, one in enumerate(found):
         if one.score >= (NAMED if is_asked and one.by == "concept" else least):
             rest = [*found[:at], *found[at + 1 :]]
-            is_healthy = _is_healthy(signatures[one.near.signature])
+            is_healthy = is_calm_line(signatures[one.near.signature])
             return ordinary if is_healthy else _named(one, rest, file, signatures, tables)
     return _not_known(ordinary, file, lines, found, signatures) if troubled else ordinary
 
@@ -178,7 +178,8 @@ def _not_known(
     )
 
 
-def _is_healthy(signature: Signature) -> bool:
+def is_calm_line(signature: Signature) -> bool:
+    """Whether a line that it knows is no trouble by itself."""
     return signature.category == "none" or signature.role in ("harmless", "end-ok")
 
 
