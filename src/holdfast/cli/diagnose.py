@@ -123,7 +123,8 @@ def read_loosely(
     every_line = [line for source in found.sources for line in source.tail]
     if not every_line or not is_open(answer):
         return answer
-    calm = {one.text.strip() for one in found.sightings if is_calm_line(signatures[one.signature])}
+    told = [(one.text.strip(), is_calm_line(signatures[one.signature])) for one in found.sightings]
+    calm = {text for text, is_calm in told if is_calm} - {text for text, is_calm in told if not is_calm}
     # What is left out is blank: the numbers of the lines stay.
     lines = ["" if line.strip() in calm else line for line in every_line]
     index = package_index(signatures.values(), cache)
