@@ -18,6 +18,8 @@ from holdfast.model.signatures import FIELD, Signature, Words
 
 NAMED = 0.6  # from this score on, a meaning is the answer
 NAMED_CALMLY = 0.68  # where no line speaks of trouble: healthy lines are near to many things
+NEVER = 2.0
+FEW_LINES = 3  # more of them are rather a piece of a log than a question
 NAMED_SURELY = 0.8  # where the line is an exception whose message is not known
 NO_LINE = FirstError(file="", line=None, text="")
 SURE_OF_CODE, SURE_OF_WORDS = 0.9, 0.75  # confidence at score 1
@@ -55,17 +57,30 @@ def of_pasted(
 
     `is_asked`: somebody typed them, and does not give them as a log.
     """
-    troubled = any(speaks_of_trouble(line) or STACK.search(line) for line in lines)
-    is_doubtful = not troubled and ordinary.category == "none"
-    least = NAMED_CALMLY if is_doubtful else NAMED
-    if ordinary.category == "python_exception" and EXCEPTION.search((ordinary.first_error or NO_LINE).text):
-        least = NAMED_SURELY
+    troubled = [line for line in lines if speaks_of_trouble(line) or STACK.search(line)]
+    given = [line for line in lines if line.strip()]
+    is_few = is_asked or len(given) <= FEW_LINES
     for at, one in enumerate(found):
-        if one.score >= (NAMED if is_asked and one.by == "concept" else least):
+        if not is_few and one.text not in troubled and not any(map(STACK.search, lines)):
+            continue
+        if one.score >= _least(one, ordinary, is_asked=is_asked, is_few=is_few, is_troubled=bool(troubled)):
             rest = [*found[:at], *found[at + 1 :]]
             is_healthy = is_calm_line(signatures[one.near.signature])
             return ordinary if is_healthy else _named(one, rest, file, signatures, tables)
-    return _not_known(ordinary, file, lines, found, signatures) if troubled else ordinary
+    is_question = bool(troubled) and is_few
+    return _not_known(ordinary, file, lines, found, signatures) if is_question else ordinary
+
+
+def _least(one: Found, ordinary: Diagnosis, *, is_asked: bool, is_few: bool, is_troubled: bool) -> float:
+    """The score from which on a meaning is the answer: higher, the less the lines look like a question."""
+    if ordinary.category == "python_exception" and EXCEPTION.search((ordinary.first_error or NO_LINE).text):
+        return NAMED_SURELY
+    is_question = is_asked or is_few and is_troubled
+    if one.by == "concept":
+        return NAMED if is_question else NEVER
+    if is_asked:
+        return NAMED if is_troubled or ordinary.category != "none" else NAMED_CALMLY
+    return NAMED if is_question else NAMED_SURELY
 
 
 def explained(one: Found, file: str, signatures: Mapping[str, Signature], tables: CodeTables) -> Diagnosis:

@@ -21,6 +21,10 @@ WORRY = late(
     r"|bug|warn|fault|stall\w*|deadlock|unhandled|broken|unreachable|overflow|nan|leak\w*|reset|in use|occupied|pending|lost|insufficient|full|inf|corrected|degraded|downgraded|gone|dead|evict\w*|preempt\w*)\b"
     r"|错误|失败|异常|超时|卡死|卡住|挂死|挂起|崩溃|无法|不能|掉卡|被杀|不足|丢失|断开|拒绝|中断|不可用|故障|报错|不一致|变慢|慢|挂了|占用|冲突|耗尽|满了|不够|损坏|过高|过低"
 )
+# A table's line that says that there is none of it: "HW Slowdown : Not Active".
+DENIED = late(
+    r"(?i)[:=|]\s*(?:no|n/a|none|not (?:active|supported)|disabled|ok|pass(?:ed)?|false|0(?: \w{1,3})?)\s*\|?\s*$"
+)
 HARMLESS = late(r"(?i)warning|deprecat|\b(?:0|no) errors?\b|error[_ ]?(?:rate|norm)|_errors?\b")
 CHANGING = late(r"0x[0-9a-fA-F]+|\d+")
 
@@ -32,7 +36,8 @@ class Telling(Struct, frozen=True):
 
 def speaks_of_trouble(line: str) -> bool:
     """Whether somebody who pastes this line worries. Wider than TROUBLE, which whole logs are searched for."""
-    return bool(TROUBLE.search(line) or WORRY.search(line)) and not HARMLESS.search(line)
+    is_worry = TROUBLE.search(line) or WORRY.search(line)
+    return bool(is_worry) and not HARMLESS.search(line) and not DENIED.search(line)
 
 
 def telling_lines(sources: Sequence[Source]) -> tuple[Telling, ...]:
