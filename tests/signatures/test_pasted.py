@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.diagnose import answered, read_loosely
-from holdfast.core.diagnosis.words.telling import speaks_of_trouble
+from holdfast.core.diagnosis.words.telling import denies, speaks_of_trouble
 from holdfast.core.phrases.meanings import meanings_of
 from holdfast.observe.search.code_store import package_tables
 from holdfast.observe.search.phrase_store import package_index
@@ -102,6 +102,13 @@ def test_a_stack_without_an_error_is_read_as_where_the_program_stands(told):
     assert told(stack).category == "dataloader_stuck"
 
 
+@pytest.mark.parametrize(
+    "text", ["        HW Slowdown : Not Active", "Pending : N/A", "Volatile Uncorr. ECC : 0"]
+)
+def test_a_line_that_says_that_there_is_none_of_it_is_no_trouble(told, text):
+    assert told(text).category in ("none", "unknown")
+
+
 def test_ten_thousand_lines_are_no_burden(told):
     answer = told("all is well with this line\n" * 10_000 + "CUDA out of memory\n")
     assert answer.category == "gpu_oom"
@@ -113,7 +120,7 @@ def test_calm_lines_of_healthy_logs_are_rarely_named():
     index = package_index(known)
     every = {**index.own, **{one.id: one for one in known}}
     lines = sorted({line for line in (HERE / "healthy_logs.txt").read_text().splitlines() if line.strip()})
-    calm = [line for line in lines if not speaks_of_trouble(line)]
+    calm = [line for line in lines if not (speaks_of_trouble(line) or denies(line))]
     tables = package_tables()
     named = [
         (line, found[0].near.phrase)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from holdfast.core.diagnosis.clues import class_of, filled, kind_of
 from holdfast.core.diagnosis.reason import UNKNOWN_ADVICE, UNKNOWN_EXPLANATION, diagnose
 from holdfast.core.diagnosis.words.meanings import MEANINGS
-from holdfast.core.diagnosis.words.telling import speaks_of_trouble
+from holdfast.core.diagnosis.words.telling import denies, speaks_of_trouble
 from holdfast.core.phrases.meanings import Found
 from holdfast.core.verdict.categories import ADVICE, ADVICE_ZH
 from holdfast.late_pattern import late
@@ -61,6 +61,8 @@ def of_pasted(
     given = [line for line in lines if line.strip()]
     is_few = is_asked or len(given) <= FEW_LINES
     for at, one in enumerate(found):
+        if denies(one.text):
+            continue
         if not is_few and one.text not in troubled and not any(map(STACK.search, lines)):
             continue
         if one.score >= _least(one, ordinary, is_asked=is_asked, is_few=is_few, is_troubled=bool(troubled)):

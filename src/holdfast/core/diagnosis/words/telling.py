@@ -37,7 +37,12 @@ class Telling(Struct, frozen=True):
 def speaks_of_trouble(line: str) -> bool:
     """Whether somebody who pastes this line worries. Wider than TROUBLE, which whole logs are searched for."""
     is_worry = TROUBLE.search(line) or WORRY.search(line)
-    return bool(is_worry) and not HARMLESS.search(line) and not DENIED.search(line)
+    return bool(is_worry) and not HARMLESS.search(line) and not denies(line)
+
+
+def denies(line: str) -> bool:
+    """Whether a line names a trouble and says that there is none of it."""
+    return DENIED.search(line) is not None
 
 
 def telling_lines(sources: Sequence[Source]) -> tuple[Telling, ...]:
