@@ -47,7 +47,7 @@ LONG_FILES = (
     "checks/bench/test_host_bench.py",
     "cli/test_check_command.py",
     "parsers/test_flight_pickle.py",
-    "core/test_flight_locate.py",
+    "core/flight/test_locate.py",
     "test_tidy.py",
 )
 # No example has a time limit, and each run tries the same ones: what a test says is to depend on the code alone, not

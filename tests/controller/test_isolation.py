@@ -1,6 +1,6 @@
 """Isolation between a job and its fleet: held back by the limit, shunned by others' word, given back."""
 
-from core.crew_kit import World
+from core.workers.crew_kit import World
 from holdfast.controller.crew import CrewEngine, Parts
 from holdfast.model.events import AnyEvent, FindingNoted, NodeIsolated, NodeReleased
 from holdfast.model.nodes.workers import SetUp

@@ -1,6 +1,6 @@
 """Signatures for tests of the search: only what the search looks at."""
 
-from core import clue_kit
+from core.diagnosis import clue_kit
 from holdfast.model.signatures import Signature
 
 

@@ -1,0 +1,53 @@
+"""What stands beside an answer: errors that were survived, runs before the last one, and what the platform wrote."""
+
+from msgspec.structs import replace
+
+from core.diagnosis.clue_kit import search, sighting, signature
+from holdfast.core.diagnosis.reason import diagnose
+from holdfast.model.sightings import Search, Source
+
+LOST = signature("lost", "nccl_network_error")
+BAD = signature("bad-json", "data_error")
+STARTS = signature("program-starts", "none", role="context")
+SLOW = signature("platform-slowdown-warning", "straggler", severity="warning", weight=0.6)
+KNOWN = {one.id: one for one in (LOST, BAD, STARTS, SLOW)}
+
+
+def job(*sightings, size_bytes=100_000, last_step=90_000):
+    source = Source(
+        name="train.log", size_bytes=size_bytes, last_step_offset=last_step, last_steps_offset=last_step
+    )
+    return Search(sources=(source,), sightings=sightings)
+
+
+def test_errors_that_training_outlived_are_listed():
+    answer = diagnose(job(sighting(LOST, offset=100)), KNOWN)
+    assert answer.category == "none"
+    (fact,) = answer.evidence
+    assert fact.signature == "lost"
+    assert fact.says.en.startswith("outlived")
+
+
+def test_the_run_before_the_last_is_told_with_its_first_error():
+    runs = (
+        sighting(STARTS, offset=0),
+        replace(sighting(BAD, offset=500), line=214, error_type="JSONDecodeError"),
+        sighting(STARTS, offset=900),
+    )
+    answer = diagnose(job(*runs), KNOWN)
+    assert answer.category == "none"
+    (note,) = answer.notes
+    assert note.en == (
+        "train.log holds 2 runs: run 1 of 2 ended in JSONDecodeError, line 214; run 2 goes on, its end is not in this log"
+    )
+    assert note.zh.startswith("train.log 含 2 次运行")
+
+
+def test_one_run_needs_no_word_of_runs():
+    assert diagnose(job(sighting(STARTS, offset=0), sighting(LOST, offset=95_000)), KNOWN).notes == ()
+
+
+def test_what_the_platform_warned_of_stands_beside_the_answer():
+    answer = diagnose(search(sighting(SLOW, offset=10), sighting(LOST, offset=500)), KNOWN)
+    assert answer.category == "nccl_network_error"
+    assert any("rank-0.log, line 11" in note.en for note in answer.notes)
