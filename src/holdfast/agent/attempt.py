@@ -1,4 +1,4 @@
-"""One worker's part of an attempt, as seen from here: its processes, its output, its samples.
+"""One worker's part of an attempt: its processes, output and samples, on the agent's side.
 
 Turns what the reaper tells, what the logs say and what /proc shows into events. Decides nothing but
 whether something hangs, by the pure detectors; and that only where this worker is the whole job.

@@ -1,4 +1,4 @@
-"""What goes into the evidence bundle of an incident, and the thread that writes it beside the training.
+"""Collects the evidence bundle of an incident, and writes it in a thread beside the training.
 
 The restart never waits for a bundle: what it needs of the ended attempt is on the disk and stays there.
 """

@@ -1,4 +1,4 @@
-"""A command that a person asked for on this node, and the process that watches over it (agent/reaper/call).
+"""Runs a command that a user requested on this node, under a watcher process (agent/reaper/call).
 
 Its output comes by a pipe, or by a terminal that is made for it. Nothing in here waits.
 """

@@ -1,4 +1,4 @@
-"""Carries out on its node what people ask of it: commands, terminals, looks at stacks (model.calls).
+"""Executes user requests on this node: commands, terminals, stack dumps (model.calls).
 
 Never waits, so that the agent's wheel goes on turning, and keeps nothing: a call is over when its asker is gone or the
 connection to the controller is lost. The words it hears come from the controller, and its own go there.

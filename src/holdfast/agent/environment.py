@@ -1,4 +1,4 @@
-"""The environment that an attempt's command is given: names, counters, a fresh address, diagnostics.
+"""Builds the environment of an attempt's command: names, counters, a fresh address, diagnostics.
 
 What the user set is never overridden, save the names that are Holdfast's own. Never starts anything.
 """

@@ -1,4 +1,4 @@
-"""Gathers what tells why an attempt is in trouble, and has the pure verdict made of it.
+"""Collects the evidence about an attempt that fails, and calls the pure verdict.
 
 Reads logs' ends, asks for stacks; never waits longer than a named limit, never touches a rank in a way
 that could stop it.

@@ -1,4 +1,4 @@
-"""Holdfast's end of a reaper: start a command in a worker, hear what happens to it, have it ended.
+"""The client side of a reaper: starts a command in a worker, receives its events, stops it.
 
 The facts are in `reaper.jsonl` in the worker's folder as well, so an attempt can be taken up again by
 another process, or read after everything is over. Never waits for a reaper.

@@ -1,4 +1,4 @@
-"""Which part of an attempt a worker is, and where all its parts meet."""
+"""Which part of an attempt a worker is, and where its parts meet."""
 
 from msgspec import Struct
 

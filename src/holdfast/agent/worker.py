@@ -1,4 +1,4 @@
-"""The agent of one worker: carries out what concerns its processes, and tells what becomes of them.
+"""The agent of one worker: executes orders about its processes, and reports their events.
 
 Orders in, events out; the controller may be in the same process, or elsewhere (see remote.py). Never decides what
 to do about a failure, and never waits for the training.

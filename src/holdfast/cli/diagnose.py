@@ -1,4 +1,4 @@
-"""`holdfast diagnose`: why a job stopped, from whatever it left behind. Only reads."""
+"""`holdfast diagnose`: why a job stopped, from its logs and other files. Only reads."""
 
 import os
 import shutil

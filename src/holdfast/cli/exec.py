@@ -1,4 +1,4 @@
-"""`holdfast exec`: runs a command beside the training, on some or all of its workers, and puts equal answers together."""
+"""`holdfast exec`: runs a command on some or all workers of a running job, and groups equal answers."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Where the `holdfast` command begins: imports nothing that takes long, so that Ctrl-C ends it without a word at once."""
+"""Entry point of the `holdfast` command. Imports nothing slow, so that Ctrl-C ends it at once."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""`holdfast run` and `holdfast attach`: reads their flags, settles the settings, and hands over."""
+"""`holdfast run` and `holdfast attach`: flags, settings, and the call of the supervisor."""
 
 import importlib
 import os

@@ -1,4 +1,4 @@
-"""`holdfast shell`: an interactive terminal on the node of one worker, beside its training."""
+"""`holdfast shell`: an interactive terminal on the node of one worker."""
 
 import os
 import select

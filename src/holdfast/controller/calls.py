@@ -1,4 +1,4 @@
-"""Passes calls (model.calls) between those who ask and the agents of the nodes they concern, and notes who asked what.
+"""Routes calls (model.calls) between users and the agents of the nodes concerned, and records who asked for what.
 
 It holds no output and decides nothing but whether a call can be made at all. `say` gives bytes to a peer of the link;
 False: it is not there now.

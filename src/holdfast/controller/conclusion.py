@@ -1,4 +1,4 @@
-"""Finds out why an attempt over many nodes failed: asks all workers at once, waits by rule, and has one verdict made.
+"""Finds out why an attempt on many nodes failed: queries all workers at once, waits by rule, makes one verdict.
 
 What waits for what is as in the agent of one machine: what is certain waits for nothing but what is already on its way,
 and who was killed, as soon as every worker has said what it knows, for nothing at all;

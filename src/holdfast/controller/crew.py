@@ -1,4 +1,4 @@
-"""The edge between a job's controller and its nodes: link, engine of nodes and the pure crew, together.
+"""Connects a job's controller with its nodes: link, node engine and the pure group of workers.
 
 Orders of the core go in by `carry_out`; what agents, link and engine say comes in with `turn`. Decides nothing. A
 report is acknowledged only once what was made of it is in the journal: until then its agent keeps it.

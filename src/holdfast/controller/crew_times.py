@@ -1,4 +1,4 @@
-"""Sets what nodes say of time to the job's clock: their wall clocks may be hours apart.
+"""Converts times of nodes to the job's clock; wall clocks of nodes may differ by hours.
 
 Nothing a node tells lies in the future, and the events of a job do not go back in time.
 """

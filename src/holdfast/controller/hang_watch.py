@@ -1,4 +1,4 @@
-"""Watches over all ranks of a job on many nodes for a hang: what one agent does where it is the whole job.
+"""Detects hangs over all ranks of a job on many nodes.
 
 Agents sample; the pure detectors judge the ranks of all workers together. When they say that the job hangs, all workers
 are asked for a closer look, and what they bring is joined. Waits for nothing: the joining has a thread of its own.

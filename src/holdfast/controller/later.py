@@ -1,4 +1,4 @@
-"""What agents have told that is not urgent, samples and pieces of logs: kept until there is nothing else to do.
+"""A queue of low-priority reports from agents, samples and pieces of logs: processed when nothing else is due.
 
 A finding that came behind thousands of samples of other peers is decided ahead of them. What its own peer told before is
 taken in before it, so that each stream keeps its order; only steps overtake. Bounded by who fills it: see `is_full`.

@@ -1,4 +1,4 @@
-"""Feeds events to the core, writes them down, and carries out what it orders. The only place the three meet.
+"""Feeds events to the core, writes them to the journal, and executes its orders. The only place where the three meet.
 
 Journal first, then act: an order is in the record before anyone carries it out, so a controller that
 dies repeats an order and never loses one. Never decides anything itself.

@@ -1,4 +1,4 @@
-"""Writes down what agents send of their workers' files, where they and the controller do not share the job's folder."""
+"""Writes files that agents send, where agents and controller share no job folder."""
 
 import os
 import re

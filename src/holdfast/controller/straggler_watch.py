@@ -1,4 +1,4 @@
-"""Who of a job's ranks, on whatever nodes, is slower than the others, while they train.
+"""Finds slow ranks of a job over all nodes, during training.
 
 Agents tell of their own ranks: how far each is in its collectives, what it logs of its steps, how long control groups held
 it back, and, when asked, when it entered its collectives. The same pure comparison as on one machine names the rank or

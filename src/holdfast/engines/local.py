@@ -1,4 +1,4 @@
-"""The engine of one machine: the only node there is, and whether it may be used.
+"""The engine of one machine: its only node, and whether it may be used.
 
 "Reschedule" here means a new worker with a fresh working environment and fresh counters; isolating the
 only node means that there is none, and the job fails. Processes are the agent's matter.

@@ -1,4 +1,4 @@
-"""Nodes played by one machine: plain processes, or namespaces with a network, a name and processes of their own.
+"""Simulated nodes on one machine: plain processes, or namespaces with their own network, host name and processes.
 
 A node is up while its *holder* lives, a process that does nothing. Of the kind `netns` it is the first process of the
 node's namespaces, so that its end is a power cut: all else there ends with it, and nothing of it has to be cleared up.

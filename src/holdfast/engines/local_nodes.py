@@ -1,4 +1,4 @@
-"""The engine `local` of several workers: this machine plays all nodes of the job, with an agent on each.
+"""The engine `local` for several workers: simulates all nodes of the job on this machine, with an agent on each.
 
 The nodes are those of `local_hosts`. They and their agents outlive this process: another one that begins with the same
 folder takes them over. Whether a node is up is never asked over its network, so one that is cut off counts as alive.

@@ -1,4 +1,4 @@
-"""What an engine of many nodes does: nodes for the job, an agent on each of them, and what becomes of them.
+"""The interface of a multi-node engine: provides nodes, starts agents on them, reports their state.
 
 Which worker runs where is not its matter: that is chosen among the agents that are there (core/workers/group.py).
 """

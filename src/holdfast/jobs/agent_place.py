@@ -1,4 +1,4 @@
-"""Where an agent of many is, and how it finds its controller: what its environment says. Starts nothing.
+"""How an agent of a multi-node job finds its controller: from its environment. Starts nothing.
 
 HOLDFAST_JOB_FOLDER, HOLDFAST_CONTROLLER, HOLDFAST_SECRET_FILE, HOLDFAST_LINK_FINGERPRINT, HOLDFAST_NODE,
 HOLDFAST_ADDRESS: see docs/settings.md.

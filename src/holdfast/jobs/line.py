@@ -1,4 +1,4 @@
-"""A connection to the controller of a running job, for commands that ask something of its nodes.
+"""The connection to the controller of a running job, for commands that query its nodes.
 
 Whoever may read the job's secret may ask. A job of one machine listens only once somebody wants it to: a file in its
 folder says so.

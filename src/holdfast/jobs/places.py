@@ -1,4 +1,4 @@
-"""Where the record of a job is: in the state folder, or where it was put because that could not be written."""
+"""Finds the record of a job: in the state folder, or in the fallback folder where that is not writable."""
 
 import os
 from collections.abc import Iterator

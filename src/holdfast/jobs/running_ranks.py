@@ -1,4 +1,4 @@
-"""Which processes the ranks of a running job are, told from its journal and the facts of its reapers. Only reads."""
+"""Finds the processes of a running job's ranks, from its journal and the facts of its reapers. Only reads."""
 
 import socket
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The node book as a run uses it: written by a thread of its own, never waited for longer than a stated time.
+"""Access of a run to the node book, in a thread of its own with a bounded wait.
 
 A fleet folder on a server that has died blocks whoever touches it, for minutes or for ever. So the run only hands
 lines over; where it needs an answer (which nodes are isolated) it waits `wait_s` and then goes on by what it last knew.

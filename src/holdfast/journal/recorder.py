@@ -1,4 +1,4 @@
-"""Keeps a job's journal written whatever happens to the disk, and never stops the job for it.
+"""Writes a job's journal despite disk errors, and never stops the job for it.
 
 When the journal cannot be written, entries wait in bounded memory, people are told once, and writing is
 tried again now and then. Decides nothing about the job and reads no settings. For one thread.

@@ -1,4 +1,4 @@
-"""Makes a journal file ready for writing: creates it, looks it through, and rebuilds it when damaged.
+"""Prepares a journal file for writing: creates it, verifies it, and rebuilds it when damaged.
 
 A damaged file is never written to and never deleted: what can be proven true goes into a fresh file, and
 the damaged one stays beside it. Every step can be killed and is finished by the next opening.

@@ -1,4 +1,4 @@
-"""The words and the file format of a journal: rows, errors, tables, and the chain that proves each row.
+"""The file format of a journal: rows, errors, tables, and the chain of checksums.
 
 Every entry carries a CRC-32 over itself and the entry before it. So a damaged byte is found wherever it
 lies, and a row found in the ruins of a file proves by itself that it belongs after the row before it.

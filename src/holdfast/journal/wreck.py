@@ -1,4 +1,4 @@
-"""Reads the entries out of a journal that SQLite can no longer read: page by page, from the raw files.
+"""Salvages the entries of a journal that SQLite can no longer read: page by page, from the raw files.
 
 Every table page found in the main file and in the committed part of the write-ahead log is looked at,
 whether or not the tree still leads to it; the chain of the entries says which rows are true and where they

@@ -1,4 +1,4 @@
-"""The agent's end of the link, and a client's: finds the controller, again and again, and never waits for it."""
+"""The link of an agent or client: connects to the controller, reconnects, and never blocks."""
 
 import errno
 import os

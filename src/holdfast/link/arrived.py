@@ -1,4 +1,4 @@
-"""What a controller's hub has to tell, in the order in which it came."""
+"""The received messages of a controller's hub, in order of arrival."""
 
 from msgspec import Struct
 

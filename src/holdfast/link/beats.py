@@ -1,4 +1,4 @@
-"""What beats tell: how the other side's clock stands against ours, and how long it has been silent. No clock of its own.
+"""Evaluates heartbeats: clock offset and silence of the other side. Reads no clock itself.
 
 A beat carries its sender's stamp, and the stamp of the last beat that the sender had, with how long it has held it.
 So each beat that comes closes a round trip: `rtt = now - echo - held`, and the other clock was `sent + rtt / 2` (as in

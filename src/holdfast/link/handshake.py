@@ -1,4 +1,4 @@
-"""How two sides prove to each other that they know the job's secret, without saying it. No sockets, no dice.
+"""Mutual authentication with the job's secret, without sending it. No sockets, no randomness.
 
     agent       controller
       ── preamble ──►          "HFLK", protocol u16, zeros u16, nonce 32

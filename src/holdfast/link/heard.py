@@ -1,4 +1,4 @@
-"""What an agent, or a client, hears by its link."""
+"""What an agent or client receives over its link."""
 
 from msgspec import Struct
 

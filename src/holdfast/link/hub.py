@@ -1,4 +1,4 @@
-"""The controller's end of the link: all agents and clients of a job, by one descriptor, without ever waiting."""
+"""The controller's side of the link: all agents and clients of a job on one descriptor, without blocking."""
 
 import errno
 import math

@@ -1,4 +1,4 @@
-"""The sockets at which a controller is to be found."""
+"""The listening sockets of a controller."""
 
 import socket
 from collections.abc import Sequence

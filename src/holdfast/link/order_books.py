@@ -1,4 +1,4 @@
-"""Orders on both sides: sent again until they are done, delivered once. No sockets."""
+"""Orders on both sides: retransmitted until done, delivered exactly once. No sockets."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Names of hosts to IP addresses, without waiting: a name server that does not answer must not stop an agent."""
+"""Resolves host names without blocking: a name server that does not answer must not stop an agent."""
 
 import socket
 import threading

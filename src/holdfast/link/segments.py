@@ -1,4 +1,4 @@
-"""Entries with growing numbers in files on disk, the oldest removed by whole files. Written at once, never synced.
+"""A log of numbered entries in segment files, the oldest removed by whole files. Written at once, never synced.
 
 A file `PREFIX-<first number>.log` holds entries one after the other: `crc32 u32 | length u32 | number u64 | body`,
 numbers in network order, the CRC over all that follows it. What a killed process has written stays; an entry it was

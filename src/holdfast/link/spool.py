@@ -1,4 +1,4 @@
-"""What an agent has to say, kept until the controller has recorded it. Nothing is raised for the sake of a disk.
+"""The outbox of an agent: entries are kept until the controller has recorded them. Disk errors raise nothing.
 
 Entries that must not be lost are written to disk at once; entries that may be dropped (samples) stay in memory, and
 go to disk where memory is short or the controller is away. Memory holds the newest entries of both kinds; whatever

@@ -1,4 +1,4 @@
-"""TLS with a certificate that is made for the job and known by its SHA-256: no authority, no host names."""
+"""TLS with a certificate made for the job and pinned by its SHA-256: no authority, no host names."""
 
 import ssl
 import subprocess

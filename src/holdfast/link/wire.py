@@ -1,4 +1,4 @@
-"""A socket that never blocks, with or without TLS, and what waits to be sent by it."""
+"""A non-blocking socket, with or without TLS, and its send queue."""
 
 import select
 import socket

@@ -1,4 +1,4 @@
-"""Finds the value of every setting: flag over environment over file over policy over default.
+"""Resolves every setting: flag over environment over file over policy over default.
 
 Nobody else reads settings. What is misspelt or out of range is refused with what would do and where it
 stands; it is never passed over.

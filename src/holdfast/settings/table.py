@@ -1,4 +1,4 @@
-"""The one table of settings: what each is called, what it can be, what it says. Reads nothing by itself."""
+"""The table of all settings: name, type, range, description. Reads nothing itself."""
 
 from msgspec import Struct
 

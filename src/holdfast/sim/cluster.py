@@ -1,4 +1,4 @@
-"""Nodes that are not real, and the engine that carries orders out on them.
+"""Virtual nodes, and the engine that executes orders on them.
 
 Like a real engine it may be given an order twice, and answers again without doing harm. It decides nothing
 about recovery: where workers are placed is its only choice.

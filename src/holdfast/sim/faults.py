@@ -1,4 +1,4 @@
-"""Makes a scenario's faults strike: at their time, or when the training comes to their step."""
+"""Injects a scenario's faults: at a time, or at a step of the training."""
 
 from collections.abc import Callable
 

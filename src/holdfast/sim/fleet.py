@@ -1,4 +1,4 @@
-"""A fleet that is not real: jobs of mixed sizes on nodes of which some are lemons, for weeks, by seed.
+"""A virtual fleet: jobs of mixed sizes on nodes of which some are lemons, for weeks, by seed.
 
 Gives what the node book would hold of it, as the lemon score takes it, and which nodes were lemons. Nothing is isolated
 or mended meanwhile: what is asked is what the numbers of the whole time tell.

@@ -1,4 +1,4 @@
-"""Watches a simulated job and notes whatever must never happen. Interferes with nothing.
+"""Records violations of safety rules in a simulated job. Interferes with nothing.
 
 It keeps its own books from the decisions and orders that it sees, rather than believe those of the core.
 """

@@ -1,4 +1,4 @@
-"""A training that is not real: processes that make steps, write checkpoints, stand still and die.
+"""A virtual training: processes that make steps, write checkpoints, hang and die.
 
 Tells what agents would see: ranks and commands that end, steps, hangs. A hang is found when the real
 detector's limit has passed. Steps are not simulated one by one where nothing could see the difference.

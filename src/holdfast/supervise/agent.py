@@ -1,4 +1,4 @@
-"""`holdfast agent` on one node of many: wires the link to the agent and turns its wheel.
+"""Runs `holdfast agent` on one node of a multi-node job: connects link and agent, and runs the main loop.
 
 Commands, reapers, signals and time come in; reports go out by the link, which keeps them while the controller is
 away. That the controller is away is never a reason to end anything. Decides nothing.

@@ -1,4 +1,4 @@
-"""`holdfast agent -- COMMAND`: watches over one worker that srun or mpirun has started, beside others like it.
+"""Runs `holdfast agent -- COMMAND`: supervises one worker that srun or mpirun has started.
 
 There is no controller, so nothing is restarted and no worker knows of another: each is logged, and where it fails it
 says why. All of them write into one folder of the job; the record of worker 0 is the job's.

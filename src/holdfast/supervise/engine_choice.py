@@ -1,4 +1,4 @@
-"""Where a job of many nodes runs: on nodes that this machine plays, or on a scheduler's. Hands over to who runs it there.
+"""Chooses the engine of a multi-node job: simulated nodes on this machine, or a scheduler's.
 
 Loaded by its name, for a run on one machine alone needs none of it.
 """

@@ -1,4 +1,4 @@
-"""A run's part in the node book: writes what happens to its nodes, and asks which are not to be used.
+"""Connects a run with the node book: writes the events of its nodes, and reads which are excluded.
 
 Fenced: whatever the book does costs the run at most the stated wait, and never its life.
 """

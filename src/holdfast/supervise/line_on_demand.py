@@ -1,4 +1,4 @@
-"""Lets the Holdfast of a job of one machine be asked things, from the moment on when somebody wants to (cli.job_line).
+"""Opens a connection point for a single-machine job when the first user command asks for it (jobs.line).
 
 Until then it costs one look into the job's folder a second, and no memory.
 """

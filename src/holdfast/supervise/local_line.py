@@ -1,4 +1,4 @@
-"""How the Holdfast of a job of one machine is asked: a hub on this machine's own address, with the job's calls behind it.
+"""The connection point of a single-machine job: a hub on this machine, with the job's calls behind it.
 
 Agent's and controller's end of the calls are in this one process.
 """

@@ -1,4 +1,4 @@
-"""`holdfast run` and `holdfast attach` of a job on many nodes: the controller's process, in which nothing trains.
+"""Supervises a job on many nodes: the process of the controller, in which nothing trains.
 
 Wires link, engine, crew and controller together and turns their wheel; the training's exit code goes out. The agents
 and the training do not need this process to live: another takes the job up from its journal.

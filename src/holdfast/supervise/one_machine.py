@@ -1,4 +1,4 @@
-"""`holdfast run` and `holdfast attach`: one machine, agent and controller in one process.
+"""Supervises a job on one machine: agent and controller in one process.
 
 Wires the rooms together and turns the wheel: signals, reapers and time come in, the training's exit
 code goes out. Decides nothing.

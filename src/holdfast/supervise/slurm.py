@@ -1,4 +1,4 @@
-"""`holdfast run --engine slurm`: from a login node the job is submitted and followed; inside an allocation, taken over.
+"""Supervises a job under Slurm: from a login node it submits and follows; inside an allocation it runs the job.
 
 One Holdfast job belongs to one Slurm job: when Slurm starts that anew, the same record is gone on with.
 """

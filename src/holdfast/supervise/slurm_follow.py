@@ -1,4 +1,4 @@
-"""Follows a job at Slurm from where it was submitted: shows its output, and gives back its exit code at the end.
+"""Follows a submitted Slurm job: prints its output, and returns its exit code at the end.
 
 The job needs nobody who follows it. While somebody does, it is started again at once when Slurm has put it back, without
 the two minutes that Slurm waits by itself, and also when the node of its controller is lost.

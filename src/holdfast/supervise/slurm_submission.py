@@ -1,4 +1,4 @@
-"""A job handed to Slurm: its batch script, and what is kept of it beside the state folder's jobs.
+"""Submits a job to Slurm: its batch script, and the record of it in the state folder.
 
     slurm/<job>/batch.sh, out, err      what Slurm runs, and what it said
     slurm/<job>/id                      the id of the Slurm job

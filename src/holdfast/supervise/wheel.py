@@ -1,4 +1,4 @@
-"""Turns the wheel of a process of Holdfast: signals, descriptors and time, one thread, nothing waited for longer than `LOOK_S`.
+"""The main loop of a Holdfast process: signals, descriptors and timers in one thread, with no wait longer than `LOOK_S`.
 
 A fault of ours in one part is told, and costs neither the other parts nor the training.
 """

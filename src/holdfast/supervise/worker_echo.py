@@ -1,4 +1,4 @@
-"""The output of all workers of a job on the console, read from their files in the job's folder as they grow.
+"""Prints the output of all workers on the console, from the files in the job's folder.
 
 Bounded: some workers are looked at in each turn, and who falls far behind skips ahead; the files have it all.
 """

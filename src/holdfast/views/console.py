@@ -1,4 +1,4 @@
-"""What a person sees of a run: the training's own output with rank prefixes, and Holdfast's few lines.
+"""Console output of a run: the training's output with rank prefixes, and Holdfast's own lines.
 
 The training's output goes to stdout, Holdfast's words to stderr. A console that nobody reads, a closed
 pipe, no terminal at all: lines are dropped here (the files have them), and nothing ever waits.

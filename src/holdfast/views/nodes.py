@@ -1,4 +1,4 @@
-"""What `holdfast nodes` shows people: tables that are read in ten seconds, a node's history, and why a score is what it is."""
+"""What `holdfast nodes` prints: tables, a node's history, and the reasons of a score."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import exp

@@ -1,4 +1,4 @@
-"""`holdfast status --watch`: one screen of a job that goes on being true, until its end or the key q.
+"""`holdfast status --watch`: a live screen of one job, until its end or the key q.
 
 Only reads: the journal as it grows, and the small file of its steps. Leaves the terminal as it was.
 """

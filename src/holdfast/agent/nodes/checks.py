@@ -1,4 +1,4 @@
-"""Runs checks of this node for a job: before a start, after a failure, and seldom while it trains.
+"""Runs checks of this node for a job: before a start, after a failure, and at intervals during training.
 
 Never waits: suites and their list are made in processes of their own, and this is polled. Whatever goes wrong in here costs the checks and
 nothing else; a suite that cannot be run is answered with why.

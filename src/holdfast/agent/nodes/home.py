@@ -1,4 +1,4 @@
-"""What an agent of many keeps on its node: which attempt it has started, so that the next agent finds it.
+"""The agent's folder on its node: which attempt it has started, so that its successor finds it.
 
     jobs/<job>/nodes/<node>/state.json    what was started and stopped here
     jobs/<job>/nodes/<node>/set-up        what job this is, as the controller said it last

@@ -1,4 +1,4 @@
-"""The kernel's log beside the training: its new lines, and which of the job's devices they say have failed.
+"""Follows the kernel log during training: new lines, and which of the job's devices they report as failed.
 
 Decides nothing. A device of somebody else's is no fault of this job, so one is told only where a rank has it open,
 or where the job has already failed of it.

@@ -1,4 +1,4 @@
-"""The agent of one node of many: commands of a controller elsewhere become calls, events become reports.
+"""The agent of one node of a multi-node job: executes the controller's commands and reports events.
 
 A thin layer over the same `WorkerAgent` that runs in the controller's own process where a job has one machine. Never
 decides what to do about a failure, and never waits.

@@ -1,4 +1,4 @@
-"""Sends the controller what people and a diagnosis want of a worker's folder, where it cannot see that folder.
+"""Sends files of a worker's folder to the controller where the two share no file system.
 
 The files stay where they are, so nothing is read ahead of the link: while the controller is away nothing is sent, and
 afterwards it goes on from where it was. What grows faster than it may be sent is sent with a gap. Never waits.

@@ -1,4 +1,4 @@
-"""Stands between the agent and a command that a person asked for on its node: starts it, ends it, says how it ended.
+"""Runs between the agent and a user's command on its node: starts it, stops it, reports how it ended.
 
 A process of its own for each, run like the reaper of a training. It is the subreaper of all that the command starts,
 and ends it when the command ends, when its time is over, or when its channel to the agent is cut, by whatever: nothing

@@ -1,4 +1,4 @@
-"""The facts: numbered from 1, kept, written to `reaper.jsonl`, told to whoever listens. Never waits."""
+"""The facts: numbered from 1, written to `reaper.jsonl`, sent to every client. Never waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reaper's loop: waits for whatever happens first, notes it, goes on with a stop. Never decides."""
+"""The reaper's loop: waits for the next event, records it, continues a stop. Makes no decisions."""
 
 from __future__ import annotations
 

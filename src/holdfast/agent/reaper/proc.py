@@ -1,4 +1,4 @@
-"""Reads what /proc tells of processes. Never changes one, save `send_signal`."""
+"""Reads /proc. Changes no process, except by `send_signal`."""
 
 from __future__ import annotations
 

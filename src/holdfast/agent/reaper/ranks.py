@@ -1,4 +1,4 @@
-"""Finds the ranks in the tree, and learns how each ended. Never signals one.
+"""Finds the ranks in the process tree, and records how each ended. Never signals one.
 
 Who is a rank, in the order of trust: what a process says itself when it joins its group (the shim, by way of
 `reaper.sock`); the environment it was started with (the table in `rank_names.py`); where neither names one, what

@@ -1,4 +1,4 @@
-"""When a standby is begun, let import, hurried, released or thrown away: beside one attempt, for the next.
+"""Decides when a standby is started, imports, is released or discarded: beside one attempt, for the next.
 
 Never decides that there will be a next attempt: it only has its processes ready.
 """

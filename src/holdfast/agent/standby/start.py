@@ -1,4 +1,4 @@
-"""Keeps the next attempt's processes ready, so that a restart need not wait for imports.
+"""Keeps the processes of the next attempt ready, so that a restart does not wait for imports.
 
 A standby is the same command, started in the next attempt's folder and held at a gate before the
 script's first line: each rank has Python and, once it was let, the modules that an earlier attempt was seen

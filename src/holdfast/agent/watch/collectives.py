@@ -1,4 +1,4 @@
-"""How far the ranks of one worker are in their collectives: asked once a second, never waited for."""
+"""Collects the progress of one worker's ranks in their collectives, once a second, without waiting."""
 
 import time
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Looks at a standstill from all sides while the ranks stand still: flight records, stacks, what each rank does.
+"""Collects evidence while ranks stand still: flight records, stacks, the state of each rank.
 
 In a thread, within seconds, and without pausing a rank. What was read is left in the worker's folder, so that the
 evidence bundle has it and can be diagnosed again.

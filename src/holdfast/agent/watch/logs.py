@@ -1,4 +1,4 @@
-"""What signatures see in one attempt while it runs: in the training's output and in the kernel's log.
+"""Searches the training's output and the kernel log for signatures while an attempt runs.
 
 Decides nothing. It tells what is new, and keeps what was seen for the diagnosis; what it keeps is bounded.
 """

@@ -1,4 +1,4 @@
-"""Looks again and again at the stacks of ranks that run while others wait for them: a loop, or honest work.
+"""Samples the stacks of ranks that run while others wait for them: a loop, or honest work.
 
 Non-blocking stacks, ten in 2.5 s; where all ten were the same, a native stack, and up to two more while they are inside a
 call: a loop of Python makes short calls too, and the first that shows it outside of one decides. Done once for each

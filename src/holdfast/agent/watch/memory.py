@@ -1,4 +1,4 @@
-"""Whether the kernel killed a rank for want of memory: its cgroup's counter and the kernel's own words.
+"""Detects whether the kernel killed a rank for lack of memory: cgroup counter and kernel log.
 
 What may not be read (no kernel log in a container, no cgroup files) is simply no evidence.
 """

@@ -1,4 +1,4 @@
-"""Keeps what was sampled of one worker in two files of bounded size, which others read while they are written.
+"""Stores the samples of one worker in two files of bounded size, which others read while they are written.
 
 `samples.new` grows to SEGMENT_BYTES; then it replaces `samples.old` and begins anew. So a worker's samples take at
 most twice that, and a reader that has opened the files is never disturbed. A file is a row of records:

@@ -1,4 +1,4 @@
-"""Who of an attempt's ranks is slower than the others, watched while it trains.
+"""Finds ranks of an attempt that are slower than the others, during training.
 
 Brings the sources together: whom others are awaited by, once a second; how long control groups held a rank back; what
 ranks log of their own; and, where these make somebody suspect and now and then anyway, when each rank entered its

@@ -1,4 +1,4 @@
-"""Puts the question of `holdfast check` to this node, or to others, and keeps what is learned."""
+"""Runs `holdfast check` on this node or on others, and stores what is learned."""
 
 import importlib
 import os

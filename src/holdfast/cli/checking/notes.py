@@ -1,4 +1,4 @@
-"""What `holdfast check` found goes into the node book, where there is one: a passed check can give a node back."""
+"""Records results of `holdfast check` in the node book; a passed check can release a node."""
 
 from collections.abc import Sequence
 from pathlib import Path

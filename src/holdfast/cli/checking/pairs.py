@@ -1,4 +1,4 @@
-"""The part of `holdfast check --nodes A,B,C` that measures the nodes in pairs, and what it adds to their answers."""
+"""The part of `holdfast check --nodes A,B,C` that measures pairs of nodes."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""Completion of command lines: the script that a shell reads for it, and where that shell looks for scripts.
+"""Shell completion: the script, and where each shell looks for it.
 
 Installing writes into the home folder, of holdfast's own name alone; a shell's settings gain one line, once, where the
 shell finds scripts in no other way.

@@ -1,4 +1,4 @@
-"""Which of the two languages the commands answer in, and text that any terminal takes."""
+"""The language of a command's answer, and text for any terminal encoding."""
 
 import sys
 from collections.abc import Mapping

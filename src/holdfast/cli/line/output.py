@@ -1,4 +1,4 @@
-"""What a command says: its result to stdout, its own words to stderr. Light, for every command imports it."""
+"""Output of commands: results to stdout, messages to stderr. Light, since every command imports it."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Asks Slurm by its own commands, each in a child with a deadline; nobody ever waits for one.
+"""Runs Slurm's commands, each in a child process with a deadline, without blocking.
 
 Only tells what a command answered, or that it did not: what that means for the job is judged elsewhere.
 """

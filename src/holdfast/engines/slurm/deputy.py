@@ -1,4 +1,4 @@
-"""Who goes on when the first node is lost, and the controller with it: a process that waits on another node.
+"""The standby controller: a process on another node that takes over when the first node, and the controller with it, is lost.
 
 Under --no-kill Slurm keeps such a job, without its batch script, and nobody ends it.
 """

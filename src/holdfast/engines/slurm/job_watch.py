@@ -1,4 +1,4 @@
-"""Why Slurm ends the job, and when it will: asked for when the controller is told to end, and now and then."""
+"""Finds out why and when Slurm ends the job: at the controller's SIGTERM, and at intervals."""
 
 import signal
 import time

@@ -1,4 +1,4 @@
-"""Whether the connections between srun and its step still stand: a node that crashes, or shuts down, closes them.
+"""Watches the connections between srun and its step: a node that crashes or shuts down closes them.
 
 One that loses its power, or its link, closes nothing: silence is no proof of anything.
 

@@ -1,4 +1,4 @@
-"""The whole job anew on other nodes: back into Slurm's queue, without the two minutes that Slurm then waits.
+"""Requeues the whole job on other nodes, without the two minutes that Slurm waits by default.
 
 Slurm sets the time of the new start when the last process of the old one has ended, so nothing inside the job can ask
 for an earlier one. A tiny job of its own does: it waits until the job is pending, tells Slurm which nodes to avoid and

@@ -1,4 +1,4 @@
-"""Whether a node's slurmd takes connections. Never waits for it."""
+"""Tests whether a node's slurmd accepts connections, without blocking."""
 
 import errno
 import select

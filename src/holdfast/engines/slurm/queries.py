@@ -1,4 +1,4 @@
-"""How nodes and jobs are asked for: by JSON where scontrol speaks it, else one line each. Both name only what is asked.
+"""Queries of nodes and jobs: JSON where scontrol supports it, else one line each.
 
 `sinfo --json` and `squeue --json` of 22.05 tell of the whole cluster, whatever was asked for: they are not used.
 """

@@ -1,4 +1,4 @@
-"""What the engine does to Slurm's nodes, as far as it has the right: drain, mark down, give a node back.
+"""Changes the state of Slurm's nodes, as far as permitted: drain, mark down, resume.
 
 A right that is missing is said once. What cannot be had is replaced: a node that cannot be drained is excluded when the
 job is moved; one that cannot be marked down is taken out of the job, which every user may do with a job of their own.

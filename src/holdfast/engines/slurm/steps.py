@@ -1,4 +1,4 @@
-"""The step that carries a node's agent: one node each, so that a node that crashes takes no other along.
+"""Starts the agent of each node as a Slurm step of its own, so that a crashed node affects no other.
 
 A step over all nodes ends whole when the connection to one of them breaks, even under --no-kill. What runs in the
 step is a shell that starts the agent again when something kills it: the step lives on, and with it the training.

@@ -1,4 +1,4 @@
-"""Asks what may never answer (a driver, a device, a service), in a thread of its own, and keeps the last answer."""
+"""Queries that may never return (a driver, a device, a service), in a thread of their own; keeps the last answer."""
 
 import threading
 import time

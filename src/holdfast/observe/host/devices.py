@@ -1,4 +1,4 @@
-"""Asks the driver, by NVML, what each GPU does: power, use, activity of its SMs, memory, temperature.
+"""Reads GPU metrics by NVML: power, utilisation, SM activity, memory, temperature.
 
 For a waiting NCCL collective the driver reports full utilisation, as its kernel spins: power near that of an idle
 device and SMs that do little are what tell it from work. NVML is loaded and asked in a thread of its own, since a

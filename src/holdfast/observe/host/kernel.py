@@ -1,4 +1,4 @@
-"""Asks the kernel whether it killed for memory: a cgroup's counters, and the kernel's own log.
+"""Finds out-of-memory kills: cgroup counters and the kernel log.
 
 Reads only. It never waits for a line to come, and a file that is missing or may not be read is an answer, not an error.
 """

@@ -1,4 +1,4 @@
-"""Follows the kernel's log from now on: /dev/kmsg, else a file that syslog writes, else the journal's own reader.
+"""Follows the kernel log: /dev/kmsg, else syslog's file, else journalctl.
 
 Never blocks and never raises. Where the kernel's log may not be read, it says so once, and that is an answer:
 a diagnosis then names what it did not see.

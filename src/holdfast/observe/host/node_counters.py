@@ -1,4 +1,4 @@
-"""Reads a node's own counters, once a second: network interfaces, TCP, RDMA ports, disks, memory.
+"""Reads counters of the node once a second: network interfaces, TCP, RDMA ports, disks, memory.
 
 Only reads, never raises, and leaves out what is not there. Counters of RDMA ports are asked aside: each
 may be a question to the device's firmware, which a sick device answers late or never.

@@ -1,4 +1,4 @@
-"""Asks NCCL's RAS (NCCL 2.24 and later) how the job's communicators are, over its socket on this machine.
+"""Queries NCCL's RAS socket (NCCL 2.24 and later) on this machine for the state of the job's communicators.
 
 Asked only when a job is suspected to hang, never beside a training that runs, and never before its first step:
 an answer is made inside a rank, and several versions of NCCL (2.26 to 2.29) have been seen to crash over one while

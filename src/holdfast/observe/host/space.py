@@ -1,4 +1,4 @@
-"""Keeps room on the disk that the training prints to: a full disk would end it at its next line.
+"""Reserves space on the disk that the training writes to: a full disk would end it at its next line.
 
 When little is left it gives back the space of the oldest output, by punching holes: sizes and offsets stay,
 what was there reads as zeros. It touches only the output files it is given, keeps the newest part of each,

@@ -1,4 +1,4 @@
-"""Reads for how long a process's control groups have held back its processors, because of a quota.
+"""Reads how long CPU quotas have throttled a process's control groups.
 
 Only reads, never raises; what cannot be read is left out. A quota stands on the process's own group or on one above
 it (a pod's); the time is the sum over all of them. A process may be moved to another group at any time: what was

@@ -1,4 +1,4 @@
-"""What is read out of a block beside signatures: tracebacks, the lines that follow, the last step, the last lines."""
+"""Reads from a block what is no signature: tracebacks, following lines, the last step, the last lines."""
 
 from collections import Counter
 from collections.abc import Iterator

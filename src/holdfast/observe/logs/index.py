@@ -1,4 +1,4 @@
-"""When each byte of a log was written: a small index beside every followed file, and logs read back in time order.
+"""The time index of a followed log (which byte was written when), and reading back in time order.
 
 Beside `stdout` lies `stdout.idx`: records of 16 bytes, each a time (milliseconds since the Unix epoch) and a size
 (bytes), both little-endian u64: by that time, the bytes before that offset had been written. It never changes a log,

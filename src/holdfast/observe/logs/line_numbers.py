@@ -1,4 +1,4 @@
-"""On which line of a large log does something stand? Counting costs more than searching, so it is done for little.
+"""Counts the line number of a position in a large log; done for few lines, since counting costs more than searching.
 
 Python counts newlines at 1.4 GB/s in one thread, and the automaton reads at that speed in each.
 """

@@ -1,4 +1,4 @@
-"""Logs that were cut into parts as they grew: a job that went on in a later part has survived what an earlier one tells."""
+"""Orders rotated parts of a log: a job that continues in a later part has survived what an earlier one reports."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Reads the lines around the first error once more, for people to see. What cannot be read again is left out."""
+"""Reads the lines around the first error again, for display. Skips what cannot be read twice."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Knows an exception by its message alone, where a program caught it and passed on no more than that.
+"""Recognises an exception by its message alone, where a program caught it and printed only that.
 
     2031-03-04 05:06:07 - ERROR - Training failed: No module named 'apex'
 

@@ -1,4 +1,4 @@
-"""Collects the stacks of ranks from outside, by py-spy, and where that cannot be, by their own faulthandler.
+"""Collects stacks of ranks from outside by py-spy, else by their own faulthandler.
 
 Without native frames py-spy only reads memory: the rank goes on. With them it pauses the rank for as long as it
 looks (0.3-2.4 s), so that is asked for suspects only, never of one that is blocked, stopped or traced, and a

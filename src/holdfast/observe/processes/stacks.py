@@ -1,4 +1,4 @@
-"""Asks ranks for their Python stacks and gathers what they write. It stops, traces and waits for none of them.
+"""Requests Python stacks from ranks by signal and collects them, without stopping or tracing any.
 
 The shim inside a rank registers faulthandler on a free signal and says so in `rank-N.shim.json`
 (`{"pid": 4711, "stack_signal": 12}`); dumps go to `rank-N.stacks` beside it. A signal that nobody catches would end

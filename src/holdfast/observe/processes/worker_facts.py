@@ -1,4 +1,4 @@
-"""What a worker's folder says of its processes: its command, and its ranks, living and ended. Only reads.
+"""Reads a worker's folder: its command and its ranks, alive and ended. Only reads.
 
 From `reaper.jsonl`, which the reaper of the worker writes: `{"kind": "rank-started", "t": 1.7e9, "pid": 71, "rank": 0}`.
 """

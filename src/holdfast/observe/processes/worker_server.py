@@ -1,4 +1,4 @@
-"""Asks ranks how far they are in their collectives, over the socket that the shim opens in each. Never waits long.
+"""Queries the progress of ranks in their collectives over the socket of the shim, with a short deadline.
 
 `rank-N.sock` in the worker's folder answers b"s" with the status of all groups and b"r" with the flight records; an
 answer begins with its length in 4 bytes. A rank that holds the GIL, is stopped or sits in the kernel takes the

@@ -1,4 +1,4 @@
-"""Whether both engines find each signature on the lines that it must match: the proof that a search relies on."""
+"""Verifies that both engines find each signature on the lines that it must match."""
 
 from collections.abc import Sequence
 from pathlib import Path

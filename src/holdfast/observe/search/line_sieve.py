@@ -1,4 +1,4 @@
-"""Leaves of many lines those that hold one of some words: the others need no look in Python.
+"""Selects the lines that contain one of several words, before Python looks at them.
 
 A log of ten thousand lines a second has few that tell of steps. Hyperscan finds them at gigabytes a second; without it
 every line is kept, which is slower and the same.

@@ -1,4 +1,4 @@
-"""Lays what benchmarks measured out for drawing: a panel for each number, a curve for each sweep over sizes. Pure.
+"""Lays out benchmark results for drawing: a panel for each number, a curve for each sweep over sizes. Pure.
 
 Used by the page and by the picture, so that both show the same.
 """

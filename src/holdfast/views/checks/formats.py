@@ -1,4 +1,4 @@
-"""The answer in the line and exit code that other programs take.
+"""Result lines and exit codes in the formats of other programs.
 
 nagios: Nagios plugins, `STATUS - text | performance data`; source: Monitoring Plugins Development Guidelines.
 slurm-healthcheck: for Slurm's HealthCheckProgram, prolog and epilog: 0 or 1, and a line `ERROR ...` fit for a drain

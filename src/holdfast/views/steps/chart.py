@@ -1,4 +1,4 @@
-"""Lays step times out for drawing: one line of time through all runs, what stands out of it, where to cut it.
+"""Lays out step times for drawing: one time line through all runs, outliers, cuts.
 
 Used by the page and by the picture, so that both show the same. Pure: values in, values out.
 """
