@@ -3,7 +3,7 @@
     python bench/crew_fleet.py --agents 2048            # played cheaply (lean_fleet.py)
     python bench/crew_fleet.py --agents 2048 --real 64  # 64 of them by real AgentLinks with spools
 
-What is measured is all of it: hub, crew, hang detection over all ranks, logs written down, journal, and the core's
+What is measured is all of it: hub, worker_group, hang detection over all ranks, logs written down, journal, and the core's
 decisions. Agents start their worker when they are told to. A finding is followed from when it is sent until the core has
 decided on it and it is handed to the journal. Then the controller ends, another takes its journal up, and all agents come
 back at once. At last one rank hangs: all others wait for it in a collective. The agents' CPU is the same machine's.
@@ -20,13 +20,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.controller.conclusion import Concluding
-from holdfast.controller.crew import CrewEngine, Parts
 from holdfast.controller.hang_watch import HangWatching
 from holdfast.controller.loop import Controller, decisions
 from holdfast.controller.shipped import ShippedFiles
 from holdfast.controller.straggler_watch import StragglersWatching
+from holdfast.controller.worker_group import Parts, WorkerGroupEngine
 from holdfast.core.job.decision import Decision
-from holdfast.core.workers.group import Crew
+from holdfast.core.workers.group import WorkerGroup
 from holdfast.core.workers.memory import Memory
 from holdfast.core.workers.roster import Settings
 from holdfast.journal.recorder import Recorder
@@ -132,10 +132,12 @@ class Measured:
             limits=HUB_LIMITS,
         )
         self.address = self.hub.addresses[0]
-        self.crew = Crew("bench", self.engine.nodes, Settings(checks=False), VERSION, "b", memory)
+        self.worker_group = WorkerGroup(
+            "bench", self.engine.nodes, Settings(checks=False), VERSION, "b", memory
+        )
         run = RunSettings(command=("true",), state_dir=str(self.folder))
-        self.machine = CrewEngine(
-            self.crew,
+        self.machine = WorkerGroupEngine(
+            self.worker_group,
             self.hub,
             self.engine,  # type: ignore[arg-type]
             SetUp(job="bench", folder=str(self.folder), cwd="/", settings=run, token="t"),
@@ -146,10 +148,10 @@ class Measured:
         )
         self.controller = Controller(POLICY, self.record, self.machine, self._decided, state)
 
-    def _parts(self, machine: CrewEngine) -> Parts:
-        self.hangs = Hangs(self.crew, POLICY, 30.0, self.clock, machine.note)
+    def _parts(self, machine: WorkerGroupEngine) -> Parts:
+        self.hangs = Hangs(self.worker_group, POLICY, 30.0, self.clock, machine.note)
         conclusion = Concluding(
-            self.crew,
+            self.worker_group,
             POLICY,
             dict,
             lambda: self.hangs.hang,
@@ -158,7 +160,7 @@ class Measured:
             12.0,
         )
         files = ShippedFiles(self.folder, self.clock)
-        stragglers = StragglersWatching(self.crew, lambda: self.hangs.is_looking)
+        stragglers = StragglersWatching(self.worker_group, lambda: self.hangs.is_looking)
         return Parts(
             hangs=self.hangs, conclusion=conclusion, calls=NoCalls(), files=files, stragglers=stragglers
         )
@@ -274,7 +276,7 @@ class Measured:
 
     @property
     def _lost(self) -> int:
-        return sum(node.lost for node in self.crew.roster.nodes.values())
+        return sum(node.lost for node in self.worker_group.roster.nodes.values())
 
     def _until(self, done: Callable[[], bool], limit_s: float, what: str) -> None:
         until_s = time.monotonic() + limit_s

@@ -26,15 +26,15 @@ def lines(source, *text, offset=0, at_s=100.0):
     return Chunk(source, at_s, offset, [one.encode() for one in text])
 
 
-def ids(sightings):
-    return [one.signature for one in sightings]
+def ids(matches):
+    return [one.signature for one in matches]
 
 
 def test_each_signature_is_told_once(signatures):
     watch = LogWatch(signatures, "attempt-001/worker-0")
     assert ids(watch.look([lines("rank-1.log", "all well", "it melted down")], 100.0)) == ["own-fault"]
     assert watch.look([lines("rank-2.log", "it melted down", at_s=101.0)], 101.0) == []
-    assert len(watch.search().sightings) == 2
+    assert len(watch.search().matches) == 2
 
 
 def test_lines_are_looked_at_twice_a_second_or_at_once_where_that_matters(signatures):
@@ -47,7 +47,7 @@ def test_lines_are_looked_at_twice_a_second_or_at_once_where_that_matters(signat
 def test_evidence_has_the_time_it_came_and_the_rank_its_log_is_of(signatures):
     watch = LogWatch(signatures, "attempt-001/worker-0")
     watch.look([lines("rank-3.log", "1999-01-01 00:00:00 it melted down", at_s=500.0)], 500.0)
-    (seen,) = watch.search().sightings
+    (seen,) = watch.search().matches
     assert seen.writer.stamp_s == 500.0
     (source,) = watch.search().sources
     assert (source.name, source.writer.rank) == ("attempt-001/worker-0/rank-3.log", 3)
@@ -95,7 +95,7 @@ def test_signatures_that_cannot_be_read_are_no_fault_of_the_training():
     assert without.why_not == "own.toml: not TOML"
     watch = LogWatch(without, "a")
     assert watch.look([lines("stdout", "it melted down")], 100.0) == []
-    assert watch.search().sightings == ()
+    assert watch.search().matches == ()
 
 
 def test_excerpts_are_of_causes(signatures):
@@ -110,4 +110,4 @@ def test_a_fault_of_ours_ends_the_looking_and_nothing_else(signatures):
     (told,) = watch.news([unreadable], 100.0, now=True)
     assert told.startswith("known failures are no longer recognised")
     assert watch.news([lines("stdout", "it melted down")], 101.0) == []
-    assert watch.search().sightings == ()
+    assert watch.search().matches == ()

@@ -1,7 +1,7 @@
 """Diagnoses made by hand, for the tests of the report and of the JSON document."""
 
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError, Other
-from holdfast.model.sightings import Skipped
+from holdfast.model.matches import Skipped
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
 from holdfast.views.diagnosis.document import Scanned

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from holdfast.core.steps.report import Training
-from holdfast.model.sightings import DAY_UNKNOWN_S, Skipped
+from holdfast.model.matches import DAY_UNKNOWN_S, Skipped
 from holdfast.model.steps import (
     CurvePoint,
     FirstLast,

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from controller.crew_bench import CrewBench
+from controller.worker_group_bench import WorkerGroupBench
 from holdfast.model.events import (
     AttemptStarted,
     AttemptStopped,
@@ -23,7 +23,7 @@ from holdfast.model.state import Ended, Running
 
 @pytest.fixture
 def bench(tmp_path):
-    made = CrewBench(tmp_path, nodes=3, workers=2)
+    made = WorkerGroupBench(tmp_path, nodes=3, workers=2)
     yield made
     made.close()
 
@@ -44,7 +44,7 @@ def test_a_job_starts_on_two_nodes_and_ends_well(bench):
     bench.until(lambda: isinstance(bench.controller.state.phase, Ended) or bench.machine.ended)
     assert bench.machine.ended.code == 0
     bench.machine.leave(0, "over")
-    bench.until(lambda: bench.crew.is_gone)
+    bench.until(lambda: bench.worker_group.is_gone)
     assert any(isinstance(command, Leave) for command in bench.agents["n2"].commands)
 
 
@@ -95,7 +95,8 @@ def test_what_was_not_written_down_is_heard_by_the_next_controller(bench):
     bench.resume()
     bench.until(lambda: bench.told(WorkerExited), step_s=0.5)
     bench.until(
-        lambda: bench.crew.roster.team.attempt == 2 and not bench.crew._starting.waits_for, step_s=0.5
+        lambda: bench.worker_group.roster.team.attempt == 2 and not bench.worker_group._starting.waits_for,
+        step_s=0.5,
     )
     assert {agent.attempt for agent in bench.agents.values() if agent.attempt} == {2}
 
@@ -118,7 +119,7 @@ def test_an_agent_of_another_version_is_sent_away_and_said(bench):
     bench.agent("n2", version="0.9")
     bench.begin()
     bench.until(lambda: [one for one in bench.told(FindingNoted) if one.finding == "agent-refused"])
-    assert not bench.crew.roster["n2"].joined
+    assert not bench.worker_group.roster["n2"].joined
 
 
 @pytest.mark.parametrize(

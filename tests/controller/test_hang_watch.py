@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from controller.crew_bench import POLICY, CrewBench
+from controller.worker_group_bench import POLICY, WorkerGroupBench
 from holdfast.core.flight.digest import digest
 from holdfast.core.hang import platform_rule
 from holdfast.model.events import FindingNoted, HangFound, VerdictReached
@@ -14,7 +14,7 @@ from holdfast.model.samples import RankSample, Utilisation
 
 @pytest.fixture
 def bench(tmp_path):
-    made = CrewBench(tmp_path, nodes=3, workers=2, policy=replace(POLICY, hang_restart=True))
+    made = WorkerGroupBench(tmp_path, nodes=3, workers=2, policy=replace(POLICY, hang_restart=True))
     yield made
     made.close()
 

@@ -1,7 +1,7 @@
 """Isolation between a job and its fleet: held back by the limit, shunned by others' word, given back."""
 
-from core.workers.crew_kit import World
-from holdfast.controller.crew import CrewEngine, Parts
+from core.workers.worker_group_kit import World
+from holdfast.controller.worker_group import Parts, WorkerGroupEngine
 from holdfast.model.events import AnyEvent, FindingNoted, NodeIsolated, NodeReleased
 from holdfast.model.nodes.workers import SetUp
 from holdfast.model.orders import IsolateNode, PlaceWorkers
@@ -50,8 +50,8 @@ class Fleet:
             why_not_isolate=lambda node, reason: self.limit,
         )
         settings = RunSettings(command=("true",), state_dir="/")
-        self.machine = CrewEngine(
-            self.world.crew,
+        self.machine = WorkerGroupEngine(
+            self.world.worker_group,
             nothing,
             self.engine,
             SetUp(job="job", folder="", cwd="/", settings=settings, token=""),
@@ -77,19 +77,19 @@ def test_one_above_the_limit_is_only_said_and_the_node_stays_usable():
     kinds = [type(event) for event in fleet.told]
     assert kinds == [NodeIsolated, FindingNoted, NodeReleased]
     assert "n0 is not isolated: 2 of 3" in fleet.told[1].text
-    assert fleet.world.crew.roster["n0"].is_usable
+    assert fleet.world.worker_group.roster["n0"].is_usable
 
 
 def test_what_others_isolate_is_shunned_and_what_they_release_comes_back():
     fleet = Fleet()
-    fleet.world.crew.roster.isolate(["n2"])
+    fleet.world.worker_group.roster.isolate(["n2"])
     fleet.shunned = frozenset({"n1", "n2"})
     order = PlaceWorkers(attempt=2, workers=())
     fleet.machine.carry_out(order)
-    assert fleet.world.crew.shunned == {"n1", "n2"}
+    assert fleet.world.worker_group.shunned == {"n1", "n2"}
     assert not [event for event in fleet.told if isinstance(event, NodeReleased)]
     fleet.shunned = frozenset()
     fleet.machine.carry_out(order)
     released = [event.node for event in fleet.told if isinstance(event, NodeReleased)]
     assert released == ["n2"]  # n1 was never isolated in this job
-    assert fleet.world.crew.roster["n2"].is_usable
+    assert fleet.world.worker_group.roster["n2"].is_usable

@@ -4,9 +4,9 @@ import os
 
 import msgspec
 
-from holdfast.controller.crew import CrewEngine, Parts
 from holdfast.controller.later import BYTES_MAX, Later
-from holdfast.core.workers.group import Crew
+from holdfast.controller.worker_group import Parts, WorkerGroupEngine
+from holdfast.core.workers.group import WorkerGroup
 from holdfast.core.workers.roster import Settings
 from holdfast.link.arrived import Entry, Left
 from holdfast.model.events import DeviceFaulted, FindingNoted, StepReached
@@ -89,8 +89,8 @@ class Bench(Quiet):
         os.write(other_end, b".")
         self.ends = (self.end, other_end)
         nothing = Quiet()
-        self.machine = CrewEngine(
-            Crew("job", ["n0", "n1"], Settings(checks=False), "1", "t"),
+        self.machine = WorkerGroupEngine(
+            WorkerGroup("job", ["n0", "n1"], Settings(checks=False), "1", "t"),
             self,
             nothing,
             SetUp(

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from controller.crew_bench import CrewBench
+from controller.worker_group_bench import WorkerGroupBench
 from holdfast.model.events import FindingNoted
 from holdfast.model.flight.records import Entered, GroupStatus
 from holdfast.model.nodes.workers import FetchRecords, RecordsTold, Sampled
@@ -14,7 +14,7 @@ from holdfast.model.steps import RankStep
 
 @pytest.fixture
 def bench(tmp_path):
-    made = CrewBench(tmp_path, nodes=3, workers=3)
+    made = WorkerGroupBench(tmp_path, nodes=3, workers=3)
     yield made
     made.close()
 

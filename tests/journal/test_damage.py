@@ -23,7 +23,7 @@ def row(seq):
 
 
 @pytest.fixture(scope="module")
-def wreckage(tmp_path_factory):
+def damaged(tmp_path_factory):
     """The files of a writer that died: 300 entries in the main file, 200 in the log, in batches of 10."""
     path = tmp_path_factory.mktemp("dead") / "journal.db"
     store = Store.open(path)
@@ -39,19 +39,19 @@ def wreckage(tmp_path_factory):
     return files
 
 
-def test_the_wreckage_is_as_said(wreckage, tmp_path):
-    assert len(wreckage["-wal"]) > 50 * FRAME
-    assert b"<event 000300>" in wreckage[""] and b"<event 000301>" not in wreckage[""]
-    assert _opened(tmp_path, wreckage) == (ROWS, "")
+def test_the_damaged_file_is_as_made(damaged, tmp_path):
+    assert len(damaged["-wal"]) > 50 * FRAME
+    assert b"<event 000300>" in damaged[""] and b"<event 000301>" not in damaged[""]
+    assert _opened(tmp_path, damaged) == (ROWS, "")
 
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("how", ["cut", "byte", "garbage", "zeros"])
 @pytest.mark.parametrize("which", ["", "-wal"])
-def test_no_more_is_lost_than_must_be(wreckage, tmp_path, which, how, seed):
+def test_no_more_is_lost_than_must_be(damaged, tmp_path, which, how, seed):
     dice = random.Random(f"{which} {how} {seed}")
     for number in range(6):
-        content, start = bytearray(wreckage[which]), dice.randrange(len(wreckage[which]))
+        content, start = bytearray(damaged[which]), dice.randrange(len(damaged[which]))
         end = min(len(content), start + (1 if how == "byte" else dice.randrange(1, 9000)))
         if how == "cut":
             end = len(content)
@@ -62,8 +62,8 @@ def test_no_more_is_lost_than_must_be(wreckage, tmp_path, which, how, seed):
             content[start:end] = bytes(end - start) if how == "zeros" else dice.randbytes(end - start)
         folder = tmp_path / str(number)
         folder.mkdir()
-        kept, _ = _opened(folder, {**wreckage, which: bytes(content)})
-        assert kept >= _must_be_kept(wreckage, which, start, end), (which, how, start, end)
+        kept, _ = _opened(folder, {**damaged, which: bytes(content)})
+        assert kept >= _must_be_kept(damaged, which, start, end), (which, how, start, end)
 
 
 def test_rows_that_fill_many_pages_are_saved(tmp_path):
@@ -82,13 +82,13 @@ def test_rows_that_fill_many_pages_are_saved(tmp_path):
     store.close()
 
 
-def test_no_less_is_saved_than_sqlite_can_read(wreckage, tmp_path):
+def test_no_less_is_saved_than_sqlite_can_read(damaged, tmp_path):
     """A page in the log that claims the number of one which an early row needs hides that one from us."""
-    overflow = wreckage[""].index(b"." * 3000) // PAGE + 1
-    log, at = bytearray(wreckage["-wal"]), WAL_HEAD + 20 * FRAME
+    overflow = damaged[""].index(b"." * 3000) // PAGE + 1
+    log, at = bytearray(damaged["-wal"]), WAL_HEAD + 20 * FRAME
     assert struct.unpack_from(">I", log, at)[0] != overflow
     struct.pack_into(">I", log, at, overflow)
-    kept, told = _opened(tmp_path, {**wreckage, "-wal": bytes(log)})
+    kept, told = _opened(tmp_path, {**damaged, "-wal": bytes(log)})
     assert kept > 300 and "write-ahead log is damaged" in told
 
 
@@ -173,9 +173,9 @@ def test_a_database_of_something_else_is_kept(tmp_path):
     assert kept == 0 and told
 
 
-def test_meta_is_saved_too(wreckage, tmp_path):
+def test_meta_is_saved_too(damaged, tmp_path):
     path = tmp_path / "journal.db"
-    path.write_bytes(wreckage[""][:100] + bytes(4000) + wreckage[""][4100:])
+    path.write_bytes(damaged[""][:100] + bytes(4000) + damaged[""][4100:])
     store = Store.open(path)
     assert (store.meta("policy"), store.last_seq) == (b"strict", 300)
     store.close()
@@ -190,10 +190,10 @@ def test_each_damaged_file_is_kept_under_its_own_number(tmp_path):
 
 
 @pytest.mark.parametrize("killed_after", range(4))
-def test_a_killed_repair_is_finished(wreckage, tmp_path, killed_after):
+def test_a_killed_repair_is_finished(damaged, tmp_path, killed_after):
     path, kept = tmp_path / "journal.db", tmp_path / "journal.db.damaged-1"
-    path.write_bytes(wreckage[""][:-9000])
-    Path(f"{path}-wal").write_bytes(wreckage["-wal"])
+    path.write_bytes(damaged[""][:-9000])
+    Path(f"{path}-wal").write_bytes(damaged["-wal"])
     if killed_after == 0:
         Path(f"{path}.building").write_bytes(b"half a fi")
     else:
@@ -205,7 +205,7 @@ def test_a_killed_repair_is_finished(wreckage, tmp_path, killed_after):
     assert store.last_seq >= 3
     store.close()
     assert sorted(os.listdir(tmp_path)) == ["journal.db", kept.name, f"{kept.name}-wal"]
-    assert Path(f"{kept}-wal").read_bytes() == wreckage["-wal"]
+    assert Path(f"{kept}-wal").read_bytes() == damaged["-wal"]
 
 
 def row_as_entry(seq):
@@ -214,9 +214,9 @@ def row_as_entry(seq):
 
 
 @pytest.mark.parametrize("at", [50, 5000, 40_000])
-def test_a_reader_shows_what_it_can_and_says_where_it_stops(wreckage, tmp_path, at):
+def test_a_reader_shows_what_it_can_and_says_where_it_stops(damaged, tmp_path, at):
     path = tmp_path / "journal.db"
-    content = bytearray(wreckage[""])
+    content = bytearray(damaged[""])
     content[at : at + 200] = b"\xaa" * 200
     path.write_bytes(content)
     shutil.copy(path, tmp_path / "before")

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.journal.rows import INSERT_META, VERSION_KEY, JournalUnusable, NewerJournal, Tail, meta_crc
+from holdfast.journal.salvage import Salvage
 from holdfast.journal.store import Entry, Row, Store, open_reader
-from holdfast.journal.wreck import Wreck
 from journal.processes import Writer, in_child, mount
 
 TEXT = st.text(max_size=40)
@@ -61,11 +61,11 @@ def test_any_rows_come_back_as_they_were_through_every_way_in(tmp_path_factory, 
         store.append(batch)
     rows = [one for batch in batches for one in batch]
     expected = [(one.at_s, one.kind, one.event, one.orders, one.why, seq) for seq, one in enumerate(rows, 1)]
-    reader, wreck = open_reader(store.path), Wreck(store.path)
+    reader, salvage = open_reader(store.path), Salvage(store.path)
     assert list(store.read_raw()) == expected
     assert list(reader.read_raw()) == expected and reader.damage == ""
-    assert list(wreck.entries(Tail())) == expected
-    for one in (store, reader, wreck):
+    assert list(salvage.entries(Tail())) == expected
+    for one in (store, reader, salvage):
         one.close()
 
 

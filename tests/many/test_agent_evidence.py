@@ -42,10 +42,10 @@ def test_an_exception_is_told_at_once_with_its_line(bench):
     (error,) = last.failure.errors or last.failure.tracebacks
     assert (error.type, error.message, error.worker) == ("RuntimeError", "no such thing", 1)
     incident = 1
-    while not (seen := _evidence(bench, "n0", incident)[-1].search).sightings:
+    while not (seen := _evidence(bench, "n0", incident)[-1].search).matches:
         incident += 1  # the signatures are still being compiled
     assert all(one.name.startswith("attempt-001/worker-1/") for one in seen.sources)
-    assert "python-exception" in {one.signature for one in seen.sightings}
+    assert "python-exception" in {one.signature for one in seen.matches}
     bench.stop("n0", 1)
     bench.stopped("n0", 1)
 

@@ -19,7 +19,7 @@ def test_what_docker_wrapped_in_json(tmp_path):
         for _ in range(2)
     ]
     (tmp_path / "log").write_bytes(b"\n".join(wrapped) + b"\n")
-    (found,) = [one for one in scan.search([tmp_path], [OOM]).sightings if one.signature == "oom"]
+    (found,) = [one for one in scan.search([tmp_path], [OOM]).matches if one.signature == "oom"]
     assert found.text == "2031-05-06T08:00:01.5Z " + OOM_LINE.decode().rstrip()
     assert (found.line, found.count) == (len(wrapped) - 1, 2)
     assert found.offset == len(b"\n".join(wrapped[:-2])) + 1

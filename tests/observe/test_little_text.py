@@ -14,7 +14,7 @@ MUCH = OOM_LINE + b"\n" * (3 << 20)
 def searched(cache, *paths, stdin=None):
     """What was found, and whether all signatures were compiled for it."""
     found = scan.search(paths, [OOM], stdin=stdin, cache=cache)
-    return [one.count for one in found.sightings], any(path.suffix == ".hs" for path in cache.iterdir())
+    return [one.count for one in found.matches], any(path.suffix == ".hs" for path in cache.iterdir())
 
 
 def test_signatures_are_compiled_for_much_text_only(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.sightings import Search
+from holdfast.model.matches import Search
 from holdfast.observe.logs.blocks import AHEAD_BYTES, BLOCK_BYTES, blocks, new_buffer
 from holdfast.observe.logs.follow import Chunk
 from holdfast.observe.logs.line_numbers import line_of, lines_of
@@ -60,10 +60,10 @@ def search(request, tmp_path_factory, monkeypatch):
 
 
 def told(found):
-    return [(one.signature, one.line, one.offset, one.count, one.last_offset) for one in found.sightings]
+    return [(one.signature, one.line, one.offset, one.count, one.last_offset) for one in found.matches]
 
 
-def test_a_sighting_says_what_where_and_who(search, tmp_path):
+def test_a_match_says_what_where_and_who(search, tmp_path):
     path = tmp_path / "rank-3.log"
     path.write_bytes(STEP % 1 + OOM_LINE + b"more\n\nand more\n" + STEP % 2)
     found = search(tmp_path)
@@ -72,7 +72,7 @@ def test_a_sighting_says_what_where_and_who(search, tmp_path):
     assert source.last_step_offset == path.read_bytes().rindex(b"2026")
     assert source.tail[-1] == (STEP % 2).decode().rstrip()
     assert len(source.tail) == 5
-    (one,) = found.sightings
+    (one,) = found.matches
     assert (one.signature, one.category, one.source, one.line) == ("oom", "gpu_oom", 0, 2)
     assert one.offset == one.last_offset == len(STEP % 1)
     assert one.text == OOM_LINE.decode().rstrip()
@@ -85,7 +85,7 @@ def test_a_sighting_says_what_where_and_who(search, tmp_path):
 
 def test_a_category_takes_its_code_from_the_line(search, tmp_path):
     (tmp_path / "dmesg").write_bytes(b"[  12.5] NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus\n")
-    (one,) = search(tmp_path).sightings
+    (one,) = search(tmp_path).matches
     assert (one.category, one.writer.uptime_s) == ("xid_79", 12.5)
 
 
@@ -96,15 +96,13 @@ def test_repeats_are_counted_and_other_devices_are_not_repeats(search, tmp_path)
     ]
     (tmp_path / "dmesg").write_bytes(b"".join(lines))
     found = search(tmp_path)
-    assert [
-        (one.captures["device"], one.captures["xid"], one.count, one.line) for one in found.sightings
-    ] == [
+    assert [(one.captures["device"], one.captures["xid"], one.count, one.line) for one in found.matches] == [
         ("0000:00:00", "79", 2, 1),
         ("0000:01:00", "79", 2, 2),
         ("0000:00:00", "31", 1, 5),
         ("0000:01:00", "31", 1, 6),
     ]
-    assert found.sightings[0].last_offset == len(lines[0] + lines[1])
+    assert found.matches[0].last_offset == len(lines[0] + lines[1])
 
 
 def test_ranks_in_one_file_are_apart(search, tmp_path):
@@ -112,14 +110,14 @@ def test_ranks_in_one_file_are_apart(search, tmp_path):
         b"[rank%d]: CUDA out of memory. Tried to allocate 1 GiB\n" % rank for rank in (0, 1, 0, 1, 1)
     )
     (tmp_path / "stdout").write_bytes(lines)
-    assert [(one.writer.rank, one.count) for one in search(tmp_path).sightings] == [(0, 2), (1, 3)]
+    assert [(one.writer.rank, one.count) for one in search(tmp_path).matches] == [(0, 2), (1, 3)]
 
 
 def test_labels_of_srun_that_are_nodes(search, tmp_path):
     oom = b"%d: [rank%d]: CUDA out of memory. Tried to allocate 1 GiB\n"
     (tmp_path / "slurm.out").write_bytes(b"1: NCCL INFO hello\n" + oom % (1, 9) + oom % (0, 1))
     found = search(tmp_path)
-    assert [(one.signature, one.writer.rank, one.writer.worker) for one in found.sightings] == [
+    assert [(one.signature, one.writer.rank, one.writer.worker) for one in found.matches] == [
         ("note", None, 1),
         ("oom", 9, 1),
         ("oom", 1, 0),
@@ -134,7 +132,7 @@ def test_several_signatures_on_one_line(search, tmp_path):
 def test_anchors_are_of_lines(search, tmp_path):
     (tmp_path / "log").write_bytes(b"finished not\nnot finished\nfinished\r\nx\rfinished\rfinished")
     found = search(tmp_path)
-    assert [(one.count, one.line, one.offset) for one in found.sightings] == [(3, 3, 26)]
+    assert [(one.count, one.line, one.offset) for one in found.matches] == [(3, 3, 26)]
 
 
 def test_lines_end_at_carriage_returns_and_colours_go(search, tmp_path):
@@ -147,7 +145,7 @@ def test_lines_end_at_carriage_returns_and_colours_go(search, tmp_path):
     )
     (tmp_path / "log").write_bytes(text)
     found = search(tmp_path)
-    oom, end = found.sightings
+    oom, end = found.matches
     assert oom.text == "CUDA out of memory. Tried to allocate 3 GiB"
     assert (oom.line, oom.offset) == (2, text.index(b"\x1b[31m"))
     assert (end.text, end.line, end.offset) == ("finished", 3, text.index(b"\x1b[1mfin"))
@@ -156,13 +154,13 @@ def test_lines_end_at_carriage_returns_and_colours_go(search, tmp_path):
 
 def test_nul_bytes_and_broken_characters(search, tmp_path):
     (tmp_path / "log").write_bytes(bytes(9000) + b"\xff\xfe\n" + OOM_LINE + b"NCCL INFO caf\xe9\n")
-    oom, note = search(tmp_path).sightings
+    oom, note = search(tmp_path).matches
     assert (oom.line, note.text) == (2, "NCCL INFO caf�")
 
 
 def test_a_log_that_was_emptied_while_its_writer_went_on(search, tmp_path):
     (tmp_path / "log").write_bytes(bytes(100_000) + OOM_LINE)
-    (one,) = search(tmp_path).sightings
+    (one,) = search(tmp_path).matches
     assert (one.text, one.offset) == (OOM_LINE.decode().rstrip(), 100_000)
 
 
@@ -185,9 +183,9 @@ def test_what_stands_across_blocks_is_found_once_and_at_its_place(search, tmp_pa
     text = b"".join(parts)
     (tmp_path / "log").write_bytes(gzip.compress(text, 1) if packed else text)
     found = search(tmp_path)
-    assert {one.offset: one.line - 1 for one in found.sightings} == marks
-    assert all(one.count == 1 for one in found.sightings)
-    assert all(len(one.record) == 12 for one in found.sightings[:-1])
+    assert {one.offset: one.line - 1 for one in found.matches} == marks
+    assert all(one.count == 1 for one in found.matches)
+    assert all(len(one.record) == 12 for one in found.matches[:-1])
     assert found.bytes_read == len(text)
 
 
@@ -197,7 +195,7 @@ def test_logs_as_long_as_a_block(search, tmp_path, size, more):
     text = (b"y" * 63 + b"\n") * (1 + (size + more) // 64)
     text = text[: max(0, size + more - len(OOM_LINE))] + b"\n"[: size > 99] + OOM_LINE
     (tmp_path / "log").write_bytes(text)
-    (one,) = search(tmp_path).sightings
+    (one,) = search(tmp_path).matches
     assert one.offset == len(text) - len(OOM_LINE)
 
 
@@ -205,7 +203,7 @@ def test_colours_across_blocks(search, tmp_path):
     line = b"\x1b[32mINFO\x1b[0m fine\r\n"
     text = line * (2 * BLOCK_BYTES // len(line)) + b"\x1b[31m" + OOM_LINE + line * 9
     (tmp_path / "log").write_bytes(text)
-    (one,) = search(tmp_path).sightings
+    (one,) = search(tmp_path).matches
     assert (one.offset, one.line) == (text.index(b"\x1b[31m"), text.count(b"\n", 0, one.offset) + 1)
     assert one.record == ("INFO fine",) * 9
 
@@ -223,7 +221,7 @@ def test_lines_that_a_terminal_cut_are_whole_and_stand_where_they_stood(search, 
     ]
     cut = b"".join(line[at : at + 80] + b"\n" for line in written for at in range(0, len(line), 80))
     (tmp_path / "log").write_bytes(cut)
-    oom, end = search(tmp_path).sightings
+    oom, end = search(tmp_path).matches
     at = cut.index(b"[worker 3")
     assert (oom.text.encode(), oom.offset) == (written[-2], at)
     assert oom.captures == {"bytes": "3.25 GiB"}
@@ -235,7 +233,7 @@ def test_a_very_long_line(search, tmp_path):
     """Of a line without end, what is around a match is kept."""
     noise = b"z" * (3 * BLOCK_BYTES)
     (tmp_path / "log").write_bytes(noise + OOM_LINE.rstrip() + noise + b"\nfinished\n")
-    oom, end = search(tmp_path).sightings
+    oom, end = search(tmp_path).matches
     assert "CUDA out of memory" in oom.text
     assert len(oom.text) <= 4000
     assert abs(oom.offset - len(noise)) <= START_BYTES_MAX
@@ -248,7 +246,7 @@ def test_what_a_long_line_begins_with(search, tmp_path):
     (tmp_path / "log").write_bytes(
         b"[rank5]: " + rest + b" " + OOM_LINE + b"y" * 9000 + b"finished\n" + b"finished\n"
     )
-    oom, end = search(tmp_path).sightings
+    oom, end = search(tmp_path).matches
     assert (oom.writer.rank, oom.offset, oom.line) == (5, 0, 1)
     assert end.line == 3
 
@@ -257,7 +255,7 @@ def test_a_line_on_which_a_pattern_takes_long_holds_nothing_up(search, tmp_path)
     slow = signature("slow", r"(?:\w+ ?)+ killed \d+ times in a row, never")
     nasty = b"w" * 28 + b" " + b"w" * 600 + b" killed 12 times in a row\n"
     (tmp_path / "log").write_bytes(nasty * 3 + OOM_LINE)
-    assert [one.signature for one in search(tmp_path, known=(*ALL, slow)).sightings] == ["oom"]
+    assert [one.signature for one in search(tmp_path, known=(*ALL, slow)).matches] == ["oom"]
 
 
 def test_holes_part_lines(search, tmp_path):
@@ -267,8 +265,8 @@ def test_holes_part_lines(search, tmp_path):
         file.write(b"\n[rank7]: " + OOM_LINE)
         file.truncate(1 << 41)
     found = search(tmp_path)
-    assert [one.offset for one in found.sightings] == [0, (1 << 40) + 1]
-    assert found.sightings[1].writer.rank == 7
+    assert [one.offset for one in found.matches] == [0, (1 << 40) + 1]
+    assert found.matches[1].writer.rank == 7
 
 
 # Loud logs
@@ -277,7 +275,7 @@ def test_holes_part_lines(search, tmp_path):
 def test_a_loud_signature_keeps_its_first_lines_and_its_last(search, tmp_path):
     lines = [b"NCCL INFO word%s\n" % (b"a" * n) for n in range(1000)] + [b"NCCL INFO last\n"]
     (tmp_path / "log").write_bytes(b"".join(lines) + OOM_LINE)
-    found = [one for one in search(tmp_path).sightings if one.signature == "note"]
+    found = [one for one in search(tmp_path).matches if one.signature == "note"]
     assert [one.text for one in found[:200]] == [line.decode().rstrip() for line in lines[:200]]
     assert (found[200].line, found[200].count, found[201].text) == (201, 801, "NCCL INFO last")
     assert len(found) == 202
@@ -288,7 +286,7 @@ def test_a_loud_signature_keeps_its_first_lines_and_its_last(search, tmp_path):
 def test_beyond_a_count_only_the_last_line_of_a_block_is_looked_at(search, tmp_path):
     many = Caps().lines + 500
     (tmp_path / "log").write_bytes(b"NCCL INFO word\n" * many + OOM_LINE)
-    note, oom = search(tmp_path).sightings
+    note, oom = search(tmp_path).matches
     assert Caps().lines < note.count <= many
     assert note.last_offset == 15 * (many - 1)
     assert oom.signature == "oom"
@@ -328,7 +326,7 @@ def test_many_tracebacks(search, tmp_path):
     body = b"".join(TRACE + b"ValueError: attempt %d failed\n" % n for n in range(300))
     (tmp_path / "log").write_bytes(body + TRACE + FAULT.removeprefix(b"[rank3]: "))
     found = search(tmp_path)
-    exceptions = [one for one in found.sightings if one.signature == "python-exception"]
+    exceptions = [one for one in found.matches if one.signature == "python-exception"]
     assert [one.error_type for one in exceptions] == ["ValueError", "RuntimeError"]
     assert exceptions[0].count > 50
     assert exceptions[1].frame == "/data/train.py:88 step"
@@ -337,7 +335,7 @@ def test_many_tracebacks(search, tmp_path):
 def test_many_exceptions_that_differ(search, tmp_path):
     text = b"".join(TRACE + b"ValueError: no " + letters(number) + b"\n" for number in range(300))
     (tmp_path / "log").write_bytes(text)
-    found = [one for one in search(tmp_path).sightings if one.signature == "python-exception"]
+    found = [one for one in search(tmp_path).matches if one.signature == "python-exception"]
     assert len(found) == 202
     assert (found[200].count, found[201].line) == (100, 300 * 6)
     assert found[201].captures["message"] == "no " + letters(299).decode()
@@ -349,15 +347,15 @@ def test_many_exceptions_that_differ(search, tmp_path):
 def test_the_line_of_an_exception_says_where(search, tmp_path):
     (tmp_path / "log").write_bytes(STEP % 1 + TRACE + OOM_LINE)
     found = search(tmp_path)
-    oom = next(one for one in found.sightings if one.signature == "oom")
+    oom = next(one for one in found.matches if one.signature == "oom")
     assert (oom.frame, oom.error_type) == ("/data/train.py:88 step", "torch.OutOfMemoryError")
-    assert [one.signature for one in found.sightings] == ["python-traceback-start", "oom"]
+    assert [one.signature for one in found.matches] == ["python-traceback-start", "oom"]
 
 
 def test_an_exception_that_no_signature_knows(search, tmp_path):
     lines = [b"[rank3]: " + line for line in TRACE.splitlines(keepends=True)] + [FAULT]
     (tmp_path / "log").write_bytes(b"".join(lines))
-    start, exception = search(tmp_path).sightings
+    start, exception = search(tmp_path).matches
     assert start.line == 1
     assert (exception.signature, exception.category) == ("python-exception", "python_exception")
     assert (exception.line, exception.writer.rank, exception.text) == (6, 3, FAULT.decode().rstrip())
@@ -374,7 +372,7 @@ def test_tracebacks_of_ranks_that_interleave(search, tmp_path):
         for rank in range(8)
     ]
     (tmp_path / "log").write_bytes(b"".join(lines))
-    exceptions = [one for one in search(tmp_path).sightings if one.signature == "python-exception"]
+    exceptions = [one for one in search(tmp_path).matches if one.signature == "python-exception"]
     assert [one.writer.rank for one in exceptions] == list(range(8))
     assert {one.frame for one in exceptions} == {"/data/train.py:88 step"}
 
@@ -386,12 +384,12 @@ def test_a_traceback_across_blocks(search, tmp_path, before):
     text = noise * ((BLOCK_BYTES - before) // 50) + TRACE + OOM_LINE + noise * (AHEAD_BYTES // 50)
     (tmp_path / "log").write_bytes(text + noise * 9)
     found = search(tmp_path)
-    assert [(one.signature, one.frame) for one in found.sightings] == [
+    assert [(one.signature, one.frame) for one in found.matches] == [
         ("python-traceback-start", ""),
         ("oom", "/data/train.py:88 step"),
     ]
     (tmp_path / "log").write_bytes(text.replace(OOM_LINE, b"ValueError: x\n") + noise * 9)
-    assert [one.signature for one in search(tmp_path).sightings] == [
+    assert [one.signature for one in search(tmp_path).matches] == [
         "python-traceback-start",
         "python-exception",
     ]
@@ -440,14 +438,14 @@ def test_a_tail_is_short(search, tmp_path):
     assert tail[-1].startswith("99 ")
 
 
-def test_sources_are_in_order_and_sightings_point_at_them(search, tmp_path):
+def test_sources_are_in_order_and_matches_point_at_them(search, tmp_path):
     for rank in (10, 9, 2):
         (tmp_path / f"rank-{rank}.log").write_bytes(OOM_LINE * rank)
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "thing.bin").write_bytes(bytes(range(256)))
     found = search(tmp_path)
     assert [source.name for source in found.sources] == ["empty", "rank-2.log", "rank-9.log", "rank-10.log"]
-    assert [(found.sources[one.source].name, one.count) for one in found.sightings] == [
+    assert [(found.sources[one.source].name, one.count) for one in found.matches] == [
         ("rank-2.log", 2),
         ("rank-9.log", 9),
         ("rank-10.log", 10),
@@ -468,14 +466,14 @@ def test_stdin_beside_files(search, tmp_path):
         ("log", len(OOM_LINE)),
         ("stdin", 2 * len(OOM_LINE)),
     ]
-    assert [one.count for one in found.sightings] == [1, 2]
+    assert [one.count for one in found.matches] == [1, 2]
 
 
 def test_what_was_read_before_an_archive_breaks_counts(search, tmp_path):
     packed = gzip.compress(OOM_LINE + b"".join(b"%d\n" % (n * n) for n in range(200_000)))
     (tmp_path / "log.gz").write_bytes(packed[: len(packed) // 2])
     found = search(tmp_path)
-    assert [one.signature for one in found.sightings] == ["oom"]
+    assert [one.signature for one in found.matches] == ["oom"]
     assert "ends in the midst" in found.skipped[0].why
 
 
@@ -498,7 +496,7 @@ def test_lines_of_large_logs_are_counted_when_asked(tmp_path, monkeypatch):
     text = (STEP % 7) * (4 * BLOCK_BYTES // 50) + OOM_LINE
     (tmp_path / "a.log").write_bytes(text)
     found = scan.search([tmp_path], ALL)
-    (one,) = found.sightings
+    (one,) = found.matches
     line = text.count(b"\n", 0, one.offset) + 1
     assert one.line == line
     assert line_of([tmp_path], "a.log", one.offset) == line

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.model.sightings import Writer
+from holdfast.model.matches import Writer
 from holdfast.parsers.log_lines.line_heads import labels_are_nodes, split_head, text_of, writer_of
 
 AT_S = 1795211136.0  # 2026-11-20 21:45:36 UTC

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.sightings import Writer
+from holdfast.model.matches import Writer
 from holdfast.parsers.log_lines.log_names import writer_of_name
 
 NAMES = (

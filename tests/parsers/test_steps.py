@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.parsers.steps.progress import StepReader, sighting
+from holdfast.parsers.steps.progress import StepReader, match
 
 NAMED = [
     (b" iteration       10/     500 | consumed samples:  40 | elapsed time per iteration (ms): 1382.2 |", 10),
@@ -210,7 +210,7 @@ def test_a_reader_says_which_form_the_log_uses():
 def test_any_bytes_are_fed_without_trouble(noise, near):
     reader = StepReader()
     reader.feed(noise + near + noise)
-    sighting(near + noise)
+    match(near + noise)
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=30))

@@ -42,7 +42,7 @@ def test_every_dialect_is_matched(tmp_path, padding):
         (tmp_path / name).write_text(line.replace("\\n", "\n") + "\n")
     (tmp_path / "zz-padding.log").write_bytes(b"a quiet line of no meaning\n" * (padding // 27))
     found = search([tmp_path], SIGNATURES)
-    seen = {found.sources[one.source].name.rpartition("/")[2] for one in found.sightings}
+    seen = {found.sources[one.source].name.rpartition("/")[2] for one in found.matches}
     missed = {name: line for name, line in names.items() if name not in seen}
     assert missed == {}
 

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 
-from holdfast.core.diagnosis.clues import filled
+from holdfast.core.diagnosis.candidates import filled
 from holdfast.core.verdict.categories import ACTIONS, KINDS
 from holdfast.parsers.signature_files import complaints
 from known import PACKAGE

@@ -79,7 +79,7 @@ def with_logs(first: Verdict, attempt: Attempt, seen_of_ranks: Seen | None = Non
     waiting for it."""
     try:
         seen = attempt.logs.search()
-        tables = tables_for({one.category for one in seen.sightings})
+        tables = tables_for({one.category for one in seen.matches})
         if seen_of_ranks is None:
             return concluded(first, seen, attempt.logs.signatures, tables)
         scene = as_flight_scene(seen_of_ranks, attempt.looks.usual_bytes, attempt.world_size)

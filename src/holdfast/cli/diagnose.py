@@ -31,7 +31,7 @@ from holdfast.journal.jobdir import JobDir
 from holdfast.model.diagnoses import Diagnosis, FirstError
 from holdfast.model.failures import Failure
 from holdfast.model.flight.scenes import FlightScene
-from holdfast.model.sightings import Search
+from holdfast.model.matches import Search
 from holdfast.model.signatures import Signature
 from holdfast.observe.logs.bundles import FAILURE, read_member
 from holdfast.observe.logs.line_numbers import line_of
@@ -123,7 +123,7 @@ def read_loosely(
     every_line = [line for source in found.sources for line in source.tail]
     if not every_line or not is_open(answer):
         return answer
-    told = [(one.text.strip(), is_calm_line(signatures[one.signature])) for one in found.sightings]
+    told = [(one.text.strip(), is_calm_line(signatures[one.signature])) for one in found.matches]
     calm = {text for text, is_calm in told if is_calm} - {text for text, is_calm in told if not is_calm}
     # What is left out is blank: the numbers of the lines stay.
     lines = ["" if line.strip() in calm else line for line in every_line]
@@ -146,7 +146,7 @@ def answered(
     if is_empty(found) and not scene.digests:
         return with_flights(NOTHING_READ, found, scene)
     live = _failures(places)
-    answer = reasoned(found, signatures, tables_for({one.category for one in found.sightings}))
+    answer = reasoned(found, signatures, tables_for({one.category for one in found.matches}))
     for failure in live[:1]:
         answer = joined(first_verdict(failure), answer)
     answer = with_flights(answer, found, scene)
@@ -159,7 +159,7 @@ def answered(
 
 
 def _numbered(first: FirstError, places: Sequence[Path]) -> FirstError:
-    """In large logs the search counts the lines of a few sightings only; this one is worth it."""
+    """In large logs the search counts the lines of a few matches only; this one is worth it."""
     if first.line is not None or first.source is None:
         return first
     return replace(first, line=line_of(places, first.file, first.offset))

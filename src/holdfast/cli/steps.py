@@ -18,7 +18,7 @@ from holdfast.core.steps.report import LogSteps, Training, training_of, training
 from holdfast.core.steps.watch import StepSettings
 from holdfast.jobs.record import RecordUnreadable, named_job
 from holdfast.journal.jobdir import JobDir
-from holdfast.model.sightings import Skipped
+from holdfast.model.matches import Skipped
 from holdfast.model.step_forms import StepForm
 from holdfast.model.steps import StepNow, StepReport
 from holdfast.observe.logs.step_logs import ReadSettings, read_job, read_logs

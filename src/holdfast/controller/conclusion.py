@@ -23,7 +23,7 @@ from holdfast.core.verdict.conclude import (
 )
 from holdfast.core.verdict.patience import SURE_S, patience_s
 from holdfast.core.workers.acts import Act, Forget, Send, Tell
-from holdfast.core.workers.group import Crew
+from holdfast.core.workers.group import WorkerGroup
 from holdfast.core.workers.orders import joined as joined_checks
 from holdfast.model.checks import ON_FAILURE
 from holdfast.model.events import AnyEvent, AttemptStartFailed, NodesChecked, RankStarted
@@ -71,7 +71,7 @@ class Concluding:
 
     def __init__(
         self,
-        crew: Crew,
+        worker_group: WorkerGroup,
         policy: Policy,
         signatures: Callable[[], Mapping[str, Signature]],
         hang: Callable[[], Hang | None],
@@ -79,7 +79,7 @@ class Concluding:
         save: Callable[[Case], None],
         silence_s: float,
     ) -> None:
-        self._crew = crew
+        self._worker_group = worker_group
         self._policy = policy
         self._signatures = signatures
         self._hang = hang
@@ -93,7 +93,7 @@ class Concluding:
     # What comes in ----------------------------------------------------------------------------------------
 
     def diagnose(self, order: Diagnose, at_s: float) -> list[Act]:
-        team = self._crew.roster.team
+        team = self._worker_group.roster.team
         nodes = dict(team.nodes) if team.attempt == order.attempt else {}
         self._asked = Asked(order, at_s, nodes)
         ask = TellEvidence(
@@ -104,8 +104,10 @@ class Concluding:
             known=order.known,
         )
         return [
-            Send(node, self._crew.roster.order_id(f"incident-{order.incident}/evidence/{worker}"), ask)
-            for worker, node in self._crew.workers(order.attempt).items()
+            Send(
+                node, self._worker_group.roster.order_id(f"incident-{order.incident}/evidence/{worker}"), ask
+            )
+            for worker, node in self._worker_group.workers(order.attempt).items()
         ]
 
     def heard(self, event: AnyEvent) -> None:
@@ -167,13 +169,13 @@ class Concluding:
     def _waits(
         self, asked: Asked, failure: Failure, first: Verdict, *, is_certain: bool, for_s: float
     ) -> bool:
-        living = self._crew.workers(asked.order.attempt)
+        living = self._worker_group.workers(asked.order.attempt)
         open_ = [
             worker for worker in living if (told := asked.evidence.get(worker)) is None or not told.is_all
         ]
         if not open_ or failure.lost_nodes:
             return False
-        silent = [node for node in living.values() if not self._crew.roster[node].is_reachable]
+        silent = [node for node in living.values() if not self._worker_group.roster[node].is_reachable]
         if silent and not is_certain and for_s <= self._silence_s + LOST_S:
             return True  # whether it is lost is about to be known, and nothing can go on before
         wait_s = patience_s(first, self._policy, self._limit_s, is_certain=is_certain)
@@ -184,7 +186,7 @@ class Concluding:
     # The verdict ------------------------------------------------------------------------------------------
 
     def _failure(self, asked: Asked) -> Failure:
-        roster = self._crew.roster
+        roster = self._worker_group.roster
         lost = [node for node in asked.nodes.values() if roster[node].lost and not roster[node].with_job]
         failure = joined_failure(tuple(asked.evidence.values()), self._hang(), lost)
         attempt, why = self._start_error
@@ -197,7 +199,7 @@ class Concluding:
         evidence = tuple(asked.evidence.values())
         try:
             search = joined_search(evidence, asked.nodes)
-            tables = tables_for({one.category for one in search.sightings})
+            tables = tables_for({one.category for one in search.matches})
             looks = [one.looked for one in evidence if one.looked is not None]
             if looks:
                 scene, lives = joined_scene(looks, self._world_size())

@@ -17,7 +17,7 @@ from holdfast.core.hang.verdict import joined
 from holdfast.core.slices import Sliced
 from holdfast.core.verdict.conclude import joined_scene
 from holdfast.core.workers.acts import Act, Forget, Say, Send, Tell
-from holdfast.core.workers.group import Crew
+from holdfast.core.workers.group import WorkerGroup
 from holdfast.model.events import HangFound
 from holdfast.model.nodes.workers import LookCloser, Looked, Sampled, SampleStacks
 from holdfast.model.policy import Policy
@@ -46,7 +46,7 @@ class HangWatching:
 
     def __init__(
         self,
-        crew: Crew,
+        worker_group: WorkerGroup,
         policy: Policy,
         platform_hang_min: float,
         clock: Callable[[], float],
@@ -55,7 +55,7 @@ class HangWatching:
         self.hang: Hang | None = None  # of this attempt
         self.watch = hang.start()
         self.world_size: int | None = None
-        self._crew = crew
+        self._worker_group = worker_group
         self._clock = clock
         self._note = note
         self._settings = hang.Settings(hang_timeout_s=policy.hang_timeout_s)
@@ -82,8 +82,8 @@ class HangWatching:
 
     def sampled(self, node: str, report: Sampled) -> None:
         """`report`: in the job's time."""
-        self._turn_to(self._crew.roster.team.attempt)
-        if report.attempt != self._attempt or self._crew.roster.team.nodes.get(report.worker) != node:
+        self._turn_to(self._worker_group.roster.team.attempt)
+        if report.attempt != self._attempt or self._worker_group.roster.team.nodes.get(report.worker) != node:
             return
         before = self._last.get(report.worker)
         if before is None or report.at_s >= before.at_s:
@@ -101,7 +101,7 @@ class HangWatching:
 
     def tick(self, at_s: float) -> list[Act]:
         """Once a second. Judging many ranks takes a while: it is begun here, and done by `go_on`."""
-        self._turn_to(self._crew.roster.team.attempt)
+        self._turn_to(self._worker_group.roster.team.attempt)
         if self._is_settled:
             self._used.clear()
             self._judging = None
@@ -118,7 +118,7 @@ class HangWatching:
 
     def go_on(self, at_s: float) -> list[Act]:
         """One piece of what a tick has begun, some 10 ms."""
-        self._turn_to(self._crew.roster.team.attempt)
+        self._turn_to(self._worker_group.roster.team.attempt)
         judging, self._judging = self._judging, None  # a fault in it is told by who calls this
         if judging is None or self._is_settled:
             return []
@@ -134,7 +134,7 @@ class HangWatching:
     @property
     def _is_settled(self) -> bool:
         """There is nothing to judge: the attempt ends, or it is known that it hangs."""
-        team = self._crew.roster.team
+        team = self._worker_group.roster.team
         return team.over or team.stop_asked or self.hang is not None or not self._last
 
     def _turn_to(self, attempt: int) -> None:
@@ -156,7 +156,7 @@ class HangWatching:
             return None
         reports = list(self._last.values())  # of all: what a node told before it fell silent has been told
         used, self._used = self._used, []
-        is_whole = len(fresh) == len(self._crew.roster.team.nodes)
+        is_whole = len(fresh) == len(self._worker_group.roster.team.nodes)
         if is_whole:
             self._platform, finding = platform_rule.observe(
                 self._platform, samples, at_s, self._platform_settings, utilisation=used
@@ -182,7 +182,7 @@ class HangWatching:
 
     def _fresh(self, at_s: float) -> dict[int, Sampled]:
         """Of the workers that are heard now. Where one is missing the job is not judged by what it did then."""
-        exited = self._crew.roster.team.exited
+        exited = self._worker_group.roster.team.exited
         return {
             worker: report
             for worker, report in self._last.items()
@@ -191,7 +191,7 @@ class HangWatching:
 
     def _samples_of(self, fresh: dict[int, Sampled], at_s: float) -> list[RankSample]:
         """A worker whose command has ended samples no more: its ranks are gone."""
-        exited = self._crew.roster.team.exited
+        exited = self._worker_group.roster.team.exited
         samples: list[RankSample] = []
         for worker, report in fresh.items():
             if worker not in exited or at_s - report.at_s <= FRESH_S:
@@ -208,7 +208,7 @@ class HangWatching:
         wanted: dict[str, list[int]] = {}
         ranks = hang.to_sample(self.watch)
         if ranks:
-            nodes = self._crew.workers(self._attempt)
+            nodes = self._worker_group.workers(self._attempt)
             for worker, report in self._last.items():
                 mine = [one.rank for one in report.ranks if one.rank in ranks]
                 if mine and worker in nodes:
@@ -229,12 +229,13 @@ class HangWatching:
 
     def _look_closer(self, found: Hang, at_s: float) -> list[Act]:
         self._looks += 1
-        nodes = self._crew.workers(self._attempt)
+        nodes = self._worker_group.workers(self._attempt)
         self._look = Look(self._looks, self._attempt, found, at_s, set(nodes))
         ask = LookCloser(attempt=self._attempt, look=self._looks, stalled_s=at_s - found.since_s)
         base = self._look_id
         return [
-            Send(node, self._crew.roster.order_id(f"{base}/{worker}"), ask) for worker, node in nodes.items()
+            Send(node, self._worker_group.roster.order_id(f"{base}/{worker}"), ask)
+            for worker, node in nodes.items()
         ]
 
     @property
@@ -245,7 +246,7 @@ class HangWatching:
         look = self._look
         if look is None:
             return []
-        look.waits_for &= self._crew.workers(look.attempt).keys()
+        look.waits_for &= self._worker_group.workers(look.attempt).keys()
         if not look.joining and (not look.waits_for or at_s - look.since_s >= LOOK_S):
             look.joining = True
             thread = threading.Thread(
@@ -265,7 +266,7 @@ class HangWatching:
             culprits=self.hang.culprits,
             reason=self.hang.why,
         )
-        nodes = self._crew.workers(look.attempt).values()
+        nodes = self._worker_group.workers(look.attempt).values()
         return [Tell(told), *(Forget(node, self._look_id) for node in nodes)]
 
     def _join(self, look: Look, stalled_s: float) -> None:

@@ -15,7 +15,7 @@ from holdfast.core.stragglers.records import Arrival, joined
 from holdfast.core.stragglers.steps_told import StepsTold
 from holdfast.core.stragglers.watch import StragglerWatch
 from holdfast.core.workers.acts import Act, Say, Tell
-from holdfast.core.workers.group import Crew
+from holdfast.core.workers.group import WorkerGroup
 from holdfast.model.events import FindingNoted
 from holdfast.model.nodes.workers import FetchRecords, RecordsTold, Sampled
 from holdfast.model.samples import GONE_STATES
@@ -44,8 +44,8 @@ class Fetch(Struct):
 class StragglersWatching:
     """`is_looking`: whether a hang is being looked at: a rank that hangs is no slow one."""
 
-    def __init__(self, crew: Crew, is_looking: Callable[[], bool] = lambda: False) -> None:
-        self._crew = crew
+    def __init__(self, worker_group: WorkerGroup, is_looking: Callable[[], bool] = lambda: False) -> None:
+        self._worker_group = worker_group
         self._is_looking = is_looking
         self._turn_to(0)
 
@@ -74,7 +74,7 @@ class StragglersWatching:
 
     def sampled(self, node: str, report: Sampled) -> None:
         """`report`: in the job's time."""
-        team = self._crew.roster.team
+        team = self._worker_group.roster.team
         if team.attempt != self._attempt:
             self._turn_to(team.attempt)
         if report.attempt != self._attempt or team.nodes.get(report.worker) != node or self._broken:
@@ -91,13 +91,16 @@ class StragglersWatching:
         fetch = self._fetch
         if fetch is None or report.attempt != self._attempt:
             return
-        if self._crew.roster.team.nodes.get(report.worker) == node and report.worker in fetch.waits_for:
+        if (
+            self._worker_group.roster.team.nodes.get(report.worker) == node
+            and report.worker in fetch.waits_for
+        ):
             fetch.waits_for.discard(report.worker)
             fetch.answers.append(report)
 
     def tick(self, at_s: float) -> list[Act]:
         """Once a second. Comparing many ranks takes a while: it is begun here, and done by `go_on`."""
-        team = self._crew.roster.team
+        team = self._worker_group.roster.team
         if team.attempt != self._attempt:
             self._turn_to(team.attempt)
         if self._broken or team.over or team.stop_asked:
@@ -114,7 +117,7 @@ class StragglersWatching:
 
     def go_on(self, at_s: float) -> list[Act]:
         """One piece of what a tick has begun, some 10 ms."""
-        team = self._crew.roster.team
+        team = self._worker_group.roster.team
         if team.attempt != self._attempt:
             self._turn_to(team.attempt)
         comparing, self._comparing = self._comparing, None
@@ -159,7 +162,7 @@ class StragglersWatching:
 
     def _all_train(self, at_s: float) -> bool:
         reports = self._last.values()
-        if len(self._last) < len(self._crew.roster.team.nodes):
+        if len(self._last) < len(self._worker_group.roster.team.nodes):
             return False
         if any(at_s - one.at_s > FRESH_S or not one.ranks for one in reports):
             return False
@@ -174,7 +177,7 @@ class StragglersWatching:
         """Begun anew where ranks have come, or are somewhere else."""
         ranks = sum(len(one.ranks) for one in self._last.values())
         if self._watch is None or ranks != len(self._nodes):
-            homes = self._crew.roster.team.nodes
+            homes = self._worker_group.roster.team.nodes
             self._nodes = {
                 rank.rank: homes[worker] for worker, one in self._last.items() for rank in one.ranks
             }
@@ -203,7 +206,7 @@ class StragglersWatching:
     # Flight records ---------------------------------------------------------------------------------------
 
     def _ask(self, watch: StragglerWatch, at_s: float) -> list[Act]:
-        homes = self._crew.workers(self._attempt)
+        homes = self._worker_group.workers(self._attempt)
         suspects = set(watch.suspects())
         ranks = 0
         for worker in sorted(homes, key=lambda worker: worker * 2654435761 % len(homes)):  # without a period

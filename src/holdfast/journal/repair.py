@@ -31,7 +31,7 @@ from holdfast.journal.rows import (
     is_damage,
     meta_crc,
 )
-from holdfast.journal.wreck import Wreck
+from holdfast.journal.salvage import Salvage
 
 CHUNK_ROWS = 4096
 _BUILDING, _BUILT = ".building", ".built"
@@ -71,7 +71,7 @@ def make_ready(path: Path) -> Ready:
 def build(path: Path, entries: Iterable[RawEntry], meta: Mapping[str, bytes]) -> Tail:
     """Writes a whole journal beside `path`, for put_in_place() to move there.
 
-    `meta` is looked at after the entries: a wreck knows it only when it is through.
+    `meta` is looked at after the entries: a salvage knows it only when it is through.
     raises: NewerJournal; OSError or sqlite3.Error, leaving nothing behind
     """
     target = Path(f"{path}{_BUILDING}")
@@ -162,8 +162,8 @@ def _looked_through(path: Path) -> Tail:
         (complaint,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if complaint != "ok":
             raise JournalDamaged(complaint)
-        with closing(Wreck(path)) as wreck:
-            if wreck.log_goes_on_after(tail):
+        with closing(Salvage(path)) as salvage:
+            if salvage.log_goes_on_after(tail):
                 raise JournalDamaged(f"its write-ahead log is damaged after entry {tail.seq}")
     return tail
 
@@ -178,16 +178,16 @@ def _proven_tail(connection: sqlite3.Connection) -> Tail:
 
 
 def _salvaged(path: Path, why: str) -> Ready:
-    with closing(Wreck(path)) as wreck:
-        tail = build(path, _rescued(path, wreck), wreck.meta)
+    with closing(Salvage(path)) as salvage:
+        tail = build(path, _rescued(path, salvage), salvage.meta)
     kept = put_in_place(path)
     told = f"the journal {path} was damaged ({why}): {counted(tail.seq, 'entry was', 'entries were')} saved into a fresh file"
-    if wreck.beyond:
-        told += f", {wreck.beyond} later ones could be read but do not join on to them"
+    if salvage.beyond:
+        told += f", {salvage.beyond} later ones could be read but do not join on to them"
     return Ready(tail, f"{told}; the damaged file is kept as {kept}")
 
 
-def _rescued(path: Path, wreck: Wreck) -> Iterator[RawEntry]:
+def _rescued(path: Path, salvage: Salvage) -> Iterator[RawEntry]:
     """What SQLite can still read, as far as it is proven, and what the raw files hold beyond that."""
     tail = Tail()
     # SQLite removes the log beside an empty file, so it may not touch one that does not begin as it should.
@@ -198,7 +198,7 @@ def _rescued(path: Path, wreck: Wreck) -> Iterator[RawEntry]:
                 if not good:
                     break
                 yield entry[:6]
-    yield from wreck.entries(tail)
+    yield from salvage.entries(tail)
 
 
 def _written(target: Path, entries: Iterable[RawEntry], meta: Mapping[str, bytes]) -> Tail:

@@ -10,7 +10,7 @@ Severity: TypeAlias = Literal["fatal", "error", "warning", "info"]
 Area: TypeAlias = Literal["worker", "kernel", "scheduler", "npu", "fabric", "tool"]
 
 FIELD = re.compile(r"\{(\w+)\}")  # in a category or a text: what the pattern captured under that name
-# Of these the search itself makes sightings: where a traceback begins, and the exception that it names.
+# Of these the search itself makes matches: where a traceback begins, and the exception that it names.
 TRACEBACK_START, EXCEPTION = "python-traceback-start", "python-exception"
 # And of this one it looks closer: a line in which a program speaks of its error in words that no signature knows.
 SPOKEN = "program-error-complaint"
@@ -36,7 +36,7 @@ class Signature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         exception that ended a traceback; end-ok, the work was done.
     `severity`: fatal and error end a job; a warning does only where nothing worse is seen and the job died.
     `explained_by`, `explains`: edges. "#id" of a signature, a category, a class of the taxonomy ("hardware"), or
-        "*" (any cause). A sighting that another, not later one explains is not the first error.
+        "*" (any cause). A match that another, not later one explains is not the first error.
     `rank_from`: whose rank the culprit is: "line" (who wrote it, else whom the launcher names), "capture" (the
         pattern's rank: somebody else's), "none" (nobody's, unless the line itself says who wrote it).
     `rank_end`: the line says how a process of a launcher ended. Who: `rank`, `local_rank` (its index among those that the

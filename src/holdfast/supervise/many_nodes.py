@@ -1,6 +1,6 @@
 """Supervises a job on many nodes: the process of the controller, in which nothing trains.
 
-Wires link, engine, crew and controller together and turns their wheel; the training's exit code goes out. The agents
+Wires link, engine, worker_group and controller together and turns their wheel; the training's exit code goes out. The agents
 and the training do not need this process to live: another takes the job up from its journal.
 """
 
@@ -19,18 +19,18 @@ from holdfast import __version__
 from holdfast.controller.calls import CallRelay, JobNow
 from holdfast.controller.clock_notes import ClockNotes
 from holdfast.controller.conclusion import Case, Concluding
-from holdfast.controller.crew import CrewEngine, Parts
 from holdfast.controller.hang_watch import HangWatching
 from holdfast.controller.loop import Controller, decisions
 from holdfast.controller.shipped import ShippedFiles
 from holdfast.controller.straggler_watch import StragglersWatching
+from holdfast.controller.worker_group import Parts, WorkerGroupEngine
 from holdfast.core.job.decision import Decision
 from holdfast.core.nodes import watch as node_watch
 from holdfast.core.plurals import counted
 from holdfast.core.stragglers.told import in_few_words
-from holdfast.core.workers.group import Crew
+from holdfast.core.workers.group import WorkerGroup
 from holdfast.core.workers.memory import FOR_OTHERS, MOVED, Memory
-from holdfast.core.workers.roster import Settings as CrewSettings
+from holdfast.core.workers.roster import Settings as GroupSettings
 from holdfast.engines.nodes import EngineRefused, JobPlace, NodeEngine
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.recorder import Recorder
@@ -118,15 +118,15 @@ class NodesSupervisor:
         self.plain_log = PlainLog(job.path, settings.policy)
         self._fleet = FleetNotes(settings, lambda: len(engine.nodes), self.clock, console.tell)
         self._signatures = live_signatures(env)
-        self.crew = Crew(
-            job.name, engine.nodes, self._crew_settings(), __version__, secrets.token_hex(3), self._memory
+        self.worker_group = WorkerGroup(
+            job.name, engine.nodes, self._group_settings(), __version__, secrets.token_hex(3), self._memory
         )
         self._relay: CallRelay
         self.hangs: HangWatching
         self.stragglers: StragglersWatching
         self.controller: Controller
-        self.machine = CrewEngine(
-            self.crew,
+        self.machine = WorkerGroupEngine(
+            self.worker_group,
             self.hub,
             engine,
             SetUp(job=job.name, folder=str(job.path), cwd=cwd, settings=settings, token=token),
@@ -150,10 +150,10 @@ class NodesSupervisor:
         self._moves: EndAsked | None = None
         self._evidence = NodesEvidence(job, settings, env)
 
-    def _crew_settings(self) -> CrewSettings:
+    def _group_settings(self) -> GroupSettings:
         policy = self._settings.policy
         checks = policy.boot_check != "off" and policy.checks_act and not policy.shadow
-        return CrewSettings(
+        return GroupSettings(
             watch=node_watch.Settings(node_silence_s=self._settings.node_silence_s),
             checks=checks,
             spare_check=policy.boot_check if checks else "",
@@ -161,13 +161,13 @@ class NodesSupervisor:
             standby=self._settings.standby and self._settings.shim and not policy.shadow,
         )
 
-    def _parts(self, machine: CrewEngine) -> Parts:
+    def _parts(self, machine: WorkerGroupEngine) -> Parts:
         policy = self._settings.policy
         self.hangs = HangWatching(
-            self.crew, policy, self._settings.platform_hang_min, self.clock, machine.note
+            self.worker_group, policy, self._settings.platform_hang_min, self.clock, machine.note
         )
         conclusion = Concluding(
-            self.crew,
+            self.worker_group,
             policy,
             lambda: self._signatures.by_id,
             lambda: self.hangs.hang,
@@ -175,7 +175,7 @@ class NodesSupervisor:
             self._save,
             self._settings.node_silence_s,
         )
-        self.stragglers = StragglersWatching(self.crew, lambda: self.hangs.is_looking)
+        self.stragglers = StragglersWatching(self.worker_group, lambda: self.hangs.is_looking)
         self._relay = CallRelay(self.hub.say, self._now, self._note_call, self.clock, self.hub.silent_s)
         return Parts(
             hangs=self.hangs,
@@ -209,7 +209,7 @@ class NodesSupervisor:
         """What calls need to know of the job."""
         state = self.controller.state
         ended = state.phase.outcome if isinstance(state.phase, Ended) else ""
-        team = self.crew.roster.team
+        team = self.worker_group.roster.team
         workers = {} if team.over else team.nodes
         connected, all_ = self.machine.connected, self._engine.nodes
         return JobNow(self._job.name, state.job.attempt, ended, workers, connected, all_)
@@ -268,7 +268,9 @@ class NodesSupervisor:
         return self._wheel.turn(begin, self._once, self._is_over, self._finish)
 
     def _is_over(self) -> bool:
-        return self.machine.ended is not None or (self._moves is not None and self.crew.roster.team.over)
+        return self.machine.ended is not None or (
+            self._moves is not None and self.worker_group.roster.team.over
+        )
 
     def _once(self) -> None:
         fenced = self._wheel.fenced
@@ -291,7 +293,7 @@ class NodesSupervisor:
             collect_orphans()
 
     def _show(self) -> None:
-        team = self.crew.roster.team
+        team = self.worker_group.roster.team
         if team.attempt and not self._settings.quiet:
             self._echo.follow(
                 team.attempt,
@@ -302,7 +304,7 @@ class NodesSupervisor:
             self._echo.turn(self.clock())
 
     def _note_clocks(self, at_s: float) -> None:
-        team = self.crew.roster.team
+        team = self.worker_group.roster.team
         if team.attempt and not team.over:
             self._clocks.turn(team.attempt, team.nodes, at_s, without=self._files.workers)
 
@@ -319,7 +321,7 @@ class NodesSupervisor:
         fenced(lambda: self._relay.close("the job has ended"))
         fenced(lambda: self.machine.leave(0, ended.reason if ended is not None else "the job is moved"))
         until_s = self.clock() + GOODBYE_S
-        while not self.crew.is_gone and self.clock() < until_s:
+        while not self.worker_group.is_gone and self.clock() < until_s:
             self._wheel.wait(self.machine.channels())
             fenced(self.machine.turn)
         fenced(lambda: self._engine.end(code))
@@ -415,7 +417,7 @@ class NodesSupervisor:
         self._moves = asked
         self.record.flush()
         stop = StopAttempt(
-            attempt=self.crew.roster.team.attempt, reason=asked.reason, finish_s=asked.finish_s
+            attempt=self.worker_group.roster.team.attempt, reason=asked.reason, finish_s=asked.finish_s
         )
         self.machine.signal(signal.SIGTERM)
         self.machine.carry_out(stop)
@@ -438,7 +440,7 @@ class NodesSupervisor:
 
     def _keep_stragglers(self, at_s: float) -> None:
         """For the status: each worker's own file says nothing of the others'."""
-        attempt, now = self.crew.roster.team.attempt, self.stragglers.now
+        attempt, now = self.worker_group.roster.team.attempt, self.stragglers.now
         if now != self._slow:
             self._slow = now
             words = StepNow(straggler="; ".join(map(in_few_words, now)))

@@ -120,7 +120,7 @@ def _take_over(settings: RunSettings, env: Mapping[str, str], found: Allocation,
         console.tell(why)
         return USAGE
     ours = submission(settings.state_dir, name).slurm_job == found.job
-    engine = _Engine(found, env, no_kill=ours, deputy=_deputy_words(settings, name))
+    engine = _Engine(found, env, no_kill=ours, standby=_standby_words(settings, name))
     if job is None:
         return run_nodes(settings, engine)
     return _go_on(job, engine, env, console)
@@ -179,7 +179,7 @@ def _go_on(job: JobDir, engine: SlurmEngine, env: Mapping[str, str], console: Co
 
 
 def _lock(job: JobDir, console: Console) -> JobLock:
-    """Waits for the controller from before, which may still be ending, or for the deputy. raises: StateUnwritable"""
+    """Waits for the controller from before, which may still be ending, or for the standby. raises: StateUnwritable"""
     told = False
     while True:
         try:
@@ -191,10 +191,10 @@ def _lock(job: JobDir, console: Console) -> JobLock:
             time.sleep(0.1)
 
 
-# The deputy ---------------------------------------------------------------------------------------------------------
+# The standby ---------------------------------------------------------------------------------------------------------
 
 
-def _deputy_words(settings: RunSettings, name: str) -> list[str]:
+def _standby_words(settings: RunSettings, name: str) -> list[str]:
     place = str(Path(settings.state_dir).absolute())
     return [sys.executable, "-P", "-m", "holdfast", "attach", name, "--state-dir", place, "--when-alone"]
 

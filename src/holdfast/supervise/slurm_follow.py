@@ -165,7 +165,7 @@ class Follower:
             self._with_fewer(job)
         elif job.state == "RUNNING" and job.batch_host and job.batch_host not in job.nodes:
             self._lost_batch = self._lost_batch + 1 if self._is_alone() else 0
-            if self._lost_batch == LOST_POLLS:  # its deputy has not taken it up
+            if self._lost_batch == LOST_POLLS:  # its standby has not taken it up
                 self._do(f"{job.batch_host}, with the controller, is lost: put back", "requeue", job.job)
         else:
             self._lost_batch = 0

@@ -1,6 +1,6 @@
 """Who is named as the culprit, and with what."""
 
-from core.diagnosis.clue_kit import clue, search, signature
+from core.diagnosis.candidate_kit import candidate, search, signature
 from holdfast.core.diagnosis.blame import culprits
 from holdfast.core.diagnosis.choose import choose
 from holdfast.model.verdicts import Culprit
@@ -17,88 +17,88 @@ TABLE_RANK = signature("torchrun-table-rank", "unknown", role="context")
 TABLE_HOST = signature("torchrun-table-host", "unknown", role="context")
 
 
-def named(*clues):
-    return culprits(choose(clues), clues, search(*(one.sighting for one in clues)))
+def named(*candidates):
+    return culprits(choose(candidates), candidates, search(*(one.match for one in candidates)))
 
 
 def test_who_wrote_the_line_and_others_with_the_same_error():
-    assert named(clue(OOM, offset=1, rank=3), clue(OOM, offset=9, rank=5)) == (
+    assert named(candidate(OOM, offset=1, rank=3), candidate(OOM, offset=9, rank=5)) == (
         Culprit(rank=3),
         Culprit(rank=5),
     )
 
 
 def test_whom_the_line_blames():
-    blamed = clue(PEER, rank=0, captures={"peer": "gpu-17"})
+    blamed = candidate(PEER, rank=0, captures={"peer": "gpu-17"})
     assert named(blamed) == (Culprit(host="gpu-17"),)
 
 
 def test_the_root_cause_of_torchruns_table_not_its_other_failures():
     assert named(
-        clue(OOM, offset=1),
-        clue(TABLE_HOST, offset=10, captures={"host": "a"}),
-        clue(TABLE_RANK, offset=11, captures={"rank": "1"}),
-        clue(ROOT_CAUSE, offset=20),
-        clue(TABLE_HOST, offset=21, captures={"host": "b"}),
-        clue(TABLE_RANK, offset=22, captures={"rank": "6"}),
+        candidate(OOM, offset=1),
+        candidate(TABLE_HOST, offset=10, captures={"host": "a"}),
+        candidate(TABLE_RANK, offset=11, captures={"rank": "1"}),
+        candidate(ROOT_CAUSE, offset=20),
+        candidate(TABLE_HOST, offset=21, captures={"host": "b"}),
+        candidate(TABLE_RANK, offset=22, captures={"rank": "6"}),
     )[0] == Culprit(rank=6, host="b")
 
 
 def test_the_only_entry_of_a_table_whose_head_is_cut_off():
-    crashed = clue(signature("crashed", "segfault", role="symptom", rank_from="none"), offset=13)
-    entry, other = (clue(TABLE_RANK, offset=n, captures={"rank": str(n)}) for n in (11, 15))
+    crashed = candidate(signature("crashed", "segfault", role="symptom", rank_from="none"), offset=13)
+    entry, other = (candidate(TABLE_RANK, offset=n, captures={"rank": str(n)}) for n in (11, 15))
     assert named(crashed, entry) == (Culprit(rank=11),)
     assert named(crashed, entry, other) == ()
-    assert named(clue(WAITS, offset=13), entry) == ()
+    assert named(candidate(WAITS, offset=13), entry) == ()
 
 
 def test_whom_a_launcher_saw_fail_where_the_line_names_nobody():
-    assert named(clue(OOM, offset=1), clue(KILLED, offset=9, captures={"local_rank": "2"})) == (
+    assert named(candidate(OOM, offset=1), candidate(KILLED, offset=9, captures={"local_rank": "2"})) == (
         Culprit(rank=2),
     )
 
 
 def test_a_scheduler_knows_the_host_of_a_rank():
-    task = clue(TASK, offset=9, rank=28, host="g11")
-    assert named(clue(OOM, offset=1, rank=28), task) == (Culprit(rank=28, host="g11"),)
+    task = candidate(TASK, offset=9, rank=28, host="g11")
+    assert named(candidate(OOM, offset=1, rank=28), task) == (Culprit(rank=28, host="g11"),)
 
 
 def test_a_process_has_the_device_of_its_own_number_where_nobody_tells_ranks():
-    full = clue(OOM, offset=1, captures={"device": "2"})
+    full = candidate(OOM, offset=1, captures={"device": "2"})
     assert named(full) == (Culprit(rank=2, device="GPU 2"),)
-    assert named(full, clue(KILLED, offset=9, rank=7))[0].rank is None
+    assert named(full, candidate(KILLED, offset=9, rank=7))[0].rank is None
 
 
 def test_the_interface_or_disk_that_a_line_of_the_kernel_is_about():
     hung = signature("netdev-watchdog", "nic_down", area="kernel")
-    assert named(clue(hung, host="n5", captures={"name": "ens3f0np0"})) == (
+    assert named(candidate(hung, host="n5", captures={"name": "ens3f0np0"})) == (
         Culprit(host="n5", device="ens3f0np0"),
     )
-    assert named(clue(hung, host="n5", captures={"name": "High Temperature"})) == (Culprit(host="n5"),)
+    assert named(candidate(hung, host="n5", captures={"name": "High Temperature"})) == (Culprit(host="n5"),)
     disk = signature("disk", "storage_io", area="kernel")
     for text, device in (
         ("[ 9.1] ata3.00: exception Emask 0x0", "ata3.00"),
         ("I/O error, dev sdb, sector 8", "sdb"),
         ("a disk failed", None),
     ):
-        assert named(clue(disk, host="n5", text=text)) == (Culprit(host="n5", device=device),)
+        assert named(candidate(disk, host="n5", text=text)) == (Culprit(host="n5", device=device),)
 
 
 def test_ray_names_the_host_of_the_worker_above_its_exception():
-    nested = (clue(RAY_TASK, offset=n, captures={"host": f"10.0.0.{n}"}) for n in (1, 2))
-    assert named(*nested, clue(OOM, offset=3)) == (Culprit(host="10.0.0.2"),)
+    nested = (candidate(RAY_TASK, offset=n, captures={"host": f"10.0.0.{n}"}) for n in (1, 2))
+    assert named(*nested, candidate(OOM, offset=3)) == (Culprit(host="10.0.0.2"),)
 
 
 def test_who_only_waits_is_nobodys_culprit():
-    assert named(clue(WAITS, rank=3)) == ()
+    assert named(candidate(WAITS, rank=3)) == ()
 
 
 def test_the_socket_of_the_rendezvous_is_rank_0s():
-    assert named(clue(PORT)) == (Culprit(rank=0),)
+    assert named(candidate(PORT)) == (Culprit(rank=0),)
 
 
 def test_the_only_host_there_is():
-    assert named(clue(OOM, offset=1, rank=3), clue(KILLED, offset=5, host="node-a"))[0] == Culprit(
+    assert named(candidate(OOM, offset=1, rank=3), candidate(KILLED, offset=5, host="node-a"))[0] == Culprit(
         rank=3, host="node-a"
     )
 
@@ -109,18 +109,18 @@ def test_nothing_wrong_is_nobodys_fault():
 
 def test_the_rank_that_a_launcher_saw_fall_first_is_named_though_its_own_words_are_lost():
     assert named(
-        clue(OOM, offset=1, rank=3),
-        clue(OOM, offset=5, rank=0),
-        clue(ROOT_CAUSE, offset=20),
-        clue(TABLE_HOST, offset=21, captures={"host": "b"}),
-        clue(TABLE_RANK, offset=22, captures={"rank": "6"}),
+        candidate(OOM, offset=1, rank=3),
+        candidate(OOM, offset=5, rank=0),
+        candidate(ROOT_CAUSE, offset=20),
+        candidate(TABLE_HOST, offset=21, captures={"host": "b"}),
+        candidate(TABLE_RANK, offset=22, captures={"rank": "6"}),
     ) == (Culprit(rank=6, host="b"), Culprit(rank=3, host="b"), Culprit(rank=0, host="b"))
 
 
 def test_a_peer_that_is_known_by_its_address_has_the_name_it_gave_itself():
     says = signature("nccl-bootstrap-interface", "nccl_wrong_interface", role="context", severity="info")
-    itself = clue(says, offset=1, host="gpu-17", captures={"address": "10.0.0.7"})
-    other = clue(says, offset=2, host="gpu-3", captures={"address": "10.0.0.9"})
-    refused = clue(PEER, offset=9, rank=0, captures={"peer": "10.0.0.7"})
+    itself = candidate(says, offset=1, host="gpu-17", captures={"address": "10.0.0.7"})
+    other = candidate(says, offset=2, host="gpu-3", captures={"address": "10.0.0.9"})
+    refused = candidate(PEER, offset=9, rank=0, captures={"peer": "10.0.0.7"})
     assert named(itself, other, refused) == (Culprit(host="gpu-17"),)
     assert named(other, refused) == (Culprit(host="10.0.0.7"),)

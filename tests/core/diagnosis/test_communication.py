@@ -21,7 +21,7 @@ from holdfast.core.diagnosis.compare.network_paths import (
     local_interface,
     started_apart,
 )
-from holdfast.model.sightings import Sighting, Source, Writer
+from holdfast.model.matches import Match, Source, Writer
 from known import PACKAGE
 
 SIGNATURES = {one.id: one for one in PACKAGE}
@@ -29,10 +29,10 @@ LOGS = (Source(name="job.log"),)
 
 
 def seen(text, *, id_, rank=None, host=None, worker=None, at_s=None, offset=0, source=0, count=1):
-    """A sighting as the search makes it, from a line that the packaged signature must match."""
+    """A match as the search makes it, from a line that the packaged signature must match."""
     match = re.search(SIGNATURES[id_].pattern, text)
     assert match is not None, text
-    return Sighting(
+    return Match(
         signature=id_,
         category=SIGNATURES[id_].category,
         source=source,
@@ -425,7 +425,7 @@ def test_workers_that_started_together_failed_for_another_reason():
     assert started_apart([began("n1", 1000.0), began("n2", 1720.0)], LOGS) is None
 
 
-def test_each_sighting_gets_one_comparison_the_surest_first():
+def test_each_match_gets_one_comparison_the_surest_first():
     epochs = [epoch(rank, 4 if rank == 1 else 3) for rank in range(4)]
     found = compare([*epochs, *(timeout(rank, 90) for rank in range(4) if rank != 1), port("error", 1)], LOGS)
     assert [one.category for one in found] == ["nic_down", "uneven_data"]
@@ -445,10 +445,10 @@ PLACES = st.builds(
 
 
 @given(st.lists(CALLS | PLACES | st.builds(listed, st.integers(0, 40)), max_size=12))
-def test_whatever_is_seen_culprits_are_ranks_that_are_known_and_never_all_of_them(sightings):
-    found = compare_collectives(sightings, LOGS)
+def test_whatever_is_seen_culprits_are_ranks_that_are_known_and_never_all_of_them(matches):
+    found = compare_collectives(matches, LOGS)
     if found is not None:
-        assert found.first in sightings
-        known = {one.writer.rank for one in sightings if one.writer.rank is not None}
-        known |= {int(one.captures["rank"]) for one in sightings if one.signature == "torchrun-table-rank"}
+        assert found.first in matches
+        known = {one.writer.rank for one in matches if one.writer.rank is not None}
+        known |= {int(one.captures["rank"]) for one in matches if one.signature == "torchrun-table-rank"}
         assert set(ranks(found)) < set(range(max(known) + 1)) or not found.culprits

@@ -2,10 +2,10 @@
 
 import pytest
 
-from core.diagnosis.clue_kit import sighting
+from core.diagnosis.candidate_kit import match
 from holdfast.core.diagnosis.devices.judge import judge
 from holdfast.model.code_facts import CodeTables
-from holdfast.model.sightings import Source
+from holdfast.model.matches import Source
 from holdfast.model.signatures import Signature
 from holdfast.observe.search.code_store import package_tables
 from holdfast.observe.search.scan import search
@@ -27,7 +27,7 @@ def of(tmp_path, cache_home):
             path.write_text(text)
             paths.append(path)
         found = search(paths, SIGNATURES, cache=cache_home / "holdfast")
-        return judge(found.sightings, found.sources, TABLES)
+        return judge(found.matches, found.sources, TABLES)
 
     return judged
 
@@ -386,11 +386,11 @@ def test_a_storm_of_one_fault_is_one_judgement(of):
     assert len(judgement.explained) == 63
 
 
-def test_how_long_it_takes_grows_with_the_number_of_sightings_only():
-    # an episode of very many sightings, as a folder of many nodes' logs without host names can give
+def test_how_long_it_takes_grows_with_the_number_of_matches_only():
+    # an episode of very many matches, as a folder of many nodes' logs without host names can give
     signature = next(one for one in SIGNATURES if one.id == "nvidia-xid")
-    sightings = tuple(
-        sighting(
+    matches = tuple(
+        match(
             signature,
             offset=n,
             text=f"NVRM: Xid (PCI:0000:{n % 250:02x}:00): 94",
@@ -398,6 +398,6 @@ def test_how_long_it_takes_grows_with_the_number_of_sightings_only():
         )
         for n in range(20_000)
     )
-    (judgement,) = judge(sightings, (Source(name="all.log"),), TABLES)
+    (judgement,) = judge(matches, (Source(name="all.log"),), TABLES)
     assert len(judgement.devices) == 250
     assert len(judgement.explained) == 19_999

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.diagnosis.clue_kit import search, sighting, signature
+from core.diagnosis.candidate_kit import match, search, signature
 from holdfast.core.diagnosis.compare.firewall import refused_by_firewall
 
 REFUSED = signature("firewall-refused-packet", "nccl_network_error", role="context")
@@ -11,18 +11,18 @@ DOWN = signature("slurmctld-node-down", "slurm_node_fail")
 
 
 def refused(source="10.1.0.3", peer="10.1.0.4", port="29500", **where):
-    return sighting(REFUSED, captures={"source": source, "peer": peer, "port": port}, **where)
+    return match(REFUSED, captures={"source": source, "peer": peer, "port": port}, **where)
 
 
-def found(*sightings):
-    every = search(*sightings)
-    return refused_by_firewall(every.sightings, every.sources)
+def found(*matches):
+    every = search(*matches)
+    return refused_by_firewall(every.matches, every.sources)
 
 
 def test_the_connection_that_failed_is_the_one_that_was_refused():
     stranger = refused(source="93.12.7.3", port="22", offset=1, host="n4")
     ours = refused(offset=2, host="n4")
-    failed = sighting(STORE, offset=3, captures={"peer": "n4/10.1.0.4:29500"})
+    failed = match(STORE, offset=3, captures={"peer": "n4/10.1.0.4:29500"})
     said = found(stranger, ours, failed)
     assert said is not None
     assert said.first is ours
@@ -36,12 +36,12 @@ def test_the_connection_that_failed_is_the_one_that_was_refused():
     [{"peer": "10.1.0.5"}, {"peer": "10.1.0.4", "port": "29501"}, {}],
 )
 def test_another_connection_is_not_explained(captures):
-    assert found(refused(offset=1), sighting(STORE, offset=2, captures=captures)) is None
+    assert found(refused(offset=1), match(STORE, offset=2, captures=captures)) is None
 
 
 @pytest.mark.parametrize(("source", "is_told"), [("10.1.0.3", True), ("93.12.7.3", False), ("1.2.3", False)])
 def test_a_node_that_slurm_cannot_reach(source, is_told):
-    said = found(refused(source=source, port="6818"), sighting(DOWN, offset=2, captures={"host": "n4"}))
+    said = found(refused(source=source, port="6818"), match(DOWN, offset=2, captures={"host": "n4"}))
     assert (said is not None) == is_told
     if said is not None:
         assert said.category == "node_down"

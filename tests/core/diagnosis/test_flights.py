@@ -8,7 +8,7 @@ from holdfast.model.diagnoses import Diagnosis, Fact
 from holdfast.model.flight.digests import Located
 from holdfast.model.flight.scenes import FlightScene, FoundStacks, RecordFile
 from holdfast.model.flight.thread_stacks import RankStacks, ThreadStack
-from holdfast.model.sightings import Search, Sighting, Source, Writer
+from holdfast.model.matches import Match, Search, Source, Writer
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
 
@@ -156,7 +156,7 @@ def test_one_of_which_nothing_is_left_was_killed():
 
 
 def test_an_exception_in_the_log_of_a_rank_is_why_it_is_missing():
-    sighting = Sighting(
+    match = Match(
         signature="x",
         category="python_exception",
         source=0,
@@ -166,11 +166,11 @@ def test_an_exception_in_the_log_of_a_rank_is_why_it_is_missing():
         writer=Writer(rank=2, host="gpu07", worker=1),
         error_type="ValueError",
     )
-    search = Search(sources=(Source(name="rank-2.log"),), sightings=(sighting,))
+    search = Search(sources=(Source(name="rank-2.log"),), matches=(match,))
     told = joined(found("none", "healthy"), search=search)
     assert told.category == "python_exception"
     assert told.culprits == (Culprit(rank=2, host="gpu07", worker=1),)
-    went_on = Search(sources=(Source(name="rank-2.log", last_step_offset=50),), sightings=(sighting,))
+    went_on = Search(sources=(Source(name="rank-2.log", last_step_offset=50),), matches=(match,))
     assert joined(found("none", "healthy"), search=went_on).category == "collective_missing_rank"
 
 

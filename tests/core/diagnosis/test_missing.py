@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.diagnosis.words.missing import is_empty, not_found, spans
-from holdfast.model.sightings import Search, Source, Writer
+from holdfast.model.matches import Search, Source, Writer
 
 
 def source(name="out.log", *, size_bytes=10, tail=(), **writer):

@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from core.diagnosis.clue_kit import search, sighting, signature
+from core.diagnosis.candidate_kit import match, search, signature
 from holdfast.core.diagnosis.reason import diagnose
-from holdfast.model.sightings import Search, Source
+from holdfast.model.matches import Search, Source
 
 LOST = signature("lost", "nccl_network_error")
 BAD = signature("bad-json", "data_error")
@@ -13,15 +13,15 @@ SLOW = signature("platform-slowdown-warning", "straggler", severity="warning", w
 KNOWN = {one.id: one for one in (LOST, BAD, STARTS, SLOW)}
 
 
-def job(*sightings, size_bytes=100_000, last_step=90_000):
+def job(*matches, size_bytes=100_000, last_step=90_000):
     source = Source(
         name="train.log", size_bytes=size_bytes, last_step_offset=last_step, last_steps_offset=last_step
     )
-    return Search(sources=(source,), sightings=sightings)
+    return Search(sources=(source,), matches=matches)
 
 
 def test_errors_that_training_outlived_are_listed():
-    answer = diagnose(job(sighting(LOST, offset=100)), KNOWN)
+    answer = diagnose(job(match(LOST, offset=100)), KNOWN)
     assert answer.category == "none"
     (fact,) = answer.evidence
     assert fact.signature == "lost"
@@ -30,9 +30,9 @@ def test_errors_that_training_outlived_are_listed():
 
 def test_the_run_before_the_last_is_told_with_its_first_error():
     runs = (
-        sighting(STARTS, offset=0),
-        replace(sighting(BAD, offset=500), line=214, error_type="JSONDecodeError"),
-        sighting(STARTS, offset=900),
+        match(STARTS, offset=0),
+        replace(match(BAD, offset=500), line=214, error_type="JSONDecodeError"),
+        match(STARTS, offset=900),
     )
     answer = diagnose(job(*runs), KNOWN)
     assert answer.category == "none"
@@ -44,10 +44,10 @@ def test_the_run_before_the_last_is_told_with_its_first_error():
 
 
 def test_one_run_needs_no_word_of_runs():
-    assert diagnose(job(sighting(STARTS, offset=0), sighting(LOST, offset=95_000)), KNOWN).notes == ()
+    assert diagnose(job(match(STARTS, offset=0), match(LOST, offset=95_000)), KNOWN).notes == ()
 
 
 def test_what_the_platform_warned_of_stands_beside_the_answer():
-    answer = diagnose(search(sighting(SLOW, offset=10), sighting(LOST, offset=500)), KNOWN)
+    answer = diagnose(search(match(SLOW, offset=10), match(LOST, offset=500)), KNOWN)
     assert answer.category == "nccl_network_error"
     assert any("rank-0.log, line 11" in note.en for note in answer.notes)

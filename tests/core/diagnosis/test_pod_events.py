@@ -1,6 +1,6 @@
 """A pod that could not start at first, and then did."""
 
-from core.diagnosis.clue_kit import search, sighting, signature
+from core.diagnosis.candidate_kit import match, search, signature
 from holdfast.core.diagnosis.reason import diagnose
 
 WAITS = signature("k8s-failed-scheduling", "failed_scheduling")
@@ -17,22 +17,21 @@ def told(*seen):
 
 
 def test_a_wait_that_ended_is_no_fault():
-    wait, placed = sighting(WAITS, offset=1, text=WAIT), sighting(PLACED, offset=90, text=START)
+    wait, placed = match(WAITS, offset=1, text=WAIT), match(PLACED, offset=90, text=START)
     assert told(wait) == "failed_scheduling"
     assert told(wait, placed) == "none"
 
 
 def test_a_wait_after_the_pod_was_placed_is_one():
     assert (
-        told(sighting(PLACED, offset=1, text=START), sighting(WAITS, offset=90, text=WAIT))
-        == "failed_scheduling"
+        told(match(PLACED, offset=1, text=START), match(WAITS, offset=90, text=WAIT)) == "failed_scheduling"
     )
 
 
 def test_events_of_many_pods_are_told_apart():
-    wait = sighting(WAITS, offset=1, text="Warning  FailedScheduling  pod/w-1  0/8 nodes are available")
-    other = sighting(PLACED, offset=90, text="Normal  Scheduled  pod/w-0  Successfully assigned a/w-0 to g3")
-    same = sighting(PLACED, offset=99, text="Normal  Scheduled  pod/w-1  Successfully assigned a/w-1 to g3")
+    wait = match(WAITS, offset=1, text="Warning  FailedScheduling  pod/w-1  0/8 nodes are available")
+    other = match(PLACED, offset=90, text="Normal  Scheduled  pod/w-0  Successfully assigned a/w-0 to g3")
+    same = match(PLACED, offset=99, text="Normal  Scheduled  pod/w-1  Successfully assigned a/w-1 to g3")
     assert told(wait, other) == "failed_scheduling"
     assert told(wait, other, same) == "none"
 
@@ -41,7 +40,7 @@ def test_a_runtime_or_volume_that_came_late_is_no_fault_once_the_container_runs(
     for id in ("k8s-no-gpu-runtime", "k8s-mount-of-nothing"):
         late = signature(id, "cuda_init_error")
         known = {one.id: one for one in (late, PLACED)}
-        missing = sighting(late, offset=1, text="Warning  FailedCreatePodSandBox  pod/w-1  not there yet")
-        runs = sighting(PLACED, offset=99, text="Normal  Started  pod/w-1  Started container train")
+        missing = match(late, offset=1, text="Warning  FailedCreatePodSandBox  pod/w-1  not there yet")
+        runs = match(PLACED, offset=99, text="Normal  Started  pod/w-1  Started container train")
         assert diagnose(search(missing), known).category == "cuda_init_error"
         assert diagnose(search(missing, runs), known).category == "none"

@@ -1,12 +1,12 @@
-"""The whole reasoning over sightings: what is said in the end."""
+"""The whole reasoning over matches: what is said in the end."""
 
 from msgspec.structs import replace
 
-from core.diagnosis.clue_kit import search, sighting, signature
-from holdfast.core.diagnosis.clues import filled, is_calm
+from core.diagnosis.candidate_kit import match, search, signature
+from holdfast.core.diagnosis.candidates import filled, is_calm
 from holdfast.core.diagnosis.reason import diagnose
 from holdfast.core.diagnosis.words.telling import telling_lines
-from holdfast.model.sightings import Search, Skipped, Source
+from holdfast.model.matches import Search, Skipped, Source
 from holdfast.model.signatures import Words
 
 OOM = signature(
@@ -23,7 +23,7 @@ KNOWN = {one.id: one for one in (OOM, CLOSED, STARTS, ENDED, FAILED)}
 
 
 def test_captures_fill_the_words():
-    told = diagnose(search(sighting(OOM, captures={"bytes": "2 GiB"})), KNOWN)
+    told = diagnose(search(match(OOM, captures={"bytes": "2 GiB"})), KNOWN)
     assert (told.category, told.title, told.action) == (
         "gpu_oom",
         Words(en="2 GiB were missing", zh="缺少 2 GiB"),
@@ -68,8 +68,8 @@ def test_the_title_is_that_of_the_line_that_is_quoted():
     known = {one.id: one for one in (told_to, closes)}
     told = diagnose(
         search(
-            sighting(told_to, captures={"name": "15"}),
-            sighting(closes, offset=90, captures={"name": "SIGTERM"}),
+            match(told_to, captures={"name": "15"}),
+            match(closes, offset=90, captures={"name": "SIGTERM"}),
         ),
         known,
     )
@@ -77,7 +77,7 @@ def test_the_title_is_that_of_the_line_that_is_quoted():
 
 
 def test_the_same_from_many_ranks_is_one_fact_with_witnesses():
-    seen = [sighting(OOM, source=n, rank=n, at_s=100.0 + n) for n in range(64)]
+    seen = [match(OOM, source=n, rank=n, at_s=100.0 + n) for n in range(64)]
     told = diagnose(search(*seen, sources=64), KNOWN)
     (fact,) = told.evidence
     assert (fact.count, fact.ranks) == (64, tuple(range(64)))
@@ -86,29 +86,29 @@ def test_the_same_from_many_ranks_is_one_fact_with_witnesses():
 
 def test_a_message_that_begins_on_the_next_line_is_told_with_it():
     raised = {"text": "RuntimeError: Error(s) in loading:", "error_type": "RuntimeError"}
-    goes_on = sighting(OOM, **raised, record=("    size mismatch for head", "next"))
+    goes_on = match(OOM, **raised, record=("    size mismatch for head", "next"))
     first = diagnose(search(goes_on), KNOWN).first_error
     assert (first.text, first.after) == (
         "RuntimeError: Error(s) in loading: size mismatch for head",
         ("next",),
     )
-    over = sighting(OOM, **raised, record=("step 12",))
+    over = match(OOM, **raised, record=("step 12",))
     assert diagnose(search(over), KNOWN).first_error.text == raised["text"]
 
 
 def test_what_stands_before_each_line_is_no_part_of_a_message():
     raised = {"text": "[default3]:ValueError: Error(s) in loading:", "error_type": "ValueError"}
-    goes_on = sighting(OOM, **raised, record=("[default3]:    size mismatch for head", "[default3]:next"))
+    goes_on = match(OOM, **raised, record=("[default3]:    size mismatch for head", "[default3]:next"))
     assert diagnose(search(goes_on), KNOWN).first_error.text.endswith("loading: size mismatch for head")
     stamped = {"text": "2031-05-06 08:00:09 ValueError: Bad shards:", "error_type": "ValueError"}
-    later = sighting(OOM, **stamped, record=("2031-05-06 08:00:10   part-7", "2031-05-06 08:00:10 step 12"))
+    later = match(OOM, **stamped, record=("2031-05-06 08:00:10   part-7", "2031-05-06 08:00:10 step 12"))
     assert diagnose(search(later), KNOWN).first_error.text.endswith("Bad shards: part-7")
 
 
 def test_lines_of_another_rank_are_no_part_of_a_message():
     raised = {"text": "[rank10]: RuntimeError: Error(s) in loading:", "error_type": "RuntimeError"}
     mixed = ("[rank11]:     main()", "[rank10]:     size mismatch for head", "[rank11]: RuntimeError: x")
-    first = diagnose(search(sighting(OOM, **raised, record=mixed)), KNOWN).first_error
+    first = diagnose(search(match(OOM, **raised, record=mixed)), KNOWN).first_error
     assert first.text == "[rank10]: RuntimeError: Error(s) in loading: size mismatch for head"
     assert first.after == (mixed[0], mixed[2])
 
@@ -117,7 +117,7 @@ def test_what_nccl_says_of_its_failure_is_told_with_the_exception():
     raised = {"text": "[rank1]: DistBackendError: NCCL error in: a.hpp:26", "error_type": "DistBackendError"}
     lines = ("ncclSystemError: System call failed.", "Last error:", "socketPollConnect returned 113", "later")
     first = diagnose(
-        search(sighting(OOM, **raised, record=tuple(f"[rank1]: {line}" for line in lines))), KNOWN
+        search(match(OOM, **raised, record=tuple(f"[rank1]: {line}" for line in lines))), KNOWN
     ).first_error
     assert first.text.endswith(
         "a.hpp:26 ncclSystemError: System call failed. Last error: socketPollConnect returned 113"
@@ -126,24 +126,22 @@ def test_what_nccl_says_of_its_failure_is_told_with_the_exception():
 
 
 def test_a_follower_makes_the_cause_surer_and_a_rival_less_sure():
-    alone = diagnose(search(sighting(OOM, offset=1)), KNOWN).confidence
-    followed = diagnose(search(sighting(OOM, offset=1), sighting(CLOSED, offset=5)), KNOWN).confidence
-    doubted = diagnose(
-        search(sighting(FAILED, offset=1), sighting(OOM, offset=5, source=1), sources=2), KNOWN
-    )
+    alone = diagnose(search(match(OOM, offset=1)), KNOWN).confidence
+    followed = diagnose(search(match(OOM, offset=1), match(CLOSED, offset=5)), KNOWN).confidence
+    doubted = diagnose(search(match(FAILED, offset=1), match(OOM, offset=5, source=1), sources=2), KNOWN)
     assert alone < followed
     assert doubted.category == "gpu_oom"
 
 
 def test_clocks_years_apart_do_not_order_lines():
-    old, new = sighting(OOM, source=0, at_s=1000.0), sighting(FAILED, source=1, at_s=1.7e9)
+    old, new = match(OOM, source=0, at_s=1000.0), match(FAILED, source=1, at_s=1.7e9)
     assert diagnose(search(old, new, sources=2), KNOWN).category == "gpu_oom"
 
 
 def test_of_several_runs_in_one_log_the_last():
-    runs = (sighting(STARTS, offset=1), sighting(OOM, offset=5), sighting(STARTS, offset=9))
+    runs = (match(STARTS, offset=1), match(OOM, offset=5), match(STARTS, offset=9))
     assert diagnose(search(*runs), KNOWN).category == "none"
-    assert diagnose(search(*runs, sighting(FAILED, offset=12)), KNOWN).category == "python_exception"
+    assert diagnose(search(*runs, match(FAILED, offset=12)), KNOWN).category == "python_exception"
 
 
 def test_none_is_only_half_sure_where_a_log_was_not_read_to_its_end():
@@ -179,8 +177,8 @@ def test_none_is_less_sure_where_nothing_shows_that_a_job_worked():
     assert (answer.category, answer.confidence) == ("none", 0.6)
     assert [fact.text for fact in answer.evidence] == ["eth0: 3 completions lost"]
     assert "give its own logs" in answer.advice.en
-    known = sighting(STARTS, text="completions lost")
-    assert not diagnose(Search(sources=(told,), sightings=(known,)), KNOWN).evidence
+    known = match(STARTS, text="completions lost")
+    assert not diagnose(Search(sources=(told,), matches=(known,)), KNOWN).evidence
 
 
 def test_an_exception_whose_message_tells_another_category_is_explained_by_that():
@@ -195,7 +193,7 @@ def test_an_exception_whose_message_tells_another_category_is_explained_by_that(
         "gpu_oom": ("GPU memory", "Use less"),
     }
     for category, (explanation, advice) in of_category.items():
-        one = sighting(raised, text="RuntimeError: it ended", error_type="RuntimeError")
+        one = match(raised, text="RuntimeError: it ended", error_type="RuntimeError")
         told = diagnose(search(replace(one, category=category)), {"uncaught": raised})
         assert told.category == category
         assert explanation in told.explanation.en
@@ -204,29 +202,29 @@ def test_an_exception_whose_message_tells_another_category_is_explained_by_that(
 
 def test_what_its_writer_calls_no_error_is_none_unless_the_signature_is_of_such_lines():
     text = "2031-01-02 03:04:05 - loader - WARNING - oom: skipping the sample"
-    calm, of_such = sighting(OOM, text=text), {**KNOWN, "oom": signature("oom", "gpu_oom", matches=(text,))}
+    calm, of_such = match(OOM, text=text), {**KNOWN, "oom": signature("oom", "gpu_oom", matches=(text,))}
     assert diagnose(search(calm), KNOWN).category == "none"
     assert diagnose(search(calm), of_such).category == "gpu_oom"
-    assert diagnose(search(sighting(OOM, text="[ERROR] oom: giving up")), KNOWN).category == "gpu_oom"
+    assert diagnose(search(match(OOM, text="[ERROR] oom: giving up")), KNOWN).category == "gpu_oom"
     interrupted = {"ctrl-c": signature("ctrl-c", "terminated")}
-    assert diagnose(search(sighting(interrupted["ctrl-c"], text=text)), interrupted).category == "terminated"
-    raised = sighting(OOM, text=text, error_type="RuntimeError")
+    assert diagnose(search(match(interrupted["ctrl-c"], text=text)), interrupted).category == "terminated"
+    raised = match(OOM, text=text, error_type="RuntimeError")
     assert diagnose(search(raised), KNOWN).category == "gpu_oom"
 
 
 def test_a_fault_long_before_the_end_is_outlived():
     source = Source(name="a.log", last_step_offset=900, last_steps_offset=500)
-    died = sighting(CLOSED, offset=950)
-    old, fresh = sighting(OOM, offset=400), sighting(OOM, offset=600)
-    assert diagnose(Search(sources=(source,), sightings=(old, died)), KNOWN).category == "nccl_network_error"
-    assert diagnose(Search(sources=(source,), sightings=(fresh, died)), KNOWN).category == "gpu_oom"
+    died = match(CLOSED, offset=950)
+    old, fresh = match(OOM, offset=400), match(OOM, offset=600)
+    assert diagnose(Search(sources=(source,), matches=(old, died)), KNOWN).category == "nccl_network_error"
+    assert diagnose(Search(sources=(source,), matches=(fresh, died)), KNOWN).category == "gpu_oom"
 
 
 def test_a_traceback_is_survived_by_more_than_the_step_that_others_take_before_they_notice():
     def said(error_type, **how):
         at = Source(name="a.log", last_step_offset=900, **how)
-        seen = sighting(OOM, offset=600, error_type=error_type)
-        return diagnose(Search(sources=(at,), sightings=(seen,)), KNOWN).category
+        seen = match(OOM, offset=600, error_type=error_type)
+        return diagnose(Search(sources=(at,), matches=(seen,)), KNOWN).category
 
     assert said("") == "none"  # a line alone may be anything
     assert said("RuntimeError") == said("RuntimeError", last_three_steps_offset=500) == "gpu_oom"
@@ -236,7 +234,7 @@ def test_a_traceback_is_survived_by_more_than_the_step_that_others_take_before_t
 
 def test_an_end_that_nothing_explains_is_unknown_with_the_telling_lines():
     tail = ("step 7", "the frobnicator cannot reach the quux", "bye")
-    seen = Search(sources=(Source(name="a.log", tail=tail),), sightings=(sighting(ENDED, offset=9),))
+    seen = Search(sources=(Source(name="a.log", tail=tail),), matches=(match(ENDED, offset=9),))
     told = diagnose(seen, KNOWN)
     assert (told.category, told.first_error.text) == ("unknown", tail[1])
 
@@ -263,10 +261,10 @@ def test_ranks_of_one_host_that_could_not_connect_are_that_hosts_fault():
 
     def action_of(*hosts):
         failed = [
-            sighting(refused, offset=rank, rank=rank, captures={"host": host})
+            match(refused, offset=rank, rank=rank, captures={"host": host})
             for rank, host in enumerate(hosts, 1)
         ]
-        return diagnose(search(*failed, sighting(task, offset=90, captures={"host": "b"})), known).action
+        return diagnose(search(*failed, match(task, offset=90, captures={"host": "b"})), known).action
 
     assert action_of("a", "a") == "isolate_node"
     assert action_of("a") == action_of("a", "b") == action_of("b", "b") == "fix_network"
@@ -275,9 +273,9 @@ def test_ranks_of_one_host_that_could_not_connect_are_that_hosts_fault():
 def test_a_warning_that_an_exception_raised_is_no_mere_warning():
     fell_back = signature("fell-back-to-cpu", "cuda_init_error", severity="warning", weight=0.75)
     known = {fell_back.id: fell_back}
-    raised = sighting(fell_back, error_type="RuntimeError")
+    raised = match(fell_back, error_type="RuntimeError")
     assert diagnose(search(raised), known).category == "cuda_init_error"
-    assert diagnose(search(sighting(fell_back)), known).category == "none"
+    assert diagnose(search(match(fell_back)), known).category == "none"
 
 
 def test_what_a_logger_passes_on_of_an_uncaught_exception_is_no_calm_word():
@@ -296,7 +294,7 @@ def test_who_goes_on_without_says_so_calmly():
 
 
 def test_who_tries_again_has_lost_nothing_so_far_unless_it_does_so_for_ever():
-    refused = sighting(OOM, text="store: slow down (503), will retry")
+    refused = match(OOM, text="store: slow down (503), will retry")
     assert diagnose(search(refused), KNOWN).category == "none"
     assert diagnose(search(replace(refused, count=7)), KNOWN).category == "gpu_oom"
     assert diagnose(search(replace(refused, text="store: no more retries")), KNOWN).category == "gpu_oom"

@@ -1,6 +1,6 @@
 """Nodes, leases and services that were back before anything was lost with them."""
 
-from core.diagnosis.clue_kit import search, sighting, signature
+from core.diagnosis.candidate_kit import match, search, signature
 from holdfast.core.diagnosis.reason import diagnose
 
 LEASE = signature("k8s-kubelet-unwell", "node_not_ready", area="scheduler", weight=0.75)
@@ -15,21 +15,21 @@ def told(*seen):
 
 
 def test_a_lease_that_could_not_be_renewed_is_nothing_once_the_api_server_answers():
-    away = sighting(LEASE, offset=1, text="Failed to update lease: timeout")
+    away = match(LEASE, offset=1, text="Failed to update lease: timeout")
     assert told(away) == "node_not_ready"
-    assert told(away, sighting(ANSWERED, offset=2)) == "none"
-    assert told(sighting(ANSWERED, offset=0), away) == "node_not_ready"
-    network = sighting(LEASE, offset=1, text="container runtime network not ready")
-    assert told(network, sighting(ANSWERED, offset=2)) == "node_not_ready"
+    assert told(away, match(ANSWERED, offset=2)) == "none"
+    assert told(match(ANSWERED, offset=0), away) == "node_not_ready"
+    network = match(LEASE, offset=1, text="container runtime network not ready")
+    assert told(network, match(ANSWERED, offset=2)) == "node_not_ready"
 
 
 def test_a_service_that_was_started_again_has_not_failed_unless_it_fails_on():
-    failed = sighting(FAILED, offset=1, captures={"name": "nvidia-dcgm"})
-    again = sighting(AGAIN, offset=2, captures={"name": "nvidia-dcgm"})
-    other = sighting(AGAIN, offset=2, captures={"name": "nvidia-persistenced"})
-    often = sighting(AGAIN, offset=2, captures={"name": "nvidia-dcgm"}, count=9)
+    failed = match(FAILED, offset=1, captures={"name": "nvidia-dcgm"})
+    again = match(AGAIN, offset=2, captures={"name": "nvidia-dcgm"})
+    other = match(AGAIN, offset=2, captures={"name": "nvidia-persistenced"})
+    often = match(AGAIN, offset=2, captures={"name": "nvidia-dcgm"}, count=9)
     assert told(failed) == "driver_error"
     assert told(failed, again) == "none"
     assert told(failed, other) == "driver_error"
     assert told(failed, often) == "driver_error"
-    assert told(again, sighting(FAILED, offset=3, captures={"name": "nvidia-dcgm"})) == "driver_error"
+    assert told(again, match(FAILED, offset=3, captures={"name": "nvidia-dcgm"})) == "driver_error"

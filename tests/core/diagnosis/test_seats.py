@@ -1,16 +1,16 @@
 """The rank of lines that do not say it."""
 
 from holdfast.core.diagnosis.seats import with_ranks
-from holdfast.model.sightings import NOBODY, Search, Sighting, Source, Writer
+from holdfast.model.matches import NOBODY, Match, Search, Source, Writer
 
 
 def ranks(*writers, of_file=NOBODY):
     seen = tuple(
-        Sighting(signature="crash", category="segfault", source=0, offset=at, line=1, text="", writer=writer)
+        Match(signature="crash", category="segfault", source=0, offset=at, line=1, text="", writer=writer)
         for at, writer in enumerate(writers)
     )
-    found = with_ranks(Search(sources=(Source(name="a", writer=of_file),), sightings=seen))
-    return [one.writer.rank for one in found.sightings]
+    found = with_ranks(Search(sources=(Source(name="a", writer=of_file),), matches=seen))
+    return [one.writer.rank for one in found.matches]
 
 
 def test_a_place_on_a_node_has_one_rank():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.diagnosis.clue_kit import search, sighting, signature
+from core.diagnosis.candidate_kit import match, search, signature
 from holdfast.core.diagnosis.teardown import teardown_hangs
 
 DONE = signature("done", "none", role="end-ok")
@@ -23,6 +23,6 @@ KNOWN = {one.id: one for one in (DONE, LIMIT)}
     ],
 )
 def test_minutes_between_the_last_word_and_the_limit(done_s, limit_s, last_step, hangs):
-    done, limit = sighting(DONE, offset=10, at_s=done_s), sighting(LIMIT, offset=50, at_s=limit_s)
+    done, limit = match(DONE, offset=10, at_s=done_s), match(LIMIT, offset=50, at_s=limit_s)
     found = teardown_hangs(search(done, limit, last_steps={0: last_step}), KNOWN)
     assert [one.category for one in found.values()] == (["teardown_hang"] if hangs else [])

@@ -10,8 +10,8 @@ from holdfast.core.diagnosis.words.verdict_zh import in_chinese, told_in_chinese
 from holdfast.core.verdict.categories import ADVICE, ADVICE_ZH, SIGNALS
 from holdfast.core.verdict.first import first_verdict
 from holdfast.model.failures import ErrorRecord, Failure, RankExit
+from holdfast.model.matches import Search
 from holdfast.model.samples import Hang
-from holdfast.model.sightings import Search
 
 CODES = (*(-number for number in SIGNALS), -40, 1, 3, 126, 127, None)
 QUIET = "for 31 s (30 s allowed)"

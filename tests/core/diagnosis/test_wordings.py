@@ -2,9 +2,9 @@
 
 import pytest
 
-from core.diagnosis.clue_kit import sighting, signature
+from core.diagnosis.candidate_kit import match, signature
 from holdfast.core.diagnosis.words.wordings import of_code, of_likeness, of_words
-from holdfast.model.sightings import Likeness
+from holdfast.model.matches import Likeness
 from holdfast.model.signatures import SPOKEN
 
 VAGUE = signature("python-exception", "python_exception", weight=0.6)
@@ -12,7 +12,7 @@ VAGUE = signature("python-exception", "python_exception", weight=0.6)
 
 def ruled(text):
     kind = text.partition(":")[0]
-    return of_words(sighting(VAGUE, text=text, error_type=kind))
+    return of_words(match(VAGUE, text=text, error_type=kind))
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,10 @@ def test_a_thing_and_what_is_wrong_with_it(text, category):
 )
 def test_what_a_program_says_of_its_own_error_is_weak(message, category, action):
     spoken = signature(SPOKEN, "python_exception", severity="warning")
-    ruling = of_words(sighting(spoken, captures={"message": message}))
+    ruling = of_words(match(spoken, captures={"message": message}))
     assert (ruling.category, ruling.action, ruling.severity) == (category, action, "warning")
-    assert of_words(sighting(spoken, captures={"said": message})) == ruling
-    assert of_words(sighting(spoken, captures={"message": "that went wrong"})) is None
+    assert of_words(match(spoken, captures={"said": message})) == ruling
+    assert of_words(match(spoken, captures={"message": "that went wrong"})) is None
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_what_a_framework_asks_of_the_users_methods_is_the_codes(text):
 )
 def test_what_is_not_implemented_for_what_was_chosen_asks_for_another_choice(message, action):
     missing = signature("not-implemented", "python_exception")
-    ruling = of_words(sighting(missing, captures={"message": message}, error_type="NotImplementedError"))
+    ruling = of_words(match(missing, captures={"message": message}, error_type="NotImplementedError"))
     assert (ruling and ruling.action) == action
 
 
@@ -178,28 +178,27 @@ def test_a_mere_mention_decides_nothing(text):
 )
 def test_a_bare_code_says_what_ended_the_process(code, category):
     ended = signature("ended-with-a-code", "unknown", role="symptom")
-    ruling = of_code(sighting(ended, captures={"code": code}))
+    ruling = of_code(match(ended, captures={"code": code}))
     assert (ruling.category, ruling.role) == (category, "symptom")
 
 
 @pytest.mark.parametrize(("name", "category"), [("KILL", "process_killed"), ("11", "segfault")])
 def test_a_signal_says_what_ended_the_process(name, category):
     ended = signature("ended-with-a-code", "unknown", role="symptom")
-    assert of_code(sighting(ended, captures={"name": name})).category == category
+    assert of_code(match(ended, captures={"name": name})).category == category
 
 
 def test_a_code_that_only_says_that_it_failed_tells_nothing():
-    assert of_code(sighting(signature("ended-with-a-code", "unknown"), captures={"code": "1"})) is None
+    assert of_code(match(signature("ended-with-a-code", "unknown"), captures={"code": "1"})) is None
     assert (
-        of_code(sighting(signature("shapes-do-not-fit", "python_exception"), captures={"code": "137"}))
-        is None
+        of_code(match(signature("shapes-do-not-fit", "python_exception"), captures={"code": "137"})) is None
     )
 
 
 def test_windows_has_codes_of_its_own():
     called = signature("called-process-failed", "python_exception")
-    assert of_code(sighting(called, captures={"code": "3221225477"})).category == "segfault"
-    assert of_code(sighting(called, captures={"code": "3221225786"})).category == "terminated"
+    assert of_code(match(called, captures={"code": "3221225477"})).category == "segfault"
+    assert of_code(match(called, captures={"code": "3221225786"})).category == "terminated"
 
 
 def test_a_file_of_settings_is_no_data_and_a_package_that_is_missing_is_an_import():
@@ -219,7 +218,7 @@ def test_a_file_of_settings_is_no_data_and_a_package_that_is_missing_is_an_impor
     ],
 )
 def test_what_the_daemons_of_a_machine_complain_of_ends_no_job(text, role):
-    spoken = sighting(signature(SPOKEN, "python_exception"), text=text, captures={"message": text})
+    spoken = match(signature(SPOKEN, "python_exception"), text=text, captures={"message": text})
     ruling = of_words(spoken)
     assert ruling is not None
     assert ruling.role == role
@@ -270,7 +269,7 @@ def test_how_a_function_is_called_or_a_tensor_made_is_no_setting():
 
 
 def test_an_exception_whose_traceback_is_cut_off_is_judged_by_its_words_too():
-    cut = sighting(
+    cut = match(
         signature("assertion-without-words", "python_exception"),
         text="[rank0]: AssertionError: batch size must be divisible by 8",
     )
@@ -303,7 +302,7 @@ def test_a_complaint_about_data_that_names_the_setting_is_about_the_setting():
 def likened(text, known_as):
     module = signature("no-module", "import_error", action="fix_env")
     spoken = signature(SPOKEN, "python_exception", severity="warning")
-    seen = sighting(spoken, text=text, known_as=known_as and Likeness(signature=known_as))
+    seen = match(spoken, text=text, known_as=known_as and Likeness(signature=known_as))
     return of_likeness(seen, {one.id: one for one in (module, spoken)})
 
 

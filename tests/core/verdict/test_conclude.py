@@ -14,9 +14,9 @@ from holdfast.core.verdict.conclude import (
 from holdfast.model.failures import ErrorRecord, Failure, RankExit
 from holdfast.model.flight.digests import RankLife
 from holdfast.model.flight.thread_stacks import RankStacks
+from holdfast.model.matches import Match, Search, Source, Writer
 from holdfast.model.nodes.workers import Looked, WorkerEvidence
 from holdfast.model.samples import Hang
-from holdfast.model.sightings import Search, Sighting, Source, Writer
 from holdfast.model.verdicts import Culprit, Verdict
 
 NODES = {0: "n0", 1: "n1"}
@@ -123,8 +123,8 @@ def test_the_hang_that_was_seen_over_all_ranks_is_the_one():
 
 def test_a_source_says_of_which_worker_and_host_it_is():
     def search(*names):
-        sighting = Sighting(signature="s", category="c", source=len(names) - 1, offset=7, line=1, text="oops")
-        return Search(sources=tuple(Source(name=name) for name in names), sightings=(sighting,))
+        match = Match(signature="s", category="c", source=len(names) - 1, offset=7, line=1, text="oops")
+        return Search(sources=tuple(Source(name=name) for name in names), matches=(match,))
 
     found = joined_search(
         [
@@ -143,7 +143,7 @@ def test_a_source_says_of_which_worker_and_host_it_is():
         (None, "n0"),
         (1, "n1"),
     ]
-    assert [(one.source, one.writer) for one in found.sightings] == [
+    assert [(one.source, one.writer) for one in found.matches] == [
         (1, Writer(worker=0, host="n0")),
         (2, Writer(worker=1, host="n1")),
     ]

@@ -8,8 +8,8 @@ from holdfast.core.verdict.conclude import is_certain, joined_failure
 from holdfast.core.verdict.first import first_verdict
 from holdfast.core.verdict.launcher_words import Known, launcher_words
 from holdfast.model.failures import ErrorRecord, Failure, LauncherWord, RankExit
+from holdfast.model.matches import Match, Search, Source, Writer
 from holdfast.model.nodes.workers import WorkerEvidence
-from holdfast.model.sightings import Search, Sighting, Source, Writer
 from known import PACKAGE
 
 SIGNATURES = {one.id: one for one in PACKAGE}
@@ -29,7 +29,7 @@ def words(*lines: str, known: Known = Known()) -> tuple[LauncherWord, ...]:  # n
             if match := re.compile(one.pattern, re.ASCII).search(line):
                 captures = {name: value for name, value in match.groupdict().items() if value is not None}
                 found.append(
-                    Sighting(
+                    Match(
                         signature=one.id,
                         category=one.category,
                         source=0,
@@ -42,7 +42,7 @@ def words(*lines: str, known: Known = Known()) -> tuple[LauncherWord, ...]:  # n
                 )
     search = Search(
         sources=(Source(name="attempt-001/worker-0/stderr"),),
-        sightings=tuple(sorted(found, key=lambda one: one.offset)),
+        matches=tuple(sorted(found, key=lambda one: one.offset)),
     )
     return launcher_words(search, SIGNATURES, known)
 

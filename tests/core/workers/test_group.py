@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from core.workers.crew_kit import NO_CHECKS, POLICY, VERSION, World, exit_of, trains, world
+from core.workers.worker_group_kit import NO_CHECKS, POLICY, VERSION, World, exit_of, trains, world
 from holdfast.core.workers.acts import Act, MoreNodes, Send, Tell
-from holdfast.core.workers.group import Crew
+from holdfast.core.workers.group import WorkerGroup
 from holdfast.core.workers.nodes import placed
 from holdfast.core.workers.roster import Roster
 from holdfast.model.events import (
@@ -56,7 +56,7 @@ def test_the_job_waits_for_the_agents_that_it_needs_and_not_for_the_others():
 
 def test_a_shunned_node_is_not_used():
     made = World(3, 2, POLICY)
-    made.crew.shunned = frozenset({"n1"})
+    made.worker_group.shunned = frozenset({"n1"})
     made.begin()
     assert set(made.running) == {"n0", "n2"}
 
@@ -88,25 +88,25 @@ class CountedRoster(Roster):
 
 def test_of_many_nodes_that_join_only_the_last_one_needed_is_a_reason_to_look_for_places():
     nodes = [f"n{number}" for number in range(300)]
-    crew = Crew("job", nodes, NO_CHECKS, VERSION, "abc")
-    crew.roster = CountedRoster(nodes, NO_CHECKS, VERSION)
-    crew.order(PlaceWorkers(attempt=1, workers=tuple(range(256))), 0.0)
+    worker_group = WorkerGroup("job", nodes, NO_CHECKS, VERSION, "abc")
+    worker_group.roster = CountedRoster(nodes, NO_CHECKS, VERSION)
+    worker_group.order(PlaceWorkers(attempt=1, workers=tuple(range(256))), 0.0)
     acts: list[Act] = []
     for node in reversed(nodes):
-        acts += crew.joined(
+        acts += worker_group.joined(
             AgentHello(node=node, address="", instance=node, version=VERSION), "10.0.0.1", 1.0
         )
     (placed,) = [act.event for act in acts if isinstance(act, Tell)]
     assert isinstance(placed, WorkersPlaced)
     assert {one.node for one in placed.placed} == set(nodes[44:])
-    assert crew.roster.looks == 2
+    assert worker_group.roster.looks == 2
 
 
 def test_that_all_nodes_are_isolated_is_hopeless():
     made = world(2, 2, checks=False)
-    made.do(made.crew.order(IsolateNode(incident=1, node="n0", reason="broken"), made.at_s))
+    made.do(made.worker_group.order(IsolateNode(incident=1, node="n0", reason="broken"), made.at_s))
     order = PlaceWorkers(attempt=2, workers=(0, 1), without_nodes=("n0",))
-    acts = made.crew.order(order, made.at_s)
+    acts = made.worker_group.order(order, made.at_s)
     assert [type(act) for act in acts] == [MoreNodes]
     made.do(acts)
     (failed,) = made.told(PlacementFailed)
@@ -163,7 +163,7 @@ def test_a_port_that_cannot_be_found_is_a_start_that_failed():
     made.start_agent("n0")
     made.join("n0")
     made.places["n0"].orders.clear()
-    made.do(made.crew.port_found("n0", PortFound(attempt=1, port=0), made.at_s))
+    made.do(made.worker_group.port_found("n0", PortFound(attempt=1, port=0), made.at_s))
     assert made.told(AttemptStartFailed)
 
 
@@ -190,8 +190,8 @@ def test_processes_that_cannot_be_killed_are_told_of_once_and_asked_about_again(
     made.carry_out("n1")
     made.report("n1")
     left = AttemptStopped(at_s=0.0, attempt=1, left=(7,))
-    made.do(made.crew.told("n0", left, made.at_s))
-    made.do(made.crew.told("n0", left, made.at_s))
+    made.do(made.worker_group.told("n0", left, made.at_s))
+    made.do(made.worker_group.told("n0", left, made.at_s))
     assert [event.left for event in made.told(AttemptStopped)] == [(7,)]
     for _ in range(32):
         made.tick()
@@ -204,8 +204,8 @@ def test_processes_that_cannot_be_killed_are_told_of_once_and_asked_about_again(
 def test_the_same_stop_given_again_is_another_order_and_the_one_before_is_forgotten():
     made = world()
     stop = StopAttempt(attempt=1, reason="a person asks")
-    first = [act for act in made.crew.order(stop, made.at_s) if isinstance(act, Send)]
-    again = [act for act in made.crew.order(stop, made.at_s) if isinstance(act, Send)]
+    first = [act for act in made.worker_group.order(stop, made.at_s) if isinstance(act, Send)]
+    again = [act for act in made.worker_group.order(stop, made.at_s) if isinstance(act, Send)]
     assert {act.order_id for act in first}.isdisjoint(act.order_id for act in again)
     made.do([*first, *again])
 
@@ -213,9 +213,9 @@ def test_the_same_stop_given_again_is_another_order_and_the_one_before_is_forgot
 def test_a_stop_of_what_is_over_is_answered_at_once():
     made = world()
     stop = StopAttempt(attempt=1, reason="a person asks")
-    made.do(made.crew.order(stop, made.at_s))
+    made.do(made.worker_group.order(stop, made.at_s))
     made.settle()
-    (act,) = made.crew.order(stop, made.at_s)
+    (act,) = made.worker_group.order(stop, made.at_s)
     assert isinstance(act, Tell)
     assert isinstance(act.event, AttemptStopped)
 
@@ -336,13 +336,13 @@ def test_a_node_that_comes_back_ends_the_old_attempt_and_passes_a_check_before_i
     made.join("n1")
     made.carry_out("n1")
     assert made.places["n1"].attempt == 0
-    assert "n1" not in made.crew.roster.usable(())
+    assert "n1" not in made.worker_group.roster.usable(())
     made.report("n1")
     made.carry_out("n1")
     assert not made.told(NodeReleased)
     made.report("n1")
     assert made.told(NodeReleased)
-    assert "n1" in made.crew.roster.usable(())
+    assert "n1" in made.worker_group.roster.usable(())
     assert "n1" not in made.state.job.isolated
 
 
@@ -355,9 +355,9 @@ def test_a_node_that_comes_back_broken_stays_out_and_is_set_aside():
     made.places["n1"].fit = False
     made.mend("n1")
     made.settle()
-    assert "n1" not in made.crew.roster.usable(())
+    assert "n1" not in made.worker_group.roster.usable(())
     assert any(event.finding == "node-refused" for event in made.told(FindingNoted))
-    assert made.crew.roster["n1"].isolated
+    assert made.worker_group.roster["n1"].isolated
 
 
 def test_a_spare_that_was_lost_comes_back_without_an_isolation():
@@ -398,7 +398,7 @@ def test_a_node_lost_in_the_middle_of_a_stop_counts_as_stopped():
     exit_of(made, 0)
     made.carry_out("n0")
     made.report("n0")
-    made.do(made.crew.news(NodeDown(node="n1", reason="power"), made.at_s))
+    made.do(made.worker_group.news(NodeDown(node="n1", reason="power"), made.at_s))
     made.places["n1"].is_up = False
     made.settle()
     assert set(made.running) >= {"n0", "n2"}
@@ -443,7 +443,7 @@ def test_a_worker_that_died_with_its_agent_is_found_out():
 
 def test_a_controller_that_was_held_up_loses_nobody_for_that():
     made = world()
-    made.do(made.crew.silent("n1", 3.0, made.at_s))
+    made.do(made.worker_group.silent("n1", 3.0, made.at_s))
     made.tick()
     made.tick(for_s=100.0)
     assert not made.told(NodeLost)
@@ -457,7 +457,7 @@ def test_steps_are_the_highest_and_at_most_one_a_second():
     for step in range(1, 6):
         for node in ("n0", "n1"):
             event = StepReached(at_s=made.at_s, attempt=1, step=step, via=f"{node}/s/{step}")
-            made.do(made.crew.told(node, event, made.at_s))
+            made.do(made.worker_group.told(node, event, made.at_s))
     assert [event.step for event in made.told(StepReached)] == [1]
     made.tick()
     assert [event.step for event in made.told(StepReached)] == [1, 5]
@@ -467,13 +467,13 @@ def test_what_is_not_of_this_attempt_and_this_worker_is_not_passed_on():
     made = world()
     for node, attempt, worker in (("n0", 0, 0), ("n2", 1, 0), ("n0", 1, 1), ("n0", 2, 0)):
         event = RankExited(at_s=made.at_s, attempt=attempt, worker=worker, rank=0, code=1)
-        made.do(made.crew.told(node, event, made.at_s))
+        made.do(made.worker_group.told(node, event, made.at_s))
     assert not made.told(RankExited)
 
 
 def test_findings_say_of_which_node_they_are():
     made = world()
-    made.do(made.crew.told("n2", FindingNoted(at_s=1.0, finding="check", text="warm"), made.at_s))
+    made.do(made.worker_group.told("n2", FindingNoted(at_s=1.0, finding="check", text="warm"), made.at_s))
     assert made.told(FindingNoted)[-1].text == "n2: warm"
 
 
@@ -482,7 +482,9 @@ def test_what_all_nodes_say_alike_is_said_once_and_once_of_the_others():
     for node in ("n1", "n0", "n2"):
         for finding, text in (("environment", f"given to {node}"), ("clock", "the clock is late")):
             made.do(
-                made.crew.told(node, FindingNoted(at_s=1.0, finding=finding, text=text, attempt=1), 1000.0)
+                made.worker_group.told(
+                    node, FindingNoted(at_s=1.0, finding=finding, text=text, attempt=1), 1000.0
+                )
             )
     for _ in range(5):
         made.tick()
@@ -494,7 +496,7 @@ def test_a_note_that_comes_again_from_the_same_node_is_news():
     made = world()
     for _ in range(2):
         note = FindingNoted(at_s=1.0, finding="loss", text="a spike", attempt=1)
-        made.do(made.crew.told("n0", note, made.at_s))
+        made.do(made.worker_group.told("n0", note, made.at_s))
     assert [one.text for one in made.told(FindingNoted) if one.finding == "loss"] == ["n0: a spike"] * 2
 
 
@@ -519,7 +521,7 @@ def test_an_agent_of_another_version_is_told_to_leave_once():
     hello = AgentHello(node="n9", address="10.0.0.9", instance="i", version="0.9")
     for _ in range(2):
         made.places.setdefault("n9", made.places["n2"])
-        made.do(made.crew.joined(hello, "10.0.0.9", made.at_s))
+        made.do(made.worker_group.joined(hello, "10.0.0.9", made.at_s))
     assert [type(command) for _, command in made.said] == [Leave, Leave]
     assert made.dropped == ["n9", "n9"]
     assert sum(event.finding == "agent-refused" for event in made.told(FindingNoted)) == 1
@@ -533,4 +535,4 @@ def test_a_worker_that_runs_twice_is_ended_where_it_does_not_belong():
     assert any(event.finding == "worker-twice" for event in made.told(FindingNoted))
     made.settle()
     assert made.running == {"n0": (1, 0), "n1": (1, 1)}
-    assert "n2" in made.crew.roster.usable(())
+    assert "n2" in made.worker_group.roster.usable(())

@@ -1,6 +1,6 @@
-"""Random orders, reports, losses and returns: what must hold of a crew always holds, and the job goes on in the end.
+"""Random orders, reports, losses and returns: what must hold of a worker_group always holds, and the job goes on in the end.
 
-What must hold is asserted in `crew_kit.World` where it would be broken: no start while anything of an attempt before is
+What must hold is asserted in `worker_group_kit.World` where it would be broken: no start while anything of an attempt before is
 left in sight, never two workers on a node, none on a lost, isolated or shunned one.
 """
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
 
-from core.workers.crew_kit import World
+from core.workers.worker_group_kit import World
 from holdfast.core.workers.roster import Settings
 from holdfast.model.events import AttemptStarted, RankExited, StepReached, WorkerExited
 from holdfast.model.policy import Policy
@@ -25,7 +25,7 @@ POLICY = Policy(
 )
 
 
-class CrewMachine(RuleBasedStateMachine):
+class WorkerGroupMachine(RuleBasedStateMachine):
     @initialize(
         workers=st.integers(1, 3),
         checks=st.booleans(),
@@ -110,13 +110,15 @@ class CrewMachine(RuleBasedStateMachine):
 
     @rule(names=st.sets(NAMES, max_size=2))
     def shun(self, names: set[str]) -> None:
-        self.world.crew.shunned = frozenset(names)
+        self.world.worker_group.shunned = frozenset(names)
 
     @invariant()
     def nobody_runs_twice(self) -> None:
         if not hasattr(self, "world"):
             return
-        seen = [runs for name, runs in self.world.running.items() if not self.world.crew.roster[name].lost]
+        seen = [
+            runs for name, runs in self.world.running.items() if not self.world.worker_group.roster[name].lost
+        ]
         assert len(set(seen)) == len(seen)
 
     def teardown(self) -> None:
@@ -124,7 +126,7 @@ class CrewMachine(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         world = self.world
-        world.crew.shunned = frozenset()
+        world.worker_group.shunned = frozenset()
         for name, place in world.places.items():
             place.fit = True
             world.boot(name)
@@ -143,7 +145,7 @@ class CrewMachine(RuleBasedStateMachine):
         assert running == [(attempt, worker) for worker in range(world.workers)]
 
 
-CrewMachine.TestCase.settings = settings(
+WorkerGroupMachine.TestCase.settings = settings(
     max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-TestCrew = CrewMachine.TestCase
+TestWorkerGroup = WorkerGroupMachine.TestCase

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.workers.crew_kit import POLICY, World, exit_of, trains, world
+from core.workers.worker_group_kit import POLICY, World, exit_of, trains, world
 from holdfast.core.nodes import watch as node_watch
 from holdfast.core.workers.acts import StartAgent
 from holdfast.core.workers.memory import MOVED
@@ -64,9 +64,9 @@ def test_an_agent_that_ends_because_another_lives_there_is_not_the_end_of_that_o
     made = world(checks=False)
     made.resume()
     made.settle()
-    made.do(made.crew.news(AgentEnded(node="n1", code=4), made.at_s))
+    made.do(made.worker_group.news(AgentEnded(node="n1", code=4), made.at_s))
     for _ in range(60):
-        made.do(made.crew.heard("n1", made.at_s))
+        made.do(made.worker_group.heard("n1", made.at_s))
         made.tick()
     assert not made.told(NodeLost)
     assert made.running == {"n0": (1, 0), "n1": (1, 1)}
@@ -74,9 +74,9 @@ def test_an_agent_that_ends_because_another_lives_there_is_not_the_end_of_that_o
 
 def test_an_agent_that_ended_is_started_again_though_its_connection_still_seems_open():
     made = world(checks=False)
-    made.do(made.crew.news(AgentEnded(node="n1", code=1), made.at_s))
-    made.do(made.crew.heard("n1", made.at_s))  # sent before its end
-    acts = [act for later_s in (1.0, 2.0, 3.0) for act in made.crew.tick(made.at_s + later_s)]
+    made.do(made.worker_group.news(AgentEnded(node="n1", code=1), made.at_s))
+    made.do(made.worker_group.heard("n1", made.at_s))  # sent before its end
+    acts = [act for later_s in (1.0, 2.0, 3.0) for act in made.worker_group.tick(made.at_s + later_s)]
     assert acts.count(StartAgent("n1")) == 1
 
 
@@ -99,9 +99,9 @@ def test_the_watch_has_the_limits_that_it_states():
 
 def test_what_is_ordered_anew_has_another_name_than_before():
     made = world()
-    assert made.crew.roster.order_id("attempt-1/stop/n0") == "attempt-1/stop/n0"
+    assert made.worker_group.roster.order_id("attempt-1/stop/n0") == "attempt-1/stop/n0"
     made.resume()
-    assert made.crew.roster.order_id("attempt-1/stop/n0") == "attempt-1/stop/n0/1.1"
+    assert made.worker_group.roster.order_id("attempt-1/stop/n0") == "attempt-1/stop/n0/1.1"
 
 
 def test_a_worker_that_has_lost_its_place_and_may_still_run_is_waited_for_all_the_same():
@@ -137,7 +137,7 @@ def test_where_the_job_is_moved_whole_all_begins_as_soon_as_it_is_placed_if_it_h
         place.joined = place.has_agent = False
         place.attempt, place.worker, place.orders, place.standby = 0, None, {}, None
     made.standbys.clear()
-    made.crew = made._new_crew()
+    made.worker_group = made._new_group()
     made.handle(JobMoved(at_s=made.at_s, reason="moved"))
     made.resume()
     for name in made.places:

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from core.workers.crew_kit import POLICY, World, exit_of
+from core.workers.worker_group_kit import POLICY, World, exit_of
 from holdfast.core.job.decide import decide
 from holdfast.core.job.story import Story
 from holdfast.core.workers.roster import Settings

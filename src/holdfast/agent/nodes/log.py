@@ -11,7 +11,7 @@ from msgspec import Struct
 from holdfast.agent.watch.logs import KERNEL, LogWatch
 from holdfast.core.diagnosis.devices.judge import judge
 from holdfast.core.diagnosis.devices.judgements import Judgement, same_device
-from holdfast.model.sightings import Search
+from holdfast.model.matches import Search
 from holdfast.model.verdicts import Verdict
 from holdfast.observe.host.kernel_follow import KernelFollower
 from holdfast.observe.logs.follow import Chunk
@@ -67,9 +67,9 @@ class NodeLog:
             return []
 
     def _failed(self, seen: Search, opened: Collection[str]) -> list[DeviceFound]:
-        tables = tables_for({one.category for one in seen.sightings})
+        tables = tables_for({one.category for one in seen.matches})
         found = []
-        for judgement in judge(seen.sightings, seen.sources, tables):
+        for judgement in judge(seen.matches, seen.sources, tables):
             if _is_fatal(judgement):
                 mine = [one for one in judgement.devices if any(same_device(one, other) for other in opened)]
                 found += self._new(mine, judgement.category)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from holdfast.core.diagnosis.clues import filled
-from holdfast.core.diagnosis.sifting import CODE
-from holdfast.model.sightings import Search, Sighting, Source
+from holdfast.core.diagnosis.candidates import filled
+from holdfast.core.diagnosis.filters import CODE
+from holdfast.model.matches import Match, Search, Source
 from holdfast.model.signatures import EXCEPTION, Signature, Words
 from holdfast.observe.logs.excerpts import TAIL_LINE_MAX, TAIL_LINES
 from holdfast.observe.logs.follow import Chunk
@@ -27,7 +27,7 @@ KERNEL = "kernel.log"
 NO_WORDS = Words(en="", zh="")
 LOOK_S = 0.5
 LOWEST = 19
-SIGHTINGS_MAX = 2000
+MATCHES_MAX = 2000
 KERNEL_LINES_MAX = 2000
 TEXT_MAX = 200
 WAITING_BYTES_MAX = 4 << 20  # of output that comes before the signatures are there
@@ -127,7 +127,7 @@ class LogWatch:
         self._watcher: Watcher | None = None
         self._waiting: list[Chunk] = []
         self._waiting_bytes = 0
-        self._seen: dict[tuple[int, int, str], tuple[float, Sighting]] = {}
+        self._seen: dict[tuple[int, int, str], tuple[float, Match]] = {}
         self._tails: dict[str, deque[bytes]] = {}
         self._ends: dict[str, int] = {}
         self._step_s: float | None = None
@@ -156,8 +156,8 @@ class LogWatch:
                 f"known failures are no longer recognised in this attempt: {type(error).__name__}: {error}"
             ]
 
-    def look(self, chunks: Sequence[Chunk], at_s: float, *, now: bool = False) -> list[Sighting]:
-        """Takes what was read; gives the sightings of signatures that were not seen before in this attempt.
+    def look(self, chunks: Sequence[Chunk], at_s: float, *, now: bool = False) -> list[Match]:
+        """Takes what was read; gives the matches of signatures that were not seen before in this attempt.
 
         Looks twice a second, or `now`: what a look costs hardly depends on how many lines there are.
         """
@@ -173,30 +173,30 @@ class LogWatch:
             self._hold_back(chunks)
             return []
         held, self._waiting = self._waiting, []
-        new: list[Sighting] = []
+        new: list[Match] = []
         for chunk in (*held, *chunks):
-            for sighting in watcher.look([chunk]):
-                new += self._keep(sighting, chunk.at_s)
+            for match in watcher.look([chunk]):
+                new += self._keep(match, chunk.at_s)
         return new
 
-    def told(self, sighting: Sighting) -> str:
+    def told(self, match: Match) -> str:
         """A new fault in a sentence for people; "" where the line is no fault by itself."""
-        signature = self._signatures.by_id[sighting.signature]
-        if signature.id == EXCEPTION or CODE.search(sighting.text) or self._is_known_better(sighting):
+        signature = self._signatures.by_id[match.signature]
+        if signature.id == EXCEPTION or CODE.search(match.text) or self._is_known_better(match):
             return ""
         if signature.role != "cause" or signature.severity not in ("fatal", "error"):
             return ""
         names = self._watcher.sources if self._watcher else []
-        title = filled(signature.title.en, sighting.captures)
-        return f"{title} ({names[sighting.source]}: {sighting.text.strip()[:TEXT_MAX]})"
+        title = filled(signature.title.en, match.captures)
+        return f"{title} ({names[match.source]}: {match.text.strip()[:TEXT_MAX]})"
 
-    def _is_known_better(self, sighting: Sighting) -> bool:
+    def _is_known_better(self, match: Match) -> bool:
         """Whether another signature knows the same line, and is surer of it."""
-        weight = self._signatures.by_id[sighting.signature].weight
+        weight = self._signatures.by_id[match.signature].weight
         same = (
             self._signatures.by_id[one.signature]
             for _, one in self._seen.values()
-            if (one.source, one.offset) == (sighting.source, sighting.offset)
+            if (one.source, one.offset) == (match.source, match.offset)
         )
         return any(other.role == "cause" and other.weight > weight for other in same)
 
@@ -204,9 +204,9 @@ class LogWatch:
         """All that was seen, in the form of a search; the times are the job's own clock's."""
         names = self._watcher.sources if self._watcher else []
         survived: dict[int, int] = {}
-        for at_s, sighting in self._seen.values():
+        for at_s, match in self._seen.values():
             if self._step_s is not None and at_s < self._step_s - SURVIVED_S:
-                survived[sighting.source] = max(survived.get(sighting.source, 0), sighting.last_offset + 1)
+                survived[match.source] = max(survived.get(match.source, 0), match.last_offset + 1)
         sources = [
             Source(
                 name=name if name == KERNEL else f"{self._base}/{name}",
@@ -218,30 +218,30 @@ class LogWatch:
             )
             for number, name in enumerate(names)
         ]
-        sightings = sorted((one for _, one in self._seen.values()), key=lambda one: (one.source, one.offset))
-        return Search(sources=tuple(sources), sightings=tuple(sightings))
+        matches = sorted((one for _, one in self._seen.values()), key=lambda one: (one.source, one.offset))
+        return Search(sources=tuple(sources), matches=tuple(matches))
 
     def offsets(self) -> dict[str, tuple[int, ...]]:
         """By log, where causes were seen: what an excerpt should hold."""
         names = self._watcher.sources if self._watcher else []
         found: dict[str, list[int]] = {}
-        for _, sighting in self._seen.values():
-            if self._signatures.by_id[sighting.signature].role == "cause":
-                found.setdefault(names[sighting.source], []).append(sighting.offset)
+        for _, match in self._seen.values():
+            if self._signatures.by_id[match.signature].role == "cause":
+                found.setdefault(names[match.source], []).append(match.offset)
         return {name: tuple(sorted(offsets)[:8]) for name, offsets in found.items()}
 
-    def _keep(self, sighting: Sighting, at_s: float) -> Iterable[Sighting]:
-        key = (sighting.source, sighting.offset, sighting.signature)
+    def _keep(self, match: Match, at_s: float) -> Iterable[Match]:
+        key = (match.source, match.offset, match.signature)
         known = self._seen.get(key)
-        if known is None and len(self._seen) >= SIGHTINGS_MAX:
+        if known is None and len(self._seen) >= MATCHES_MAX:
             return ()
         # One machine, one clock: when a line came is surer than the many ways in which it may tell its time.
         first_s = known[0] if known else at_s
-        stamped = replace(sighting, writer=replace(sighting.writer, stamp_s=first_s))
+        stamped = replace(match, writer=replace(match.writer, stamp_s=first_s))
         self._seen[key] = (first_s, stamped)
-        if sighting.signature in self._told or len(self._told) >= NEW_MAX:
+        if match.signature in self._told or len(self._told) >= NEW_MAX:
             return ()
-        self._told.add(sighting.signature)
+        self._told.add(match.signature)
         return (stamped,)
 
     def _remember(self, chunk: Chunk) -> None:

@@ -25,7 +25,7 @@ def look_at_log(scene: Scene) -> Iterator[Seen]:
     lines = [line for at_s, line in read.lines if at_s is None or booted_s + at_s >= scene.good_s]
     signatures = {one.id: one for one in kernel_signatures()}
     search = searched(lines)
-    tables = tables_for({one.category for one in search.sightings})
+    tables = tables_for({one.category for one in search.matches})
     found = incidents(search, signatures, tables, booted_s)
     # Codes of GPUs are told by gpu-xid, which reads the same device.
     told = judge_incidents(found, now_s, scene.good_s, without_xids=read.source == "kmsg")

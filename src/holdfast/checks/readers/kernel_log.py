@@ -15,7 +15,7 @@ from importlib.resources import files as package_files
 from msgspec import Struct
 
 from holdfast.checks.readers.node_files import NodeFiles
-from holdfast.model.sightings import Search
+from holdfast.model.matches import Search
 from holdfast.model.signatures import Signature
 from holdfast.observe.host.kernel import RECORD, read_records, unescaped
 from holdfast.observe.host.tool_run import ToolRun
@@ -138,4 +138,4 @@ def searched(lines: Sequence[bytes]) -> Search:
         sweep.take(of_lines(some, offset))
         offset += sum(len(line) + 1 for line in some)
     source, entries = sweep.finish()
-    return Search(sources=(source,), sightings=tuple(made(entry, 0, knowledge) for entry in entries))
+    return Search(sources=(source,), matches=tuple(made(entry, 0, knowledge) for entry in entries))

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from holdfast.core.checks.node_findings import failed, warned
-from holdfast.core.diagnosis.clues import Ruling, class_of, filled, kind_of
+from holdfast.core.diagnosis.candidates import Ruling, class_of, filled, kind_of
 from holdfast.core.diagnosis.rulings import all_rulings
 from holdfast.late_pattern import late
 from holdfast.model.checks import DEVICE_FAULT, NO_FAULT, RULE, Finding
 from holdfast.model.code_facts import CodeTables
-from holdfast.model.sightings import Search, Sighting
+from holdfast.model.matches import Match, Search
 from holdfast.model.signatures import Signature, Words
 
 CLASSES = frozenset(("hardware", "host", "network"))  # what is the node's own fault
@@ -51,7 +51,7 @@ def incidents(
     """
     rulings = all_rulings(search, signatures, tables)
     found: dict[tuple[str, str], Incident] = {}
-    for one in search.sightings:
+    for one in search.matches:
         signature = signatures[one.signature]
         ruling = rulings.get(id(one)) or Ruling(
             category=one.category,
@@ -67,7 +67,7 @@ def incidents(
     return [one for one in found.values() if class_of(one.category) in CLASSES or one.category in KILLS]
 
 
-def _incident(one: Sighting, signature: Signature, ruling: Ruling, booted_s: float) -> Incident:
+def _incident(one: Match, signature: Signature, ruling: Ruling, booted_s: float) -> Incident:
     culprits = [culprit.device for culprit in ruling.culprits or () if culprit.device]
     usual = kind_of(ruling.category)[1]
     at_s = one.writer.uptime_s
@@ -85,7 +85,7 @@ def _incident(one: Sighting, signature: Signature, ruling: Ruling, booted_s: flo
     )
 
 
-def _words(words: Words, one: Sighting) -> Words:
+def _words(words: Words, one: Match) -> Words:
     return Words(en=filled(words.en, one.captures), zh=filled(words.zh, one.captures))
 
 

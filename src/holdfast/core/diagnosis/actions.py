@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from holdfast.core.diagnosis.blame import hosts_of
-from holdfast.core.diagnosis.clues import BARE, Clue, kind_of
+from holdfast.core.diagnosis.candidates import BARE, Candidate, kind_of
 from holdfast.core.diagnosis.compare.api_gaps import of_api_gap
 from holdfast.core.diagnosis.training import is_raised_by_a_check
 from holdfast.core.diagnosis.words.wordings import OF_PYTHON
 from holdfast.late_pattern import late
-from holdfast.model.sightings import Search, Sighting
+from holdfast.model.matches import Match, Search
 from holdfast.model.signatures import SPOKEN, TRACEBACK_START
 from holdfast.model.verdicts import Culprit
 
@@ -78,7 +78,7 @@ NO_STEPS, RAISED = "no-steps-to-train", "python_exception"
 WAITED = frozenset({"collective_timeout", "collective_missing_rank"})
 
 
-def action_for(root: Clue, blamed: Sequence[Culprit], known: Sequence[Clue], search: Search) -> str:
+def action_for(root: Candidate, blamed: Sequence[Culprit], known: Sequence[Candidate], search: Search) -> str:
     """One of the taxonomy's actions; "unknown" where nothing can be advised."""
     said = (root.ruling.action if root.ruling else "") or root.signature.action
     usual = said or _usual_action(root.category)
@@ -91,7 +91,7 @@ def action_for(root: Clue, blamed: Sequence[Culprit], known: Sequence[Clue], sea
     return _by_circumstances(root, known, search) or _of_unseen_device(root, known, usual)
 
 
-def _tells_only_that_it_failed(root: Clue) -> bool:
+def _tells_only_that_it_failed(root: Candidate) -> bool:
     """A launcher's word that something failed, or a traceback without its end: nobody said what is to be mended.
 
     What Python's own functions complain of is the code's mistake, whoever repeats it.
@@ -99,37 +99,35 @@ def _tells_only_that_it_failed(root: Clue) -> bool:
     is_bare = root.role == "symptom" and root.weight <= BARE
     if root.category != RAISED or not (is_bare or root.signature.id in (SPOKEN, TRACEBACK_START)):
         return False
-    return not any(OF_PYTHON.match(part) for part in root.sighting.text.split(": "))
+    return not any(OF_PYTHON.match(part) for part in root.match.text.split(": "))
 
 
-def _by_circumstances(root: Clue, known: Sequence[Clue], search: Search) -> str:
-    sighting = root.sighting
+def _by_circumstances(root: Candidate, known: Sequence[Candidate], search: Search) -> str:
+    match = root.match
     if root.signature.id in NOT_FITTING and _had_trained(root, search):
         return "fix_code"  # it was this program that wrote what does not fit it
-    if root.signature.id in NOT_FITTING and any(
-        map(OF_CHECKPOINTS.search, (sighting.text, *sighting.record))
-    ):
+    if root.signature.id in NOT_FITTING and any(map(OF_CHECKPOINTS.search, (match.text, *match.record))):
         return "fix_code"
-    if _came_alone(sighting):
+    if _came_alone(match):
         return "fix_config"  # nobody came late: nobody else was told to come
-    if root.signature.id == CRASHED and any(map(OF_MPI.search, sighting.record)):
+    if root.signature.id == CRASHED and any(map(OF_MPI.search, match.record)):
         return "fix_config"
     if root.signature.id in BARE_CRASHES and not _made_steps(search):
         return "fix_env"  # libraries that crash together do so when they are loaded
     if root.signature.id == OUT_OF_CUDA_MEMORY and _is_first_meeting(root, search):
         return "isolate_node"  # who has taken nothing cannot take less: others fill that GPU, or it is broken
-    if root.category == DATA_ERROR and NOT_FILLED_IN.search(sighting.text):
+    if root.category == DATA_ERROR and NOT_FILLED_IN.search(match.text):
         return "fix_config"  # nobody has data under that name
-    if root.category == DATA_ERROR and OPTION_TO_SET.search(sighting.text):
+    if root.category == DATA_ERROR and OPTION_TO_SET.search(match.text):
         return "fix_config"  # the data may be well, and read as what they are not
-    if root.category == RAISED and any(clue.signature.id == NO_STEPS for clue in known):
+    if root.category == RAISED and any(candidate.signature.id == NO_STEPS for candidate in known):
         return "fix_data"
-    if root.category == RAISED and is_raised_by_a_check(sighting):
+    if root.category == RAISED and is_raised_by_a_check(match):
         return "fix_config"
     return _by_category(root, known, search)
 
 
-def _by_category(root: Clue, known: Sequence[Clue], search: Search) -> str:
+def _by_category(root: Candidate, known: Sequence[Candidate], search: Search) -> str:
     if root.category == CUDA_ERROR:
         return _of_cuda_call(root, search)
     if root.category == NPU_RUNTIME:
@@ -137,21 +135,21 @@ def _by_category(root: Clue, known: Sequence[Clue], search: Search) -> str:
     if root.category in OF_FILES:
         return _of_place(root, known)
     if root.category in WAITED:
-        is_alive = any(clue.signature.id == LIVING_BUT_ELSEWHERE for clue in known)
+        is_alive = any(candidate.signature.id == LIVING_BUT_ELSEWHERE for candidate in known)
         return "fix_code" if is_alive else "restart"
     return of_api_gap(root)
 
 
-def _of_place(root: Clue, known: Sequence[Clue]) -> str:
+def _of_place(root: Candidate, known: Sequence[Candidate]) -> str:
     """A place that cannot be written, or that a server refuses, was chosen so; a server that does not answer may yet.
 
     Kubernetes says that a mount failed, and gives what `mount` said some lines below.
     """
-    first = root.sighting
+    first = root.match
     near = (
-        clue.sighting
-        for clue in (root, *known)
-        if clue.category in OF_FILES and clue.sighting.source == first.source
+        candidate.match
+        for candidate in (root, *known)
+        if candidate.category in OF_FILES and candidate.match.source == first.source
     )
     for one in near:
         if not 0 <= one.line - first.line <= MOUNT_LINES:
@@ -163,29 +161,29 @@ def _of_place(root: Clue, known: Sequence[Clue]) -> str:
     return ""
 
 
-def _came_alone(sighting: Sighting) -> bool:
+def _came_alone(match: Match) -> bool:
     """Not one of the others met this rank. At the barrier of two, the other may have been late."""
-    if sighting.captures.get("joined") != "1":
+    if match.captures.get("joined") != "1":
         return False
-    if sighting.signature == CLIENTS_MISSING:
+    if match.signature == CLIENTS_MISSING:
         return True
-    return sighting.signature == BARRIER_TIMEOUT and sighting.captures.get("world") not in ("1", "2")
+    return match.signature == BARRIER_TIMEOUT and match.captures.get("world") not in ("1", "2")
 
 
-def _of_cuda_call(root: Clue, search: Search) -> str:
+def _of_cuda_call(root: Candidate, search: Search) -> str:
     """Whose a failed call is, by its own words; a maths library that worked for some steps met other values or indices
     since, and one that never did does not fit its driver or device. Empty where nothing tells."""
-    said = next((action for pattern, action in OF_A_CALL if pattern.search(root.sighting.text)), "")
+    said = next((action for pattern, action in OF_A_CALL if pattern.search(root.match.text)), "")
     if not said and root.signature.id in MATHS_FAILED:
         return "fix_code" if _had_trained(root, search) else "fix_env"
     return said
 
 
-def _of_npu_call(root: Clue, known: Sequence[Clue]) -> str:
+def _of_npu_call(root: Candidate, known: Sequence[Candidate]) -> str:
     """CANN's own error says little in its first line; which argument or size it refuses stands in the next."""
-    first = root.sighting
-    for clue in (root, *known):
-        one = clue.sighting
+    first = root.match
+    for candidate in (root, *known):
+        one = candidate.match
         if one.source != first.source or not 0 <= one.line - first.line <= DETAIL_LINES:
             continue
         said = " ".join((one.text, *one.record[:DETAIL_LINES]))
@@ -198,7 +196,7 @@ def _of_npu_call(root: Clue, known: Sequence[Clue]) -> str:
     return ""
 
 
-def _of_unseen_device(root: Clue, known: Sequence[Clue], usual: str) -> str:
+def _of_unseen_device(root: Candidate, known: Sequence[Candidate], usual: str) -> str:
     """Of a device's fault that only the job tells of: which device is not known, so its node is to be left out.
 
     Where the node's own log or tools tell of the same fault, what they say is to be done.
@@ -206,14 +204,16 @@ def _of_unseen_device(root: Clue, known: Sequence[Clue], usual: str) -> str:
     is_of_device = root.class_ == "hardware" and root.category not in OF_DRIVERS
     if not is_of_device or root.signature.area != "worker" or usual not in ON_A_DEVICE:
         return usual
-    for clue in known:
-        if clue.category == root.category and clue.signature.area in ("kernel", "tool"):
-            return (clue.ruling.action if clue.ruling else "") or clue.signature.action or usual
+    for candidate in known:
+        if candidate.category == root.category and candidate.signature.area in ("kernel", "tool"):
+            return (
+                (candidate.ruling.action if candidate.ruling else "") or candidate.signature.action or usual
+            )
     return "isolate_node"
 
 
-def _is_first_meeting(root: Clue, search: Search) -> bool:
-    function = root.sighting.innermost.rpartition(" ")[2]
+def _is_first_meeting(root: Candidate, search: Search) -> bool:
+    function = root.match.innermost.rpartition(" ")[2]
     return FIRST_MEETING.fullmatch(function) is not None and not _had_trained(root, search)
 
 
@@ -221,9 +221,9 @@ def _made_steps(search: Search) -> bool:
     return any(source.last_step_offset is not None for source in search.sources)
 
 
-def _had_trained(root: Clue, search: Search) -> bool:
-    last_step = search.sources[root.sighting.source].last_step_offset
-    return last_step is not None and last_step < root.sighting.offset
+def _had_trained(root: Candidate, search: Search) -> bool:
+    last_step = search.sources[root.match.source].last_step_offset
+    return last_step is not None and last_step < root.match.offset
 
 
 def _usual_action(category: str) -> str:
@@ -231,7 +231,7 @@ def _usual_action(category: str) -> str:
     return "unknown" if action.startswith("by ") else action
 
 
-def _is_one_nodes_network(blamed: Sequence[Culprit], known: Sequence[Clue]) -> bool:
+def _is_one_nodes_network(blamed: Sequence[Culprit], known: Sequence[Candidate]) -> bool:
     """Several ranks could not connect, all of one host, in a job of several: the network of the others works."""
     hosts = {one.host for one in blamed}
     ranks = {one.rank for one in blamed} - {None}
@@ -243,9 +243,13 @@ def _is_one_nodes_network(blamed: Sequence[Culprit], known: Sequence[Clue]) -> b
     )
 
 
-def _is_one_peer(root: Clue, known: Sequence[Clue]) -> bool:
+def _is_one_peer(root: Candidate, known: Sequence[Candidate]) -> bool:
     """Several hosts lost one and the same peer, and no other."""
-    same = [clue for clue in known if clue.signature.id == root.signature.id and not clue.survived]
-    peers = {clue.sighting.captures.get("peer") for clue in same}
-    complaining = {clue.writer.host for clue in same} - {None}
+    same = [
+        candidate
+        for candidate in known
+        if candidate.signature.id == root.signature.id and not candidate.survived
+    ]
+    peers = {candidate.match.captures.get("peer") for candidate in same}
+    complaining = {candidate.writer.host for candidate in same} - {None}
     return len(peers) == 1 and None not in peers and len(complaining) > 1

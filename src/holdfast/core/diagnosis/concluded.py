@@ -11,7 +11,7 @@ from holdfast.core.diagnosis.reason import diagnose
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.flight.digests import RankLife
 from holdfast.model.flight.scenes import FlightScene
-from holdfast.model.sightings import Search
+from holdfast.model.matches import Search
 from holdfast.model.signatures import Signature
 from holdfast.model.verdicts import Verdict
 

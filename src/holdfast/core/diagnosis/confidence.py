@@ -1,7 +1,7 @@
 """How sure a diagnosis is, as a probability that its category is right. Pure."""
 
+from holdfast.core.diagnosis.candidates import Candidate
 from holdfast.core.diagnosis.choose import Choice
-from holdfast.core.diagnosis.clues import Clue
 from holdfast.model.diagnoses import Other
 
 FOLLOWERS = 0.7  # doubt that is left when other lines follow from the cause, as they should
@@ -25,7 +25,7 @@ def confidence(choice: Choice) -> float:
     return round(min(sure, CONFIDENCE_MAX), 2)
 
 
-def is_weak(root: Clue) -> bool:
+def is_weak(root: Candidate) -> bool:
     return root.role != "cause" and not root.is_traceback or root.survived or (root.severity == "warning")
 
 

@@ -1,8 +1,8 @@
-"""Which sighting explains which: the edges that signatures declare, laid over what was seen."""
+"""Which match explains which: the edges that signatures declare, laid over what was seen."""
 
 from collections.abc import Sequence
 
-from holdfast.core.diagnosis.clues import Clue, is_before, is_much_later
+from holdfast.core.diagnosis.candidates import Candidate, is_before, is_much_later
 from holdfast.core.diagnosis.words.wordings import ENDED
 
 ANY_CAUSE = "*"
@@ -25,21 +25,23 @@ OF_ITSELF = frozenset(
 LATE_BYTES = 64 << 10  # of a log that several ranks write: how far their lines are out of order
 
 
-def names(edge: str, clue: Clue) -> bool:
-    """Whether the edge speaks of this clue: "#id", a category, a class, or "*" for any cause."""
+def names(edge: str, candidate: Candidate) -> bool:
+    """Whether the edge speaks of this candidate: "#id", a category, a class, or "*" for any cause."""
     if edge == ANY_CAUSE:
-        return clue.role == "cause" and ANY_CAUSE not in clue.signature.explained_by
+        return candidate.role == "cause" and ANY_CAUSE not in candidate.signature.explained_by
     if edge.startswith("#"):
-        return clue.signature.id == edge[1:]
-    return edge in (clue.category, clue.class_) or (edge == "xid_N" and clue.category.startswith("xid_"))
+        return candidate.signature.id == edge[1:]
+    return edge in (candidate.category, candidate.class_) or (
+        edge == "xid_N" and candidate.category.startswith("xid_")
+    )
 
 
-def follows_from(effect: Clue, cause: Clue) -> bool:
+def follows_from(effect: Candidate, cause: Candidate) -> bool:
     """Whether the effect's own signature names this cause, and not just any."""
     return any(names(edge, cause) for edge in effect.signature.explained_by if edge != ANY_CAUSE)
 
 
-def explains(cause: Clue, effect: Clue) -> bool:
+def explains(cause: Candidate, effect: Candidate) -> bool:
     """Whether cause accounts for effect.
 
     The order of lines counts only where both could explain each other: what a process writes to its output
@@ -58,7 +60,7 @@ def explains(cause: Clue, effect: Clue) -> bool:
     return True
 
 
-def _is_told_late(cause: Clue, effect: Clue) -> bool:
+def _is_told_late(cause: Candidate, effect: Candidate) -> bool:
     """Another rank's own mistake, which stands a little below what it did to this one; ranks flush when they like."""
     ranks = (cause.writer.rank, effect.writer.rank)
     return (
@@ -67,26 +69,26 @@ def _is_told_late(cause: Clue, effect: Clue) -> bool:
         and cause.is_traceback
         and None not in ranks
         and ranks[0] != ranks[1]
-        and cause.sighting.source == effect.sighting.source
-        and 0 < cause.sighting.offset - effect.sighting.offset < LATE_BYTES
+        and cause.match.source == effect.match.source
+        and 0 < cause.match.offset - effect.match.offset < LATE_BYTES
     )
 
 
-def ends_from_outside(clue: Clue) -> bool:
+def ends_from_outside(candidate: Candidate) -> bool:
     """Whoever is told to stop may stumble while stopping: only what came before can be why it was told."""
-    return clue.class_ in OUTSIDE and yields_to_any(clue)
+    return candidate.class_ in OUTSIDE and yields_to_any(candidate)
 
 
-def yields_to_any(clue: Clue) -> bool:
+def yields_to_any(candidate: Candidate) -> bool:
     """A cause of its own, and only where there is no other."""
-    return clue.role == "cause" and ANY_CAUSE in clue.signature.explained_by
+    return candidate.role == "cause" and ANY_CAUSE in candidate.signature.explained_by
 
 
-def explainers(effect: Clue, among: Sequence[Clue]) -> list[Clue]:
+def explainers(effect: Candidate, among: Sequence[Candidate]) -> list[Candidate]:
     return [cause for cause in among if explains(cause, effect)]
 
 
-def _declared(cause: Clue, effect: Clue) -> bool:
+def _declared(cause: Candidate, effect: Candidate) -> bool:
     by = effect.signature.explained_by
     if not by and effect.role == "symptom":
         by = (ANY_CAUSE,)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.late_pattern import late
-from holdfast.model.sightings import Source
+from holdfast.model.matches import Source
 
 EXCERPT_BYTES = 8 << 10
 EXCERPT_LINES = 40  # `Source.tail` holds no more

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from holdfast.core.diagnosis.clues import class_of, kind_of
+from holdfast.core.diagnosis.candidates import class_of, kind_of
 from holdfast.core.diagnosis.words.meanings import meaning_of
 from holdfast.core.flight import reasons, words
 from holdfast.core.flight.gloo_sizes import odd_one
@@ -22,7 +22,7 @@ from holdfast.core.verdict.categories import ADVICE, ADVICE_ZH
 from holdfast.model.diagnoses import Diagnosis, Fact, Other
 from holdfast.model.flight.digests import Digest, GroupDigest, Located, RankLife
 from holdfast.model.flight.scenes import FlightScene, FoundStacks
-from holdfast.model.sightings import Search
+from holdfast.model.matches import Search
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
 
@@ -152,7 +152,7 @@ def _shown(of_rank: Mapping[str, FoundStacks]) -> FoundStacks | None:
 def _last_errors(search: Search) -> dict[int, str]:
     """By rank the exception after which it did nothing more."""
     found: dict[int, str] = {}
-    for one in search.sightings:
+    for one in search.matches:
         source = search.sources[one.source]
         rank = one.writer.rank if one.writer.rank is not None else source.writer.rank
         last = source.last_step_offset
@@ -234,7 +234,7 @@ def _advice(category: str) -> Words:
 def _culprits(ranks: Iterable[int], search: Search) -> tuple[Culprit, ...]:
     """With the worker and host that the logs name for them."""
     known: dict[int, tuple[int | None, str | None]] = {}
-    writers = [one.writer for one in search.sources] + [one.writer for one in search.sightings]
+    writers = [one.writer for one in search.sources] + [one.writer for one in search.matches]
     for writer in writers:
         if writer.rank is not None and (writer.worker is not None or writer.host):
             known.setdefault(writer.rank, (writer.worker, writer.host))

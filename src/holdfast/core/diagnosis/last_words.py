@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from holdfast.core.diagnosis.clues import Clue
+from holdfast.core.diagnosis.candidates import Candidate
 from holdfast.core.diagnosis.compare.comparison import INIT_STATE
 from holdfast.core.diagnosis.edges import yields_to_any
-from holdfast.core.diagnosis.sifting import IGNORED
+from holdfast.core.diagnosis.filters import IGNORED
 from holdfast.late_pattern import late
 from holdfast.model.signatures import SPOKEN, TRACEBACK_START
 
@@ -17,11 +17,11 @@ FINITE_LOSS = late(r"(?i)(?<!val_)(?<!eval_)loss\b['\"]?\s{0,4}[:=]?\s{0,8}-?(?!
 
 
 def last_words(
-    seen: Sequence[Clue], every: Sequence[Clue], *, made_steps: bool, sizes_bytes: Sequence[int]
-) -> list[Clue]:
+    seen: Sequence[Candidate], every: Sequence[Candidate], *, made_steps: bool, sizes_bytes: Sequence[int]
+) -> list[Candidate]:
     """The lines that tell it, all of one kind; none where nothing is the matter.
 
-    `seen`: what counts of the last run; `every`: all clues of the job; the rest as `choose` takes it.
+    `seen`: what counts of the last run; `every`: all candidates of the job; the rest as `choose` takes it.
     """
     return (
         _goes_on_for_nothing(seen)
@@ -33,109 +33,113 @@ def last_words(
     )
 
 
-def of_excerpt(clues: Sequence[Clue]) -> list[Clue]:
+def of_excerpt(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Of a few lines that somebody cut out: what a whole log would go on after is what worries them.
 
     A warning; else a stack without an error, which somebody took because the job stood still there.
     """
-    if any(clue.role == "end-ok" for clue in clues):
+    if any(candidate.role == "end-ok" for candidate in candidates):
         return []
     warned = [
-        clue
-        for clue in clues
-        if clue.role == "cause"
-        and clue.severity == "warning"
-        and clue.category != "none"
-        and not clue.survived
-        and clue.signature.id != SPOKEN
+        candidate
+        for candidate in candidates
+        if candidate.role == "cause"
+        and candidate.severity == "warning"
+        and candidate.category != "none"
+        and not candidate.survived
+        and candidate.signature.id != SPOKEN
     ]
-    surest = max((clue.weight for clue in warned), default=0.0)
-    return [clue for clue in warned if clue.weight == surest]
+    surest = max((candidate.weight for candidate in warned), default=0.0)
+    return [candidate for candidate in warned if candidate.weight == surest]
 
 
-def _only_complaints(clues: Sequence[Clue]) -> list[Clue]:
+def _only_complaints(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Of a job that neither made a step nor finished: a complaint that alone ends none, where it is all there is."""
-    if any(clue.role == "end-ok" for clue in clues):
+    if any(candidate.role == "end-ok" for candidate in candidates):
         return []
     return [
-        clue
-        for clue in clues
-        if clue.severity == "warning"
-        and clue.category != "none"
-        and not clue.survived
-        and clue.signature.id != SPOKEN
-        and (clue.role == "symptom" or yields_to_any(clue))
+        candidate
+        for candidate in candidates
+        if candidate.severity == "warning"
+        and candidate.category != "none"
+        and not candidate.survived
+        and candidate.signature.id != SPOKEN
+        and (candidate.role == "symptom" or yields_to_any(candidate))
     ]
 
 
-def _stuck_in_setup(clues: Sequence[Clue]) -> list[Clue]:
+def _stuck_in_setup(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Of a job that neither made a step nor finished: ranks that began to set up a communicator, and never ended it."""
-    if any(clue.role == "end-ok" for clue in clues):
+    if any(candidate.role == "end-ok" for candidate in candidates):
         return []
-    return [clue for clue in clues if clue.signature.id == INIT_STATE and clue.role == "cause"]
+    return [
+        candidate
+        for candidate in candidates
+        if candidate.signature.id == INIT_STATE and candidate.role == "cause"
+    ]
 
 
-def _goes_on_for_nothing(clues: Sequence[Clue]) -> list[Clue]:
+def _goes_on_for_nothing(candidates: Sequence[Candidate]) -> list[Candidate]:
     """A training whose loss, or gradient, is no number any more, to its last step: nothing ended, and nothing is learned."""
     return [
-        clue
-        for clue in clues
-        if clue.signature.id in IS_NAN
-        and not clue.survived
-        and clue.sighting.count > 1
-        and not FINITE_LOSS.search(clue.sighting.text)
+        candidate
+        for candidate in candidates
+        if candidate.signature.id in IS_NAN
+        and not candidate.survived
+        and candidate.match.count > 1
+        and not FINITE_LOSS.search(candidate.match.text)
     ]
 
 
-def _compared_at_end(clues: Sequence[Clue]) -> list[Clue]:
+def _compared_at_end(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Ranks or nodes whose last lines, compared, show that they cannot go on together."""
     return [
-        clue
-        for clue in clues
-        if clue.ruling is not None
-        and clue.ruling.of_end
-        and clue.role == "cause"
-        and clue.severity == "warning"
+        candidate
+        for candidate in candidates
+        if candidate.ruling is not None
+        and candidate.ruling.of_end
+        and candidate.role == "cause"
+        and candidate.severity == "warning"
     ]
 
 
-def _last_line(clues: Sequence[Clue], sizes_bytes: Sequence[int]) -> list[Clue]:
+def _last_line(candidates: Sequence[Candidate], sizes_bytes: Sequence[int]) -> list[Candidate]:
     """A program that speaks of an error with its last words, and of no work that was done."""
-    if any(clue.role == "end-ok" for clue in clues):
+    if any(candidate.role == "end-ok" for candidate in candidates):
         return []
     return [
-        clue
-        for clue in clues
-        if clue.signature.id == SPOKEN
-        and clue.role != "context"
-        and not clue.survived
-        and _is_near_end(clue, sizes_bytes, LAST_BYTES)
+        candidate
+        for candidate in candidates
+        if candidate.signature.id == SPOKEN
+        and candidate.role != "context"
+        and not candidate.survived
+        and _is_near_end(candidate, sizes_bytes, LAST_BYTES)
     ]
 
 
-def _cut_off(clues: Sequence[Clue], sizes_bytes: Sequence[int]) -> list[Clue]:
+def _cut_off(candidates: Sequence[Candidate], sizes_bytes: Sequence[int]) -> list[Candidate]:
     """A log that ends in the midst of a traceback, and tells of no work that was done."""
-    if any(clue.role == "end-ok" for clue in clues):
+    if any(candidate.role == "end-ok" for candidate in candidates):
         return []
     return [
-        clue
-        for clue in clues
-        if clue.signature.id == TRACEBACK_START
-        and not clue.survived
-        and _is_near_end(clue, sizes_bytes, CUT_OFF_BYTES)
-        and not any(_closes(other, clue) for other in clues)
+        candidate
+        for candidate in candidates
+        if candidate.signature.id == TRACEBACK_START
+        and not candidate.survived
+        and _is_near_end(candidate, sizes_bytes, CUT_OFF_BYTES)
+        and not any(_closes(other, candidate) for other in candidates)
     ]
 
 
-def _is_near_end(clue: Clue, sizes_bytes: Sequence[int], within_bytes: int) -> bool:
+def _is_near_end(candidate: Candidate, sizes_bytes: Sequence[int], within_bytes: int) -> bool:
     """Of its source, where the size of that is known."""
-    seen = clue.sighting
+    seen = candidate.match
     return seen.source < len(sizes_bytes) and sizes_bytes[seen.source] - seen.last_offset < within_bytes
 
 
-def _closes(other: Clue, begun: Clue) -> bool:
+def _closes(other: Candidate, begun: Candidate) -> bool:
     """Whether it stands behind the last beginning of a traceback, or right before it as what makes it harmless."""
-    if other.signature.id == TRACEBACK_START or other.sighting.source != begun.sighting.source:
+    if other.signature.id == TRACEBACK_START or other.match.source != begun.match.source:
         return False
-    ahead = other.sighting.last_offset - begun.sighting.last_offset
+    ahead = other.match.last_offset - begun.match.last_offset
     return ahead > 0 or other.signature.id == IGNORED and -ahead < IGNORED_BYTES

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from holdfast.core.diagnosis.clues import class_of, filled, kind_of
+from holdfast.core.diagnosis.candidates import class_of, filled, kind_of
 from holdfast.core.diagnosis.reason import UNKNOWN_ADVICE, UNKNOWN_EXPLANATION, diagnose
 from holdfast.core.diagnosis.words.meanings import MEANINGS
 from holdfast.core.diagnosis.words.telling import denies, speaks_of_trouble
@@ -13,7 +13,7 @@ from holdfast.core.verdict.categories import ADVICE, ADVICE_ZH
 from holdfast.late_pattern import late
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.diagnoses import Diagnosis, FirstError, Other
-from holdfast.model.sightings import Search, Sighting, Source
+from holdfast.model.matches import Match, Search, Source
 from holdfast.model.signatures import FIELD, Signature, Words
 
 NAMED = 0.6  # from this score on, a meaning is the answer
@@ -93,7 +93,7 @@ def explained(one: Found, file: str, signatures: Mapping[str, Signature], tables
         return replace(_as_signature_says(known, captures), first_error=first)
     category = filled_category(known, captures)
     signature = replace(known, role="cause", severity="error", rank_from="none", category=category)
-    sighting = Sighting(
+    match = Match(
         signature=known.id,
         category=category,
         source=0,
@@ -103,7 +103,7 @@ def explained(one: Found, file: str, signatures: Mapping[str, Signature], tables
         captures=captures,
     )
     source = Source(name=file, size_bytes=len(one.text), tail=(one.text,))
-    answer = diagnose(Search(sources=(source,), sightings=(sighting,)), {known.id: signature}, tables)
+    answer = diagnose(Search(sources=(source,), matches=(match,)), {known.id: signature}, tables)
     if answer.category in ("none", "unknown"):  # a device code that ends no job
         answer = _as_signature_says(signature, captures)
     return replace(answer, culprits=(), first_error=first, evidence=(), also=(), not_found=(), notes=())

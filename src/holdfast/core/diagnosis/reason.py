@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from holdfast.core.diagnosis.actions import action_for
 from holdfast.core.diagnosis.blame import culprits, with_rank
+from holdfast.core.diagnosis.candidates import Candidate, candidates, class_of, filled, kind_of
 from holdfast.core.diagnosis.choose import Choice, choose
-from holdfast.core.diagnosis.clues import Clue, class_of, clues, filled, kind_of
 from holdfast.core.diagnosis.confidence import confidence, others
 from holdfast.core.diagnosis.excerpt import is_pasted
 from holdfast.core.diagnosis.rulings import NO_TABLES, all_rulings
@@ -20,7 +20,7 @@ from holdfast.core.diagnosis.words.telling import doubtful_lines, telling_lines
 from holdfast.core.verdict.categories import ADVICE, ADVICE_ZH
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
-from holdfast.model.sightings import ASSUMED_DATES_S, Search, Source
+from holdfast.model.matches import ASSUMED_DATES_S, Search, Source
 from holdfast.model.signatures import Signature, Words
 
 EVIDENCE_MAX = 16
@@ -65,7 +65,7 @@ def diagnose(
     """tables: what is known of devices' codes."""
     search = with_ranks(search)
     rulings = all_rulings(search, signatures, tables)
-    known = clues(search, signatures, rulings)
+    known = candidates(search, signatures, rulings)
     choice = choose(
         known,
         is_finished=any(source.is_finished for source in search.sources),
@@ -78,7 +78,7 @@ def diagnose(
     return replace(answer, notes=(*answer.notes, *told))
 
 
-def _told(choice: Choice, known: Sequence[Clue], search: Search) -> Diagnosis:
+def _told(choice: Choice, known: Sequence[Candidate], search: Search) -> Diagnosis:
     if choice.root is None:
         return _unknown(search) if choice.died else _none(search, known)
     if choice.root.category == "unknown":
@@ -90,11 +90,11 @@ def _goes_on(source: Source) -> bool:
     return source.last_step_offset is not None or source.counts_on_offset is not None
 
 
-def _explained(root: Clue, choice: Choice, known: Sequence[Clue], search: Search) -> Diagnosis:
-    signature, captures = root.signature, {**_about(root), **root.sighting.captures}
+def _explained(root: Candidate, choice: Choice, known: Sequence[Candidate], search: Search) -> Diagnosis:
+    signature, captures = root.signature, {**_about(root), **root.match.captures}
     ruling, titled = root.ruling, _titled(choice, root)
     if choice.shown is not None and choice.shown.signature in (signature, titled):
-        captures |= choice.shown.sighting.captures  # the line that is quoted says more
+        captures |= choice.shown.match.captures  # the line that is quoted says more
     named = ruling.culprits if ruling and ruling.culprits is not None else None
     blamed = named if named is not None else culprits(choice, known, search)
     if len(blamed) == 1:
@@ -120,7 +120,7 @@ def _explained(root: Clue, choice: Choice, known: Sequence[Clue], search: Search
     )
 
 
-def _usual_words(root: Clue, action: str) -> tuple[Words, Words]:
+def _usual_words(root: Candidate, action: str) -> tuple[Words, Words]:
     """Explanation and advice: the signature's, unless its exception's message told a category of another kind."""
     signature, category = root.signature, root.category
     meaning = MEANINGS.get(category)
@@ -132,7 +132,7 @@ def _usual_words(root: Clue, action: str) -> tuple[Words, Words]:
     return Words(en=f"{meaning.en[0].upper()}{meaning.en[1:]}.", zh=f"{meaning.zh}。"), advice
 
 
-def _titled(choice: Choice, root: Clue) -> Signature:
+def _titled(choice: Choice, root: Candidate) -> Signature:
     """Whose title: that of the line which is quoted, where that tells the same end in its own way."""
     shown = choice.shown
     return (
@@ -140,12 +140,12 @@ def _titled(choice: Choice, root: Clue) -> Signature:
     )
 
 
-def _about(root: Clue) -> dict[str, str]:
-    sighting = root.sighting
+def _about(root: Candidate) -> dict[str, str]:
+    match = root.match
     known = {
-        "type": sighting.error_type,
-        "frame": sighting.frame,
-        "message": sighting.text.partition(": ")[2],
+        "type": match.error_type,
+        "frame": match.frame,
+        "message": match.text.partition(": ")[2],
     }
     return {key: text for key, text in known.items() if text}
 
@@ -168,16 +168,16 @@ def _unknown(search: Search) -> Diagnosis:
     )
 
 
-def _none(search: Search, known: Sequence[Clue]) -> Diagnosis:
+def _none(search: Search, known: Sequence[Candidate]) -> Diagnosis:
     """Sure only where an end is seen: the last step of all, or a line that says that the work was done."""
     in_part = any(skipped.lost for skipped in search.skipped)
     has_end = any(source.is_finished for source in search.sources) or any(
-        clue.role == "end-ok" and not clue.survived for clue in known
+        candidate.role == "end-ok" and not candidate.survived for candidate in known
     )
     worked = any(source.last_step_offset is not None for source in search.sources) or any(
-        clue.role == "end-ok" for clue in known
+        candidate.role == "end-ok" for candidate in known
     )
-    harmless = {clue.sighting.text for clue in known}
+    harmless = {candidate.match.text for candidate in known}
     doubtful = () if worked else doubtful_lines(search.sources, harmless)
     return Diagnosis(
         category="none",
@@ -199,40 +199,42 @@ def _none(search: Search, known: Sequence[Clue]) -> Diagnosis:
 
 def _evidence(choice: Choice, search: Search) -> tuple[Fact, ...]:
     """The first error, others who saw the same, what followed from it: each signature once, with how often."""
-    seen: dict[str, list[Clue]] = {}
+    seen: dict[str, list[Candidate]] = {}
     root = [choice.root] if choice.root else []
-    for clue in (*root, *choice.witnesses, *choice.rivals, *choice.followers):
-        seen.setdefault(clue.signature.id, []).append(clue)
+    for candidate in (*root, *choice.witnesses, *choice.rivals, *choice.followers):
+        seen.setdefault(candidate.signature.id, []).append(candidate)
     return tuple(_fact(same, search) for same in list(seen.values())[:EVIDENCE_MAX])
 
 
-def _fact(same: Sequence[Clue], search: Search) -> Fact:
+def _fact(same: Sequence[Candidate], search: Search) -> Fact:
     first = same[0]
-    each = {id(clue): clue for clue in same}.values()
+    each = {id(candidate): candidate for candidate in same}.values()
     return Fact(
-        file=search.sources[first.sighting.source].name,
-        line=first.sighting.line or None,
-        text=first.sighting.text,
-        says=_words(first.signature.title, {**_about(first), **first.sighting.captures}),
+        file=search.sources[first.match.source].name,
+        line=first.match.line or None,
+        text=first.match.text,
+        says=_words(first.signature.title, {**_about(first), **first.match.captures}),
         signature=first.signature.id,
         at_s=_known_time(first.at_s),
-        count=sum(clue.sighting.count for clue in each),
-        ranks=tuple(sorted({clue.writer.rank for clue in each if clue.writer.rank is not None})),
+        count=sum(candidate.match.count for candidate in each),
+        ranks=tuple(
+            sorted({candidate.writer.rank for candidate in each if candidate.writer.rank is not None})
+        ),
     )
 
 
-def _first_error(root: Clue, search: Search) -> FirstError:
-    sighting = root.sighting
+def _first_error(root: Candidate, search: Search) -> FirstError:
+    match = root.match
     text, after = message_of(root)
     return FirstError(
-        file=search.sources[sighting.source].name,
-        line=sighting.line or None,
+        file=search.sources[match.source].name,
+        line=match.line or None,
         text=text,
         at_s=_known_time(root.at_s),
         after=after[:3],
-        frame=sighting.frame,
-        source=sighting.source,
-        offset=sighting.offset,
+        frame=match.frame,
+        source=match.source,
+        offset=match.offset,
     )
 
 

@@ -7,8 +7,8 @@ Conditions:                                State=DOWN ThreadsPerCore=2
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.core.diagnosis.clues import Clue, Ruling
-from holdfast.model.sightings import Search, Sighting
+from holdfast.core.diagnosis.candidates import Candidate, Ruling
+from holdfast.model.matches import Match, Search
 from holdfast.model.signatures import Signature
 from holdfast.slurm_names import BadNodeList, expanded
 
@@ -32,33 +32,33 @@ SURE_OF_JOB = 2  # nodes of a job that its logs name: then its other nodes are n
 NODES_MAX = 16  # of a list that is told as culprits
 
 
-def host_of_record(clue: Clue, clues: Sequence[Clue]) -> str | None:
-    """The node that the clue's own row names in another column, or that its record is of; of schedulers' lines only."""
-    if clue.signature.area != "scheduler":
+def host_of_record(candidate: Candidate, candidates: Sequence[Candidate]) -> str | None:
+    """The node that the candidate's own row names in another column, or that its record is of; of schedulers' lines only."""
+    if candidate.signature.area != "scheduler":
         return None
-    same = [one for one in clues if one.sighting.source == clue.sighting.source]
-    at = clue.sighting.offset
+    same = [one for one in candidates if one.match.source == candidate.match.source]
+    at = candidate.match.offset
     for one in same:
-        if one.signature.id == ROW and one.sighting.offset == at:
-            return one.sighting.captures.get("host")
+        if one.signature.id == ROW and one.match.offset == at:
+            return one.match.captures.get("host")
     heads = [one for one in same if one.signature.id in HEADS]
-    above = [one for one in heads if one.sighting.offset <= at]
+    above = [one for one in heads if one.match.offset <= at]
     if not above:
         return None
-    head = max(above, key=lambda one: one.sighting.offset)
+    head = max(above, key=lambda one: one.match.offset)
     if head.signature.id == SLURM_NODE:
-        return head.sighting.captures.get("host")
-    end = min((one.sighting.offset for one in heads if one.sighting.offset > at), default=None)
+        return head.match.captures.get("host")
+    end = min((one.match.offset for one in heads if one.match.offset > at), default=None)
     within = [
         one
         for one in same
-        if one.sighting.last_offset >= head.sighting.offset and (end is None or one.sighting.offset < end)
+        if one.match.last_offset >= head.match.offset and (end is None or one.match.offset < end)
     ]
-    told = [one.sighting.captures for one in within if one.signature.id in HOSTS]
+    told = [one.match.captures for one in within if one.signature.id in HOSTS]
     named = [name for captures in told if (name := captures.get("host") or captures.get("peer"))]
     if named:
         return named[0]
-    return head.sighting.captures.get("peer") if any(one.signature.id == ROLES for one in within) else None
+    return head.match.captures.get("peer") if any(one.signature.id == ROLES for one in within) else None
 
 
 def nodes_of(host: str) -> tuple[str, ...]:
@@ -73,14 +73,14 @@ def nodes_of(host: str) -> tuple[str, ...]:
 
 
 def nodes_of_others(search: Search, signatures: Mapping[str, Signature]) -> dict[int, Ruling]:
-    """By id() of the sighting of a row of a cluster's table: context, where the job's own logs name other nodes only.
+    """By id() of the match of a row of a cluster's table: context, where the job's own logs name other nodes only.
 
     Where they name one only, and hold trouble, the node in the table may be another one of the job.
     """
-    rows = [one for one in search.sightings if one.signature in OF_CLUSTER]
+    rows = [one for one in search.matches if one.signature in OF_CLUSTER]
     if not rows:
         return {}
-    own = [one for one in search.sightings if _is_of_worker(one, signatures)]
+    own = [one for one in search.matches if _is_of_worker(one, signatures)]
     named = [one.writer.host or search.sources[one.source].writer.host for one in own]
     named += [source.writer.host for source in search.sources if source.last_step_offset is not None]
     hosts = {_short(host) for host in named if host}
@@ -94,7 +94,7 @@ def nodes_of_others(search: Search, signatures: Mapping[str, Signature]) -> dict
     }
 
 
-def _is_of_worker(one: Sighting, signatures: Mapping[str, Signature]) -> bool:
+def _is_of_worker(one: Match, signatures: Mapping[str, Signature]) -> bool:
     return one.signature in signatures and signatures[one.signature].area == "worker"
 
 

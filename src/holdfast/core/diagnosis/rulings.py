@@ -1,9 +1,9 @@
-"""Gathers what the rules that look at more than one line say, sighting by sighting. Pure."""
+"""Gathers what the rules that look at more than one line say, match by match. Pure."""
 
 from collections.abc import Iterable, Mapping
 
 from holdfast.core.diagnosis import training
-from holdfast.core.diagnosis.clues import Ruling
+from holdfast.core.diagnosis.candidates import Ruling
 from holdfast.core.diagnosis.compare.collectives import compare
 from holdfast.core.diagnosis.compare.comparison import Comparison
 from holdfast.core.diagnosis.devices.judge import judge
@@ -14,7 +14,7 @@ from holdfast.core.diagnosis.records import nodes_of_others
 from holdfast.core.diagnosis.teardown import teardown_hangs
 from holdfast.core.diagnosis.words.wordings import of_likeness
 from holdfast.model.code_facts import CodeTables
-from holdfast.model.sightings import Search, Sighting
+from holdfast.model.matches import Match, Search
 from holdfast.model.signatures import Signature, Words
 from holdfast.model.verdicts import Culprit
 
@@ -32,17 +32,17 @@ DECIDERS = {
 
 
 def all_rulings(search: Search, signatures: Mapping[str, Signature], tables: CodeTables) -> dict[int, Ruling]:
-    """By id() of the sighting: what holds in place of its signature. Of two rules the one that compared more holds."""
-    found = training.rulings(search.sightings) | teardown_hangs(search, signatures)
-    for sighting in search.sightings:
-        if ruling := of_likeness(sighting, signatures):
-            found[id(sighting)] = ruling
-    found |= waits_that_ended(search.sightings, signatures)
-    found |= nodes_that_returned(search.sightings, signatures)
+    """By id() of the match: what holds in place of its signature. Of two rules the one that compared more holds."""
+    found = training.rulings(search.matches) | teardown_hangs(search, signatures)
+    for match in search.matches:
+        if ruling := of_likeness(match, signatures):
+            found[id(match)] = ruling
+    found |= waits_that_ended(search.matches, signatures)
+    found |= nodes_that_returned(search.matches, signatures)
     found |= nodes_of_others(search, signatures)
-    for judgement in judge(search.sightings, search.sources, tables):
+    for judgement in judge(search.matches, search.sources, tables):
         _add_judgement(found, judgement, signatures)
-    for comparison in reversed(compare(search.sightings, search.sources)):
+    for comparison in reversed(compare(search.matches, search.sources)):
         _add_comparison(found, comparison, signatures)
     return found
 
@@ -52,9 +52,9 @@ def _add_comparison(
 ) -> None:
     """Said of the first line, and of the same line of the other ranks; what it explains is context."""
     ruling = _of_comparison(comparison)
-    for sighting in comparison.seen:
-        if sighting.signature == comparison.first.signature:
-            found[id(sighting)] = ruling
+    for match in comparison.seen:
+        if match.signature == comparison.first.signature:
+            found[id(match)] = ruling
     found[id(comparison.first)] = ruling
     _add_context(found, comparison.explained, signatures)
 
@@ -94,13 +94,13 @@ def _add_judgement(
 
 
 def _add_context(
-    found: dict[int, Ruling], sightings: Iterable[Sighting], signatures: Mapping[str, Signature]
+    found: dict[int, Ruling], matches: Iterable[Match], signatures: Mapping[str, Signature]
 ) -> None:
-    for sighting in sightings:
-        signature = signatures.get(sighting.signature)
+    for match in matches:
+        signature = signatures.get(match.signature)
         if signature is not None:
-            found[id(sighting)] = Ruling(
-                category=sighting.category,
+            found[id(match)] = Ruling(
+                category=match.category,
                 role="context",
                 severity=signature.severity,
                 weight=signature.weight,

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from holdfast.model.sightings import Search, Sighting, Source
+from holdfast.model.matches import Match, Search, Source
 
 # What is counted, its number, the node and the worker; the log, where neither of these is named, else -1.
 Seat: TypeAlias = tuple[str, int, str | None, int | None, int]
@@ -19,8 +19,8 @@ Seat: TypeAlias = tuple[str, int, str | None, int | None, int]
 def with_ranks(search: Search) -> Search:
     """The search with the rank of each line that a process wrote of which one rank is known, and no other."""
     told: dict[Seat, set[int]] = defaultdict(set)
-    seats = [_seats(one, search.sources) for one in search.sightings]
-    for one, places in zip(search.sightings, seats, strict=True):
+    seats = [_seats(one, search.sources) for one in search.matches]
+    for one, places in zip(search.matches, seats, strict=True):
         for seat in places if one.writer.rank is not None else ():
             told[seat].add(one.writer.rank or 0)
     shared = _logs_of_several_nodes(search)
@@ -31,9 +31,9 @@ def with_ranks(search: Search) -> Search:
         return search
     return replace(
         search,
-        sightings=tuple(
+        matches=tuple(
             _of_rank(one, next((known[seat] for seat in places if seat in known), None))
-            for one, places in zip(search.sightings, seats, strict=True)
+            for one, places in zip(search.matches, seats, strict=True)
         ),
     )
 
@@ -41,20 +41,20 @@ def with_ranks(search: Search) -> Search:
 def _logs_of_several_nodes(search: Search) -> set[int]:
     """Whose lines name a place but no node, of nodes that count their places alike: ranks 2 and 10 are both third."""
     offsets: dict[int, set[int]] = defaultdict(set)
-    for one in search.sightings:
+    for one in search.matches:
         writer = one.writer
         if writer.rank is not None and writer.local_rank is not None:
             offsets[one.source].add(writer.rank - writer.local_rank)
     return {source for source, seen in offsets.items() if len(seen) > 1}
 
 
-def _of_rank(one: Sighting, rank: int | None) -> Sighting:
+def _of_rank(one: Match, rank: int | None) -> Match:
     if rank is None or one.writer.rank is not None:
         return one
     return replace(one, writer=replace(one.writer, rank=rank))
 
 
-def _seats(one: Sighting, sources: Sequence[Source]) -> list[Seat]:
+def _seats(one: Match, sources: Sequence[Source]) -> list[Seat]:
     """Its place on its node and its process, as far as the line says them; where no node is named, within one log."""
     writer, of_file = one.writer, sources[one.source].writer
     if of_file.rank is not None:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from holdfast.core.clock_offsets import are_comparable
-from holdfast.core.diagnosis.clues import Ruling
-from holdfast.model.sightings import Search, Sighting
+from holdfast.core.diagnosis.candidates import Ruling
+from holdfast.model.matches import Match, Search
 from holdfast.model.signatures import Signature, Words
 
 ENDED_BY_LIMIT = ("time_limit", "slurm_time_limit", "terminated")
@@ -31,22 +31,22 @@ ADVICE = Words(
 
 
 def teardown_hangs(search: Search, signatures: Mapping[str, Signature]) -> dict[int, Ruling]:
-    """By id() of the sighting of the limit."""
+    """By id() of the match of the limit."""
     found: dict[int, Ruling] = {}
-    done: dict[int, Sighting] = {}
-    for sighting in search.sightings:  # by source and offset
-        role = signatures[sighting.signature].role if sighting.signature in signatures else ""
+    done: dict[int, Match] = {}
+    for match in search.matches:  # by source and offset
+        role = signatures[match.signature].role if match.signature in signatures else ""
         if role == "end-ok":
-            done[sighting.source] = sighting
-        elif sighting.category in ENDED_BY_LIMIT and sighting.source in done:
-            if _waited(done[sighting.source], sighting, search):
-                found[id(sighting)] = Ruling(
+            done[match.source] = match
+        elif match.category in ENDED_BY_LIMIT and match.source in done:
+            if _waited(done[match.source], match, search):
+                found[id(match)] = Ruling(
                     category="teardown_hang", weight=0.8, title=TITLE, explanation=EXPLANATION, advice=ADVICE
                 )
     return found
 
 
-def _waited(done: Sighting, ended: Sighting, search: Search) -> bool:
+def _waited(done: Match, ended: Match, search: Search) -> bool:
     last_step = search.sources[done.source].last_step_offset
     if last_step is not None and last_step > done.last_offset:
         return False

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from holdfast.core.diagnosis.clues import Ruling
+from holdfast.core.diagnosis.candidates import Ruling
 from holdfast.core.diagnosis.words.wordings import OF_A_CALL, of_code, of_words
 from holdfast.late_pattern import late
-from holdfast.model.sightings import Sighting
+from holdfast.model.matches import Match
 from holdfast.model.signatures import EXCEPTION, Words
 
 OUT_OF_MEMORY = "gpu-out-of-memory"
@@ -165,42 +165,42 @@ class MemoryReport(Struct, frozen=True, kw_only=True):
         return None
 
 
-def rulings(sightings: Sequence[Sighting]) -> dict[int, Ruling]:
-    """By id() of the sighting: what holds in place of its signature."""
+def rulings(matches: Sequence[Match]) -> dict[int, Ruling]:
+    """By id() of the match: what holds in place of its signature."""
     found: dict[int, Ruling] = {}
-    for sighting in sightings:
-        if sighting.signature == OUT_OF_MEMORY:
-            ruling = of_memory(sighting)
+    for match in matches:
+        if match.signature == OUT_OF_MEMORY:
+            ruling = of_memory(match)
         else:
             ruling = (
-                of_shared_memory(sighting)
-                or of_deletion(sighting)
-                or of_program(sighting)
-                or of_place(sighting)
-                or of_words(sighting)
-                or of_kind(sighting)
-                or of_check(sighting)
-                or of_file(sighting)
-                or of_code(sighting)
+                of_shared_memory(match)
+                or of_deletion(match)
+                or of_program(match)
+                or of_place(match)
+                or of_words(match)
+                or of_kind(match)
+                or of_check(match)
+                or of_file(match)
+                or of_code(match)
             )
         if ruling is not None:
-            found[id(sighting)] = ruling
-    return found | _of_many(sightings)
+            found[id(match)] = ruling
+    return found | _of_many(matches)
 
 
-def of_shared_memory(sighting: Sighting) -> Ruling | None:
+def of_shared_memory(match: Match) -> Ruling | None:
     """No space for a lock or a segment of shared memory: these are files of /dev/shm, and no disk has them."""
-    if sighting.signature != DISK_FULL or not KEEPS_SHARED.search(sighting.innermost):
+    if match.signature != DISK_FULL or not KEEPS_SHARED.search(match.innermost):
         return None
-    return Ruling(category="shm_oom", weight=SHARED_WEIGHT, decided_by=_raised_in(sighting.innermost))
+    return Ruling(category="shm_oom", weight=SHARED_WEIGHT, decided_by=_raised_in(match.innermost))
 
 
-def of_deletion(sighting: Sighting) -> Ruling | None:
+def of_deletion(match: Match) -> Ruling | None:
     """A file that was to be deleted or moved, and is not there: no data is missing, another rank was faster."""
-    if sighting.signature not in MISSING_FILE or sighting.error_type != "FileNotFoundError":
+    if match.signature not in MISSING_FILE or match.error_type != "FileNotFoundError":
         return None
-    function = sighting.innermost.rpartition(" ")[2]
-    if not DELETES.fullmatch(function) and not MOVES.search(sighting.text):
+    function = match.innermost.rpartition(" ")[2]
+    if not DELETES.fullmatch(function) and not MOVES.search(match.text):
         return None
     return Ruling(
         category="python_exception",
@@ -222,12 +222,12 @@ def of_deletion(sighting: Sighting) -> Ruling | None:
     )
 
 
-def of_program(sighting: Sighting) -> Ruling | None:
+def of_program(match: Match) -> Ruling | None:
     """A program that Python could not start: it is not installed here, no data is missing."""
-    found = PROGRAM.search(sighting.text)
-    if sighting.signature not in MISSING_FILE or found is None:
+    found = PROGRAM.search(match.text)
+    if match.signature not in MISSING_FILE or found is None:
         return None
-    if sighting.innermost.rpartition(" ")[2] != STARTS_PROGRAM:
+    if match.innermost.rpartition(" ")[2] != STARTS_PROGRAM:
         return None
     name = found["name"]
     return Ruling(
@@ -267,26 +267,26 @@ def memory_report(text: str) -> MemoryReport | None:
     )
 
 
-def of_memory(sighting: Sighting) -> Ruling | None:
+def of_memory(match: Match) -> Ruling | None:
     """Whether others filled the GPU, or free memory lay in pieces; None: this process simply needs too much."""
-    report = memory_report(sighting.text)
+    report = memory_report(match.text)
     if report is None:
         return None
     others = report.held_by_others
     if others is not None and others >= max(OTHERS_MIN_BYTES, OTHERS_MIN_SHARE * report.total):
-        return _held_by_others(report, others, _others_named(sighting.text) if report.this_process else "")
+        return _held_by_others(report, others, _others_named(match.text) if report.this_process else "")
     if report.unused is not None and report.unused >= max(report.tried, UNUSED_MIN_BYTES):
         return _fragmented(report, report.unused)
     return None
 
 
-def of_place(sighting: Sighting) -> Ruling | None:
+def of_place(match: Match) -> Ruling | None:
     """What a vague exception is about, by the function of the user's own code that it was raised in."""
-    kind = sighting.error_type.rpartition(".")[2]
-    function = sighting.frame.rpartition(" ")[2]
-    if sighting.signature in OF_NONE and "NoneType" in sighting.text and GAVE_NONE.fullmatch(function):
+    kind = match.error_type.rpartition(".")[2]
+    function = match.frame.rpartition(" ")[2]
+    if match.signature in OF_NONE and "NoneType" in match.text and GAVE_NONE.fullmatch(function):
         return Ruling(category="data_error", weight=PLACE_WEIGHT, decided_by=_raised_in(function))
-    if sighting.signature not in VAGUE or not function or kind in CODE_ERRORS:
+    if match.signature not in VAGUE or not function or kind in CODE_ERRORS:
         return None
     for pattern, category in PLACES:
         if pattern.fullmatch(function):
@@ -294,11 +294,11 @@ def of_place(sighting: Sighting) -> Ruling | None:
     return None
 
 
-def of_file(sighting: Sighting) -> Ruling | None:
+def of_file(match: Match) -> Ruling | None:
     """What a vague exception is about, by the file of the user's own code that it was raised in."""
-    kind = sighting.error_type.rpartition(".")[2]
-    place, _, function = sighting.frame.rpartition(" ")
-    if sighting.signature not in VAGUE or kind not in OF_FILES:
+    kind = match.error_type.rpartition(".")[2]
+    place, _, function = match.frame.rpartition(" ")
+    if match.signature not in VAGUE or kind not in OF_FILES:
         return None
     for pattern, category in FILES:
         if pattern.fullmatch(place.rpartition(":")[0]):
@@ -308,10 +308,10 @@ def of_file(sighting: Sighting) -> Ruling | None:
     return None
 
 
-def of_kind(sighting: Sighting) -> Ruling | None:
+def of_kind(match: Match) -> Ruling | None:
     """What an exception that no signature knows is about, by its own name: a library's ConfigError."""
-    kind = sighting.error_type.rpartition(".")[2]
-    if sighting.signature != EXCEPTION or not kind:
+    kind = match.error_type.rpartition(".")[2]
+    if match.signature != EXCEPTION or not kind:
         return None
     for pattern, (category, action) in KINDS_OF_THEIR_OWN:
         if pattern.fullmatch(kind):
@@ -319,42 +319,42 @@ def of_kind(sighting: Sighting) -> Ruling | None:
     return None
 
 
-def of_check(sighting: Sighting) -> Ruling | None:
+def of_check(match: Match) -> Ruling | None:
     """An exception that a check of settings raised: by the function or file it was raised in, the user's or not."""
-    kind = sighting.error_type.rpartition(".")[2]
-    if kind == "KeyError" and OF_THE_ENVIRONMENT.search(sighting.innermost):
+    kind = match.error_type.rpartition(".")[2]
+    if kind == "KeyError" and OF_THE_ENVIRONMENT.search(match.innermost):
         return Ruling(
-            category=sighting.category,
+            category=match.category,
             weight=PLACE_WEIGHT,
             action="fix_config",
             decided_by=_raised_in("os.environ"),
         )
-    place = _place_of_check(sighting)
-    if sighting.signature not in VAGUE or not place:
+    place = _place_of_check(match)
+    if match.signature not in VAGUE or not place:
         return None
     return Ruling(
-        category=sighting.category, weight=FILE_WEIGHT, action="fix_config", decided_by=_raised_in(place)
+        category=match.category, weight=FILE_WEIGHT, action="fix_config", decided_by=_raised_in(place)
     )
 
 
-def is_raised_by_a_check(sighting: Sighting) -> bool:
+def is_raised_by_a_check(match: Match) -> bool:
     """Whether a check of settings raised it, whatever its words."""
-    return bool(_place_of_check(sighting))
+    return bool(_place_of_check(match))
 
 
-def _place_of_check(sighting: Sighting) -> str:
+def _place_of_check(match: Match) -> str:
     """The function or file by which it is one; "" if it is none."""
-    place, _, function = sighting.innermost.rpartition(" ")
+    place, _, function = match.innermost.rpartition(" ")
     file = place.rpartition(":")[0]
-    if sighting.error_type.rpartition(".")[2] not in CHECKED or OF_A_CALL.search(sighting.text):
+    if match.error_type.rpartition(".")[2] not in CHECKED or OF_A_CALL.search(match.text):
         return ""
     if CHECKS_SETTINGS.fullmatch(function):
         return function
     return file if OF_SETTINGS.fullmatch(file) else ""
 
 
-def _of_many(sightings: Sequence[Sighting]) -> dict[int, Ruling]:
-    seen = [one for one in sightings if one.signature in DEVICE_SUSPECTED and one.writer.rank is not None]
+def _of_many(matches: Sequence[Match]) -> dict[int, Ruling]:
+    seen = [one for one in matches if one.signature in DEVICE_SUSPECTED and one.writer.rank is not None]
     if len({one.writer.rank for one in seen}) < 2:
         return {}
     return {

@@ -25,13 +25,13 @@ def observed(lines: Sequence[AnyLine], attempts: Iterable[AttemptRan], *, since_
     alone where its exoneration names it, else altogether.
     """
     begun = _begun(lines, since_s)
-    hours, job_hours, crews = _exposure(attempts, begun, since_s)
+    hours, job_hours, worker_groups = _exposure(attempts, begun, since_s)
     cleared = _cleared(lines)
     failures = []
     for line in lines:
         if isinstance(line, IncidentLine) and line.at_s >= since_s:
             failure = _failure(
-                line, crews, begun, since_s, cleared.get((line.run, line.incident), frozenset())
+                line, worker_groups, begun, since_s, cleared.get((line.run, line.incident), frozenset())
             )
             if failure is not None:
                 failures.append(failure)
@@ -62,15 +62,15 @@ def _exposure(attempts: Iterable[AttemptRan], begun: Mapping[str, float], since_
     """Hours of each node, hours of each job, and which nodes an attempt had."""
     hours: dict[str, float] = defaultdict(float)
     job_hours: dict[str, float] = defaultdict(float)
-    crews = {}
+    worker_groups = {}
     for one in attempts:
-        crews[one.run, one.attempt] = one.nodes
+        worker_groups[one.run, one.attempt] = one.nodes
         end_s = one.started_s + one.hours * _HOUR_S
         job_hours[one.run] += max(0.0, end_s - max(one.started_s, since_s)) / _HOUR_S
         for node in one.nodes:
             start_s = max(one.started_s, since_s, begun.get(node, since_s))
             hours[node] += max(0.0, end_s - start_s) / _HOUR_S
-    return hours, job_hours, crews
+    return hours, job_hours, worker_groups
 
 
 def _cleared(lines: Iterable[AnyLine]) -> dict[tuple[str, int], frozenset[str]]:
@@ -85,7 +85,7 @@ def _cleared(lines: Iterable[AnyLine]) -> dict[tuple[str, int], frozenset[str]]:
 
 def _failure(
     line: IncidentLine,
-    crews: Mapping[tuple[str, int], tuple[str, ...]],
+    worker_groups: Mapping[tuple[str, int], tuple[str, ...]],
     begun: Mapping[str, float],
     since_s: float,
     cleared: frozenset[str],
@@ -100,7 +100,7 @@ def _failure(
         if not counts(line.node):
             return None
         return Failure(run=line.run, at_s=line.at_s, node=line.node, confidence=line.confidence)
-    suspects = line.suspects or crews.get((line.run, line.attempt), ())
+    suspects = line.suspects or worker_groups.get((line.run, line.attempt), ())
     left = tuple(filter(counts, suspects))
     return Failure(run=line.run, at_s=line.at_s, suspects=left) if left else None
 

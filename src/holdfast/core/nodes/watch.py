@@ -15,7 +15,7 @@ silence alone is noted, asked about, and waited for; it becomes a loss only by t
 | its agent said goodbye                                     | as if its connection had closed                       |
 | the controller itself was held up meanwhile                | that time is not counted                              |
 
-A node that is lost and speaks again is not taken back for that: see `core.crew`.
+A node that is lost and speaks again is not taken back for that: see `core.worker_group`.
 """
 
 from msgspec import Struct

@@ -20,7 +20,7 @@ from holdfast.core.stragglers.records import arrivals, peers
 from holdfast.core.stragglers.watch import FLOOR_SHARE, StragglerWatch
 from holdfast.late_pattern import late
 from holdfast.model.flight.records import FlightRecord
-from holdfast.model.sightings import NOBODY, Writer
+from holdfast.model.matches import NOBODY, Writer
 from holdfast.model.steps import (
     CurvePoint,
     FirstLast,

@@ -21,9 +21,9 @@ from holdfast.model.events import VerdictReached
 from holdfast.model.failures import ErrorRecord, Failure, LauncherWord, RankExit
 from holdfast.model.flight.digests import RankLife
 from holdfast.model.flight.scenes import FlightScene, FoundStacks, RecordFile
+from holdfast.model.matches import Match, Search, Source, Writer
 from holdfast.model.nodes.workers import Looked, WorkerEvidence
 from holdfast.model.samples import Hang
-from holdfast.model.sightings import Search, Sighting, Source, Writer
 from holdfast.model.verdicts import Culprit, Verdict
 
 # Their lines are about others: who is at fault may still be to come.
@@ -135,21 +135,21 @@ def answer(verdict: Verdict, incident: int, at_s: float) -> VerdictReached:
 def joined_search(evidence: Sequence[WorkerEvidence], nodes: Mapping[int, str]) -> Search:
     """Sources are named as in the job's folder ("attempt-001/worker-2/rank-16.log"). `nodes`: by worker."""
     sources: list[Source] = []
-    sightings: list[Sighting] = []
+    matches: list[Match] = []
     for one in sorted(evidence, key=lambda one: one.worker):
         base, host = len(sources), nodes.get(one.worker)
         sources += [_source(source, one, host) for source in one.search.sources]
-        sightings += [
+        matches += [
             replace(
-                sighting,
-                source=base + sighting.source,
-                writer=_writer(sighting.writer, one.worker, host, is_kernel=False),
+                match,
+                source=base + match.source,
+                writer=_writer(match.writer, one.worker, host, is_kernel=False),
             )
-            for sighting in one.search.sightings
+            for match in one.search.matches
         ]
     return Search(
         sources=tuple(sources),
-        sightings=tuple(sightings),
+        matches=tuple(matches),
         skipped=tuple(skipped for one in evidence for skipped in one.search.skipped),
         bytes_read=sum(one.search.bytes_read for one in evidence),
     )

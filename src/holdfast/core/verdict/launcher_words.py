@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.core.verdict.categories import SIGNAL_WORDS, SIGNALS
 from holdfast.model.failures import LauncherWord
-from holdfast.model.sightings import Search, Sighting
+from holdfast.model.matches import Match, Search
 from holdfast.model.signatures import Signature
 
 REPORT_BYTES = 1 << 10  # between the line that says who and the line that says how
@@ -38,7 +38,7 @@ def launcher_words(
     """In the order of the lines, each rank or process once; where the launcher says it again, the line that says more."""
     found: list[LauncherWord] = []
     last: tuple[int, int] | None = None  # source and offset of a line that says who and not how
-    for one in search.sightings:
+    for one in search.matches:
         signature = signatures.get(one.signature)
         if signature is None or not signature.rank_end:
             continue
@@ -52,7 +52,7 @@ def launcher_words(
     return _each_once(found)[:WORDS_MAX]
 
 
-def _word(one: Sighting, search: Search, known: Known) -> LauncherWord:
+def _word(one: Match, search: Search, known: Known) -> LauncherWord:
     pid = _number(one.captures.get("pid")) or 0
     return LauncherWord(
         rank=_rank(one.captures, pid, known),

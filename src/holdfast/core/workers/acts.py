@@ -1,4 +1,4 @@
-"""What the crew wants done, in the order it wants it. Values only."""
+"""What the worker_group wants done, in the order it wants it. Values only."""
 
 from msgspec import Struct
 

@@ -81,11 +81,11 @@ from holdfast.model.state import Job
 
 STEP_EVENT_S = 1.0
 NOT_STARTED = 125  # what a worker that was never started is said to have exited with
-CrewOrder = PlaceWorkers | CheckNodes | StartAttempt | StopAttempt | IsolateNode | HealDevice
-CrewNews = NodeReady | NodeDown | NodeAlive | AgentEnded | SetAside | NoMoreNodes
+GroupOrder = PlaceWorkers | CheckNodes | StartAttempt | StopAttempt | IsolateNode | HealDevice
+GroupNews = NodeReady | NodeDown | NodeAlive | AgentEnded | SetAside | NoMoreNodes
 
 
-class Crew:
+class WorkerGroup:
     """`nodes`: those of the engine, in the order in which they are preferred. `token`: of this job, never used before.
 
     Each call gives what is to be done, in its order. `at_s`: the job's clock.
@@ -146,7 +146,7 @@ class Crew:
 
     # Orders -----------------------------------------------------------------------------------------------
 
-    def order(self, order: CrewOrder, at_s: float) -> list[Act]:
+    def order(self, order: GroupOrder, at_s: float) -> list[Act]:
         match order:
             case PlaceWorkers():
                 self._placing = Placing(order, at_s)
@@ -212,7 +212,7 @@ class Crew:
     def silent(self, node: str, for_s: float, at_s: float) -> list[Act]:
         return self.roster.silent(node, for_s, at_s) + self._go_on(at_s)
 
-    def news(self, news: CrewNews, at_s: float) -> list[Act]:
+    def news(self, news: GroupNews, at_s: float) -> list[Act]:
         if isinstance(news, NoMoreNodes):
             if self._placing is not None:
                 self._placing.no_more = news.reason

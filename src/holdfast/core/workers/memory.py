@@ -1,4 +1,4 @@
-"""What a controller that comes back learns about its crew from the journal. Pure.
+"""What a controller that comes back learns about its worker_group from the journal. Pure.
 
 The core's own state is replayed elsewhere; here is what only concerns the way to the agents.
 """

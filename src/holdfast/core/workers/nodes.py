@@ -1,4 +1,4 @@
-"""The nodes of a job as the crew knows them, and which of them workers are placed on. Pure."""
+"""The nodes of a job as the worker_group knows them, and which of them workers are placed on. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal

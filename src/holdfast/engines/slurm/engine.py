@@ -15,13 +15,13 @@ from msgspec import Struct
 
 from holdfast.engines.nodes import IN_USE, EngineRefused, JobPlace
 from holdfast.engines.slurm.commands import Answer, Commands, asked, plain_environment, with_plain_times
-from holdfast.engines.slurm.deputy import DEPUTY_NAME, Deputy, deputy_log
 from holdfast.engines.slurm.job_watch import JobWatch
 from holdfast.engines.slurm.lines import Lines, has_none
 from holdfast.engines.slurm.move import Move, put_back
 from holdfast.engines.slurm.probe import Probe
 from holdfast.engines.slurm.queries import node_words, nodes_in
 from holdfast.engines.slurm.rights import Rights
+from holdfast.engines.slurm.standby_controller import STANDBY_NAME, StandbyController, standby_log
 from holdfast.engines.slurm.steps import AGENT, STEP_NAME, AgentStep, environment, keeper_words
 from holdfast.model.nodes.workers import (
     AgentEnded,
@@ -84,7 +84,7 @@ class SlurmEngine:
     """A NodeEngine. `env`: of this process; `agent`: the words that start an agent.
 
     `no_kill`: the job was submitted with --no-kill, so it outlives its nodes; False where that is not known.
-    `deputy`: the words of who goes on when this node is lost. `lost_with`: the node of the controller before this one,
+    `standby`: the words of who goes on when this node is lost. `lost_with`: the node of the controller before this one,
     which has ended without a word.
     """
 
@@ -96,7 +96,7 @@ class SlurmEngine:
         *,
         agent: Sequence[str] = AGENT,
         no_kill: bool = False,
-        deputy: Sequence[str] = (),
+        standby: Sequence[str] = (),
         lost_with: str = "",
     ) -> None:
         self.allocation = allocation
@@ -123,8 +123,10 @@ class SlurmEngine:
         self._watch = JobWatch(allocation, self._commands, self._note, clock)
         self._move: Move | None = None
         here = allocation.node or socket.gethostname()
-        self._deputy = (
-            Deputy(deputy, allocation.nodes, here, self._start_deputy) if deputy and no_kill else None
+        self._standby = (
+            StandbyController(standby, allocation.nodes, here, self._start_standby)
+            if standby and no_kill
+            else None
         )
         self._lost_with = lost_with
         self._is_second = bool(lost_with)  # another controller began this job's steps
@@ -169,7 +171,7 @@ class SlurmEngine:
         if self._move is not None:
             self._move.turn(now_s)
         self._watch.turn(now_s)
-        self._turn_deputy(now_s)
+        self._turn_standby(now_s)
         news = [  # why the job ends before what ends with it
             *self._watch.news(),
             *(self._move.news() if self._move else ()),
@@ -231,8 +233,8 @@ class SlurmEngine:
         It starts a job anew only when the last process of the batch script is gone.
         """
         self._commands.drop()
-        if self._deputy is not None and self._deputy.step is not None:
-            self._deputy.step.end()
+        if self._standby is not None and self._standby.step is not None:
+            self._standby.step.end()
         left = [agent.step for agent in self._agents.values() if agent.step is not None]
         if self._is_ending:
             left = [step for step in left if step.code() is None]
@@ -276,20 +278,20 @@ class SlurmEngine:
             return
         agent.lives, agent.begun_s = True, self._clock()
 
-    def _start_deputy(self, name: str, words: Sequence[str]) -> AgentStep:
+    def _start_standby(self, name: str, words: Sequence[str]) -> AgentStep:
         assert self._place is not None
-        log = deputy_log(self._place.folder, name)
+        log = standby_log(self._place.folder, name)
         log.parent.mkdir(parents=True, exist_ok=True)
-        kept = keeper_words(name, DEPUTY_NAME, words, log, binds=self._binds)
+        kept = keeper_words(name, STANDBY_NAME, words, log, binds=self._binds)
         return AgentStep(name, kept, self._env, log.parent / SRUN_LOG)
 
-    def _turn_deputy(self, now_s: float) -> None:
-        if self._deputy is None or self._place is None or self._is_ending:
+    def _turn_standby(self, now_s: float) -> None:
+        if self._standby is None or self._place is None or self._is_ending:
             return
         try:
-            self._deputy.turn(now_s, self._gone)
+            self._standby.turn(now_s, self._gone)
         except OSError as error:
-            self._tell("deputy", f"nobody can be started to go on when this node is lost: {error}")
+            self._tell("standby", f"nobody can be started to go on when this node is lost: {error}")
 
     @property
     def _binds(self) -> bool:
@@ -327,8 +329,8 @@ class SlurmEngine:
         steps = steps_of_columns(answer.text)
         here = {node for step in steps if step.name == STEP_NAME for node in step.nodes}
         self._is_second = self._is_second or (first and bool(here))
-        if self._deputy is not None:
-            self._deputy.heard(steps, self._clock())
+        if self._standby is not None:
+            self._standby.heard(steps, self._clock())
         for name, agent in self._agents.items():
             if agent.step is not None:
                 continue
@@ -427,7 +429,7 @@ class SlurmEngine:
         """Slurm lists a step of another's there, and its agent is not heard: that srun may have gone while it launched it.
 
         Whether an agent runs is known only to the node: one more is started, which ends where it finds another. It knows
-        that by a lock, and there is a deputy only where the disk has locks.
+        that by a lock, and there is a standby only where the disk has locks.
         """
         agent = self._agents[name]
         may_be_gone = self._lost_with and agent.lives and agent.step is None

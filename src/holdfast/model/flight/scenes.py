@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from holdfast.model.flight.digests import Digest
 from holdfast.model.flight.thread_stacks import RankStacks
-from holdfast.model.sightings import Skipped
+from holdfast.model.matches import Skipped
 from holdfast.model.signatures import Words
 
 

@@ -12,9 +12,9 @@ from holdfast.model.failures import Failure
 from holdfast.model.flight.digests import Digest, RankLife
 from holdfast.model.flight.records import Entered
 from holdfast.model.flight.thread_stacks import RankStacks
+from holdfast.model.matches import Search
 from holdfast.model.samples import RankSample, StackTrend, Utilisation
 from holdfast.model.settings import RunSettings
-from holdfast.model.sightings import Search
 from holdfast.model.steps import RankStep
 
 AGENT_ENDS = "agent-ends"  # the kind of the finding that says that an agent was told to end by a signal

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from holdfast.observe.logs.blocks import Block
 from holdfast.parsers.log_lines.counting_lines import counting_on
-from holdfast.parsers.steps.progress import PREFILTER, Sighting, epoch_on
-from holdfast.parsers.steps.progress import sighting as step_on
+from holdfast.parsers.steps.progress import PREFILTER, Match, epoch_on
+from holdfast.parsers.steps.progress import match as step_on
 from holdfast.parsers.tracebacks.read import Traceback, tracebacks
 
 RECORD_LINES = 12
@@ -142,7 +142,7 @@ def progress(block: Block, end: int) -> Progress:
 
     Progress goes on from a line before it: a bar that is drawn once more when its process ends does not.
     """
-    latest: dict[bool, tuple[int, Sighting]] = {}  # by whether its form is trusted
+    latest: dict[bool, tuple[int, Match]] = {}  # by whether its form is trusted
     last: dict[bool, int] = {}  # the last line of progress of such a form
     steps: Counter[bool] = Counter()
     fewest: dict[bool, int] = {}
@@ -172,7 +172,7 @@ def progress(block: Block, end: int) -> Progress:
     )
 
 
-def _goes_on(earlier: Sighting, later: Sighting) -> bool:
+def _goes_on(earlier: Match, later: Match) -> bool:
     return (earlier.form, earlier.total) == (later.form, later.total) and earlier.number < later.number
 
 

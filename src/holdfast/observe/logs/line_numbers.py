@@ -6,7 +6,7 @@ Python counts newlines at 1.4 GB/s in one thread, and the automaton reads at tha
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from holdfast.model.sightings import Skipped
+from holdfast.model.matches import Skipped
 from holdfast.observe.logs.tree import find
 
 BLOCK_BYTES = 1 << 20

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from holdfast.model.sightings import Source
+from holdfast.model.matches import Source
 from holdfast.parsers.log_lines.rotations import streams
 
 REACHED = ("last_step_offset", "last_steps_offset", "last_three_steps_offset", "counts_on_offset")

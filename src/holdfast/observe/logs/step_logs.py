@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from holdfast.core.steps.report import LogSteps, kin
 from holdfast.core.steps.watch import StepSettings
-from holdfast.model.sightings import NOBODY, Skipped, Writer
+from holdfast.model.matches import NOBODY, Skipped, Writer
 from holdfast.model.step_forms import StepForm
 from holdfast.model.steps import FirstLast, StepRecord
 from holdfast.observe.logs.index import SOURCE, rank_of_source, read_lines

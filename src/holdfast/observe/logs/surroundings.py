@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from holdfast.model.diagnoses import FirstError
-from holdfast.model.sightings import Skipped
+from holdfast.model.matches import Skipped
 from holdfast.observe.logs.blocks import COLOUR
 from holdfast.observe.logs.streams import Unreadable
 from holdfast.observe.logs.tree import Log, find, opened

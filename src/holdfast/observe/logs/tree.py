@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from holdfast.model.sightings import Skipped
+from holdfast.model.matches import Skipped
 from holdfast.observe.logs.archives import Member, is_tar, label, tar_members, zip_members
 from holdfast.observe.logs.streams import (
     FileReader,

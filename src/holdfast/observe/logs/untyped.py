@@ -9,7 +9,7 @@ with each type before the end of the line. Nothing is taken from signatures that
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from holdfast.model.sightings import Likeness
+from holdfast.model.matches import Likeness
 from holdfast.model.signatures import Signature
 from holdfast.observe.search.automaton import Engine
 

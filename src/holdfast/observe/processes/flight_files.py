@@ -26,7 +26,7 @@ from holdfast.model.flight.digests import Digest, GroupDigest
 from holdfast.model.flight.records import FlightRecord, Group
 from holdfast.model.flight.scenes import FlightScene, FoundStacks, RecordFile
 from holdfast.model.flight.thread_stacks import RankStacks, ThreadStack
-from holdfast.model.sightings import Skipped
+from holdfast.model.matches import Skipped
 from holdfast.model.signatures import Words
 from holdfast.observe.logs.streams import Reader, Unreadable
 from holdfast.observe.logs.tree import Log, find, natural, opened

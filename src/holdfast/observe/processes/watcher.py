@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from holdfast.model.sightings import Sighting
+from holdfast.model.matches import Match
 from holdfast.model.signatures import Signature
 from holdfast.observe.logs.blocks import of_lines
 from holdfast.observe.logs.follow import Chunk
@@ -19,7 +19,7 @@ CAPS = Caps(
 class Watcher:
     """For the logs of one worker in one attempt. `cache`: a folder for compiled signatures.
 
-    A sighting's `source` numbers the logs in the order in which they first had lines; `sources` has their names.
+    A match's `source` numbers the logs in the order in which they first had lines; `sources` has their names.
     Lines are not counted: `line` is 0. A traceback is understood where one poll has it whole.
 
     raises: SignatureError, for a signature that cannot be searched for
@@ -32,9 +32,9 @@ class Watcher:
         self._engine = engine(signatures, cache)
         self._sweeps: dict[str, tuple[int, Sweep]] = {}
 
-    def look(self, chunks: Iterable[Chunk]) -> tuple[Sighting, ...]:
+    def look(self, chunks: Iterable[Chunk]) -> tuple[Match, ...]:
         """What is seen in them. A text that was seen before comes once more in each poll, with its count so far."""
-        found: list[Sighting] = []
+        found: list[Match] = []
         for chunk in chunks:
             number, sweep = self._sweep(chunk.source)
             sweep.look_anew()

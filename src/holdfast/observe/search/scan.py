@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from holdfast.model.sightings import Search, Skipped, Source
+from holdfast.model.matches import Search, Skipped, Source
 from holdfast.model.signatures import Signature
 from holdfast.observe.logs.blocks import blocks, new_buffer
 from holdfast.observe.logs.line_numbers import lines_of
@@ -54,18 +54,22 @@ def search(
     left_s = RE_MAX_S - sum(RE_LOG_S + RE_BYTE_S * file.size_bytes for file in files)
     ahead = None if stdin is None else ReadAhead(stdin, max(1, int(left_s / RE_BYTE_S)))
     is_small = left_s > 0 and (ahead is None or ahead.is_all)
-    crew = _Crew(signatures, engine(signatures, cache, is_small=is_small), len(files) + 1, beside)
-    found = crew.search(files)
+    pool = _SearchPool(
+        signatures, engine(signatures, cache, is_small=is_small), len(files) + 1, beside
+    )
+    found = pool.search(files)
     if ahead is not None:
-        found.append(crew.search_stdin(ahead))
+        found.append(pool.search_stdin(ahead))
     logs = sorted((log for one in found for log in one.logs), key=lambda log: natural(log.source.name))
-    _count_lines(logs, crew.knowledge)
-    sightings = tuple(
-        made(entry, number, crew.knowledge) for number, log in enumerate(logs) for entry in log.entries
+    _count_lines(logs, pool.knowledge)
+    matches = tuple(
+        made(entry, number, pool.knowledge)
+        for number, log in enumerate(logs)
+        for entry in log.entries
     )
     return Search(
         sources=as_streams([log.source for log in logs]),
-        sightings=sightings,
+        matches=matches,
         skipped=_shortened([*skipped, *(note for one in found for note in one.skipped)]),
         bytes_read=sum(log.source.size_bytes for log in logs),
     )
@@ -86,7 +90,7 @@ class FoundFile(Struct, frozen=True):
     skipped: list[Skipped]
 
 
-class _Crew:
+class _SearchPool:
     """The threads and what each has of its own."""
 
     def __init__(
@@ -166,7 +170,7 @@ def _shortened(skipped: Sequence[Skipped]) -> tuple[Skipped, ...]:
 
 
 def _count_lines(logs: Sequence[FoundLog], knowledge: Knowledge) -> None:
-    """Numbers the lines of sightings in large logs, the earliest causes first, as long as it costs little.
+    """Numbers the lines of matches in large logs, the earliest causes first, as long as it costs little.
 
     What is left has line 0; `line_numbers.line_of` counts it, should it be asked for.
     """

@@ -1,7 +1,7 @@
-"""Turns the engine's candidates in one log into sightings: confirmed, with captures and writer, repeats counted.
+"""Turns the engine's candidates in one log into matches: confirmed, with captures and writer, repeats counted.
 
 What a line costs is bounded. A signature that a log repeats without end is at first kept text by text, then only
-counted, then only followed: its first lines and its last one are always among the sightings.
+counted, then only followed: its first lines and its last one are always among the matches.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from holdfast.model.sightings import Likeness, Sighting, Source, Writer
+from holdfast.model.matches import Likeness, Match, Source, Writer
 from holdfast.model.signatures import EXCEPTION, FIELD, SPOKEN, TRACEBACK_START, Signature
 from holdfast.observe.logs.blocks import Block
 from holdfast.observe.logs.excerpts import Exceptional, counts_on, exceptions, following, progress, tail
@@ -27,7 +27,7 @@ SLOW_S = 1.0  # of CPU, for one signature in one log; beyond it only the last li
 TEXT_MAX = 4000
 TEXT_SHORT = 400  # where memory is used up
 TAIL_SHORT, TAIL_LINES_FEW = 200, 3
-ENTRY_BYTES = 1000  # of a sighting beside its texts
+ENTRY_BYTES = 1000  # of a match beside its texts
 LAST_WORDS_BYTES = 8 << 10  # of a log: a launcher may tell of the end below them
 LAST_WORDS = 8  # lines
 COUNTED_BYTES = 64 << 10  # whose lines are counted at once
@@ -72,7 +72,7 @@ class Allowance:
 
 
 class Entry(Struct):
-    """A sighting being made. `line`: 0 where the lines before it were not counted."""
+    """A match being made. `line`: 0 where the lines before it were not counted."""
 
     number: int
     offset: int
@@ -317,7 +317,7 @@ class Sweep:
         return entry
 
     def _complete(self, entry: Entry, stop: int) -> None:
-        """What only a sighting that is kept is worth."""
+        """What only a match that is kept is worth."""
         is_used_up = self._allowance.is_used_up
         entry.text = entry.text[: TEXT_SHORT if is_used_up else TEXT_MAX]
         entry.line = self._line_of(entry.offset)
@@ -337,7 +337,7 @@ class Sweep:
         return self._lines_before + lines + 1
 
     def _read_tracebacks(self) -> None:
-        """Tells the sightings on the last lines of tracebacks what ended there; where there is none, makes one."""
+        """Tells the matches on the last lines of tracebacks what ended there; where there is none, makes one."""
         ahead, self._exceptions_ahead = self._exceptions_ahead, {}
         for one in ahead.values():
             self._place(one)
@@ -391,8 +391,8 @@ class Sweep:
                 entry.writer = writer_of(entry.text.encode(), self._writer, labels_are_nodes=True)
 
 
-def made(entry: Entry, source: int, knowledge: Knowledge) -> Sighting:
-    """The sighting of an entry, in the log with this number."""
+def made(entry: Entry, source: int, knowledge: Knowledge) -> Match:
+    """The match of an entry, in the log with this number."""
     if entry.number == EXCEPTION_NUMBER:
         signature, category = EXCEPTION, EXCEPTION_CATEGORY
     else:
@@ -401,7 +401,7 @@ def made(entry: Entry, source: int, knowledge: Knowledge) -> Sighting:
         category = known.category
         if "{" in category:
             category = FIELD.sub(lambda match: entry.captures.get(match[1], ""), category)
-    return Sighting(
+    return Match(
         signature=signature,
         category=category,
         source=source,

@@ -31,7 +31,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.late_pattern import late
-from holdfast.model.sightings import NOBODY, Writer
+from holdfast.model.matches import NOBODY, Writer
 from holdfast.parsers.log_lines.head_forms import ANYWHERE, AT_FIRST, BEHIND_STAMP, BEHIND_SYSLOG_STAMP, HOST
 from holdfast.parsers.log_lines.log_names import writer_of_name as writer_of_name
 from holdfast.parsers.log_lines.stamps import MONTHS, Stamp, stamp_at

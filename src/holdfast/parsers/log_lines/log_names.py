@@ -17,7 +17,7 @@ source: torch, distributed/elastic/multiprocessing (folders of --log-dir); NCCL,
 import re
 
 from holdfast.late_pattern import late
-from holdfast.model.sightings import Writer
+from holdfast.model.matches import Writer
 from holdfast.parsers.log_lines.stamps import stamp_at
 
 PARTS_MAX = 12

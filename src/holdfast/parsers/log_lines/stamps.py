@@ -17,7 +17,7 @@ import re
 from msgspec import Struct
 
 from holdfast.late_pattern import late
-from holdfast.model.sightings import DAY_UNKNOWN_S, YEAR_UNKNOWN
+from holdfast.model.matches import DAY_UNKNOWN_S, YEAR_UNKNOWN
 
 DAY_S = 86400
 MONTHS = {

@@ -19,7 +19,9 @@ from msgspec import Struct
 from holdfast.late_pattern import late
 
 LINE_BYTES_MAX = 4096  # looked at; a step stands near the beginning of its line
-RESTART_SIGHTINGS = 3  # growing numbers in a row, all under half of the best, before a counter has begun anew
+RESTART_NUMBERS_MIN = (
+    3  # growing numbers in a row, all under half of the best, before a counter has begun anew
+)
 BARS_MAX = 64  # that were drawn, and may count steps yet
 UNMISTAKABLE = 4  # trust in forms that nothing but a trainer prints
 
@@ -105,7 +107,7 @@ WORDS = ("word", "bare-word")
 EPOCHS = Form("epochs", EPOCH, trust=0)  # far apart: no measure of how fast a training is
 
 
-class Sighting(Struct, frozen=True):
+class Match(Struct, frozen=True):
     """A step as one line names it. Two bars are told apart by their totals.
 
     `is_drawn`: a bar that counts nothing yet: it stands at 0, or has no rate.
@@ -122,11 +124,11 @@ class StepReader:
     """Follows the steps of one attempt in one log, or in several that print the same steps."""
 
     def __init__(self) -> None:
-        self._now: Sighting | None = None  # the best so far, of the form this log uses
+        self._now: Match | None = None  # the best so far, of the form this log uses
         self._base = 0  # steps of the epochs before, where the counter starts anew in each
         self._restart: list[int] = []
         self._growths = 0  # since this form was taken; a setting names its number once
-        self._other: Sighting | None = None  # of another form or bar
+        self._other: Match | None = None  # of another form or bar
         self._drawn: dict[
             tuple[str, int | None], int
         ] = {}  # by form and total: where bars stood when they were drawn
@@ -144,7 +146,7 @@ class StepReader:
         """
         if PREFILTER.search(line) is None:
             return None
-        seen = sighting(line[:LINE_BYTES_MAX])
+        seen = match(line[:LINE_BYTES_MAX])
         if seen is None or (seen.form.name in BARS and self._counts_nothing(seen)):
             return None
         if not self._is_progress(seen):
@@ -153,7 +155,7 @@ class StepReader:
         self.step = self._base + seen.number
         return self.step
 
-    def _counts_nothing(self, seen: Sighting) -> bool:
+    def _counts_nothing(self, seen: Match) -> bool:
         """Whether a bar stands where it was drawn: at 0, or where a resumed run begins. It may be drawn there many times."""
         bar = (seen.form.name, seen.total)
         if seen.is_drawn:
@@ -166,7 +168,7 @@ class StepReader:
         self._drawn.pop(bar, None)
         return False
 
-    def _is_progress(self, seen: Sighting) -> bool:
+    def _is_progress(self, seen: Match) -> bool:
         now = self._now
         if now is None:
             return True
@@ -183,7 +185,7 @@ class StepReader:
             return True
         return self._starts_anew(seen.number, now.number)
 
-    def _takes_over(self, seen: Sighting, now: Sighting) -> bool:
+    def _takes_over(self, seen: Match, now: Match) -> bool:
         if seen.form.trust < now.form.trust and (self._growths or now.form.trust >= UNMISTAKABLE):
             return False
         before, self._other = self._other, seen
@@ -207,14 +209,14 @@ class StepReader:
         if self._restart and number <= self._restart[-1]:
             return False
         self._restart.append(number)
-        if len(self._restart) < RESTART_SIGHTINGS:
+        if len(self._restart) < RESTART_NUMBERS_MIN:
             return False
         self._restart.clear()
         self._base = 0
         return True
 
 
-def sighting(line: bytes) -> Sighting | None:
+def match(line: bytes) -> Match | None:
     """The step a line names, in the most trusted form that fits; the last one where a line has several bars."""
     if b"\x1b" in line:
         line = COLOUR.sub(b"", line)
@@ -227,17 +229,17 @@ def sighting(line: bytes) -> Sighting | None:
     return None
 
 
-def epoch_on(line: bytes) -> Sighting | None:
+def epoch_on(line: bytes) -> Match | None:
     """The epoch that a line of results names. Of use where a log has no steps: "Epoch 7/20  loss 0.31"."""
     if b"\x1b" in line:
         line = COLOUR.sub(b"", line)
     match = EPOCH.search(line)
     if match is None or METRIC.search(line, match.end()) is None:
         return None
-    return Sighting(EPOCHS, int(match[1]), None, None)
+    return Match(EPOCHS, int(match[1]), None, None)
 
 
-def _seen(form: Form, match: re.Match[bytes] | None, line: bytes) -> Sighting | None:
+def _seen(form: Form, match: re.Match[bytes] | None, line: bytes) -> Match | None:
     if match is None:
         return None
     head = line[: match.start("step")]
@@ -267,13 +269,13 @@ def _counted(
     total: int | None,
     *,
     is_drawn: bool,
-) -> Sighting | None:
+) -> Match | None:
     is_drawn = is_drawn or (form.name in BARS and number == 0)
     if total is not None and number > total:
         return None  # a ratio or a date, no step of so many
     if epoch is not None and total is not None and (form.per_epoch or form.name == "bar"):
         number += epoch * total
-    return Sighting(form, number, epoch, total, is_drawn)
+    return Match(form, number, epoch, total, is_drawn)
 
 
 def _is_training_bar(head: bytes) -> bool:
@@ -284,5 +286,5 @@ def _is_training_bar(head: bytes) -> bool:
     return TRAINING_BAR.search(label) is not None and PREPARING_BAR.search(label) is None
 
 
-def _is_epoch(seen: Sighting) -> bool:
+def _is_epoch(seen: Match) -> bool:
     return seen.epoch is not None

@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.late_pattern import late
-from holdfast.model.sightings import Writer
+from holdfast.model.matches import Writer
 from holdfast.parsers.log_lines.line_heads import labels_are_nodes, split_head
 from holdfast.parsers.tracebacks import forms
 from holdfast.parsers.tracebacks.unfinished import (

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
 from holdfast.model.flight.scenes import FlightScene
-from holdfast.model.sightings import Search, Skipped
+from holdfast.model.matches import Search, Skipped
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
 from holdfast.parsers.log_lines.secrets import masked

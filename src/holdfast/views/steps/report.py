@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from holdfast.core.hang.stack_groups import ranges
 from holdfast.core.plurals import counted
 from holdfast.core.steps.report import Training
-from holdfast.model.sightings import ASSUMED_DATES_S, DAY_UNKNOWN_S, Skipped
+from holdfast.model.matches import ASSUMED_DATES_S, DAY_UNKNOWN_S, Skipped
 from holdfast.model.signatures import Words
 from holdfast.model.steps import CurvePoint, PhaseKind, RankTimes, Slowdown, Spike, StepReport
 from holdfast.parsers.log_lines.secrets import masked

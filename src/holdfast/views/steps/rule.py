@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from holdfast.core.steps.report import LogSteps
-from holdfast.model.sightings import ASSUMED_DATES_S, DAY_UNKNOWN_S
+from holdfast.model.matches import ASSUMED_DATES_S, DAY_UNKNOWN_S
 
 RUNNING = "Command running..."
 NO_DAY, NO_YEAR = ASSUMED_DATES_S

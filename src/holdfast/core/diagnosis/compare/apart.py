@@ -13,7 +13,7 @@ from holdfast.core.diagnosis.compare.comparison import INIT_ADVICE, INIT_STATE, 
 from holdfast.core.diagnosis.compare.network_paths import GDR_ADVICE, INTERFACE, NET_PATH
 from holdfast.core.diagnosis.excerpt import is_excerpt
 from holdfast.core.diagnosis.words.missing import spans
-from holdfast.model.sightings import Sighting, Source
+from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
 
@@ -42,25 +42,25 @@ class Reached(Struct, frozen=True):
 
     epoch: int | None
     at: int | None
-    sighting: Sighting
+    match: Match
 
 
-def ranks_apart(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Comparison | None:
+def ranks_apart(matches: Sequence[Match], sources: Sequence[Source]) -> Comparison | None:
     """Ranks or nodes whose last lines name unlike epochs or steps, where the log ends with them."""
-    last = _last_lines(sightings, sources)
+    last = _last_lines(matches, sources)
     if len(last) < 2 or not _are_together(last):
         return None
     return _epochs_apart(last, sources) or _steps_apart(last, sources)
 
 
-def set_up_unfinished(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Comparison | None:
+def set_up_unfinished(matches: Sequence[Match], sources: Sequence[Source]) -> Comparison | None:
     """Nodes, or one rank, that began to set up a communicator and did not say that they were done, as the others did."""
     if not is_excerpt(sources):
         return None
-    begun: dict[str, list[Sighting]] = defaultdict(list)
+    begun: dict[str, list[Match]] = defaultdict(list)
     done: set[str] = set()
     complete: dict[int, set[int]] = defaultdict(set)  # by the size of the communicator
-    for one in sightings:
+    for one in matches:
         if one.signature not in (INTERFACE, INIT_STATE):
             continue
         is_done = one.captures.get("state") == "COMPLETE"
@@ -77,21 +77,21 @@ def set_up_unfinished(sightings: Sequence[Sighting], sources: Sequence[Source]) 
         culprits = tuple(Culprit(rank=rank, host=host) for host in absent)
         first = first_of(one for host in absent for one in begun[host])
         return _unfinished(", ".join(absent), sorted(done), culprits, first, begun)
-    told = [one for one in sightings if one.signature == INIT_STATE]
+    told = [one for one in matches if one.signature == INIT_STATE]
     if len(complete) == 1 and len(missing) == 1 and not absent and len(told) > 1:
         (rank,) = missing
         return _unfinished(f"rank {rank}", [], (Culprit(rank=rank),), first_of(told), {"": told})
     return None
 
 
-def gdr_named_by_some(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Comparison | None:
+def gdr_named_by_some(matches: Sequence[Match], sources: Sequence[Source]) -> Comparison | None:
     """In a few lines: a node whose channels go over GPUDirect RDMA, and one that prints channels and names none."""
     if not is_excerpt(sources):
         return None
-    direct: dict[str, Sighting] = {}
-    within: dict[str, Sighting] = {}
+    direct: dict[str, Match] = {}
+    within: dict[str, Match] = {}
     others: set[str] = set()
-    for one in sightings:
+    for one in matches:
         host = host_of(one, sources)
         if host is None:
             continue
@@ -134,8 +134,8 @@ def _unfinished(
     who: str,
     done: Sequence[str],
     culprits: tuple[Culprit, ...],
-    first: Sighting,
-    begun: Mapping[str, Sequence[Sighting]],
+    first: Match,
+    begun: Mapping[str, Sequence[Match]],
 ) -> Comparison:
     ready = ", ".join(done[:4]) or "the others"
     return Comparison(
@@ -160,11 +160,11 @@ def _unfinished(
     )
 
 
-def _last_lines(sightings: Sequence[Sighting], sources: Sequence[Source]) -> dict[Culprit, Reached]:
+def _last_lines(matches: Sequence[Match], sources: Sequence[Source]) -> dict[Culprit, Reached]:
     """By rank, or by node where no line names a rank; empty where a log has more lines than were kept."""
     counts: dict[tuple[int, str], int] = defaultdict(int)
     reached: dict[Culprit, Reached] = {}
-    for one in sightings:
+    for one in matches:
         if one.signature not in (EPOCH, RANK_EPOCH, RANK_STEP):
             continue
         counts[(one.source, one.signature)] += 1
@@ -173,18 +173,18 @@ def _last_lines(sightings: Sequence[Sighting], sources: Sequence[Source]) -> dic
             continue
         told = Reached(_number(one, "epoch"), _number(one, "at"), one)
         before = reached.get(who)
-        if before is not None and _is_one_line(before.sighting, one):
+        if before is not None and _is_one_line(before.match, one):
             told = Reached(
                 before.epoch if told.epoch is None else told.epoch,
                 before.at if told.at is None else told.at,
                 one,
             )
-        if before is None or _place(one) >= _place(before.sighting):
+        if before is None or _place(one) >= _place(before.match):
             reached[who] = told
     return {} if max(counts.values(), default=0) >= TEXTS_MAX else reached
 
 
-def _who(one: Sighting, sources: Sequence[Source]) -> Culprit | None:
+def _who(one: Match, sources: Sequence[Source]) -> Culprit | None:
     rank = one.captures.get("rank") or one.writer.rank
     if rank is None:
         rank = sources[one.source].writer.rank
@@ -194,18 +194,18 @@ def _who(one: Sighting, sources: Sequence[Source]) -> Culprit | None:
     return Culprit(host=host) if host else None
 
 
-def _place(one: Sighting) -> tuple[int, int]:
+def _place(one: Match) -> tuple[int, int]:
     """Within a log; of two logs the later one's line does not displace the other's, for their ranks differ."""
     return (one.source, max(one.offset, one.last_offset))
 
 
-def _is_one_line(one: Sighting, other: Sighting) -> bool:
+def _is_one_line(one: Match, other: Match) -> bool:
     return one.source == other.source and one.offset == other.offset
 
 
 def _are_together(last: Mapping[Culprit, Reached]) -> bool:
     """Written at one time, as far as their stamps tell."""
-    stamps = [one.sighting.writer.stamp_s for one in last.values()]
+    stamps = [one.match.writer.stamp_s for one in last.values()]
     known = [stamp for stamp in stamps if stamp is not None]
     if len(known) < 2:
         return True
@@ -227,7 +227,7 @@ def _epochs_apart(last: Mapping[Culprit, Reached], sources: Sequence[Source]) ->
     few = behind if len(behind) <= len(ahead) else ahead
     return Comparison(
         category="uneven_data",
-        first=first_of(last[who].sighting for who in behind),
+        first=first_of(last[who].match for who in behind),
         role="cause",
         severity="warning",
         weight=0.85 if is_same_place else 0.6,
@@ -243,7 +243,7 @@ def _epochs_apart(last: Mapping[Culprit, Reached], sources: Sequence[Source]) ->
             zh="各 rank 的批次数不等:批次少的 rank 提前结束一轮,集合通信不再对应。日志到此为止。",
         ),
         advice=UNEVEN_ADVICE,
-        seen=tuple(one.sighting for one in last.values())[:16],
+        seen=tuple(one.match for one in last.values())[:16],
         of_end=True,
     )
 
@@ -260,7 +260,7 @@ def _steps_apart(last: Mapping[Culprit, Reached], sources: Sequence[Source]) -> 
     at = ", ".join(str(places[who]) for who in _sorted(behind)[:4])
     return Comparison(
         category="collective_missing_rank",
-        first=first_of(last[who].sighting for who in behind),
+        first=first_of(last[who].match for who in behind),
         role="cause",
         severity="warning",
         weight=0.6,
@@ -275,7 +275,7 @@ def _steps_apart(last: Mapping[Culprit, Reached], sources: Sequence[Source]) -> 
             zh="协同训练的 rank 应处于同一步,落后者会让其他 rank 等待。",
         ),
         advice=BEHIND_ADVICE,
-        seen=tuple(one.sighting for one in last.values())[:16],
+        seen=tuple(one.match for one in last.values())[:16],
         of_end=True,
     )
 
@@ -300,6 +300,6 @@ def _listed(who: Sequence[Culprit], one: str, many: str) -> str:
     return ", ".join(sorted(culprit.host or "?" for culprit in who)[:4])
 
 
-def _number(one: Sighting, name: str) -> int | None:
+def _number(one: Match, name: str) -> int | None:
     text = one.captures.get(name)
     return int(text) if text else None

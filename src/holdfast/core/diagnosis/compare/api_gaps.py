@@ -2,7 +2,7 @@
 not fit. A library that is installed has no such mistakes of its own: what it misses, another package should have. Pure.
 """
 
-from holdfast.core.diagnosis.clues import Clue
+from holdfast.core.diagnosis.candidates import Candidate
 from holdfast.late_pattern import late
 
 CALLS = frozenset({"unexpected-keyword", "missing-positional"})
@@ -63,15 +63,15 @@ BUILT = late(
 TWO_GPUS = late(r"two devices, (?:cuda|npu|xpu|hip):\d+ and (?:cuda|npu|xpu|hip):\d+")
 
 
-def of_api_gap(root: Clue) -> str:
+def of_api_gap(root: Candidate) -> str:
     """An action; empty where the code's own mistake is as likely."""
-    sighting, raised = root.sighting, root.sighting.innermost
-    name, argument = sighting.captures.get("name", ""), sighting.captures.get("argument", "")
+    match, raised = root.match, root.match.innermost
+    name, argument = match.captures.get("name", ""), match.captures.get("argument", "")
     if root.signature.id in CALLS:
         is_librarys = OF_A_CLASS.fullmatch(name) or argument in ARGUMENTS or _calls(raised)
         return "fix_env" if is_librarys else ""
     if root.signature.id == ATTRIBUTE:
-        kind = sighting.captures.get("type", "").rpartition(".")[2]
+        kind = match.captures.get("type", "").rpartition(".")[2]
         is_of_versions = TYPES.fullmatch(kind) or _calls(raised) and not OF_USERS.fullmatch(kind)
         return "fix_env" if kind and is_of_versions else ""
     if root.signature.id == NAME:
@@ -79,10 +79,10 @@ def of_api_gap(root: Clue) -> str:
     if root.signature.id == NONE:  # nobody told the launcher what it asks for
         return "fix_config" if INSTALLED.search(raised) and COMMANDS.search(raised) else ""
     if root.signature.id == DEVICES:  # a model that one process spreads over all GPUs it sees
-        return "fix_config" if root.writer.rank is None and TWO_GPUS.search(sighting.text) else ""
-    if BUILT.search(sighting.text):
+        return "fix_config" if root.writer.rank is None and TWO_GPUS.search(match.text) else ""
+    if BUILT.search(match.text):
         return "fix_config"
-    return "fix_env" if OF_A_MODULE.search(sighting.text) and INSTALLED.search(raised) else ""
+    return "fix_env" if OF_A_MODULE.search(match.text) and INSTALLED.search(raised) else ""
 
 
 def _calls(raised: str) -> bool:

@@ -2,7 +2,7 @@
 
 One line of a watchdog tells that a rank waited, not for whom. Side by side the lines tell more: a rank that is silent
 while the others wait in one collective is missing; ranks that wait in different ones have parted earlier. The lines
-that are compared are sightings of the signatures named here; each rule gives at most one Comparison, or none where
+that are compared are matches of the signatures named here; each rule gives at most one Comparison, or none where
 the evidence is too thin.
 """
 
@@ -27,7 +27,7 @@ from holdfast.core.diagnosis.compare.network_paths import (
 )
 from holdfast.core.diagnosis.words.missing import spans
 from holdfast.late_pattern import late
-from holdfast.model.sightings import Sighting, Source
+from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
 
@@ -78,7 +78,7 @@ class Wait(Struct, frozen=True):
     seq: int
     op: str
     sizes: tuple[str, ...]
-    sighting: Sighting
+    match: Match
 
     @property
     def call(self) -> tuple[int, str]:
@@ -87,13 +87,13 @@ class Wait(Struct, frozen=True):
     @property
     def seat(self) -> int | None:
         """Its rank within the group that times out."""
-        told = RANK_IN_TEXT.search(self.sighting.text)
+        told = RANK_IN_TEXT.search(self.match.text)
         return int(told[1]) if told else None
 
 
-def compare(sightings: Sequence[Sighting], sources: Sequence[Source]) -> tuple[Comparison, ...]:
-    """What all rules find, the surest first. No two are said of the same sighting."""
-    rules: tuple[Callable[[Sequence[Sighting], Sequence[Source]], Comparison | None], ...] = (
+def compare(matches: Sequence[Match], sources: Sequence[Source]) -> tuple[Comparison, ...]:
+    """What all rules find, the surest first. No two are said of the same match."""
+    rules: tuple[Callable[[Sequence[Match], Sequence[Source]], Comparison | None], ...] = (
         compare_fingerprints,
         uneven_epochs,
         compare_collectives,
@@ -111,15 +111,15 @@ def compare(sightings: Sequence[Sighting], sources: Sequence[Source]) -> tuple[C
     )
     found: dict[int, Comparison] = {}
     for rule in rules:
-        comparison = rule(sightings, sources)
+        comparison = rule(matches, sources)
         if comparison is not None:
             found.setdefault(id(comparison.first), comparison)
     return tuple(sorted(found.values(), key=lambda one: -one.weight))
 
 
-def compare_collectives(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Comparison | None:
+def compare_collectives(matches: Sequence[Match], sources: Sequence[Source]) -> Comparison | None:
     """Who parted from the others, or never came, by the watchdogs' timeouts of all ranks."""
-    waits = _waits(sightings)
+    waits = _waits(matches)
     if not waits:
         return None
     by_group = _by_group(waits)
@@ -127,10 +127,10 @@ def compare_collectives(sightings: Sequence[Sighting], sources: Sequence[Source]
         parted = _parted(group)
         if parted is not None:
             return parted
-    reported = _reported(waits, sightings)
+    reported = _reported(waits, matches)
     if reported is not None:
         return reported
-    known = _known_ranks(sightings, sources)
+    known = _known_ranks(matches, sources)
     waiting = {wait.rank for wait in waits}
     silent = known - waiting
     if len(by_group) > 1:
@@ -139,10 +139,10 @@ def compare_collectives(sightings: Sequence[Sighting], sources: Sequence[Source]
     whole = not wait.group or bool(WHOLE.search(wait.group)) or len(waiting) * 2 > len(known)
     few_silent = len(silent) * UNPRINTED <= len(known)
     # A number counts within one group: of one rank, without what it did before, it is no sign of a job's beginning.
-    has_begun = len(waiting) > 1 or wait.sighting.line > EXCERPT_LINES
+    has_begun = len(waiting) > 1 or wait.match.line > EXCERPT_LINES
     early = 0 <= wait.seq <= EARLY_SEQ and has_begun
     if early and (few_silent or len(silent) > len(waiting)):
-        return _stuck_at_start(waits, sightings, all_there=few_silent and len(waiting) > 1)
+        return _stuck_at_start(waits, matches, all_there=few_silent and len(waiting) > 1)
     if whole and silent and len(silent) <= len(waiting):
         return _missing(waits, silent, weight=0.8 if len(silent) * 4 <= len(known) else 0.65)
     if whole and not silent and len(waiting) > 1:
@@ -150,9 +150,9 @@ def compare_collectives(sightings: Sequence[Sighting], sources: Sequence[Source]
     return None
 
 
-def compare_fingerprints(sightings: Sequence[Sighting], _sources: Sequence[Source]) -> Comparison | None:
+def compare_fingerprints(matches: Sequence[Match], _sources: Sequence[Source]) -> Comparison | None:
     """The rank that all others name as the one that differs, where TORCH_DISTRIBUTED_DEBUG=DETAIL compared them."""
-    told = [one for one in sightings if one.signature == FINGERPRINT and "peer" in one.captures]
+    told = [one for one in matches if one.signature == FINGERPRINT and "peer" in one.captures]
     named: dict[int, set[int]] = defaultdict(set)  # who -> by whom
     for one in told:
         mine, theirs = int(one.captures["rank"]), int(one.captures["peer"])
@@ -184,12 +184,12 @@ def compare_fingerprints(sightings: Sequence[Sighting], _sources: Sequence[Sourc
     )
 
 
-def uneven_epochs(sightings: Sequence[Sighting], _sources: Sequence[Source]) -> Comparison | None:
+def uneven_epochs(matches: Sequence[Match], _sources: Sequence[Source]) -> Comparison | None:
     """Ranks that wait in collectives of different epochs: those ahead had fewer batches."""
-    waits = _waits(sightings)
+    waits = _waits(matches)
     epochs: dict[int, int] = {}
     lines = []
-    for one in sightings:
+    for one in matches:
         rank = one.writer.rank
         if one.signature == EPOCH and rank is not None:
             epochs[rank] = max(int(one.captures["epoch"]), epochs.get(rank, -1))
@@ -202,7 +202,7 @@ def uneven_epochs(sightings: Sequence[Sighting], _sources: Sequence[Source]) -> 
         return None  # too far apart for a job in step: other numbers are meant
     return Comparison(
         category="uneven_data",
-        first=_first(waits).sighting,
+        first=_first(waits).match,
         weight=0.8,
         culprits=tuple(Culprit(rank=rank) for rank in sorted(ahead)) if _is_minority(ahead, epochs) else (),
         title=Words(
@@ -245,9 +245,9 @@ MISSING_ADVICE = Words(
 )
 
 
-def _waits(sightings: Iterable[Sighting]) -> list[Wait]:
+def _waits(matches: Iterable[Match]) -> list[Wait]:
     """The first timeout of each rank in each group; those that a summary repeats are left out."""
-    every = list(sightings)
+    every = list(matches)
     groups = {
         (one.source, _rank(one), one.captures["seq"]): _group(one.captures["pg"])
         for one in every
@@ -270,12 +270,12 @@ def _waits(sightings: Iterable[Sighting]) -> list[Wait]:
 
 def _of_one_failure(waits: Sequence[Wait]) -> list[Wait]:
     """Without those of another attempt in the same logs: no rank waits longer than its own timeout."""
-    stamps = [wait.sighting.writer.stamp_s for wait in waits]
+    stamps = [wait.match.writer.stamp_s for wait in waits]
     first_s = min((at_s for at_s in stamps if at_s is not None), default=0.0)
     return [
         wait
         for wait, at_s in zip(waits, stamps, strict=True)
-        if at_s is None or at_s - first_s <= float(wait.sighting.captures.get("ms", "0")) / 1000 + CLOCKS_S
+        if at_s is None or at_s - first_s <= float(wait.match.captures.get("ms", "0")) / 1000 + CLOCKS_S
     ]
 
 
@@ -302,7 +302,7 @@ def _by_group(waits: Iterable[Wait]) -> dict[str, list[Wait]]:
     return found
 
 
-def _rank(one: Sighting) -> int | None:
+def _rank(one: Match) -> int | None:
     if one.writer.rank is not None:
         return one.writer.rank
     told = RANK_IN_TEXT.search(one.text)
@@ -344,7 +344,7 @@ def _parted(group: Sequence[Wait]) -> Comparison | None:
     )
     return Comparison(
         category="collective_mismatch",
-        first=first.sighting,
+        first=first.match,
         weight=0.88,
         culprits=tuple(Culprit(rank=rank) for rank in sorted(odd)),
         title=Words(en=f"the ranks {what.en}: {listed}", zh=f"各 rank {what.zh}:{listed}"),
@@ -353,13 +353,13 @@ def _parted(group: Sequence[Wait]) -> Comparison | None:
             zh="它们在此之前已经分叉:各自等待对方不会执行的调用。",
         ),
         advice=PARTED_ADVICE,
-        seen=tuple(wait.sighting for wait in group),
+        seen=tuple(wait.match for wait in group),
     )
 
 
-def _reported(waits: Sequence[Wait], sightings: Iterable[Sighting]) -> Comparison | None:
+def _reported(waits: Sequence[Wait], matches: Iterable[Match]) -> Comparison | None:
     """PyTorch compared the ranks itself (desync report, flight records) and names who did not come."""
-    told = [one for one in sightings if one.signature in REPORTS]
+    told = [one for one in matches if one.signature in REPORTS]
     absent = {int(number) for one in told for number in NUMBER.findall(one.captures["ranks"])}
     absent -= {wait.rank for wait in waits}
     if not absent:
@@ -373,13 +373,13 @@ def _across_groups(waits: Sequence[Wait], silent: set[int]) -> Comparison | None
     waiting = {wait.rank for wait in waits}
     if silent and len(silent) <= len(waiting):
         return _missing(waits, silent, weight=0.7)
-    cut_off = len(silent) > len(waiting) and _first(waits).sighting.line <= EXCERPT_LINES
+    cut_off = len(silent) > len(waiting) and _first(waits).match.line <= EXCERPT_LINES
     if cut_off and any(not wait.group for wait in waits):
         return None  # most ranks and the names of groups were cut away: what is left tells nothing
     groups = sorted({f"{wait.op} in {wait.group or '?'}" for wait in waits})
     return Comparison(
         category="collective_mismatch",
-        first=_first(waits).sighting,
+        first=_first(waits).match,
         weight=0.6 if not silent else 0.5,
         title=Words(
             en=f"ranks wait in several groups at once: {'; '.join(groups[:4])}",
@@ -390,7 +390,7 @@ def _across_groups(waits: Sequence[Wait], silent: set[int]) -> Comparison | None
             zh="不同进程组的集合通信相互交叉:部分 rank 先进入一个组,其余先进入另一个组。",
         ),
         advice=PARTED_ADVICE,
-        seen=tuple(wait.sighting for wait in waits),
+        seen=tuple(wait.match for wait in waits),
     )
 
 
@@ -400,7 +400,7 @@ def _missing(waits: Sequence[Wait], silent: set[int], *, weight: float) -> Compa
     waiting = {wait.rank for wait in waits}
     return Comparison(
         category="collective_missing_rank",
-        first=first.sighting,
+        first=first.match,
         weight=weight,
         culprits=tuple(Culprit(rank=rank) for rank in sorted(silent)),
         title=Words(
@@ -413,19 +413,19 @@ def _missing(waits: Sequence[Wait], silent: set[int], *, weight: float) -> Compa
             zh=f"rank {spans(waiting)} 一直等待直到 watchdog 超时,而 rank {spans(silent)} 没有等待记录。",
         ),
         advice=MISSING_ADVICE,
-        seen=tuple(wait.sighting for wait in waits),
+        seen=tuple(wait.match for wait in waits),
     )
 
 
-def _stuck_at_start(waits: Sequence[Wait], sightings: Iterable[Sighting], *, all_there: bool) -> Comparison:
+def _stuck_at_start(waits: Sequence[Wait], matches: Iterable[Match], *, all_there: bool) -> Comparison:
     """The first collectives hang: nobody trained yet, so the way between the GPUs is what was never tried."""
     first = _first(waits)
-    path = _doubtful_path(sightings)
+    path = _doubtful_path(matches)
     there_en = "All ranks joined it, and it never ended" if all_there else "It never ended"
     there_zh = "所有 rank 均已加入,但始终未完成" if all_there else "始终未完成"
     return Comparison(
         category="p2p_failure" if path else "nccl_init_failure",
-        first=first.sighting,
+        first=first.match,
         weight=0.75 if path else 0.7 if all_there else 0.5,
         title=Words(
             en=f"{first.op} #{first.seq}, among the first of the job, never ended",
@@ -438,13 +438,13 @@ def _stuck_at_start(waits: Sequence[Wait], sightings: Iterable[Sighting], *, all
             + (f"({path.zh})。" if path else ",或有 rank 仍停在之前的步骤。"),
         ),
         advice=P2P_ADVICE if path else INIT_ADVICE,
-        seen=tuple(wait.sighting for wait in waits),
+        seen=tuple(wait.match for wait in waits),
     )
 
 
-def _doubtful_path(sightings: Iterable[Sighting]) -> Words | None:
+def _doubtful_path(matches: Iterable[Match]) -> Words | None:
     """What makes direct copies between GPUs of a node the first suspect."""
-    for one in sightings:
+    for one in matches:
         if (
             one.signature == SETTING
             and one.captures["name"] == COPIES_BY_MEMCPY
@@ -461,7 +461,7 @@ def _nobody_missing(waits: Sequence[Wait]) -> Comparison:
     number = f" #{first.seq}" if first.seq >= 0 else ""
     return Comparison(
         category="collective_timeout",
-        first=first.sighting,
+        first=first.match,
         weight=0.65,
         title=Words(
             en=f"all {len(waits)} ranks joined {first.op}{number}, and it never ended",
@@ -477,14 +477,14 @@ def _nobody_missing(waits: Sequence[Wait]) -> Comparison:
             "Test the nodes with nccl-tests; keep flight records for the next time.",
             zh="检查各节点当时的链路错误与 Xid,以及 GPU 变慢的 rank;用 nccl-tests 测试节点,并保留 flight record。",
         ),
-        seen=tuple(wait.sighting for wait in waits),
+        seen=tuple(wait.match for wait in waits),
     )
 
 
-def _known_ranks(sightings: Iterable[Sighting], sources: Iterable[Source]) -> set[int]:
+def _known_ranks(matches: Iterable[Match], sources: Iterable[Source]) -> set[int]:
     """All ranks that anything tells of; below the highest of them none is left out."""
     told = [one.writer.rank for one in sources]
-    for one in sightings:
+    for one in matches:
         told.append(one.writer.rank)
         if one.signature == LISTED:
             told.append(int(one.captures["rank"]))
@@ -507,5 +507,5 @@ def _is_minority(ranks: set[int], among: Mapping[int, int]) -> bool:
 
 def _first(waits: Iterable[Wait]) -> Wait:
     every = list(waits)
-    first = first_of(wait.sighting for wait in every)
-    return next(wait for wait in every if wait.sighting is first)
+    first = first_of(wait.match for wait in every)
+    return next(wait for wait in every if wait.match is first)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from holdfast.model.sightings import Sighting, Source
+from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Role, Severity, Words
 from holdfast.model.verdicts import Culprit
 
@@ -20,7 +20,7 @@ INIT_ADVICE = Words(
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """What the lines say together. `first`: the sighting that it is said of, in place of its signature.
+    """What the lines say together. `first`: the match that it is said of, in place of its signature.
 
     `role`, `severity`, `weight`, `action`: as of a signature. `culprits`: who stands apart; empty where that cannot
     be told. `seen`: the lines that were compared, `first` among them. `explained`: lines that only report what is
@@ -28,7 +28,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     """
 
     category: str
-    first: Sighting
+    first: Match
     role: Role = "symptom"
     severity: Severity = "fatal"
     weight: float
@@ -37,18 +37,18 @@ class Comparison(Struct, frozen=True, kw_only=True):
     title: Words
     explanation: Words
     advice: Words
-    seen: tuple[Sighting, ...] = ()
-    explained: tuple[Sighting, ...] = ()
+    seen: tuple[Match, ...] = ()
+    explained: tuple[Match, ...] = ()
     of_end: bool = False
 
 
-def host_of(one: Sighting, sources: Sequence[Source]) -> str | None:
+def host_of(one: Match, sources: Sequence[Source]) -> str | None:
     of_file = sources[one.source].writer
     worker = one.writer.worker if one.writer.worker is not None else of_file.worker
     return one.writer.host or of_file.host or (f"worker-{worker}" if worker is not None else None)
 
 
-def who_of(one: Sighting, sources: Sequence[Source]) -> Culprit:
+def who_of(one: Match, sources: Sequence[Source]) -> Culprit:
     """The smallest thing that is known to have a clock of its own."""
     of_file = sources[one.source].writer
     host = one.writer.host or of_file.host
@@ -59,14 +59,14 @@ def who_of(one: Sighting, sources: Sequence[Source]) -> Culprit:
     return Culprit(rank=rank)
 
 
-def place(one: Sighting) -> tuple[float, int, int]:
+def place(one: Match) -> tuple[float, int, int]:
     """Sorts by time; what has none comes last, in the order of logs and lines."""
     return (one.writer.stamp_s if one.writer.stamp_s is not None else float("inf"), one.source, one.offset)
 
 
-def first_of(sightings: Iterable[Sighting]) -> Sighting:
+def first_of(matches: Iterable[Match]) -> Match:
     """The earliest: in one log the line that stands first, for the stamps of several ranks in it may be shuffled."""
-    every = list(sightings)
+    every = list(matches)
     if len({one.source for one in every}) == 1:
         return min(every, key=lambda one: one.offset)
     return min(every, key=place)

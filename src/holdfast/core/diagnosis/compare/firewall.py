@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from ipaddress import ip_address
 
-from holdfast.core.diagnosis.clues import class_of
+from holdfast.core.diagnosis.candidates import class_of
 from holdfast.core.diagnosis.compare.comparison import Comparison, host_of, place
-from holdfast.model.sightings import Sighting, Source
+from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
 
@@ -15,16 +15,16 @@ SLURM_PORTS = frozenset({"6817", "6818", "6819"})
 OF_SLURM = frozenset({"node_down", "slurm_node_fail", "slurm_config"})
 
 
-def refused_by_firewall(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Comparison | None:
+def refused_by_firewall(matches: Sequence[Match], sources: Sequence[Source]) -> Comparison | None:
     """A firewall refuses strangers all day: only what it refused of a connection that failed is a cause."""
-    for refused in sorted((one for one in sightings if one.signature == REFUSED), key=place):
-        failed = sorted((one for one in sightings if _failed_for(one, refused)), key=place)
+    for refused in sorted((one for one in matches if one.signature == REFUSED), key=place):
+        failed = sorted((one for one in matches if _failed_for(one, refused)), key=place)
         if failed:
             return _refused(refused, failed, host_of(refused, sources))
     return None
 
 
-def _failed_for(one: Sighting, refused: Sighting) -> bool:
+def _failed_for(one: Match, refused: Match) -> bool:
     """Both name the same address and port, or the same address where the other names no port."""
     if one.signature == REFUSED:
         return False
@@ -46,14 +46,14 @@ def _is_of_cluster(address: str) -> bool:
         return False
 
 
-def _peers(one: Sighting) -> list[tuple[str, str]]:
+def _peers(one: Match) -> list[tuple[str, str]]:
     """Address and port, if any: `ip-10-0-0-12/10.0.0.12:51234` names 10.0.0.12 and 51234."""
     words = one.captures.get("peer", "").replace("/", " ").replace("[", " ").replace("]", " ").split()
     parts = [(word, *word.rpartition(":")) for word in words]
     return [(word, "") for word, *_ in parts] + [(address, port) for _, address, _, port in parts]
 
 
-def _refused(refused: Sighting, failed: Sequence[Sighting], host: str | None) -> Comparison:
+def _refused(refused: Match, failed: Sequence[Match], host: str | None) -> Comparison:
     source, peer, port = (refused.captures[name] for name in ("source", "peer", "port"))
     where = host or peer
     return Comparison(

@@ -14,7 +14,7 @@ from holdfast.core.diagnosis.compare.comparison import (
 from holdfast.core.diagnosis.words.missing import spans
 from holdfast.core.plurals import counted
 from holdfast.late_pattern import late
-from holdfast.model.sightings import Sighting, Source
+from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
 
@@ -66,11 +66,11 @@ GDR_ADVICE = Words(
 )
 
 
-def compare_gdr(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Comparison | None:
+def compare_gdr(matches: Sequence[Match], sources: Sequence[Source]) -> Comparison | None:
     """Nodes that send from GPU memory directly, beside nodes that do not."""
     direct: dict[str, bool] = {}
-    lines: dict[str, Sighting] = {}
-    for one in sightings:
+    lines: dict[str, Match] = {}
+    for one in matches:
         uses = _uses_gdr(one)
         host = host_of(one, sources)
         if uses is None or host is None:
@@ -104,10 +104,10 @@ def compare_gdr(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Com
     )
 
 
-def local_interface(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Comparison | None:
+def local_interface(matches: Sequence[Match], sources: Sequence[Source]) -> Comparison | None:
     """Nodes of a job of several nodes that set up over an interface which no other node can reach."""
-    chosen: dict[str, Sighting] = {}
-    for one in sightings:
+    chosen: dict[str, Match] = {}
+    for one in matches:
         host = host_of(one, sources)
         if one.signature == INTERFACE and host is not None:
             chosen.setdefault(host, one)
@@ -144,10 +144,10 @@ def local_interface(sightings: Sequence[Sighting], sources: Sequence[Source]) ->
     )
 
 
-def compare_settings(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Comparison | None:
+def compare_settings(matches: Sequence[Match], sources: Sequence[Source]) -> Comparison | None:
     """NCCL's settings that differ between nodes and must not: an image or a file brought them along on some."""
-    values: dict[str, dict[str, Sighting]] = defaultdict(dict)  # name -> host -> first line
-    for one in sightings:
+    values: dict[str, dict[str, Match]] = defaultdict(dict)  # name -> host -> first line
+    for one in matches:
         host = host_of(one, sources)
         if one.signature == SETTING and host is not None and one.captures["name"] in MUST_AGREE:
             values[one.captures["name"]].setdefault(host, one)
@@ -180,11 +180,11 @@ def compare_settings(sightings: Sequence[Sighting], sources: Sequence[Source]) -
     return None
 
 
-def compare_versions(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Comparison | None:
+def compare_versions(matches: Sequence[Match], sources: Sequence[Source]) -> Comparison | None:
     """Nodes that run unlike versions of NCCL."""
-    lines: dict[str, Sighting] = {}
+    lines: dict[str, Match] = {}
     versions: dict[str, set[str]] = defaultdict(set)
-    for one in sightings:
+    for one in matches:
         host = host_of(one, sources)
         if one.signature == VERSION and host is not None:
             versions[host].add(one.captures["version"])
@@ -214,15 +214,15 @@ def compare_versions(sightings: Sequence[Sighting], sources: Sequence[Source]) -
     )
 
 
-def flapping_port(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Comparison | None:
+def flapping_port(matches: Sequence[Match], sources: Sequence[Source]) -> Comparison | None:
     """A port of a network card that went down: and came up again, or not."""
-    lost = [one for one in sightings if one.signature == PORT_ERROR]
+    lost = [one for one in matches if one.signature == PORT_ERROR]
     if not lost:
         return None
     first = first_of(lost)
     back = [
         one
-        for one in sightings
+        for one in matches
         if one.signature == PORT_ACTIVE and one.source == first.source and one.last_offset > first.offset
     ]
     host, device = host_of(first, sources), first.captures.get("device")
@@ -254,13 +254,13 @@ def flapping_port(sightings: Sequence[Sighting], sources: Sequence[Source]) -> C
     )
 
 
-def compare_init(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Comparison | None:
+def compare_init(matches: Sequence[Match], sources: Sequence[Source]) -> Comparison | None:
     """Ranks that began to set up a communicator and did not come to its end; others never began."""
     cut_off = {number for number, source in enumerate(sources) if _ends_in_a_list(source)}
     started: dict[int, Counter[int]] = defaultdict(Counter)  # world -> rank -> how often
     done: dict[int, Counter[int]] = defaultdict(Counter)
-    lines: dict[int, Sighting] = {}
-    for one in sightings:
+    lines: dict[int, Match] = {}
+    for one in matches:
         if one.signature == INIT_STATE and one.source not in cut_off and one.captures["world"] != "1":
             world, rank = int(one.captures["world"]), int(one.captures["rank"])
             is_start = one.captures["state"] == "START"
@@ -306,11 +306,11 @@ def _ends_in_a_list(source: Source) -> bool:
     return last is not None and int(last["at"]) + 1 < long
 
 
-def started_apart(sightings: Sequence[Sighting], sources: Sequence[Source]) -> Comparison | None:
+def started_apart(matches: Sequence[Match], sources: Sequence[Source]) -> Comparison | None:
     """A rendezvous that failed because some came minutes after the others, by their own clocks."""
-    failed = [one for one in sightings if one.category == NOT_MET and one.signature not in STARTS]
+    failed = [one for one in matches if one.category == NOT_MET and one.signature not in STARTS]
     begun: dict[tuple[Culprit, int], float] = {}
-    for one in sightings:
+    for one in matches:
         at_s = one.writer.stamp_s
         if one.signature in STARTS and at_s is not None:
             who = who_of(one, sources)
@@ -358,7 +358,7 @@ def started_apart(sightings: Sequence[Sighting], sources: Sequence[Source]) -> C
     )
 
 
-def _uses_gdr(one: Sighting) -> bool | None:
+def _uses_gdr(one: Match) -> bool | None:
     if one.signature == NET_PATH and one.captures.get("transport") != "Socket":
         return "gdr" in one.captures
     if one.signature == GDR_STATE:

@@ -1,4 +1,4 @@
-"""Sightings of device faults as events, put into episodes: what one node reports within a short time. Pure.
+"""Matches of device faults as events, put into episodes: what one node reports within a short time. Pure.
 
 An episode has one first cause where the rest can follow from it: a lost link takes the GPU, a lost GPU the NVSwitch
 ports, an ECC error the row remap, any error the channels (Xid 45) and the announcement (Xid 154).
@@ -22,7 +22,7 @@ from holdfast.core.diagnosis.devices.judgements import (
     seconds_between,
 )
 from holdfast.model.code_facts import CodeFact, CodeTables
-from holdfast.model.sightings import Sighting, Source
+from holdfast.model.matches import Match, Source
 
 Kind: TypeAlias = Literal["bus", "lost", "xid", "sxid", "fabric", "link", "after", "npu"]
 
@@ -76,9 +76,9 @@ GRAVITY = {"info": 0, "warning": 1, "error": 2, "fatal": 3}
 
 
 class Event(Struct, frozen=True, kw_only=True, eq=False):
-    """One sighting of a device fault. `code`: of Xid, SXid or NPU, else empty. `device`: empty where not named."""
+    """One match of a device fault. `code`: of Xid, SXid or NPU, else empty. `device`: empty where not named."""
 
-    sighting: Sighting
+    match: Match
     kind: Kind
     code: str = ""
     device: str = ""
@@ -90,7 +90,7 @@ class Event(Struct, frozen=True, kw_only=True, eq=False):
     def likeness(self) -> tuple[object, ...]:
         """Events of which this is the same are one fault seen again."""
         return (
-            self.sighting.signature,
+            self.match.signature,
             self.code,
             self.device,
             self.sub and (self.sub.action, self.sub.is_peer),
@@ -102,10 +102,10 @@ class Event(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def is_fatal_word(self) -> bool:
-        if self.kind == "sxid" and self.sighting.signature == DETAIL:
+        if self.kind == "sxid" and self.match.signature == DETAIL:
             is_grave = self.fact is not None and self.fact.severity == "fatal"
-            return is_grave and NOT_FATAL not in self.sighting.text
-        return self.sighting.signature in ("nvidia-sxid-fatal", "fm-nvswitch-fatal")
+            return is_grave and NOT_FATAL not in self.match.text
+        return self.match.signature in ("nvidia-sxid-fatal", "fm-nvswitch-fatal")
 
     @property
     def gravity(self) -> int:
@@ -121,17 +121,17 @@ class Event(Struct, frozen=True, kw_only=True, eq=False):
         return 3 if self.kind in ("bus", "lost") else 2
 
 
-def events(sightings: Sequence[Sighting], sources: Sequence[Source], tables: CodeTables) -> list[Event]:
+def events(matches: Sequence[Match], sources: Sequence[Source], tables: CodeTables) -> list[Event]:
     """Those of device faults, by source and offset."""
-    named = {kind: headers(sightings, ids) for kind, ids in HEADERS.items()}
-    found = [_event(one, sources, tables, named) for one in in_order(sightings) if one.signature in KINDS_OF]
+    named = {kind: headers(matches, ids) for kind, ids in HEADERS.items()}
+    found = [_event(one, sources, tables, named) for one in in_order(matches) if one.signature in KINDS_OF]
     headed = {(event.node, event.device, event.code) for event in found if event.kind == "sxid"}
     return [_as_head(event, tables) if _is_headless(event, headed) else event for event in found]
 
 
 def _is_headless(event: Event, headed: Set[tuple[str, str, str]]) -> bool:
     """Further words of an SXid whose first line, with how grave it is, was not given."""
-    return event.sighting.signature == DETAIL and (event.node, event.device, event.code) not in headed
+    return event.match.signature == DETAIL and (event.node, event.device, event.code) not in headed
 
 
 def _as_head(event: Event, tables: CodeTables) -> Event:
@@ -222,10 +222,10 @@ def _xid_accounts_for(cause: Event, effect: Event, before: bool) -> bool:
 
 
 def _event(
-    one: Sighting,
+    one: Match,
     sources: Sequence[Source],
     tables: CodeTables,
-    named: Mapping[str, Mapping[int, list[Sighting]]],
+    named: Mapping[str, Mapping[int, list[Match]]],
 ) -> Event:
     kind = KINDS_OF[one.signature]
     captures = one.captures
@@ -247,7 +247,7 @@ def _event(
     if not device and one.signature in HEADERS:
         device = device_above(one, named[one.signature], HEADER_WITHIN)
     return Event(
-        sighting=one,
+        match=one,
         kind=kind,
         code=code,
         device=pci_address(device),
@@ -259,12 +259,12 @@ def _event(
 
 def _by_time(group: Sequence[Event]) -> list[Event]:
     """In the order of time where all know it by one clock; else as they stand, log by log."""
-    stamps = [event.sighting.writer.stamp_s for event in group]
-    if len({event.sighting.source for event in group}) > 1 and all(stamp is not None for stamp in stamps):
-        return sorted(group, key=lambda event: event.sighting.writer.stamp_s or 0.0)
+    stamps = [event.match.writer.stamp_s for event in group]
+    if len({event.match.source for event in group}) > 1 and all(stamp is not None for stamp in stamps):
+        return sorted(group, key=lambda event: event.match.writer.stamp_s or 0.0)
     return list(group)
 
 
 def _is_apart(one: Event, other: Event) -> bool:
-    between = seconds_between(one.sighting, other.sighting)
+    between = seconds_between(one.match, other.match)
     return between is not None and abs(between) > WINDOW_S

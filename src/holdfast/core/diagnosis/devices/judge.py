@@ -36,7 +36,7 @@ from holdfast.core.diagnosis.devices.judgements import (
 from holdfast.core.diagnosis.devices.words import advice_of, title_of
 from holdfast.core.diagnosis.events.host import judge_hosts
 from holdfast.model.code_facts import CodeTables
-from holdfast.model.sightings import Sighting, Source
+from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Role, Severity, Words
 
 KINDS_MAX = 400  # different faults of one episode that are compared with each other
@@ -59,20 +59,18 @@ class Opinion(Struct, frozen=True):
     why: Words | None = None
 
 
-def judge(
-    sightings: Sequence[Sighting], sources: Sequence[Source], tables: CodeTables
-) -> tuple[Judgement, ...]:
-    """Every incident of devices and hosts that the sightings tell of, in the order of their first sightings.
+def judge(matches: Sequence[Match], sources: Sequence[Source], tables: CodeTables) -> tuple[Judgement, ...]:
+    """Every incident of devices and hosts that the matches tell of, in the order of their first matches.
 
-    sightings: all of a search; those of signatures not known here are passed over. A sighting stands in one
+    matches: all of a search; those of signatures not known here are passed over. A match stands in one
     judgement at most.
     """
-    seen = events(sightings, sources, tables)
-    flags = _flags(sightings)
+    seen = events(matches, sources, tables)
+    flags = _flags(matches)
     found = [judgement for episode in episodes(seen) for judgement in _of_episode(episode, seen, flags)]
     found = [_worded(judgement) for judgement in _exonerated(_one_each(found), seen)]
     taken = {id(one) for judgement in found for one in (judgement.first, *judgement.explained)}
-    found += [judgement for judgement in judge_hosts(sightings, sources) if id(judgement.first) not in taken]
+    found += [judgement for judgement in judge_hosts(matches, sources) if id(judgement.first) not in taken]
     return tuple(sorted(found, key=lambda judgement: (judgement.first.source, judgement.first.offset)))
 
 
@@ -84,11 +82,11 @@ class Flag(Struct, frozen=True):
     name: str
 
 
-def _flags(sightings: Sequence[Sighting]) -> list[Flag]:
-    named = headers(sightings, {"nvidia-smi-gpu"})
+def _flags(matches: Sequence[Match]) -> list[Flag]:
+    named = headers(matches, {"nvidia-smi-gpu"})
     return [
         Flag(one.signature, device_above(one, named), one.captures.get("name", ""))
-        for one in sightings
+        for one in matches
         if one.signature in (RECOVERY, REMAP_FAILED, REMAP_PENDING)
     ]
 
@@ -114,8 +112,8 @@ def _of_episode(episode: Sequence[Event], seen: Sequence[Event], flags: Sequence
     owner = _owners(firsts, explainers, roots)
     groups: dict[str, list[Event]] = defaultdict(list)
     for root in roots:
-        groups[root.sighting.category].append(root)
-    likely = roots[0].sighting.category
+        groups[root.match.category].append(root)
+    likely = roots[0].match.category
     followers: dict[str, list[Event]] = defaultdict(list)
     for likeness, alike in same.items():
         category = owner.get(likeness, likely)
@@ -127,7 +125,7 @@ def _owners(
     firsts: Sequence[Event], explainers: dict[int, list[Event]], roots: Sequence[Event]
 ) -> dict[tuple[object, ...], str]:
     """For each kind of event the category of the root that explains it, directly or not."""
-    owner = {root.likeness: root.sighting.category for root in roots}
+    owner = {root.likeness: root.match.category for root in roots}
     for effect in firsts:
         ahead, known = [effect], {id(effect)}
         while ahead and effect.likeness not in owner:
@@ -155,7 +153,7 @@ def _one_each(found: Sequence[Judgement]) -> list[Judgement]:
             devices=distinct_devices(device for one in group for device in one.devices),
             explained=(
                 *group[0].explained,
-                *(sighting for one in group[1:] for sighting in (one.first, *one.explained)),
+                *(match for one in group[1:] for match in (one.first, *one.explained)),
             ),
         )
         for group in same.values()
@@ -182,8 +180,8 @@ def _judgement(
     if not devices and root.is_lost:  # the line that names it comes next
         devices = distinct_devices(event.device for event in followers if event.is_lost)
     return Judgement(
-        first=root.sighting,
-        category=root.sighting.category,
+        first=root.match,
+        category=root.match.category,
         role=_role(root),
         severity=_severity(group, decider.action),
         action=decider.action,
@@ -192,7 +190,7 @@ def _judgement(
         decided_by=decider.by,
         why=decider.why,
         disagree=disagree,
-        explained=tuple(event.sighting for event in followers),
+        explained=tuple(event.match for event in followers),
         fact=root.fact,
         confidence=0.95 if root.gravity >= 2 else 0.85,
     )
@@ -206,7 +204,7 @@ def _severity(group: Sequence[Event], action: str) -> Severity:
 
 def _role(root: Event) -> Role:
     if (
-        root.sighting.signature == DETAIL
+        root.match.signature == DETAIL
         and root.kind == "after"
         or root.code == "154"
         and root.sub
@@ -296,7 +294,7 @@ def _decoded(group: Sequence[Event]) -> Opinion | None:
         if root.is_fatal_word:
             return None if root.fact is None or root.fact.action != "none" else Opinion("sub-code", "none")
         return Opinion("sub-code", "reset_gpu" if grave else "none")
-    if root.code in LINK_XIDS and len(group) > 1 and all("Link -1" in one.sighting.text for one in group):
+    if root.code in LINK_XIDS and len(group) > 1 and all("Link -1" in one.match.text for one in group):
         says = Words(
             en="several GPUs of the node at once, and no single link",
             zh="同一节点多块 GPU 同时出现,且不限于某条链路",
@@ -316,7 +314,7 @@ def _repeated(root: Event, seen: Sequence[Event]) -> Opinion | None:
     times = [
         between
         for event in again
-        if (between := seconds_between(root.sighting, event.sighting)) is not None
+        if (between := seconds_between(root.match, event.match)) is not None
         and REPEAT_APART_S <= abs(between) <= rule.within_s
     ]
     if len(times) + 1 < rule.count:
@@ -362,7 +360,7 @@ def _is_of_many(judgement: Judgement, seen: Sequence[Event]) -> bool:
         event
         for event in seen
         if event.code == fact.code
-        and (between := seconds_between(judgement.first, event.sighting)) is not None
+        and (between := seconds_between(judgement.first, event.match)) is not None
         and abs(between) <= TOGETHER_S
     ]
     return _devices(near) >= MANY

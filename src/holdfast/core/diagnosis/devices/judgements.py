@@ -1,4 +1,4 @@
-"""What the rules about devices and hosts say of a group of sightings that belong together."""
+"""What the rules about devices and hosts say of a group of matches that belong together."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from holdfast.late_pattern import late
 from holdfast.model.code_facts import CodeFact
-from holdfast.model.sightings import Sighting, Source
+from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Role, Severity, Words
 
 # Who begins a kernel line that has neither time nor host, `nvidia-nvswitch1: SXid ...`, is no host.
@@ -19,9 +19,9 @@ DRIVERS = late(
 
 
 class Judgement(Struct, frozen=True, kw_only=True, eq=False):
-    """One incident. Its sightings count once, as `first`, with what stands here in place of its signature's words.
+    """One incident. Its matches count once, as `first`, with what stands here in place of its signature's words.
 
-    `first`: the first cause, one of the sightings given (the same object). `explained`: the others that belong to
+    `first`: the first cause, one of the matches given (the same object). `explained`: the others that belong to
     the incident or follow from it; none of them may be a cause. `category`, `action`: of the taxonomy.
     `role`: cause; symptom, a cause only where nothing else is; context, no fault at all (a low rate of corrected
     errors, an interface that comes up at boot).
@@ -32,7 +32,7 @@ class Judgement(Struct, frozen=True, kw_only=True, eq=False):
     `title`, `advice`: in place of the signature's; None where those of the signature are to be used.
     """
 
-    first: Sighting
+    first: Match
     category: str
     role: Role = "cause"
     severity: Severity = "error"
@@ -42,23 +42,23 @@ class Judgement(Struct, frozen=True, kw_only=True, eq=False):
     decided_by: str = "signature"
     why: Words | None = None
     disagree: tuple[str, ...] = ()
-    explained: tuple[Sighting, ...] = ()
+    explained: tuple[Match, ...] = ()
     fact: CodeFact | None = None
     confidence: float = 0.9
     title: Words | None = None
     advice: Words | None = None
 
 
-def where_of(sighting: Sighting) -> tuple[bool, float] | None:
+def where_of(match: Match) -> tuple[bool, float] | None:
     """When, and by which of the two clocks: (False, epoch seconds) or (True, seconds since boot)."""
-    if sighting.writer.stamp_s is not None:
-        return False, sighting.writer.stamp_s
-    if sighting.writer.uptime_s is not None:
-        return True, sighting.writer.uptime_s
+    if match.writer.stamp_s is not None:
+        return False, match.writer.stamp_s
+    if match.writer.uptime_s is not None:
+        return True, match.writer.uptime_s
     return None
 
 
-def seconds_between(one: Sighting, other: Sighting) -> float | None:
+def seconds_between(one: Match, other: Match) -> float | None:
     """From one to the other; None where their clocks cannot be compared."""
     first, second = where_of(one), where_of(other)
     if first is None or second is None or first[0] != second[0]:
@@ -92,16 +92,16 @@ def distinct_devices(named: Iterable[str]) -> tuple[str, ...]:
     return tuple(found.values())
 
 
-def headers(sightings: Sequence[Sighting], signatures: Collection[str]) -> dict[int, list[Sighting]]:
+def headers(matches: Sequence[Match], signatures: Collection[str]) -> dict[int, list[Match]]:
     """The lines that name the device which the lines after them speak of, by source, in their order."""
-    found: dict[int, list[Sighting]] = defaultdict(list)
-    for one in in_order(sightings):
+    found: dict[int, list[Match]] = defaultdict(list)
+    for one in in_order(matches):
         if one.signature in signatures:
             found[one.source].append(one)
     return found
 
 
-def device_above(one: Sighting, named: Mapping[int, Sequence[Sighting]], within: int | None = None) -> str:
+def device_above(one: Match, named: Mapping[int, Sequence[Match]], within: int | None = None) -> str:
     """The device of the header above a line, at most so many bytes above; empty where there is none."""
     above = named.get(one.source, ())
     at = bisect_right(above, one.offset, key=lambda header: header.offset)
@@ -110,7 +110,7 @@ def device_above(one: Sighting, named: Mapping[int, Sequence[Sighting]], within:
     return above[at - 1].captures.get("device", "")
 
 
-def host_of(one: Sighting, sources: Sequence[Source]) -> str:
+def host_of(one: Match, sources: Sequence[Source]) -> str:
     """The machine that a line speaks of: the line's own host, else its file's; empty where neither tells."""
     written = one.captures.get("host") or one.writer.host or ""
     if written and not DRIVERS.fullmatch(written):
@@ -118,6 +118,6 @@ def host_of(one: Sighting, sources: Sequence[Source]) -> str:
     return (sources[one.source].writer.host or "") if 0 <= one.source < len(sources) else ""
 
 
-def in_order(sightings: Sequence[Sighting]) -> list[Sighting]:
+def in_order(matches: Sequence[Match]) -> list[Match]:
     """By source and offset: the order of one log is that of its lines."""
-    return sorted(sightings, key=lambda one: (one.source, one.offset))
+    return sorted(matches, key=lambda one: (one.source, one.offset))

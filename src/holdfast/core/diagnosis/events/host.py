@@ -13,7 +13,7 @@ from holdfast.core.diagnosis.devices.judgements import (
     in_order,
     seconds_between,
 )
-from holdfast.model.sightings import Sighting, Source
+from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Words
 
 OOM_STARTS = "oom-invoked"
@@ -64,9 +64,9 @@ EXCERPT_BYTES = 32 << 10
 REPORT_BYTES = 16 << 10  # between two lines of one report of the OOM killer
 
 
-def judge_hosts(sightings: Sequence[Sighting], sources: Sequence[Source]) -> list[Judgement]:
+def judge_hosts(matches: Sequence[Match], sources: Sequence[Source]) -> list[Judgement]:
     """Of kills for memory, links, network storage, corrected errors and narrow PCIe links."""
-    ordered = in_order(sightings)
+    ordered = in_order(matches)
     return [
         *_kills(ordered, sources),
         *_links(ordered, sources),
@@ -77,9 +77,9 @@ def judge_hosts(sightings: Sequence[Sighting], sources: Sequence[Source]) -> lis
     ]
 
 
-def _kills(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Judgement]:
+def _kills(ordered: Sequence[Match], sources: Sequence[Source]) -> list[Judgement]:
     """One judgement for each report of the OOM killer; the line that begins it is the first."""
-    reports: list[list[Sighting]] = []
+    reports: list[list[Match]] = []
     for one in ordered:
         if one.signature not in OOM:
             continue
@@ -93,12 +93,12 @@ def _kills(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Judge
     return [_kill(report, host_of(report[0], sources)) for report in reports]
 
 
-def _is_within(one: Sighting, report: Sequence[Sighting] | None) -> bool:
+def _is_within(one: Match, report: Sequence[Match] | None) -> bool:
     last = report[-1] if report else None
     return last is not None and last.source == one.source and one.offset - last.offset < REPORT_BYTES
 
 
-def _begins(one: Sighting, report: Sequence[Sighting]) -> bool:
+def _begins(one: Match, report: Sequence[Match]) -> bool:
     if one.signature == OOM_STARTS:
         return True
     pids = {known.captures["pid"] for known in report if "pid" in known.captures}
@@ -106,7 +106,7 @@ def _begins(one: Sighting, report: Sequence[Sighting]) -> bool:
     return bool(pids) and pid is not None and pid not in pids
 
 
-def _kill(report: Sequence[Sighting], host: str) -> Judgement:
+def _kill(report: Sequence[Match], host: str) -> Judgement:
     ids = {one.signature for one in report}
     is_cgroup, is_global = bool(ids & OOM_CGROUP), bool(ids & OOM_GLOBAL)
     name = next((one.captures["name"] for one in report[1:] if "name" in one.captures), "")
@@ -131,9 +131,9 @@ def _kill(report: Sequence[Sighting], host: str) -> Judgement:
     )
 
 
-def _links(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Judgement]:
+def _links(ordered: Sequence[Match], sources: Sequence[Source]) -> list[Judgement]:
     """A link that came back flapped; one that did not is down; what comes and goes at boot is no fault."""
-    by_name: dict[tuple[str, str], list[Sighting]] = defaultdict(list)
+    by_name: dict[tuple[str, str], list[Match]] = defaultdict(list)
     boots = [one for one in ordered if one.signature == BOOTED]
     for one in ordered:
         if one.signature in LINK_DOWN | LINK_UP:
@@ -170,7 +170,7 @@ def _links(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Judge
     return _merged(found)
 
 
-def _is_at_boot(one: Sighting, boots: Sequence[Sighting]) -> bool:
+def _is_at_boot(one: Match, boots: Sequence[Match]) -> bool:
     """By the uptime of its line; where it has none, by how far below the kernel's first words it stands."""
     if one.writer.uptime_s is not None:
         return one.writer.uptime_s < BOOT_S
@@ -184,9 +184,9 @@ def _is_at_boot(one: Sighting, boots: Sequence[Sighting]) -> bool:
     return one.offset - above[-1].offset < BOOT_BYTES if since_s is None else since_s < BOOT_S
 
 
-def _storage(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Judgement]:
+def _storage(ordered: Sequence[Match], sources: Sequence[Source]) -> list[Judgement]:
     """Servers that do not respond, with how long, where they came back."""
-    by_server: dict[tuple[str, str], list[Sighting]] = defaultdict(list)
+    by_server: dict[tuple[str, str], list[Match]] = defaultdict(list)
     for one in ordered:
         if one.signature in STORAGE_DOWN | STORAGE_UP:
             nfs = one.signature.startswith("nfs-")
@@ -218,10 +218,10 @@ def _storage(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Jud
     return _merged(found)
 
 
-def _corrected(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Judgement]:
+def _corrected(ordered: Sequence[Match], sources: Sequence[Source]) -> list[Judgement]:
     """Corrected errors are worth a word when they are many, or when the file holds little else and no job goes on."""
     is_going_on = any(source.last_step_offset is not None for source in sources)
-    by_part: dict[tuple[int, str, str], list[Sighting]] = defaultdict(list)
+    by_part: dict[tuple[int, str, str], list[Match]] = defaultdict(list)
     told = {one.source for one in ordered if one.signature == EDAC}  # which memory it was
     heads = [one for one in ordered if one.signature == ANNOUNCED and one.source in told]
     for one in ordered:
@@ -250,7 +250,7 @@ def _corrected(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[J
     return _merged(found)
 
 
-def _is_excerpt(source: int, ordered: Sequence[Sighting], sources: Sequence[Source]) -> bool:
+def _is_excerpt(source: int, ordered: Sequence[Match], sources: Sequence[Source]) -> bool:
     """Whether a file is what somebody thought worth showing: it is small, and most of it is about faults."""
     if source >= len(sources) or sources[source].size_bytes >= EXCERPT_BYTES:
         return False
@@ -258,7 +258,7 @@ def _is_excerpt(source: int, ordered: Sequence[Sighting], sources: Sequence[Sour
     return sum(lines.values()) * 2 >= sources[source].size_bytes
 
 
-def _crashes(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Judgement]:
+def _crashes(ordered: Sequence[Match], sources: Sequence[Source]) -> list[Judgement]:
     """Of programs that nobody knows: they crash on healthy nodes too, and count where the file holds little else."""
     seen = [one for one in ordered if one.signature == CRASHED and _is_excerpt(one.source, ordered, sources)]
     return _merged(
@@ -275,7 +275,7 @@ def _crashes(ordered: Sequence[Sighting], sources: Sequence[Source]) -> list[Jud
     )
 
 
-def _widths(ordered: Sequence[Sighting]) -> list[Judgement]:
+def _widths(ordered: Sequence[Match]) -> list[Judgement]:
     named = headers(ordered, {"lspci-device"})
     found = [
         Judgement(
@@ -315,7 +315,7 @@ def _merged(found: Sequence[Judgement]) -> list[Judgement]:
     return made
 
 
-def _came_between(downs: Sequence[Sighting], ups: Sequence[Sighting]) -> bool:
+def _came_between(downs: Sequence[Match], ups: Sequence[Match]) -> bool:
     """Whether something was up between two times that it went down, however it is now."""
     return any(
         down.source == up.source and down.offset < up.last_offset and up.offset < other.last_offset
@@ -326,7 +326,7 @@ def _came_between(downs: Sequence[Sighting], ups: Sequence[Sighting]) -> bool:
     )
 
 
-def _is_back(downs: Sequence[Sighting], ups: Sequence[Sighting]) -> bool:
+def _is_back(downs: Sequence[Match], ups: Sequence[Match]) -> bool:
     """Whether something came up after the last time it went down."""
     last = max(downs, key=lambda one: (one.source, one.last_offset))
     return any(
@@ -339,7 +339,7 @@ def _is_back(downs: Sequence[Sighting], ups: Sequence[Sighting]) -> bool:
     )
 
 
-def _outage_s(down: Sighting, ups: Sequence[Sighting]) -> float | None:
+def _outage_s(down: Match, ups: Sequence[Match]) -> float | None:
     """From the first time down to the next up; None where no clock tells."""
     lengths = [length for up in ups if (length := seconds_between(down, up)) is not None and length >= 0]
     return min(lengths, default=None)

@@ -10,9 +10,9 @@ slurmctld: node gpu-4 returned to service
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.core.diagnosis.clues import Ruling
+from holdfast.core.diagnosis.candidates import Ruling
 from holdfast.late_pattern import late
-from holdfast.model.sightings import Sighting
+from holdfast.model.matches import Match
 from holdfast.model.signatures import Signature
 
 AWAY = frozenset({"slurmctld-nodes-not-responding", "slurmctld-node-down"})
@@ -29,18 +29,16 @@ STEM = late(r"^[A-Za-z][A-Za-z_-]*")  # of a node's name, or of a list of them
 LIST = late(r"[\[,]")
 
 
-def nodes_that_returned(
-    sightings: Sequence[Sighting], signatures: Mapping[str, Signature]
-) -> dict[int, Ruling]:
-    """By id() of the sighting of a node that does not answer: context, where it answers again further down."""
-    lost = any(one.signature in LOST for one in sightings)
-    back = [one for one in sightings if one.signature == BACK and not lost]
-    cool = [one for one in sightings if one.signature == COOL]
-    ready = [one for one in sightings if one.signature == READY]
-    answered = [one for one in sightings if one.signature == ANSWERED]
-    again = [one for one in sightings if one.signature == AGAIN and one.count <= AGAIN_MAX]
+def nodes_that_returned(matches: Sequence[Match], signatures: Mapping[str, Signature]) -> dict[int, Ruling]:
+    """By id() of the match of a node that does not answer: context, where it answers again further down."""
+    lost = any(one.signature in LOST for one in matches)
+    back = [one for one in matches if one.signature == BACK and not lost]
+    cool = [one for one in matches if one.signature == COOL]
+    ready = [one for one in matches if one.signature == READY]
+    answered = [one for one in matches if one.signature == ANSWERED]
+    again = [one for one in matches if one.signature == AGAIN and one.count <= AGAIN_MAX]
     found: dict[int, Ruling] = {}
-    for one in sightings:
+    for one in matches:
         if (
             one.signature in AWAY
             and any(_is_back(one, other) for other in back)
@@ -59,16 +57,16 @@ def nodes_that_returned(
     return found
 
 
-def _comes_later(one: Sighting, other: Sighting) -> bool:
+def _comes_later(one: Match, other: Match) -> bool:
     return one.source == other.source and one.last_offset > other.last_offset
 
 
-def _is_same_service(one: Sighting, other: Sighting) -> bool:
+def _is_same_service(one: Match, other: Match) -> bool:
     return one.captures.get("name", "") == other.captures.get("name")
 
 
-def _is_back(away: Sighting, back: Sighting) -> bool:
-    """Lines that differ in their numbers only are one sighting: a list of nodes came back as often as its line stands."""
+def _is_back(away: Match, back: Match) -> bool:
+    """Lines that differ in their numbers only are one match: a list of nodes came back as often as its line stands."""
     if not _comes_later(back, away):
         return False
     gone, here = away.captures.get("host", ""), back.captures.get("host", "")

@@ -10,9 +10,9 @@ Normal   Started           7m  kubelet            Started container pytorch
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from holdfast.core.diagnosis.clues import Ruling
+from holdfast.core.diagnosis.candidates import Ruling
 from holdfast.late_pattern import late
-from holdfast.model.sightings import Sighting
+from holdfast.model.matches import Match
 from holdfast.model.signatures import Signature
 
 PLACED = "k8s-scheduled"
@@ -31,14 +31,14 @@ AGAIN = late(r"\bfailed container (?P<name>[\w-]+)")  # which container was star
 POD = late(r"\bpods?/(?P<name>[\w.-]+)")
 
 
-def waits_that_ended(sightings: Sequence[Sighting], signatures: Mapping[str, Signature]) -> dict[int, Ruling]:
-    """By id() of the sighting of a wait: context, where a later line of the log says that the same pod went on."""
-    placed: dict[int, list[Sighting]] = defaultdict(list)
-    for one in sightings:
+def waits_that_ended(matches: Sequence[Match], signatures: Mapping[str, Signature]) -> dict[int, Ruling]:
+    """By id() of the match of a wait: context, where a later line of the log says that the same pod went on."""
+    placed: dict[int, list[Match]] = defaultdict(list)
+    for one in matches:
         if one.signature == PLACED:
             placed[one.source].append(one)
     found: dict[int, Ruling] = {}
-    for one in sightings:
+    for one in matches:
         words = ENDED_BY.get(one.signature)
         later = placed.get(one.source, ())
         if (words and any(_ends(one, other, words) for other in later)) or (
@@ -51,7 +51,7 @@ def waits_that_ended(sightings: Sequence[Sighting], signatures: Mapping[str, Sig
     return found
 
 
-def _goes_on(backoff: Sighting, placed: Sighting) -> bool:
+def _goes_on(backoff: Match, placed: Match) -> bool:
     """Whether the same pod started another container later: only where the one before has done its work."""
     again, container = AGAIN.search(backoff.text), placed.captures.get("container")
     if again is None or not container or container == again["name"]:
@@ -59,7 +59,7 @@ def _goes_on(backoff: Sighting, placed: Sighting) -> bool:
     return _ends(backoff, placed, "Started container")
 
 
-def _ends(wait: Sighting, placed: Sighting, words: str) -> bool:
+def _ends(wait: Match, placed: Match, words: str) -> bool:
     if words not in placed.text or placed.last_offset <= wait.last_offset:
         return False
     waiting, placed_pod = POD.search(wait.text), POD.search(placed.text)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from holdfast.core.diagnosis.clues import Clue
+from holdfast.core.diagnosis.candidates import Candidate
 from holdfast.late_pattern import late
 
 RAY_HEAD = late(r"^\((?:[\w.:<>\[\]=-]{1,80} )?pid=\d{1,9}(?:, ip=[\w.:-]{1,60})?\) (?=\S)")  # who, not what
@@ -12,17 +12,17 @@ LAST_ERROR = "Last error:"
 TIMES = late(r"\d+(?=[:.,/T-]\d)|(?<=\d[:.,/T-])\d+")  # no rank: that tells whose line it is
 
 
-def message_of(root: Clue) -> tuple[str, tuple[str, ...]]:
+def message_of(root: Candidate) -> tuple[str, tuple[str, ...]]:
     """The text of the first error, and the lines behind it that are not in that.
 
     "RuntimeError: Error(s) in loading state_dict for GPT:" takes the next line with it; "NCCL error in: ..., unhandled
     cuda error" what NCCL says of it.
     """
-    sighting = root.sighting
-    text, after = RAY_HEAD.sub("", sighting.text), sighting.record
-    if not sighting.error_type:
+    match = root.match
+    text, after = RAY_HEAD.sub("", match.text), match.record
+    if not match.error_type:
         return text, after
-    head = sighting.text[: max(0, sighting.text.find(sighting.error_type))]
+    head = match.text[: max(0, match.text.find(match.error_type))]
     mine = [(number, body) for number, line in enumerate(after) if (body := _behind(head, line)) is not None]
     taken = dict(mine[: _joined(text, [body for _, body in mine])])
     rest = tuple(line for number, line in enumerate(after) if number not in taken)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from holdfast.late_pattern import late
 from holdfast.model.diagnoses import Diagnosis
-from holdfast.model.sightings import Search, Source
+from holdfast.model.matches import Search, Source
 from holdfast.model.signatures import Signature, Words
 
 NUMBER_MAX = 1 << 20  # of ranks and workers: a larger number in a file's name is none
@@ -63,7 +63,7 @@ def not_found(search: Search, signatures: Mapping[str, Signature], class_: str) 
     """In the order of weight. class_: of the verdict; what could not matter to it is not asked for."""
     if class_ == "healthy" or is_empty(search):
         return ()
-    areas = {signatures[one.signature].area for one in search.sightings if one.signature in signatures}
+    areas = {signatures[one.signature].area for one in search.matches if one.signature in signatures}
     found = [*_ranks(search.sources), *_workers(search.sources)]
     if class_ in _KERNEL_TELLS and "kernel" not in areas and not any(map(_is_kernel_log, search.sources)):
         found.append(
@@ -110,8 +110,8 @@ def spans(numbers: Iterable[int]) -> str:
 
 def _waits_for_its_group(search: Search) -> bool:
     """Whether a job of several ranks was launched and nothing shows that they met."""
-    seen = {one.signature for one in search.sightings}
-    ranks = {one.writer.rank for one in search.sources} | {one.writer.rank for one in search.sightings}
+    seen = {one.signature for one in search.matches}
+    ranks = {one.writer.rank for one in search.sources} | {one.writer.rank for one in search.matches}
     is_launched = bool(seen & _LAUNCHED) or len(ranks - {None}) > 1
     has_met = any(map(_COLLECTIVES.match, seen)) or any(
         source.last_step_offset is not None or "NCCL" in "".join(source.tail) for source in search.sources

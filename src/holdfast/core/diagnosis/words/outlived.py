@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from holdfast.core.diagnosis.clues import Clue, filled, first_of, is_cause
-from holdfast.core.diagnosis.sifting import RUN_STARTS, run_beginnings
+from holdfast.core.diagnosis.candidates import Candidate, filled, first_of, is_cause
+from holdfast.core.diagnosis.filters import RUN_STARTS, run_beginnings
 from holdfast.model.diagnoses import Diagnosis, Fact
-from holdfast.model.sightings import Search
+from holdfast.model.matches import Search
 from holdfast.model.signatures import Words
 
 FACTS_MAX = 5
@@ -19,54 +19,66 @@ FILES_MAX = 3
 SURVIVED_WEIGHT = 0.5  # of a signature; less sure lines are survived by the hundred
 
 
-def outlived_facts(known: Sequence[Clue], search: Search) -> tuple[Fact, ...]:
+def outlived_facts(known: Sequence[Candidate], search: Search) -> tuple[Fact, ...]:
     """The errors after which training went on, each signature once, in their order."""
-    seen: dict[str, Clue] = {}
-    for clue in known:
-        if is_cause(clue) and clue.survived and clue.weight >= SURVIVED_WEIGHT and clue.category != "none":
-            seen.setdefault(clue.signature.id, clue)
-    return tuple(_fact(clue, search) for clue in list(seen.values())[:FACTS_MAX])
+    seen: dict[str, Candidate] = {}
+    for candidate in known:
+        if (
+            is_cause(candidate)
+            and candidate.survived
+            and candidate.weight >= SURVIVED_WEIGHT
+            and candidate.category != "none"
+        ):
+            seen.setdefault(candidate.signature.id, candidate)
+    return tuple(_fact(candidate, search) for candidate in list(seen.values())[:FACTS_MAX])
 
 
-def runs_told(answer: Diagnosis, known: Sequence[Clue], search: Search) -> tuple[Words, ...]:
+def runs_told(answer: Diagnosis, known: Sequence[Candidate], search: Search) -> tuple[Words, ...]:
     """Of each log that holds several runs: which of them the answer is about, and how those before ended."""
     sizes = [source.size_bytes for source in search.sources]
     told = []
     for source, begins_at in sorted(run_beginnings(known, sizes).items()):
         before = [
-            clue
-            for clue in known
-            if clue.sighting.source == source and clue.sighting.last_offset < begins_at and is_cause(clue)
+            candidate
+            for candidate in known
+            if candidate.match.source == source
+            and candidate.match.last_offset < begins_at
+            and is_cause(candidate)
         ]
         if before and begins_at > 0:
             told.append(_of_runs(answer, first_of(before), source, begins_at, known, search))
     return tuple(told[:FILES_MAX])
 
 
-def platform_told(answer: Diagnosis, known: Sequence[Clue], search: Search) -> tuple[Words, ...]:
+def platform_told(answer: Diagnosis, known: Sequence[Candidate], search: Search) -> tuple[Words, ...]:
     """What the platform warned of, where it is not the answer itself."""
     quoted = {fact.signature for fact in answer.evidence}
     told: dict[str, Words] = {}
-    for clue in known:
-        if clue.signature.id.startswith(PLATFORM) and clue.signature.id not in quoted | {*told}:
-            title_en, title_zh = _title(clue)
-            line = f", line {clue.sighting.line}" if clue.sighting.line else ""
-            told[clue.signature.id] = Words(
-                en=f"{title_en} ({search.sources[clue.sighting.source].name}{line})",
-                zh=f"{title_zh}({search.sources[clue.sighting.source].name})",
+    for candidate in known:
+        if candidate.signature.id.startswith(PLATFORM) and candidate.signature.id not in quoted | {*told}:
+            title_en, title_zh = _title(candidate)
+            line = f", line {candidate.match.line}" if candidate.match.line else ""
+            told[candidate.signature.id] = Words(
+                en=f"{title_en} ({search.sources[candidate.match.source].name}{line})",
+                zh=f"{title_zh}({search.sources[candidate.match.source].name})",
             )
     return tuple(told.values())[:PLATFORM_MAX]
 
 
 def _of_runs(
-    answer: Diagnosis, ended: Clue, source: int, begins_at: int, known: Sequence[Clue], search: Search
+    answer: Diagnosis,
+    ended: Candidate,
+    source: int,
+    begins_at: int,
+    known: Sequence[Candidate],
+    search: Search,
 ) -> Words:
     name = search.sources[source].name
     runs = max(2, _starts(known, source))
     first = answer.first_error
     is_before = first is not None and first.source == source and first.offset < begins_at
-    line = f", line {ended.sighting.line}" if ended.sighting.line else ""
-    line_zh = f",第 {ended.sighting.line} 行" if ended.sighting.line else ""
+    line = f", line {ended.match.line}" if ended.match.line else ""
+    line_zh = f",第 {ended.match.line} 行" if ended.match.line else ""
     title_en, title_zh = _title(ended)
     last_en, last_zh = _last(answer, search, source, runs, is_before=is_before)
     which = "run 1 of 2" if runs == 2 else f"a run before the last of {runs}"
@@ -87,31 +99,31 @@ def _last(answer: Diagnosis, search: Search, source: int, runs: int, *, is_befor
     return f"run {runs} goes on, its end is not in this log", f"第 {runs} 次运行仍在继续,日志中未见其结束"
 
 
-def _starts(known: Sequence[Clue], source: int) -> int:
+def _starts(known: Sequence[Candidate], source: int) -> int:
     """How often the log says that a run starts, by what says it most often."""
     counts: Counter[str] = Counter()
-    for clue in known:
-        if clue.sighting.source == source and clue.signature.id in RUN_STARTS:
-            counts[clue.signature.id] += clue.sighting.count
+    for candidate in known:
+        if candidate.match.source == source and candidate.signature.id in RUN_STARTS:
+            counts[candidate.signature.id] += candidate.match.count
     return max(counts.values(), default=0)
 
 
-def _title(clue: Clue) -> tuple[str, str]:
-    if clue.sighting.error_type:
-        return clue.sighting.error_type, clue.sighting.error_type
-    captures = clue.sighting.captures
-    return filled(clue.signature.title.en, captures), filled(clue.signature.title.zh, captures)
+def _title(candidate: Candidate) -> tuple[str, str]:
+    if candidate.match.error_type:
+        return candidate.match.error_type, candidate.match.error_type
+    captures = candidate.match.captures
+    return filled(candidate.signature.title.en, captures), filled(candidate.signature.title.zh, captures)
 
 
-def _fact(clue: Clue, search: Search) -> Fact:
-    title_en, title_zh = _title(clue)
+def _fact(candidate: Candidate, search: Search) -> Fact:
+    title_en, title_zh = _title(candidate)
     return Fact(
-        file=search.sources[clue.sighting.source].name,
-        line=clue.sighting.line or None,
-        text=clue.sighting.text,
+        file=search.sources[candidate.match.source].name,
+        line=candidate.match.line or None,
+        text=candidate.match.text,
         says=Words(
             en=f"outlived, training went on after it: {title_en}", zh=f"已度过,其后训练继续:{title_zh}"
         ),
-        signature=clue.signature.id,
-        count=clue.sighting.count,
+        signature=candidate.signature.id,
+        count=candidate.match.count,
     )

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 
 from holdfast.late_pattern import late
-from holdfast.model.sightings import Source
+from holdfast.model.matches import Source
 
 LINES_MAX = 5
 TROUBLE = late(

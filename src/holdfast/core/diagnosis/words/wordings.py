@@ -6,9 +6,9 @@ be opened names a shard and says that it cannot be opened. Both must be there; a
 
 from collections.abc import Mapping
 
-from holdfast.core.diagnosis.clues import TRIES_AGAIN, TRIES_MANY, Ruling, filled
+from holdfast.core.diagnosis.candidates import TRIES_AGAIN, TRIES_MANY, Ruling, filled
 from holdfast.late_pattern import late
-from holdfast.model.sightings import Sighting
+from holdfast.model.matches import Match
 from holdfast.model.signatures import EXCEPTION, SPOKEN, Signature, Words
 
 OF_ASSERTIONS = "assertion-without-words"
@@ -222,49 +222,49 @@ BY_SIGNAL = {
 CODE_WEIGHT = 0.4
 
 
-def of_code(sighting: Sighting) -> Ruling | None:
+def of_code(match: Match) -> Ruling | None:
     """What a bare code of a process says about its end; None for codes that say no more than that it failed."""
-    if sighting.signature not in GIVE_CODES:
+    if match.signature not in GIVE_CODES:
         return None
-    name = sighting.captures.get("name", "").upper()
-    category = BY_SIGNAL.get(name) if name else BY_CODE.get(sighting.captures.get("code", ""))
+    name = match.captures.get("name", "").upper()
+    category = BY_SIGNAL.get(name) if name else BY_CODE.get(match.captures.get("code", ""))
     return Ruling(category=category, role="symptom", weight=CODE_WEIGHT) if category else None
 
 
-def of_words(sighting: Sighting) -> Ruling | None:
+def of_words(match: Match) -> Ruling | None:
     """None where its words do not tell, or the exception is a mistake of the code by its kind."""
-    if sighting.signature.endswith(COMPLAINT) and _passes(sighting):
-        return Ruling(category=sighting.category, role="context", severity="info", weight=SPOKEN_WEIGHT)
-    if sighting.signature == SPOKEN:
-        return _of_spoken(sighting)
-    if sighting.signature == NOT_IMPLEMENTED:
-        return _of_what_is_not_implemented(sighting)
-    kind = kind_of_exception(sighting)
-    if sighting.signature not in VAGUE or not kind or kind in CODE_ERRORS:
+    if match.signature.endswith(COMPLAINT) and _passes(match):
+        return Ruling(category=match.category, role="context", severity="info", weight=SPOKEN_WEIGHT)
+    if match.signature == SPOKEN:
+        return _of_spoken(match)
+    if match.signature == NOT_IMPLEMENTED:
+        return _of_what_is_not_implemented(match)
+    kind = kind_of_exception(match)
+    if match.signature not in VAGUE or not kind or kind in CODE_ERRORS:
         return None
-    found = MESSAGE.search(sighting.text)
+    found = MESSAGE.search(match.text)
     message = found["message"][:500] if found else ""
     if OF_PYTHON.search(message):
         return None
-    if sighting.signature == EXCEPTION and OF_HOOKS.search(message):
-        return Ruling(category=sighting.category, weight=WEIGHT, action="fix_code")
+    if match.signature == EXCEPTION and OF_HOOKS.search(message):
+        return Ruling(category=match.category, weight=WEIGHT, action="fix_code")
     category = meant(message) or BY_KIND.get(kind)
     if category is None and (kind in FILE_KINDS or FILE.search(message)):
         category = "data_error"
     if category == "data_error" and ASKS.search(message):
-        return Ruling(category=sighting.category, weight=WEIGHT, action="fix_config")
+        return Ruling(category=match.category, weight=WEIGHT, action="fix_config")
     if category:
         return Ruling(category=category, weight=WEIGHT)
     if asks_for_a_setting(message):
-        return Ruling(category=sighting.category, weight=WEIGHT, action="fix_config")
+        return Ruling(category=match.category, weight=WEIGHT, action="fix_config")
     return None
 
 
-def _of_what_is_not_implemented(sighting: Sighting) -> Ruling | None:
-    message = sighting.captures.get("message", "")[:500]
+def _of_what_is_not_implemented(match: Match) -> Ruling | None:
+    message = match.captures.get("message", "")[:500]
     if ABSTRACT.search(message) or not asks_for_a_setting(message):
         return None
-    return Ruling(category=sighting.category, weight=WEIGHT, action="fix_config")
+    return Ruling(category=match.category, weight=WEIGHT, action="fix_config")
 
 
 def asks_for_a_setting(message: str) -> bool:
@@ -276,18 +276,18 @@ def asks_for_a_setting(message: str) -> bool:
     return DEMAND.search(message) is not None and OF_TENSORS.search(message) is None
 
 
-def kind_of_exception(sighting: Sighting) -> str:
+def kind_of_exception(match: Match) -> str:
     """Without its module. As the traceback tells; of a line whose traceback is cut off, as the line itself does."""
-    kind = sighting.error_type or sighting.captures.get("type", "")
-    if not kind and sighting.signature == OF_ASSERTIONS:
+    kind = match.error_type or match.captures.get("type", "")
+    if not kind and match.signature == OF_ASSERTIONS:
         kind = "AssertionError"
     return kind.rpartition(".")[2]
 
 
-def _passes(sighting: Sighting) -> bool:
+def _passes(match: Match) -> bool:
     """Whether a complaint says itself that it is none, or that its writer goes on; who tries again for ever does not."""
-    tries_again = TRIES_AGAIN.search(sighting.text)
-    return bool(PASSES.search(sighting.text)) or bool(tries_again) and sighting.count < TRIES_MANY
+    tries_again = TRIES_AGAIN.search(match.text)
+    return bool(PASSES.search(match.text)) or bool(tries_again) and match.count < TRIES_MANY
 
 
 def meant(message: str) -> str | None:
@@ -295,29 +295,27 @@ def meant(message: str) -> str | None:
     return next((category for pattern, category in (*PLAIN, *RULES) if pattern.search(message)), None)
 
 
-def _of_spoken(sighting: Sighting) -> Ruling | None:
-    if _is_of_no_program(sighting):
-        return Ruling(category=sighting.category, role="context", severity="info", weight=SPOKEN_WEIGHT)
-    message = next((sighting.captures[name] for name in SPOKEN_IN if name in sighting.captures), "")[:500]
+def _of_spoken(match: Match) -> Ruling | None:
+    if _is_of_no_program(match):
+        return Ruling(category=match.category, role="context", severity="info", weight=SPOKEN_WEIGHT)
+    message = next((match.captures[name] for name in SPOKEN_IN if name in match.captures), "")[:500]
     category = meant(message) or ("data_error" if FILE.search(message) else None)
     if category:
         return Ruling(category=category, severity="warning", weight=SPOKEN_WEIGHT)
     if asks_for_a_setting(message):
-        return Ruling(
-            category=sighting.category, severity="warning", weight=SPOKEN_WEIGHT, action="fix_config"
-        )
+        return Ruling(category=match.category, severity="warning", weight=SPOKEN_WEIGHT, action="fix_config")
     return None
 
 
-def of_likeness(sighting: Sighting, signatures: Mapping[str, Signature]) -> Ruling | None:
+def of_likeness(match: Match, signatures: Mapping[str, Signature]) -> Ruling | None:
     """What a program says of its error, where the message is one that its exception's signature knows.
 
     It stays what somebody says, and no more: others have seen more of the same failure.
     """
-    known = signatures.get(sighting.known_as.signature) if sighting.known_as else None
-    if known is None or _passes(sighting) or _is_of_no_program(sighting):
+    known = signatures.get(match.known_as.signature) if match.known_as else None
+    if known is None or _passes(match) or _is_of_no_program(match):
         return None
-    captures = sighting.known_as.captures if sighting.known_as else {}
+    captures = match.known_as.captures if match.known_as else {}
     return Ruling(
         category=known.category,
         role=known.role,
@@ -334,6 +332,6 @@ def _filled(words: Words, captures: Mapping[str, str]) -> Words:
     return Words(en=filled(words.en, captures), zh=filled(words.zh, captures))
 
 
-def _is_of_no_program(sighting: Sighting) -> bool:
+def _is_of_no_program(match: Match) -> bool:
     """A line of the system's, or no more than a warning."""
-    return bool(OF_THE_SYSTEM.search(sighting.text) or WARNS.search(sighting.text))
+    return bool(OF_THE_SYSTEM.search(match.text) or WARNS.search(match.text))

@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 
 from holdfast.controller.conclusion import Case, Concluding
-from holdfast.controller.crew import CrewEngine, Parts
 from holdfast.controller.hang_watch import HangWatching
 from holdfast.controller.loop import Controller, decisions
 from holdfast.controller.shipped import ShippedFiles
 from holdfast.controller.straggler_watch import StragglersWatching
-from holdfast.core.workers.group import Crew
+from holdfast.controller.worker_group import Parts, WorkerGroupEngine
+from holdfast.core.workers.group import WorkerGroup
 from holdfast.core.workers.memory import Memory
 from holdfast.core.workers.roster import Settings
 from holdfast.journal.recorder import Recorder
@@ -111,7 +111,9 @@ class NoCalls:
 class PlayedAgent:
     """Does what it is told at once. `ahead_s`: of its clock. `failure`: what it tells when it is asked for evidence."""
 
-    def __init__(self, bench: "CrewBench", name: str, ahead_s: float = 0.0, version: str = VERSION) -> None:
+    def __init__(
+        self, bench: "WorkerGroupBench", name: str, ahead_s: float = 0.0, version: str = VERSION
+    ) -> None:
         self.bench, self.name, self.version = bench, name, version
         self.clock = lambda: bench.clock() + ahead_s
         self.attempt, self.worker = 0, None
@@ -192,7 +194,7 @@ class PlayedAgent:
         )
 
 
-class CrewBench:
+class WorkerGroupBench:
     def __init__(self, path: Path, nodes: int, workers: int, policy: Policy = POLICY) -> None:
         self.path, self.policy, self.workers = path, policy, workers
         self.clock = HandClock()
@@ -206,10 +208,12 @@ class CrewBench:
     def _open(self, memory: Memory, state: State | None = None) -> None:
         self.record = Recorder(self.path / "journal.db", self.clock, self.said.append)
         self.hub = Hub(secret=SECRET, listen=[("127.0.0.1", 0)], clock=self.clock, seen=memory.seen)
-        self.crew = Crew("job", self.engine.nodes, Settings(checks=False), VERSION, "abc", memory)
+        self.worker_group = WorkerGroup(
+            "job", self.engine.nodes, Settings(checks=False), VERSION, "abc", memory
+        )
         run = RunSettings(command=("true",), state_dir=str(self.path))
-        self.machine = CrewEngine(
-            self.crew,
+        self.machine = WorkerGroupEngine(
+            self.worker_group,
             self.hub,
             self.engine,
             SetUp(job="job", folder=str(self.path), cwd="/", settings=run, token="t"),
@@ -226,10 +230,10 @@ class CrewBench:
         self.machine.decided(event)
         self.events.append(event)
 
-    def _parts(self, machine: CrewEngine) -> Parts:
-        self.hangs = HangWatching(self.crew, self.policy, 30.0, self.clock, machine.note)
+    def _parts(self, machine: WorkerGroupEngine) -> Parts:
+        self.hangs = HangWatching(self.worker_group, self.policy, 30.0, self.clock, machine.note)
         conclusion = Concluding(
-            self.crew,
+            self.worker_group,
             self.policy,
             dict,
             lambda: self.hangs.hang,
@@ -239,7 +243,7 @@ class CrewBench:
         )
         return Parts(
             hangs=self.hangs,
-            stragglers=StragglersWatching(self.crew, lambda: self.hangs.is_looking),
+            stragglers=StragglersWatching(self.worker_group, lambda: self.hangs.is_looking),
             conclusion=conclusion,
             calls=NoCalls(),
             files=ShippedFiles(self.path, self.clock),

@@ -9,11 +9,11 @@ from pathlib import Path
 from holdfast.engines.slurm.steps import AgentStep
 from holdfast.parsers.slurm import SlurmStep
 
-DEPUTY_NAME = "holdfast-deputy"
+STANDBY_NAME = "holdfast-deputy"
 AGAIN_S = 10.0
 
 
-class Deputy:
+class StandbyController:
     """Keeps one running, on the last node that is left, other than the controller's own."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Deputy:
         """What ran of the job when this controller began, or runs now."""
         if self._step is not None:
             return
-        at = [node for step in steps if step.name == DEPUTY_NAME for node in step.nodes]
+        at = [node for step in steps if step.name == STANDBY_NAME for node in step.nodes]
         self._node = at[0] if at else ""
         if not at and self._due_s is None:
             self._due_s = now_s
@@ -58,5 +58,5 @@ class Deputy:
         return self._step
 
 
-def deputy_log(folder: Path, node: str) -> Path:
+def standby_log(folder: Path, node: str) -> Path:
     return folder / "nodes" / node / "deputy.log"

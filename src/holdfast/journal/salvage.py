@@ -25,7 +25,7 @@ _PAGES_AT_HAND = 64
 _Value: TypeAlias = None | int | float | bytes | str
 
 
-class Wreck:
+class Salvage:
     """The raw files of one journal. A page has an index: those of the main file from 0, then the log's frames."""
 
     def __init__(self, path: Path) -> None:

@@ -1,7 +1,7 @@
-"""Signatures, sightings and clues for tests of the reasoning: only what a test names differs from the usual."""
+"""Signatures, matches and candidates for tests of the reasoning: only what a test names differs from the usual."""
 
-from holdfast.core.diagnosis.clues import Clue, class_of
-from holdfast.model.sightings import Search, Sighting, Source, Writer
+from holdfast.core.diagnosis.candidates import Candidate, class_of
+from holdfast.model.matches import Match, Search, Source, Writer
 from holdfast.model.signatures import Signature, Words
 
 WORDS = Words(en="words", zh="词")
@@ -21,8 +21,8 @@ def signature(id_, category, **changed):
     return Signature(**{**usual, **changed})
 
 
-def sighting(of, *, source=0, offset=0, text="", rank=None, host=None, at_s=None, captures=None, **changed):
-    return Sighting(
+def match(of, *, source=0, offset=0, text="", rank=None, host=None, at_s=None, captures=None, **changed):
+    return Match(
         signature=of.id,
         category=of.category,
         source=source,
@@ -36,10 +36,10 @@ def sighting(of, *, source=0, offset=0, text="", rank=None, host=None, at_s=None
     )
 
 
-def clue(of, *, at_s=None, survived=False, outlived=False, **where):
-    seen = sighting(of, at_s=at_s, **where)
-    return Clue(
-        sighting=seen,
+def candidate(of, *, at_s=None, survived=False, outlived=False, **where):
+    seen = match(of, at_s=at_s, **where)
+    return Candidate(
+        match=seen,
         signature=of,
         category=of.category,
         class_=class_of(of.category),
@@ -54,7 +54,7 @@ def clue(of, *, at_s=None, survived=False, outlived=False, **where):
     )
 
 
-def search(*sightings, sources=1, last_steps=None):
+def search(*matches, sources=1, last_steps=None):
     steps = last_steps or {}
     names = [Source(name=f"rank-{n}.log", last_step_offset=steps.get(n)) for n in range(sources)]
-    return Search(sources=tuple(names), sightings=sightings)
+    return Search(sources=tuple(names), matches=matches)

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.controller.crew_times import NodeTimes
 from holdfast.controller.later import Later
+from holdfast.controller.node_times import NodeTimes
 from holdfast.core.workers.acts import (
     Act,
     AskEngine,
@@ -27,7 +27,7 @@ from holdfast.core.workers.acts import (
     StartAgent,
     Tell,
 )
-from holdfast.core.workers.group import Crew
+from holdfast.core.workers.group import WorkerGroup
 from holdfast.engines.nodes import NodeEngine
 from holdfast.link.arrived import Arrived, Entry, Joined, Left, Refused, Said, Silent
 from holdfast.link.messages import UNREADABLE
@@ -161,7 +161,7 @@ class Files(Protocol):
 
 
 class Parts(Struct):
-    """What looks at the reports beside the crew."""
+    """What looks at the reports beside the worker_group."""
 
     hangs: HangWatch
     conclusion: Conclusion
@@ -173,21 +173,21 @@ class Parts(Struct):
     why_not_isolate: Callable[[str, str], str] = lambda node, reason: ""
 
 
-class CrewEngine:
+class WorkerGroupEngine:
     """An Engine of `controller.loop`. `emit`: the controller's inbox; `flush`: of the journal, True when all is in it."""
 
     def __init__(
         self,
-        crew: Crew,
+        worker_group: WorkerGroup,
         link: Link,
         engine: NodeEngine,
         set_up: SetUp,
-        parts: Callable[["CrewEngine"], Parts],
+        parts: Callable[["WorkerGroupEngine"], Parts],
         clock: Callable[[], float],
         emit: Callable[[AnyEvent], None],
         flush: Callable[[], bool],
     ) -> None:
-        self.crew = crew
+        self.worker_group = worker_group
         self.link = link
         self.ended: EndJob | None = None
         self.end_asked: EndAsked | None = None
@@ -217,9 +217,9 @@ class CrewEngine:
         match order:
             case PlaceWorkers():
                 self._heed_others(at_s)
-                self._do(self.crew.order(order, at_s))
+                self._do(self.worker_group.order(order, at_s))
             case CheckNodes() | StartAttempt() | StopAttempt() | IsolateNode() | HealDevice():
-                self._do(self.crew.order(order, at_s))
+                self._do(self.worker_group.order(order, at_s))
             case Diagnose():
                 self._do(self.parts.conclusion.diagnose(order, at_s))
             case TellPeople():
@@ -229,15 +229,15 @@ class CrewEngine:
 
     def resume(self, job: Job) -> None:
         """Goes on from the journal, which comes to `job`: the core gives again what is under way."""
-        acts = self.crew.resume(job, self._clock())
+        acts = self.worker_group.resume(job, self._clock())
         self.emit(ControllerResumed(at_s=self._clock()))
         self._do(acts)
 
     def signal(self, number: int) -> None:
-        self._do(self.crew.signal(number))
+        self._do(self.worker_group.signal(number))
 
     def leave(self, code: int, reason: str) -> None:
-        self._do(self.crew.leave(code, reason))
+        self._do(self.worker_group.leave(code, reason))
 
     # The world --------------------------------------------------------------------------------------------
 
@@ -299,10 +299,10 @@ class CrewEngine:
 
     def _tick(self, at_s: float) -> None:
         for name in self.connected:
-            node = self.crew.roster.nodes.get(name)
+            node = self.worker_group.roster.nodes.get(name)
             if node is not None and node.contact.silent_since_s is not None and self._is_heard(name):
-                self._do(self.crew.heard(name, at_s))
-        self._do(self.crew.tick(at_s))
+                self._do(self.worker_group.heard(name, at_s))
+        self._do(self.worker_group.tick(at_s))
         self._do(self.parts.hangs.tick(at_s))
         if self.parts.stragglers is not None:
             self._do(self.parts.stragglers.tick(at_s))
@@ -327,9 +327,9 @@ class CrewEngine:
                 self.parts.calls.left(arrived.peer)
                 if arrived.peer in self.connected:
                     self.connected.discard(arrived.peer)
-                    self._do(self.crew.left(arrived.peer, at_s))
+                    self._do(self.worker_group.left(arrived.peer, at_s))
             case Silent():
-                self._do(self.crew.silent(arrived.peer, arrived.for_s, at_s))
+                self._do(self.worker_group.silent(arrived.peer, arrived.for_s, at_s))
             case Refused():
                 where = f" at {arrived.address}" if arrived.address else ""
                 self.note("link-refused", f"somebody{where} was not let in: {arrived.why}", key=arrived.why)
@@ -347,7 +347,7 @@ class CrewEngine:
             return
         self.connected.add(joined.peer)
         self.link.say(joined.peer, self._set_up)
-        self._do(self.crew.joined(hello, joined.address, at_s))
+        self._do(self.worker_group.joined(hello, joined.address, at_s))
 
     def _entry(self, entry: Entry, at_s: float) -> None:
         """In its peer's order, but for what overtakes."""
@@ -365,11 +365,11 @@ class CrewEngine:
                 event = self._times.of_event(entry.peer, report.event)
                 if not self._later.waits(entry.peer):  # else what came before it would count as known, too
                     event = replace(event, via=f"{entry.stream}/{entry.seq}")
-                self._do(self.crew.told(entry.peer, event, event.at_s))
+                self._do(self.worker_group.told(entry.peer, event, event.at_s))
             case PortFound():
-                self._do(self.crew.port_found(entry.peer, report, at_s))
+                self._do(self.worker_group.port_found(entry.peer, report, at_s))
             case StandbyState():
-                self._do(self.crew.stands_by(entry.peer, report, self._clock()))
+                self._do(self.worker_group.stands_by(entry.peer, report, self._clock()))
             case _:
                 self._seen(entry.peer, report)
 
@@ -385,7 +385,7 @@ class CrewEngine:
         self._heard[stream] = max(seq, self._heard.get(stream, 0))
 
     def _seen(self, peer: str, report: Sampled | RecordsTold | Looked | WorkerEvidence | Shipped) -> None:
-        """What is looked at beside the crew."""
+        """What is looked at beside the worker_group."""
         match report:
             case Sampled():
                 samples = self._times.of_samples(peer, report)
@@ -414,7 +414,7 @@ class CrewEngine:
             case JobGoesOn():
                 self.goes_on = True
             case _:
-                self._do(self.crew.news(news, at_s))
+                self._do(self.worker_group.news(news, at_s))
 
     # Acts -------------------------------------------------------------------------------------------------
 
@@ -449,12 +449,12 @@ class CrewEngine:
     def _heed_others(self, at_s: float) -> None:
         """Which nodes must not be used, by the word of people and of other jobs; and which they have given back."""
         shunned = self.parts.shunned()
-        for name in sorted(self.crew.shunned - shunned):
-            node = self.crew.roster.nodes.get(name)
+        for name in sorted(self.worker_group.shunned - shunned):
+            node = self.worker_group.roster.nodes.get(name)
             if node is not None and node.isolated:
                 node.isolated = False
                 self.emit(NodeReleased(at_s=at_s, node=name))
-        self.crew.shunned = shunned
+        self.worker_group.shunned = shunned
 
     def _set_aside(self, node: str, reason: str) -> None:
         """Where too many were isolated of late the job goes on without: elsewhere if it can, else there once more."""
@@ -463,7 +463,7 @@ class CrewEngine:
             self._engine.isolate(node, reason)
             return
         at_s = self._clock()
-        self.crew.roster[node].isolated = False
+        self.worker_group.roster[node].isolated = False
         self.emit(NodeIsolated(at_s=at_s, node=node))
         self.note("isolation-limit", f"{node} is not isolated: {why_not}", key=node)
         self.emit(NodeReleased(at_s=at_s, node=node))

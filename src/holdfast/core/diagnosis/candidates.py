@@ -1,7 +1,7 @@
-"""Sightings made comparable: each with its signature, its place in time, and whether the job lived on after it.
+"""Matches made comparable: each with its signature, its place in time, and whether the job lived on after it.
 
-A log's lines mostly bear no time where it matters (a traceback's end), so a sighting takes the time of the
-stamped one before it in the same log. Two sightings are only put in order where something tells their order.
+A log's lines mostly bear no time where it matters (a traceback's end), so a match takes the time of the
+stamped one before it in the same log. Two matches are only put in order where something tells their order.
 """
 
 import re
@@ -15,7 +15,7 @@ from msgspec import Struct
 from holdfast.core.clock_offsets import are_comparable, clock_offsets
 from holdfast.core.verdict.categories import KINDS
 from holdfast.late_pattern import late
-from holdfast.model.sightings import Search, Sighting, Source, Writer
+from holdfast.model.matches import Match, Search, Source, Writer
 from holdfast.model.signatures import FIELD, Role, Severity, Signature, Words
 from holdfast.model.verdicts import Culprit
 
@@ -54,7 +54,7 @@ CLOCK_SKEW_S = 30.0  # between nodes that nobody has synchronised well
 
 
 class Ruling(Struct, frozen=True, kw_only=True):
-    """What a rule that looked at more than one line says of a sighting, in place of its signature.
+    """What a rule that looked at more than one line says of a match, in place of its signature.
 
     `culprits`: None: as the line tells. `decided_by`: which source settled the action; `disagree`: who would have
     done otherwise. Words that are None stay the signature's. `of_end`: it is said of the last lines there are: training
@@ -75,13 +75,13 @@ class Ruling(Struct, frozen=True, kw_only=True):
     of_end: bool = False
 
 
-class Clue(Struct, frozen=True, eq=False):
+class Candidate(Struct, frozen=True, eq=False):
     """`at_s`: aligned seconds since the epoch; `uptime_s`: since boot, of kernel lines without a date.
 
     `survived`: training went on in the same log after it; `outlived`: for more than a few steps. `order`: by source and offset, for a stable choice.
     """
 
-    sighting: Sighting
+    match: Match
     signature: Signature
     category: str
     class_: str
@@ -97,11 +97,11 @@ class Clue(Struct, frozen=True, eq=False):
 
     @property
     def writer(self) -> Writer:
-        return self.sighting.writer
+        return self.match.writer
 
     @property
     def is_traceback(self) -> bool:
-        return bool(self.sighting.error_type)
+        return bool(self.match.error_type)
 
 
 def filled(text: str, captures: Mapping[str, str]) -> str:
@@ -144,34 +144,34 @@ def kind_of(category: str) -> tuple[str, str]:
     return KINDS.get(category) or KINDS["xid_N" if category.startswith("xid_") else "unknown"]
 
 
-def clues(
+def candidates(
     search: Search,
     signatures: Mapping[str, Signature],
     rulings: Mapping[int, Ruling],
-) -> list[Clue]:
-    """One for each sighting whose signature is known, in the order of sources and offsets.
+) -> list[Candidate]:
+    """One for each match whose signature is known, in the order of sources and offsets.
 
-    rulings: by id() of the sighting.
+    rulings: by id() of the match.
     """
     ahead_s = _clocks_ahead(search)
-    by_source: dict[int, list[Sighting]] = defaultdict(list)
-    for sighting in search.sightings:
-        if sighting.signature in signatures:
-            by_source[sighting.source].append(sighting)
-    made: list[Clue] = []
+    by_source: dict[int, list[Match]] = defaultdict(list)
+    for match in search.matches:
+        if match.signature in signatures:
+            by_source[match.source].append(match)
+    made: list[Candidate] = []
     for source, seen in sorted(by_source.items()):
-        seen.sort(key=lambda sighting: sighting.offset)
+        seen.sort(key=lambda match: match.offset)
         stamps = [(one.offset, one.writer.stamp_s) for one in seen if one.writer.stamp_s is not None]
-        for sighting in seen:
-            at_s = _at(sighting, stamps)
+        for match in seen:
+            at_s = _at(match, stamps)
             made.append(
-                _clue(
-                    sighting,
-                    signatures[sighting.signature],
-                    rulings.get(id(sighting)),
+                _candidate(
+                    match,
+                    signatures[match.signature],
+                    rulings.get(id(match)),
                     at_s=None if at_s is None else at_s - ahead_s.get(source, 0.0),
-                    survived=_survived(sighting, search.sources[source], signatures[sighting.signature]),
-                    outlived=_outlived(sighting, search.sources[source]),
+                    survived=_survived(match, search.sources[source], signatures[match.signature]),
+                    outlived=_outlived(match, search.sources[source]),
                     order=len(made),
                 )
             )
@@ -184,16 +184,16 @@ def _clocks_ahead(search: Search) -> dict[int, float]:
     Small differences are left alone: ranks do not print the same line at the same moment either.
     """
     seen: dict[str, dict[Hashable, float]] = defaultdict(dict)
-    for sighting in search.sightings:
-        if sighting.writer.stamp_s is not None:
-            key = (sighting.signature, *(sighting.captures.get(name) for name in SHARED))
-            seen[str(sighting.source)].setdefault(key, sighting.writer.stamp_s)
+    for match in search.matches:
+        if match.writer.stamp_s is not None:
+            key = (match.signature, *(match.captures.get(name) for name in SHARED))
+            seen[str(match.source)].setdefault(key, match.writer.stamp_s)
     found = clock_offsets(seen) if len(seen) > 1 else {}
     return {int(name): one.offset_s for name, one in found.items() if abs(one.offset_s) > CLOCK_SKEW_S}
 
 
-def _clue(
-    sighting: Sighting,
+def _candidate(
+    match: Match,
     signature: Signature,
     ruling: Ruling | None,
     *,
@@ -201,21 +201,21 @@ def _clue(
     survived: bool,
     outlived: bool,
     order: int,
-) -> Clue:
-    category = ruling.category if ruling else sighting.category
+) -> Candidate:
+    category = ruling.category if ruling else match.category
     said: Ruling | Signature = ruling or signature
     is_of_end = ruling is not None and ruling.of_end
-    is_calm = ruling is None and _is_said_calmly(sighting, signature)
-    return Clue(
-        sighting=sighting,
+    is_calm = ruling is None and _is_said_calmly(match, signature)
+    return Candidate(
+        match=match,
         signature=signature,
         category=category,
         class_=class_of(category),
         role=said.role,
-        severity=_severity(sighting, said, is_calm=is_calm),
+        severity=_severity(match, said, is_calm=is_calm),
         weight=said.weight,
         at_s=at_s,
-        uptime_s=sighting.writer.uptime_s,
+        uptime_s=match.writer.uptime_s,
         survived=survived and not is_of_end,
         outlived=outlived and not is_of_end,
         order=order,
@@ -223,15 +223,15 @@ def _clue(
     )
 
 
-def _severity(sighting: Sighting, said: Ruling | Signature, *, is_calm: bool) -> Severity:
+def _severity(match: Match, said: Ruling | Signature, *, is_calm: bool) -> Severity:
     """Words that are a mere warning elsewhere are none where an exception says them that ended a traceback."""
     if is_calm:
         return "warning"
-    is_raised = sighting.error_type and not sighting.error_type.endswith("Warning") and said.role == "cause"
+    is_raised = match.error_type and not match.error_type.endswith("Warning") and said.role == "cause"
     return "error" if is_raised and said.severity == "warning" and said.weight > BARE else said.severity
 
 
-def _is_said_calmly(sighting: Sighting, signature: Signature) -> bool:
+def _is_said_calmly(match: Match, signature: Signature) -> bool:
     """Whoever wrote the line says that it is no error: then it ends nothing, whatever words are in it.
 
     Not where the signature is of such lines; nor where the line ends a traceback, whose first line had the level.
@@ -241,15 +241,15 @@ def _is_said_calmly(sighting: Sighting, signature: Signature) -> bool:
         and signature.area == "worker"
         and signature.severity in ("fatal", "error")
         and class_of(signature.category) != "process"  # that somebody ended it is no error to many
-        and not sighting.error_type
-        and (is_calm(sighting.text) or _is_tried_again(sighting))
+        and not match.error_type
+        and (is_calm(match.text) or _is_tried_again(match))
         and not any(map(is_calm, signature.matches))
     )
 
 
-def _is_tried_again(sighting: Sighting) -> bool:
-    says_so = TRIES_AGAIN.search(sighting.text[:DOES_WITHOUT_CHARS_MAX])
-    return says_so is not None and sighting.count < TRIES_MANY
+def _is_tried_again(match: Match) -> bool:
+    says_so = TRIES_AGAIN.search(match.text[:DOES_WITHOUT_CHARS_MAX])
+    return says_so is not None and match.count < TRIES_MANY
 
 
 def is_calm(text: str) -> bool:
@@ -258,10 +258,10 @@ def is_calm(text: str) -> bool:
     return says_so is not None and UNCAUGHT.search(text) is None
 
 
-def is_before(one: Clue, other: Clue) -> bool | None:
+def is_before(one: Candidate, other: Candidate) -> bool | None:
     """Whether one was seen before the other; None where nothing tells."""
-    if one.sighting.source == other.sighting.source:
-        return one.sighting.offset < other.sighting.offset
+    if one.match.source == other.match.source:
+        return one.match.offset < other.match.offset
     if one.at_s is not None and other.at_s is not None and are_comparable(one.at_s, other.at_s):
         return one.at_s < other.at_s
     if one.uptime_s is not None and other.uptime_s is not None:
@@ -269,42 +269,42 @@ def is_before(one: Clue, other: Clue) -> bool | None:
     return None
 
 
-def is_cause(clue: Clue) -> bool:
-    return clue.role == "cause" and clue.severity in ("fatal", "error")
+def is_cause(candidate: Candidate) -> bool:
+    return candidate.role == "cause" and candidate.severity in ("fatal", "error")
 
 
-def stands_below(clue: Clue, other: Clue) -> bool:
-    return clue.sighting.source == other.sighting.source and clue.sighting.offset > other.sighting.offset
+def stands_below(candidate: Candidate, other: Candidate) -> bool:
+    return candidate.match.source == other.match.source and candidate.match.offset > other.match.offset
 
 
-def first_of(clues: Sequence[Clue]) -> Clue:
+def first_of(candidates: Sequence[Candidate]) -> Candidate:
     """The earliest; where nothing tells the order, the surest."""
-    return reduce(_earlier, clues)
+    return reduce(_earlier, candidates)
 
 
-def _earlier(one: Clue, other: Clue) -> Clue:
+def _earlier(one: Candidate, other: Candidate) -> Candidate:
     before = is_before(one, other)
     if before is None:
         before = (-one.weight, one.order) < (-other.weight, other.order)
     return one if before else other
 
 
-def is_much_later(one: Clue, other: Clue) -> bool:
+def is_much_later(one: Candidate, other: Candidate) -> bool:
     """Whether one came too late to be the cause of the other, clocks and buffers allowed for."""
     if one.at_s is not None and other.at_s is not None and are_comparable(one.at_s, other.at_s):
-        same_clock = one.sighting.source == other.sighting.source
+        same_clock = one.match.source == other.match.source
         return one.at_s - other.at_s > (CLOCK_SKEW_S if not same_clock else CLOCK_SKEW_S / 2)
     return False
 
 
-def _at(sighting: Sighting, stamps: Sequence[tuple[int, float | None]]) -> float | None:
-    if sighting.writer.stamp_s is not None or not stamps:
-        return sighting.writer.stamp_s
-    before = bisect_right(stamps, sighting.offset, key=lambda stamp: stamp[0])
+def _at(match: Match, stamps: Sequence[tuple[int, float | None]]) -> float | None:
+    if match.writer.stamp_s is not None or not stamps:
+        return match.writer.stamp_s
+    before = bisect_right(stamps, match.offset, key=lambda stamp: stamp[0])
     return stamps[max(0, before - 1)][1]
 
 
-def _survived(sighting: Sighting, source: Source, signature: Signature) -> bool:
+def _survived(match: Match, source: Source, signature: Signature) -> bool:
     """What a rank wrote shortly before its scheduler ended it can reach the log shortly after the notice.
 
     A traceback ended its process unless somebody caught it, and the others take a step or two before they notice. Of a
@@ -313,13 +313,13 @@ def _survived(sighting: Sighting, source: Source, signature: Signature) -> bool:
     last = source.last_step_offset
     if signature.area in OF_JOBS:
         last = max(last or 0, source.counts_on_offset or 0) or None
-    at = max(sighting.last_offset, sighting.offset)
-    if last is not None and sighting.error_type and not source.is_finished and last - at <= FAR_BYTES:
+    at = max(match.last_offset, match.offset)
+    if last is not None and match.error_type and not source.is_finished and last - at <= FAR_BYTES:
         last = source.last_three_steps_offset or source.counts_on_offset
     late_bytes = LATE_BYTES if signature.area == "scheduler" and signature.severity == "fatal" else 0
     return last is not None and at + late_bytes < last
 
 
-def _outlived(sighting: Sighting, source: Source) -> bool:
+def _outlived(match: Match, source: Source) -> bool:
     few_from = source.last_steps_offset
-    return few_from is not None and max(sighting.last_offset, sighting.offset) < few_from
+    return few_from is not None and max(match.last_offset, match.offset) < few_from

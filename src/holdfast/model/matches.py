@@ -62,7 +62,7 @@ class Likeness(Struct, frozen=True, kw_only=True):
     captures: Mapping[str, str] = {}
 
 
-class Sighting(Struct, frozen=True, kw_only=True):
+class Match(Struct, frozen=True, kw_only=True):
     """A signature seen on one line. `source`: index of the Source. `line` counts from 1.
 
     `count`: how often the same text (numbers aside) stood in this source; this is the first. `last_offset`: of
@@ -102,9 +102,9 @@ class Skipped(Struct, frozen=True, kw_only=True):
 
 
 class Search(Struct, frozen=True, kw_only=True):
-    """Everything found in one go. `sightings`: by source and offset."""
+    """Everything found in one go. `matches`: by source and offset."""
 
     sources: tuple[Source, ...] = ()
-    sightings: tuple[Sighting, ...] = ()
+    matches: tuple[Match, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     bytes_read: int = 0

@@ -1,4 +1,4 @@
-"""A crew under a real core, over nodes that are played here: each has an agent, orders on their way, and what runs there."""
+"""A worker_group under a real core, over nodes that are played here: each has an agent, orders on their way, and what runs there."""
 
 from collections import deque
 
@@ -18,7 +18,7 @@ from holdfast.core.workers.acts import (
     StartAgent,
     Tell,
 )
-from holdfast.core.workers.group import Crew
+from holdfast.core.workers.group import WorkerGroup
 from holdfast.core.workers.memory import Memory
 from holdfast.core.workers.roster import Settings
 from holdfast.model.events import (
@@ -91,7 +91,7 @@ class World:
         self.memory = Memory()
         self.places = {f"n{number}": Place(name=f"n{number}") for number in range(nodes)}
         self.workers = workers
-        self.crew = self._new_crew()
+        self.worker_group = self._new_group()
         self.events: list[AnyEvent] = []
         self.ended: EndJob | None = None
         self.starts: list[tuple[str, StartWorker]] = []
@@ -102,8 +102,8 @@ class World:
         self._inbox: deque[AnyEvent] = deque()
         self._busy = False
 
-    def _new_crew(self) -> Crew:
-        return Crew("job", self.places, self.settings, VERSION, "abc", self.memory)
+    def _new_group(self) -> WorkerGroup:
+        return WorkerGroup("job", self.places, self.settings, VERSION, "abc", self.memory)
 
     # The controller -----------------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class World:
             case TellPeople():
                 pass
             case _:
-                self.do(self.crew.order(order, self.at_s))
+                self.do(self.worker_group.order(order, self.at_s))
 
     def _look_at(self, event: AnyEvent) -> None:
         if not isinstance(event, WorkersPlaced):
@@ -146,7 +146,7 @@ class World:
         nodes = [placed.node for placed in event.placed]
         assert len(set(nodes)) == len(nodes), "two workers on one node"
         for name in nodes:
-            assert name not in self.crew.shunned, "a shunned node was used"
+            assert name not in self.worker_group.shunned, "a shunned node was used"
             assert name not in self.state.job.lost, "a lost node was used"
             assert name not in self.state.job.isolated, "an isolated node was used"
         where = [worker.node for worker in self.state.job.workers if worker.node is not None]
@@ -181,28 +181,28 @@ class World:
         match act:
             case AskEngine(node=node):
                 news = NodeAlive(node=node) if self.places[node].is_up else NodeDown(node=node, reason="")
-                self.do(self.crew.news(news, self.at_s))
+                self.do(self.worker_group.news(news, self.at_s))
             case StartAgent(node=node):
                 self.start_agent(node)
             case SetNodeAside(node=node):
-                self.do(self.crew.news(SetAside(node=node), self.at_s))
+                self.do(self.worker_group.news(SetAside(node=node), self.at_s))
             case MoreNodes(workers=workers):
                 self.more_for.append(workers)
-                self.do(self.crew.news(NoMoreNodes(reason="no more nodes"), self.at_s))
+                self.do(self.worker_group.news(NoMoreNodes(reason="no more nodes"), self.at_s))
 
     def _may_start(self, node: str, start: StartWorker) -> None:
         """Nobody starts while something of an attempt before is left where it can be seen."""
         self.starts.append((node, start))
         for name, place in self.places.items():
-            if not self.crew.roster[name].lost:
+            if not self.worker_group.roster[name].lost:
                 assert place.attempt in (0, start.attempt), f"{name} still runs attempt {place.attempt}"
 
     def resume(self) -> None:
         """The controller dies and comes back; the link and its orders with it."""
         for place in self.places.values():
             place.joined, place.orders = False, {}
-        self.crew = self._new_crew()
-        acts = self.crew.resume(self.state.job, self.at_s)
+        self.worker_group = self._new_group()
+        acts = self.worker_group.resume(self.state.job, self.at_s)
         self.handle(ControllerResumed(at_s=self.at_s))
         self.do(acts)
 
@@ -211,7 +211,7 @@ class World:
     def tick(self, for_s: float = 1.0) -> None:
         self.at_s += for_s
         self.handle(Tick(at_s=self.at_s))
-        self.do(self.crew.tick(self.at_s))
+        self.do(self.worker_group.tick(self.at_s))
 
     def start_agent(self, name: str) -> None:
         place = self.places[name]
@@ -225,7 +225,7 @@ class World:
         place.joined = True
         if place.standby is not None:
             place.reports.append(place.standby)
-        self.do(self.crew.joined(self.hello(name), "10.0.0.1", self.at_s))
+        self.do(self.worker_group.joined(self.hello(name), "10.0.0.1", self.at_s))
 
     def hello(self, name: str) -> AgentHello:
         place = self.places[name]
@@ -251,7 +251,7 @@ class World:
         place = self.places[name]
         if place.joined:
             place.joined = False
-            self.do(self.crew.left(name, self.at_s))
+            self.do(self.worker_group.left(name, self.at_s))
 
     def kill_agent(self, name: str) -> None:
         """What it started lives on."""
@@ -259,7 +259,7 @@ class World:
         if place.has_agent:
             place.has_agent, place.standby = False, None
             self.leave(name)
-            self.do(self.crew.news(AgentEnded(node=name, code=-9), self.at_s))
+            self.do(self.worker_group.news(AgentEnded(node=name, code=-9), self.at_s))
 
     def crash(self, name: str) -> None:
         place = self.places[name]
@@ -274,7 +274,7 @@ class World:
         place = self.places[name]
         if not place.is_up:
             place.is_up = True
-            self.do(self.crew.news(NodeReady(node=name), self.at_s))
+            self.do(self.worker_group.news(NodeReady(node=name), self.at_s))
             self.start_agent(name)
 
     def carry_out(self, name: str) -> None:
@@ -328,11 +328,11 @@ class World:
             return
         report = place.reports.popleft()
         if isinstance(report, StandbyState):
-            self.do(self.crew.stands_by(name, report, self.at_s))
+            self.do(self.worker_group.stands_by(name, report, self.at_s))
         elif isinstance(report, PortFound):
-            self.do(self.crew.port_found(name, report, self.at_s))
+            self.do(self.worker_group.port_found(name, report, self.at_s))
         else:
-            self.do(self.crew.told(name, replace(report, at_s=self.at_s), self.at_s))
+            self.do(self.worker_group.told(name, replace(report, at_s=self.at_s), self.at_s))
 
     def settle(self, most: int = 200) -> None:
         """All orders and reports on their way arrive."""
@@ -369,13 +369,13 @@ def world(nodes: int = 3, workers: int = 2, **more: object) -> World:
 
 def exit_of(made: World, worker: int, code: int = 1) -> None:
     """The command of this worker has ended."""
-    name = made.crew.roster.team.nodes[worker]
+    name = made.worker_group.roster.team.nodes[worker]
     place = made.places[name]
     event = WorkerExited(at_s=made.at_s, attempt=place.attempt, worker=worker, code=code)
-    made.do(made.crew.told(name, event, made.at_s))
+    made.do(made.worker_group.told(name, event, made.at_s))
 
 
 def trains(made: World) -> None:
-    made.do(made.crew.told("n0", StepReached(at_s=made.at_s, attempt=1, step=1), made.at_s))
+    made.do(made.worker_group.told("n0", StepReached(at_s=made.at_s, attempt=1, step=1), made.at_s))
     made.tick()
     made.settle()

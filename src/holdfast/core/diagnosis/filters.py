@@ -1,0 +1,562 @@
+"""Which of the lines that were found count at all: not code, patterns, what is ignored or done without, other runs. Pure."""
+
+from collections.abc import Sequence
+
+from holdfast.core.clock_offsets import are_comparable
+from holdfast.core.diagnosis.candidates import BARE, Candidate, is_before, is_cause, stands_below
+from holdfast.core.diagnosis.edges import follows_from, yields_to_any
+from holdfast.core.diagnosis.words.wordings import ENDED
+from holdfast.late_pattern import late
+from holdfast.model.signatures import EXCEPTION, SPOKEN, TRACEBACK_START
+
+IGNORED = "exception-ignored"
+FELL_BACK = "fell-back"
+# torch.compile tells so of a function that it leaves as it is, traceback and all.
+GOES_UNCOMPILED = late(
+    r"torch\._dynamo\.convert_frame: \[WARNING\]|\bW\d{4} .{0,80}_dynamo/convert_frame\.py:"
+)
+FELL_BACK_LINES_MAX = 40  # so long is what a compiler says before somebody tells that it goes without
+IGNORED_LINES_MAX = 60  # so long is a traceback that is printed and ignored
+ANNOUNCED_WEIGHT = 0.75  # of what is known of the error that another one announces
+TASK_EXITED = "srun-task-exited"
+# Lines that launchers, and programs, print once, when they begin.
+LAUNCHER_STARTS = frozenset({"omp-threads-notice", "deepspeed-launch-command"})
+RUN_STARTS = LAUNCHER_STARTS | {"program-starts"}
+TABLE_RANK = "torchrun-table-rank"  # an entry of the table that torchrun prints when it gives up
+RUN_BYTES_MIN = 2 << 10  # less is no run
+REPORT_ENDED = "lsf-report-ended"  # the last line that a batch system adds to a job's output
+SCRIPT = late(r"(?!.*(?:site|dist)-packages)[^<].*\.py:\d+ <module>$")  # a frame that is a script's own line
+OF_OTHERS = frozenset({"communication", "process", "scheduler"})  # what a hang of days ends with as well
+BYGONE_DAYS = 1.0  # less is a clock of another time zone
+REPLACEABLE = frozenset({"compile_error", "import_error", "version_mismatch"})
+# An exception without its traceback, behind nothing but who wrote it and when. Only an uncaught one has torch's "[rank3]: ".
+BARE_EXCEPTION = late(
+    r"^[\s>#|*-]*(?:(?!\[(?:DEBUG|INFO|WARN))[\[(<][^\])>]{1,80}[\])>]:? ?|\d{1,6}: ?|[\d/T:.,+-]{4,40}(?:Z|UTC)? |(?:ERROR|FATAL|CRITICAL|E)\b[:|]? ?"
+    r"|[\w.-]{1,40}: )*(?:[a-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception|Exit|Interrupt)\b"
+)
+ORPHANED = "spawned-child-orphaned"
+ORPHANED_LINES = (
+    1,
+    2,
+)  # from the line that reads the pipe to its exception; a line of carets may stand between
+PIPE_ENDED = frozenset({"UnpicklingError", "EOFError"})
+SHOWN = "elastic-error-file"  # an exception in the words of who shows it
+CHAINED = "nested-failure-header"
+INDENT = "    "  # of the code that a traceback shows
+CHAINED_LINES = (1, 2)  # from an exception to the words that chain the next one to it
+SAYS_NOTHING = late(
+    r"\b(?:Empty|Full|StopIteration|StopAsyncIteration|KeyError|AttributeError|IndexError|TimeoutError)\b"
+)
+OF_A_RANK = late(r"\[rank\d{1,7}\]: \S")
+CALL_FAILED = frozenset(
+    {"nccl-system-error", "nccl-remote-error"}
+)  # the words of the call, not of NCCL's log
+WAITED_IN_VAIN = frozenset({"collective_timeout", "collective_missing_rank", "collective_mismatch"})
+CRASH = "segfault"
+ABORT_BYTES = 16 << 10  # of a log: so much is said between a watchdog's verdict and the end
+PATTERN = late(r"\\[dwsSW](?:[+*]|\{\d)")  # a setting of who looks for such lines
+OF_A_PROBE = late(r"\b(?:[Rr]eadiness|[Ll]iveness|[Ss]tartup) probe (?:failed|errored|warning)\b")
+# A service of the operating system that ended badly, as systemd tells it: jobs do without.
+OF_THE_SYSTEM = late(
+    r"\bsystemd\[1\]: (?:[\w-]+-wait-online|apport\S*|snapd?\S*|fwupd\S*|motd-news|apt-\S+|unattended-upgrades|sshd?(?:@\S*)?|cloud-\w+|systemd-\S+"
+    r"|multipathd|iscsid|smartd|smartmontools|lvm2\S*|thermald|bluetooth|ModemManager|postfix|rsyslog|cups\S*|packagekit|man-db|logrotate|fstrim|e2scrub\S*"
+    r"|\S*exporter|nvidia-dcgm|dcgm|telegraf|collectd|prometheus\S*|datadog\S*|zabbix\S*|fluent\S*|filebeat|metricbeat|promtail|node-problem-detector"
+    r"|kdump\S*|rpc-statd|plymouth\S*|getty@\S*|tuned|mcelog|rasdaemon|update-notifier\S*|phpsessionclean)\.service: "
+)
+ENDED_UNITS = frozenset({ENDED, "unit-was-killed"})
+CODE = late(r"(?:^|[\]):>|Z\d-]) ?\s{4,}(?:raise|return|assert|except|with|if|elif|for|while)\b")
+
+
+def is_code(candidate: Candidate) -> bool:
+    """A line of a traceback that shows the code which raised, not what it said; or a pattern, not what it matches.
+
+    So of a service of the operating system that no job needs: that it ended is no end of a job.
+    """
+    if PATTERN.search(candidate.match.text):
+        return True
+    if candidate.signature.area == "worker" and OF_A_PROBE.search(candidate.match.text):
+        return (
+            True  # what a probe of Kubernetes printed: it is asked again, and tells itself what it leads to
+        )
+    if candidate.signature.id in ENDED_UNITS and OF_THE_SYSTEM.search(candidate.match.text):
+        return True
+    return candidate.signature.area == "worker" and CODE.search(candidate.match.text) is not None
+
+
+def without_ignored(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Without what tracebacks say that Python prints and ignores: nothing ended by them, whatever their words."""
+    heads = [candidate.match for candidate in candidates if candidate.signature.id == IGNORED]
+    starts = {
+        (one.source, one.line)
+        for one in (candidate.match for candidate in candidates if candidate.signature.id == TRACEBACK_START)
+    }
+    ignored: set[tuple[int, int]] = set()
+    for head in heads:
+        after = [
+            candidate.match
+            for candidate in candidates
+            if _is_exception(candidate)
+            and candidate.match.source == head.source
+            and 0 < candidate.match.line - head.line <= IGNORED_LINES_MAX
+        ]
+        if after and head.line and (head.source, head.line + 1) in starts:
+            ignored.add((head.source, min(one.line for one in after)))
+    return [
+        candidate
+        for candidate in candidates
+        if (candidate.match.source, candidate.match.line) not in ignored or not _is_exception(candidate)
+    ]
+
+
+def without_announcing(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Without exceptions whose message ends in a colon, where the error that they announce is known: Ray and others
+    quote another process's traceback, and what that ends with was raised first."""
+    return [
+        candidate
+        for candidate in candidates
+        if not (
+            candidate.signature.id == EXCEPTION
+            and candidate.match.text.rstrip().endswith(":")
+            and any(_is_announced(other, candidate) for other in candidates)
+        )
+    ]
+
+
+def _is_announced(candidate: Candidate, head: Candidate) -> bool:
+    return (
+        is_cause(candidate)
+        and candidate.signature.id != EXCEPTION
+        and candidate.weight >= ANNOUNCED_WEIGHT
+        and candidate.match.source == head.match.source
+        and 0 < candidate.match.line - head.match.line <= IGNORED_LINES_MAX
+    )
+
+
+def _is_exception(candidate: Candidate) -> bool:
+    """A cause, or a symptom that is told by its exception: a pipe whose other end has gone."""
+    return (
+        candidate.role == "cause"
+        or candidate.role == "symptom"
+        and bool(BARE_EXCEPTION.match(candidate.match.text))
+    )
+
+
+def without_harmless(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Without whatever else is seen on a line that is known to be nothing."""
+    nothing = {(one.match.source, one.match.offset) for one in candidates if one.role == "harmless"}
+    return [
+        candidate
+        for candidate in candidates
+        if candidate.is_traceback or (candidate.match.source, candidate.match.offset) not in nothing
+    ]
+
+
+def without_orphans(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Without what a spawned process makes of a pipe that its parent left: that is no damaged file."""
+    heads = [
+        candidate.match
+        for candidate in candidates
+        if candidate.signature.id == ORPHANED and candidate.match.line
+    ]
+    below = {(one.source, one.line + ahead) for one in heads for ahead in ORPHANED_LINES}
+    return [
+        candidate
+        for candidate in candidates
+        if (candidate.match.source, candidate.match.line) not in below
+        or candidate.match.error_type.rpartition(".")[2] not in PIPE_ENDED
+    ]
+
+
+def without_fallen_back(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Without what the program does without: what torch.compile leaves as it is, and what could not be built or
+    imported where it says, a few lines below, what it takes instead."""
+    told = [candidate.match for candidate in candidates if candidate.signature.id == FELL_BACK]
+    return [
+        candidate
+        for candidate in candidates
+        if not GOES_UNCOMPILED.search(candidate.match.text)
+        and not (
+            candidate.category in REPLACEABLE
+            and any(
+                one.source == candidate.match.source
+                and int(candidate.is_traceback) <= one.line - candidate.match.line <= FELL_BACK_LINES_MAX
+                and candidate.match.line
+                for one in told
+            )
+        )
+    ]
+
+
+def of_last_run(candidates: Sequence[Candidate], sizes_bytes: Sequence[int] = ()) -> list[Candidate]:
+    """A log to which several runs were appended: what stands before the last start is not this run's.
+
+    A start with which the log ends is none: what a launcher says first can reach it last.
+    """
+    started = run_beginnings(candidates, sizes_bytes)
+    return [
+        candidate
+        for candidate in candidates
+        if candidate.match.last_offset >= started.get(candidate.match.source, 0)
+    ]
+
+
+def run_beginnings(candidates: Sequence[Candidate], sizes_bytes: Sequence[int] = ()) -> dict[int, int]:
+    """By source, the offset at which its last run begins; only of logs that hold several runs, or say where one starts."""
+    started: dict[int, int] = {}
+    for candidate in candidates:
+        source = candidate.match.source
+        if candidate.signature.id in RUN_STARTS:
+            size_bytes = sizes_bytes[source] if source < len(sizes_bytes) else 0
+            if not size_bytes or size_bytes - candidate.match.last_offset > RUN_BYTES_MIN:
+                started[source] = max(started.get(source, 0), candidate.match.last_offset)
+        elif candidate.signature.id == REPORT_ENDED:
+            ended = _end_of_run_before(candidate, candidates)
+            started[source] = max(started.get(source, 0), ended)
+    for source, offset in (*_ends_of_same_script(candidates).items(), *_tables_of_runs_before(candidates)):
+        started[source] = max(started.get(source, 0), offset)
+    return started
+
+
+def _ends_of_same_script(candidates: Sequence[Candidate]) -> dict[int, int]:
+    """By source, where the run before the last one ends: with an exception that left the same script as the last one's
+    did, for another reason. A process ends by one such exception only.
+
+    Not where ranks share the log, or a launcher tells of its ranks: then each of them is a process of one run.
+    """
+    known = {
+        _place_of(candidate)
+        for candidate in candidates
+        if candidate.role == "cause" and candidate.signature.id != EXCEPTION
+    }
+    shared = {
+        candidate.match.source
+        for candidate in candidates
+        if _is_of_ranks(candidate) or candidate.role == "symptom" and _place_of(candidate) not in known
+    }
+    left = [
+        candidate
+        for candidate in candidates
+        if _left_script(candidate) and candidate.match.source not in shared
+    ]
+    left.sort(key=lambda candidate: candidate.match.last_offset)
+    last = {candidate.match.source: candidate for candidate in left}
+    return {
+        source: max(
+            candidate.match.last_offset + 1
+            for candidate in left
+            if candidate.match.source == source and _ended_otherwise(candidate, end)
+        )
+        for source, end in last.items()
+        if any(candidate.match.source == source and _ended_otherwise(candidate, end) for candidate in left)
+        and end.class_ not in OF_OTHERS
+    }
+
+
+def _tables_of_runs_before(candidates: Sequence[Candidate]) -> list[tuple[int, int]]:
+    """By source, where torchrun gave a run up that was not the last: a rank that its tables name twice was started
+    again by hand, for torchrun prints one table, when it is done with restarts, and nodes name their own ranks."""
+    return [
+        (candidate.match.source, candidate.match.offset)
+        for candidate in candidates
+        if candidate.signature.id == TABLE_RANK and candidate.match.count > 1
+    ]
+
+
+def _is_of_ranks(candidate: Candidate) -> bool:
+    """Written by a rank, or by a launcher that starts some."""
+    writer = candidate.writer
+    return (writer.rank, writer.local_rank, writer.worker) != (
+        None,
+        None,
+        None,
+    ) or candidate.signature.id in LAUNCHER_STARTS
+
+
+def _place_of(candidate: Candidate) -> tuple[int, int]:
+    return candidate.match.source, candidate.match.offset
+
+
+def _left_script(candidate: Candidate) -> bool:
+    """An exception that nothing in the script caught, up to the script's own line that nothing else had called."""
+    seen = candidate.match
+    return bool(seen.error_type) and SCRIPT.match(seen.outermost) is not None
+
+
+def _ended_otherwise(candidate: Candidate, end: Candidate) -> bool:
+    one, other = candidate.match, end.match
+    is_same_script = one.outermost.rpartition(":")[0] == other.outermost.rpartition(":")[0]
+    return is_same_script and (one.error_type, one.frame) != (other.error_type, other.frame)
+
+
+def _end_of_run_before(report: Candidate, candidates: Sequence[Candidate]) -> int:
+    """Where the report on the run before the last stands: the last report, where anything was seen below it.
+
+    Of a line that stands often only the first place and the last are known: then the first.
+    """
+    one = report.match
+    if any(
+        candidate.match.source == one.source and candidate.match.last_offset > one.last_offset
+        for candidate in candidates
+    ):
+        return one.last_offset
+    return one.offset if one.count > 1 else 0
+
+
+def without_bygone(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Without a node's faults of days before, where the job trained since and something later can have ended it.
+
+    Not where the same was seen again, nor where the clocks cannot be compared.
+    """
+    ended = [
+        candidate
+        for candidate in candidates
+        if candidate.signature.area == "worker" and _is_trouble(candidate)
+    ]
+    first_s = min((candidate.at_s for candidate in ended if candidate.at_s is not None), default=None)
+    if first_s is None:
+        return list(candidates)
+    near = [
+        candidate
+        for candidate in candidates
+        if _is_trouble(candidate) and _days_before(first_s, candidate.at_s) <= BYGONE_DAYS
+    ]
+    times_s = [candidate.at_s for candidate in near if is_cause(candidate) and candidate.at_s is not None]
+    if any(is_cause(candidate) and candidate.class_ not in OF_OTHERS for candidate in ended):
+        times_s.append(first_s)  # a rank's own mistake ended it, whether or not its line has a time
+    last_s = max(times_s, default=None)
+    return [candidate for candidate in candidates if not _is_bygone(candidate, last_s, candidates)]
+
+
+def _is_bygone(candidate: Candidate, last_s: float | None, candidates: Sequence[Candidate]) -> bool:
+    return (
+        candidate.role == "cause"
+        and candidate.signature.area == "kernel"
+        and _days_before(candidate.at_s, last_s) > BYGONE_DAYS
+        and not any(
+            other is not candidate
+            and other.category == candidate.category
+            and _days_before(other.at_s, last_s) <= BYGONE_DAYS
+            for other in candidates
+        )
+    )
+
+
+def _is_trouble(candidate: Candidate) -> bool:
+    return (
+        candidate.role in ("cause", "symptom")
+        and candidate.severity in ("fatal", "error")
+        and not candidate.survived
+    )
+
+
+def _days_before(at_s: float | None, later_s: float | None) -> float:
+    """How long one was before the other; 0 where that is not known."""
+    if at_s is None or later_s is None or not are_comparable(at_s, later_s):
+        return 0.0
+    return (later_s - at_s) / 86400.0
+
+
+def one_for_each_line(
+    candidates: Sequence[Candidate], *, keep_exceptions: bool = False, keep_bare: bool = False
+) -> list[Candidate]:
+    """Of several causes seen on one line the surest. A traceback that no signature knows is the vaguest of all.
+
+    What only looks like an exception is none, and one whose line is known as context is no fault, unless
+    `keep_exceptions`; `keep_bare`: so is one of whose traceback nothing is left.
+    """
+    best: dict[tuple[int, int], Candidate] = {}
+    known: set[tuple[int, int]] = set()
+    candidates = _without_shown(_without_spoken(candidates))
+    for candidate in candidates:
+        place = (candidate.match.source, candidate.match.offset)
+        if candidate.role == "cause" and candidate.signature.id != EXCEPTION:
+            held = best.setdefault(place, candidate)
+            best[place] = _surer(held, candidate)
+        is_known = candidate.signature.id not in (EXCEPTION, TRACEBACK_START)
+        if is_known and not (keep_exceptions and candidate.role == "context"):
+            known.add(place)
+    kept = []
+    chained = _chained(candidates)
+    for candidate in candidates:
+        place = (candidate.match.source, candidate.match.offset)
+        if candidate.signature.id == EXCEPTION:
+            is_told = (
+                candidate.is_traceback or place in chained or _is_uncaught(candidate, keep_bare=keep_bare)
+            )
+            if is_told and place not in known:
+                kept.append(candidate)
+        elif candidate.role != "cause" or best[place] is candidate:
+            kept.append(candidate)
+    return without_doubles(kept, candidates)
+
+
+def _without_spoken(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Where a traceback ends, an exception was raised: that a program speaks of an error there says less. The line of
+    code that raised it, which stands above, says nothing of its own."""
+    raised = {
+        (candidate.match.source, candidate.match.offset)
+        for candidate in candidates
+        if candidate.signature.id == EXCEPTION and candidate.is_traceback
+    }
+    below = {
+        (candidate.match.source, candidate.match.line)
+        for candidate in candidates
+        if candidate.signature.id == EXCEPTION
+    }
+    return [
+        candidate
+        for candidate in candidates
+        if candidate.signature.id != SPOKEN
+        or (candidate.match.source, candidate.match.offset) not in raised
+        and not (
+            candidate.match.text.startswith(INDENT)
+            and (candidate.match.source, candidate.match.line + 1) in below
+        )
+    ]
+
+
+def _without_shown(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Without exceptions in a launcher's report whose own words are known: they say more than that it was raised."""
+    known = {
+        (candidate.match.source, candidate.match.offset)
+        for candidate in candidates
+        if candidate.role == "symptom"
+        and candidate.signature.id != EXCEPTION
+        and candidate.category != "none"
+    }
+    return [
+        candidate
+        for candidate in candidates
+        if candidate.signature.id != SHOWN or (candidate.match.source, candidate.match.offset) not in known
+    ]
+
+
+def _chained(candidates: Sequence[Candidate]) -> set[tuple[int, int]]:
+    """The places of exceptions that another one of the same traceback was raised for: nothing but an empty line stands
+    between them and the words that chain them. Not of those that say nothing."""
+    heads = [
+        candidate.match
+        for candidate in candidates
+        if candidate.signature.id == CHAINED and candidate.match.line
+    ]
+    links = {(one.source, one.line - ahead) for one in heads for ahead in CHAINED_LINES}
+    return {
+        (candidate.match.source, candidate.match.offset)
+        for candidate in candidates
+        if candidate.signature.id == EXCEPTION
+        and (candidate.match.source, candidate.match.line) in links
+        and not SAYS_NOTHING.search(candidate.match.text)
+    }
+
+
+def _surer(held: Candidate, candidate: Candidate) -> Candidate:
+    """Of two on one line: the one that the other says to follow from, else the one of more weight.
+
+    What is only guessed of its words, or known of its family, never goes before what is known of it.
+    """
+    if SPOKEN in (held.signature.id, candidate.signature.id):
+        return candidate if held.signature.id == SPOKEN else held
+    if _is_of_family(held) != _is_of_family(candidate):
+        return candidate if _is_of_family(held) else held
+    if follows_from(held, candidate) != follows_from(candidate, held):
+        return candidate if follows_from(held, candidate) else held
+    return candidate if candidate.weight > held.weight else held
+
+
+def without_doubles(kept: Sequence[Candidate], candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Of one line, not what is said of lines of all kinds, or of a whole family, where something is known of this one.
+
+    So what was found harmless, by lines further down, is no complaint of the family it belongs to either.
+    """
+    known, named, ends = set(), set(), set()
+    for candidate in candidates:
+        place = (candidate.match.source, candidate.match.offset)
+        if candidate.signature.id not in (SPOKEN, EXCEPTION):
+            known.add(place)
+            if not _is_of_family(candidate) and (candidate.role != "context" or candidate.ruling is not None):
+                named.add(place)
+        if candidate.role == "symptom" and candidate.category != "unknown":
+            ends.add(place)
+    return [candidate for candidate in kept if not _is_double(candidate, known=known, named=named, ends=ends)]
+
+
+def _is_double(
+    candidate: Candidate,
+    *,
+    known: set[tuple[int, int]],
+    named: set[tuple[int, int]],
+    ends: set[tuple[int, int]],
+) -> bool:
+    place = (candidate.match.source, candidate.match.offset)
+    if candidate.signature.id == SPOKEN:
+        return place in known
+    if _is_of_family(candidate):
+        return place in named
+    return candidate.role == "symptom" and candidate.category == "unknown" and place in ends
+
+
+def _is_of_family(candidate: Candidate) -> bool:
+    """A complaint of which only the kind is known: whoever wrote the line, in whatever words."""
+    return candidate.severity == "warning" and yields_to_any(candidate)
+
+
+def _is_uncaught(candidate: Candidate, *, keep_bare: bool) -> bool:
+    """A line that names an exception, of whose traceback nothing is left; caught ones are logged in such lines too."""
+    text = candidate.match.text
+    if OF_A_RANK.search(text[:200]):
+        return BARE_EXCEPTION.match(text) is not None
+    return keep_bare and BARE_EXCEPTION.match(text) is not None
+
+
+def without_stumbles(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Without exceptions that nobody knows of a process that a scheduler had told to end, no task having failed."""
+    ends = [
+        candidate
+        for candidate in candidates
+        if candidate.role == "symptom" and candidate.signature.area == "scheduler"
+    ]
+    failed = [
+        candidate for candidate in ends if candidate.signature.id == TASK_EXITED
+    ]  # srun says so before it ends the others
+    told = [
+        candidate
+        for candidate in ends
+        if candidate.class_ == "process"
+        and candidate.weight > BARE
+        and all(is_before(one, candidate) is False for one in failed)
+    ]
+    return [
+        candidate
+        for candidate in candidates
+        if candidate.signature.id != EXCEPTION or not any(stands_below(candidate, one) for one in told)
+    ]
+
+
+def without_own_aborts(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Without the crash of a rank that NCCL's watchdog was just ending: the wait that it ended came before.
+
+    And without what the calls say that waited in the communicator which the watchdog took away.
+    """
+    gave_up = [
+        candidate
+        for candidate in candidates
+        if candidate.category in WAITED_IN_VAIN and candidate.severity in ("fatal", "error")
+    ]
+    return [
+        candidate
+        for candidate in candidates
+        if not (
+            (
+                candidate.category == CRASH
+                and candidate.signature.area == "worker"
+                or candidate.signature.id in CALL_FAILED
+            )
+            and any(_ends_in(one, candidate) for one in gave_up)
+        )
+    ]
+
+
+def _ends_in(wait: Candidate, crash: Candidate) -> bool:
+    apart_bytes = crash.match.offset - wait.match.last_offset
+    ranks = {wait.writer.rank, crash.writer.rank} - {None}
+    return stands_below(crash, wait) and apart_bytes < ABORT_BYTES and len(ranks) <= 1
