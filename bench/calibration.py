@@ -18,8 +18,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.reason import diagnose
 from holdfast.model.signatures import Signature
+from holdfast.observe.search.rule_store import package_rules
 from holdfast.observe.search.scan import search
 from holdfast.observe.search.signature_store import package_signatures
 
@@ -77,7 +79,7 @@ def is_held_out(label: dict[str, object]) -> bool:
 
 
 def _cases(folders: Iterable[Path], signatures: Sequence[Signature], cache: Path) -> Iterator[Case]:
-    by_id = {signature.id: signature for signature in signatures}
+    known = KnowledgeBase(signatures, package_rules())
     for folder in folders:
         for path in sorted(folder.glob("**/case.json")):
             label = json.loads(path.read_text())
@@ -86,7 +88,7 @@ def _cases(folders: Iterable[Path], signatures: Sequence[Signature], cache: Path
             with tempfile.TemporaryDirectory() as copy:
                 logs = Path(copy) / "logs"
                 shutil.copytree(path.parent, logs, ignore=shutil.ignore_patterns("case.json"))
-                told = diagnose(search([logs], signatures, cache=cache), by_id)
+                told = diagnose(search([logs], signatures, cache=cache), known)
             right = told.category in {label["category"], *(label.get("also") or [])}
             yield Case(told.confidence, right, is_held_out(label))
 

@@ -20,11 +20,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from calibration import is_held_out
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.reason import diagnose
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.diagnoses import Diagnosis
 from holdfast.model.signatures import Signature
 from holdfast.observe.search.code_store import package_tables
+from holdfast.observe.search.rule_store import package_rules
 from holdfast.observe.search.scan import search
 from holdfast.observe.search.signature_store import package_signatures
 
@@ -93,7 +95,7 @@ class Look:
 
     def __init__(self, signatures: Sequence[Signature], tables: CodeTables, cache: Path) -> None:
         self._signatures, self._tables, self._cache = signatures, tables, cache
-        self._by_id = {signature.id: signature for signature in signatures}
+        self._known = KnowledgeBase(signatures, package_rules())
 
     def __call__(self, files: Files, *, zipped: bool = False) -> Diagnosis:
         with tempfile.TemporaryDirectory() as folder:
@@ -104,7 +106,7 @@ class Look:
                     gzip.compress(data, 1)
                 )
             found = search([Path(folder) / "logs"], self._signatures, cache=self._cache)
-            return diagnose(found, self._by_id, self._tables)
+            return diagnose(found, self._known, self._tables)
 
 
 def cases_of(folder: Path) -> Iterator[Case]:

@@ -5,9 +5,8 @@ import pytest
 from holdfast.core.diagnosis.reason import diagnose
 from holdfast.observe.search.code_store import package_tables
 from holdfast.observe.search.scan import search
-from known import PACKAGE
+from known import KNOWN, PACKAGE
 
-BY_ID = {signature.id: signature for signature in PACKAGE}
 TABLES = package_tables()
 
 
@@ -15,6 +14,6 @@ TABLES = package_tables()
 def diagnosis(tmp_path, cache_home):
     def of(text):
         (tmp_path / "log.txt").write_text(text)
-        return diagnose(search([tmp_path], PACKAGE, cache=cache_home / "holdfast"), BY_ID, TABLES)
+        return diagnose(search([tmp_path], PACKAGE, cache=cache_home / "holdfast"), KNOWN, TABLES)
 
     return of

@@ -8,9 +8,8 @@ import pytest
 from holdfast.core.diagnosis.reason import diagnose
 from holdfast.observe.search.code_store import package_tables
 from holdfast.observe.search.scan import search
-from known import PACKAGE
+from known import KNOWN, PACKAGE
 
-BY_ID = {signature.id: signature for signature in PACKAGE}
 TABLES = package_tables()
 PARTS = re.split(
     r"^=== (\S+)\n", (Path(__file__).parent / "healthy_logs.txt").read_text(), flags=re.MULTILINE
@@ -20,7 +19,7 @@ LOGS = dict(zip(PARTS[::2], PARTS[1::2], strict=True))
 
 def told(tmp_path, cache_home, text):
     (tmp_path / "log.txt").write_text(text)
-    found = diagnose(search([tmp_path], PACKAGE, cache=cache_home / "holdfast"), BY_ID, TABLES)
+    found = diagnose(search([tmp_path], PACKAGE, cache=cache_home / "holdfast"), KNOWN, TABLES)
     return found.category, found.first_error.text if found.first_error else ""
 
 

@@ -12,7 +12,7 @@ from holdfast.core.phrases.meanings import meanings_of
 from holdfast.observe.search.code_store import package_tables
 from holdfast.observe.search.phrase_store import package_index
 from holdfast.observe.search.scan import search
-from holdfast.observe.search.signature_store import package_signatures
+from known import KNOWN, PACKAGE
 
 HERE = Path(__file__).parent
 VARIANTS = list(csv.DictReader((HERE / "pasted_variants.csv").read_text().splitlines(keepends=True)))
@@ -23,8 +23,8 @@ CALM_NAMED_MOST = 0.04
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
     """told(text): the diagnosis of a text, as `holdfast diagnose --text` gives it."""
-    known = package_signatures()
-    by_id = {one.id: one for one in known}
+    known = PACKAGE
+    by_id = KNOWN
     cache = tmp_path_factory.mktemp("cache")
 
     def tell(text, *, is_asked=True):
@@ -116,9 +116,9 @@ def test_ten_thousand_lines_are_no_burden(told):
 
 def test_calm_lines_of_healthy_logs_are_rarely_named():
     """Each line by itself, as if somebody had pasted it: whole logs are never read loosely."""
-    known = package_signatures()
+    known = PACKAGE
     index = package_index(known)
-    every = {**index.own, **{one.id: one for one in known}}
+    every = {**index.own, **KNOWN}
     lines = sorted({line for line in (HERE / "healthy_logs.txt").read_text().splitlines() if line.strip()})
     calm = [line for line in lines if not (speaks_of_trouble(line) or denies(line))]
     tables = package_tables()

@@ -8,10 +8,9 @@ import pytest
 from holdfast.core.diagnosis.reason import diagnose
 from holdfast.observe.search.code_store import package_tables
 from holdfast.observe.search.scan import search
-from known import PACKAGE
+from known import KNOWN, PACKAGE
 from signatures.job_writer import CAUSES, DOWN_S, by_rank, in_one, job, of_kernel, of_rank, traceback
 
-BY_ID = {signature.id: signature for signature in PACKAGE}
 TABLES = package_tables()
 STAMP = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ")
 DAY_S = 86400.0
@@ -50,7 +49,7 @@ def diagnosis(tmp_path, cache_home):
         for name, lines in files.items():
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text("\n".join(lines) + "\n")
-        return diagnose(search([tmp_path], PACKAGE, cache=cache_home / "holdfast"), BY_ID, TABLES)
+        return diagnose(search([tmp_path], PACKAGE, cache=cache_home / "holdfast"), KNOWN, TABLES)
 
     return of
 

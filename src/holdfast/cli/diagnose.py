@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -19,6 +19,7 @@ from holdfast.cli.line.languages import Lang, chosen_language, put_plain
 from holdfast.cli.line.output import put_json, say
 from holdfast.core.diagnosis.excerpt import is_loose_text
 from holdfast.core.diagnosis.flights import with_flights
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.live import joined
 from holdfast.core.diagnosis.pasted import is_calm_line, is_open, of_pasted
 from holdfast.core.diagnosis.reason import diagnose as reasoned
@@ -32,15 +33,14 @@ from holdfast.model.diagnoses import Diagnosis, FirstError
 from holdfast.model.failures import Failure
 from holdfast.model.flight.scenes import FlightScene
 from holdfast.model.matches import Search
-from holdfast.model.signatures import Signature
 from holdfast.observe.logs.bundles import FAILURE, read_member
 from holdfast.observe.logs.line_numbers import line_of
 from holdfast.observe.logs.surroundings import with_surroundings
 from holdfast.observe.processes.flight_files import SceneReader
 from holdfast.observe.search.code_store import package_tables, tables_for
 from holdfast.observe.search.phrase_store import package_index
+from holdfast.observe.search.rule_store import all_knowledge
 from holdfast.observe.search.scan import search
-from holdfast.observe.search.signature_store import all_signatures
 from holdfast.parsers.signature_files import SignatureError
 from holdfast.settings.read import SettingsRefused, cache_dir, site_signatures
 from holdfast.views.diagnosis.document import Scanned, document, scanned
@@ -90,18 +90,17 @@ def diagnose(
         raise BadParameter("give a text or paths, not both", param_hint="--text")
     cache = cache_dir(os.environ)
     try:
-        known = all_signatures(site_signatures(signatures, os.environ), cache, say)
+        known = all_knowledge(site_signatures(signatures, os.environ), cache, say)
         started_s = time.monotonic()
         beside = SceneReader()
-        found = search(places, known, stdin=stdin, cache=cache, beside=beside.take)
+        found = search(places, tuple(known.values()), stdin=stdin, cache=cache, beside=beside.take)
     except (SettingsRefused, SignatureError) as error:
         say(str(error))
         raise Exit(REFUSED) from error
     scene = beside.scene()
-    by_id = {one.id: one for one in known}
-    answer = answered(found, by_id, places, scene)
+    answer = answered(found, known, places, scene)
     if not scene.digests and (text is not None or is_loose_text(found.sources)):
-        answer = read_loosely(answer, found, by_id, cache, is_asked=text is not None)
+        answer = read_loosely(answer, found, known, cache, is_asked=text is not None)
     if language == "zh":
         answer = told_in_chinese(answer)
     read = scanned(found, time.monotonic() - started_s, scene)
@@ -114,7 +113,7 @@ def diagnose(
 def read_loosely(
     answer: Diagnosis,
     found: Search,
-    signatures: Mapping[str, Signature],
+    signatures: KnowledgeBase,
     cache: Path | None,
     *,
     is_asked: bool = False,
@@ -128,7 +127,7 @@ def read_loosely(
     # What is left out is blank: the numbers of the lines stay.
     lines = ["" if line.strip() in calm else line for line in every_line]
     index = package_index(signatures.values(), cache)
-    known = {**index.own, **signatures}
+    known = KnowledgeBase({**index.own, **signatures}.values(), signatures.rules)
     tables = package_tables()
     if len(lines) > LINES_MAX:
         lines = [line if speaks_of_trouble(line) else "" for line in lines]
@@ -138,7 +137,7 @@ def read_loosely(
 
 def answered(
     found: Search,
-    signatures: Mapping[str, Signature],
+    signatures: KnowledgeBase,
     places: Sequence[Path],
     scene: FlightScene = NO_RECORDS,
 ) -> Diagnosis:

@@ -10,13 +10,15 @@ from msgspec import Struct
 from holdfast.cli.line.flags import App, Argument, BadParameter, Exit, Option
 from holdfast.cli.line.languages import Lang, chosen_language, put_plain
 from holdfast.cli.line.output import put_json, say
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.pasted import NAMED, explained
 from holdfast.core.phrases.meanings import Found, meanings_of
 from holdfast.model.diagnoses import Diagnosis
-from holdfast.model.signatures import Signature, Words
+from holdfast.model.signatures import Words
 from holdfast.observe.search.code_store import package_tables
 from holdfast.observe.search.phrase_store import package_index
-from holdfast.observe.search.signature_store import all_signatures, package_signatures
+from holdfast.observe.search.rule_store import all_knowledge
+from holdfast.observe.search.signature_store import package_signatures
 from holdfast.parsers.signature_files import SignatureError
 from holdfast.settings.read import SettingsRefused, cache_dir, site_signatures
 from holdfast.views.diagnosis.report import WIDTH_MAX, Line
@@ -94,12 +96,12 @@ def _meanings(text: str, folder: str | None) -> list[Meaning]:
     try:
         site = site_signatures(folder, os.environ)
         package = package_signatures(cache)
-        known = package if site is None else all_signatures(site, cache, say)
+        known = all_knowledge(site, cache, say)
     except (SettingsRefused, SignatureError) as error:
         say(str(error))
         raise Exit(REFUSED) from error
     index, tables = package_index(package, cache), package_tables()
-    every: dict[str, Signature] = {**index.own, **{one.id: one for one in known}}
+    every = KnowledgeBase({**index.own, **known}.values(), known.rules)
     found = meanings_of([text], index, every, tables)[:MEANINGS_MAX]
     return [
         Meaning(one, explained(one, "", every, tables), every[one.near.signature].source) for one in found

@@ -6,13 +6,14 @@ a complaint about others waits for their own words; no worker that is silent hol
 to call its node lost.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.checks.evidence import with_checks
 from holdfast.core.diagnosis.concluded import concluded
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.verdict.conclude import (
     answer,
     first_of_many,
@@ -32,7 +33,6 @@ from holdfast.model.nodes.workers import TellEvidence, WorkerEvidence
 from holdfast.model.orders import CheckNodes, Diagnose
 from holdfast.model.policy import Policy
 from holdfast.model.samples import Hang
-from holdfast.model.signatures import Signature
 from holdfast.model.verdicts import Evidence, Verdict
 from holdfast.observe.search.code_store import tables_for
 
@@ -73,7 +73,7 @@ class Concluding:
         self,
         worker_group: WorkerGroup,
         policy: Policy,
-        signatures: Callable[[], Mapping[str, Signature]],
+        signatures: Callable[[], KnowledgeBase],
         hang: Callable[[], Hang | None],
         world_size: Callable[[], int | None],
         save: Callable[[Case], None],

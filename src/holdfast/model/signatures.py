@@ -44,6 +44,7 @@ class Signature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         (its number) or `name` ("SIGKILL", "Killed"). What a line leaves out may stand in one of the next lines.
     `weight`: 0..1, how sure the category is when only this is seen.
     `action`: of the taxonomy; empty: the category's usual one.
+    `tags`: properties that the rules of the diagnosis ask for; the files in the folder `rules` say which there are.
     `matches`, `misses`: whole lines that it must, and must not, match.
     """
 
@@ -59,6 +60,7 @@ class Signature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rank_from: Literal["line", "capture", "none"] = "line"
     rank_end: bool = False
     action: str = ""
+    tags: tuple[str, ...] = ()
     title: Words
     explanation: Words
     advice: Words

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.agent.watch.logs import Signatures
-from holdfast.model.signatures import Signature
-from holdfast.observe.search.signature_store import all_signatures
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
+from holdfast.observe.search.rule_store import all_knowledge
 from holdfast.parsers.signature_files import SignatureError
 from holdfast.settings.read import SettingsRefused, cache_dir, site_signatures
 
@@ -15,14 +15,14 @@ def live_signatures(env: Mapping[str, str], shared: Path | None = None) -> Signa
     cache = cache_for(env, shared)
     left_out: list[str] = []
 
-    def load() -> tuple[Signature, ...]:
+    def load() -> KnowledgeBase:
         try:
-            return all_signatures(site_signatures(None, env), cache, left_out.append)
+            return all_knowledge(site_signatures(None, env), cache, left_out.append)
         except SettingsRefused as error:
             raise SignatureError(str(error)) from error
         except SignatureError as error:  # the site's folder is not there: Holdfast's own are
             left_out.append(str(error))
-            return all_signatures(None, cache)
+            return all_knowledge(None, cache)
 
     return Signatures(load, cache, left_out)
 

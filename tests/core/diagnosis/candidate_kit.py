@@ -1,10 +1,21 @@
 """Signatures, matches and candidates for tests of the reasoning: only what a test names differs from the usual."""
 
 from holdfast.core.diagnosis.candidates import Candidate, class_of
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.matches import Match, Search, Source, Writer
 from holdfast.model.signatures import Signature, Words
+from holdfast.observe.search.rule_store import package_rules
 
 WORDS = Words(en="words", zh="词")
+RULES = package_rules()
+
+
+def knowing(*signatures):
+    """These signatures, with the package's rules."""
+    return KnowledgeBase(signatures, RULES)
+
+
+NO_SIGNATURES = knowing()
 
 
 def signature(id_, category, **changed):
@@ -51,6 +62,7 @@ def candidate(of, *, at_s=None, survived=False, outlived=False, **where):
         survived=survived,
         outlived=outlived,
         order=seen.offset,
+        known=NO_SIGNATURES,
     )
 
 

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from core.diagnosis.candidate_kit import match, search, signature
+from core.diagnosis.candidate_kit import knowing, match, search, signature
 from holdfast.core.diagnosis.reason import diagnose
 from holdfast.model.matches import Search, Source
 
@@ -10,7 +10,7 @@ LOST = signature("lost", "nccl_network_error")
 BAD = signature("bad-json", "data_error")
 STARTS = signature("program-starts", "none", role="context")
 SLOW = signature("platform-slowdown-warning", "straggler", severity="warning", weight=0.6)
-KNOWN = {one.id: one for one in (LOST, BAD, STARTS, SLOW)}
+KNOWN = knowing(LOST, BAD, STARTS, SLOW)
 
 
 def job(*matches, size_bytes=100_000, last_step=90_000):

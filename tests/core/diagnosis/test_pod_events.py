@@ -1,11 +1,11 @@
 """A pod that could not start at first, and then did."""
 
-from core.diagnosis.candidate_kit import match, search, signature
+from core.diagnosis.candidate_kit import knowing, match, search, signature
 from holdfast.core.diagnosis.reason import diagnose
 
 WAITS = signature("k8s-failed-scheduling", "failed_scheduling")
 PLACED = signature("k8s-scheduled", "none", role="context")
-KNOWN = {one.id: one for one in (WAITS, PLACED)}
+KNOWN = knowing(WAITS, PLACED)
 WAIT, START = (
     "Warning  FailedScheduling  0/8 nodes are available",
     "Normal  Scheduled  Successfully assigned a/w-0 to g3",
@@ -39,7 +39,7 @@ def test_events_of_many_pods_are_told_apart():
 def test_a_runtime_or_volume_that_came_late_is_no_fault_once_the_container_runs():
     for id in ("k8s-no-gpu-runtime", "k8s-mount-of-nothing"):
         late = signature(id, "cuda_init_error")
-        known = {one.id: one for one in (late, PLACED)}
+        known = knowing(late, PLACED)
         missing = match(late, offset=1, text="Warning  FailedCreatePodSandBox  pod/w-1  not there yet")
         runs = match(PLACED, offset=99, text="Normal  Started  pod/w-1  Started container train")
         assert diagnose(search(missing), known).category == "cuda_init_error"

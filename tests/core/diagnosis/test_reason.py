@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from core.diagnosis.candidate_kit import match, search, signature
+from core.diagnosis.candidate_kit import knowing, match, search, signature
 from holdfast.core.diagnosis.candidates import filled, is_calm
 from holdfast.core.diagnosis.reason import diagnose
 from holdfast.core.diagnosis.words.telling import telling_lines
@@ -19,7 +19,7 @@ CLOSED = signature("closed", "nccl_network_error", role="symptom")
 STARTS = signature("omp-threads-notice", "none", role="context")
 ENDED = signature("ended", "unknown", role="symptom", weight=0.3)
 FAILED = signature("failed", "python_exception", weight=0.6)
-KNOWN = {one.id: one for one in (OOM, CLOSED, STARTS, ENDED, FAILED)}
+KNOWN = knowing(OOM, CLOSED, STARTS, ENDED, FAILED)
 
 
 def test_captures_fill_the_words():
@@ -65,7 +65,7 @@ def test_the_title_is_that_of_the_line_that_is_quoted():
         role="symptom",
         title=Words(en="ends by {name}", zh="以 {name} 终止"),
     )
-    known = {one.id: one for one in (told_to, closes)}
+    known = knowing(told_to, closes)
     told = diagnose(
         search(
             match(told_to, captures={"name": "15"}),
@@ -194,7 +194,7 @@ def test_an_exception_whose_message_tells_another_category_is_explained_by_that(
     }
     for category, (explanation, advice) in of_category.items():
         one = match(raised, text="RuntimeError: it ended", error_type="RuntimeError")
-        told = diagnose(search(replace(one, category=category)), {"uncaught": raised})
+        told = diagnose(search(replace(one, category=category)), knowing(raised))
         assert told.category == category
         assert explanation in told.explanation.en
         assert advice in told.advice.en
@@ -257,7 +257,7 @@ def test_without_any_trouble_the_last_line_is_what_there_is():
 def test_ranks_of_one_host_that_could_not_connect_are_that_hosts_fault():
     refused = signature("refused", "nccl_network_error")
     task = signature("task", "process_killed", role="symptom")
-    known = {one.id: one for one in (refused, task)}
+    known = knowing(refused, task)
 
     def action_of(*hosts):
         failed = [
@@ -272,7 +272,7 @@ def test_ranks_of_one_host_that_could_not_connect_are_that_hosts_fault():
 
 def test_a_warning_that_an_exception_raised_is_no_mere_warning():
     fell_back = signature("fell-back-to-cpu", "cuda_init_error", severity="warning", weight=0.75)
-    known = {fell_back.id: fell_back}
+    known = knowing(fell_back)
     raised = match(fell_back, error_type="RuntimeError")
     assert diagnose(search(raised), known).category == "cuda_init_error"
     assert diagnose(search(match(fell_back)), known).category == "none"

@@ -1,13 +1,13 @@
 """Nodes, leases and services that were back before anything was lost with them."""
 
-from core.diagnosis.candidate_kit import match, search, signature
+from core.diagnosis.candidate_kit import knowing, match, search, signature
 from holdfast.core.diagnosis.reason import diagnose
 
 LEASE = signature("k8s-kubelet-unwell", "node_not_ready", area="scheduler", weight=0.75)
 ANSWERED = signature("k8s-lease-conflict", "none", role="harmless", area="scheduler")
 FAILED = signature("service-of-gpu-failed", "driver_error", severity="warning", area="tool", weight=0.65)
 AGAIN = signature("service-started-again", "none", role="context", area="tool")
-KNOWN = {one.id: one for one in (LEASE, ANSWERED, FAILED, AGAIN)}
+KNOWN = knowing(LEASE, ANSWERED, FAILED, AGAIN)
 
 
 def told(*seen):

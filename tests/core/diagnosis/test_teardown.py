@@ -2,12 +2,12 @@
 
 import pytest
 
-from core.diagnosis.candidate_kit import match, search, signature
+from core.diagnosis.candidate_kit import knowing, match, search, signature
 from holdfast.core.diagnosis.teardown import teardown_hangs
 
 DONE = signature("done", "none", role="end-ok")
 LIMIT = signature("limit", "time_limit")
-KNOWN = {one.id: one for one in (DONE, LIMIT)}
+KNOWN = knowing(DONE, LIMIT)
 
 
 @pytest.mark.parametrize(

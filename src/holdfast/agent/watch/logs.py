@@ -7,7 +7,7 @@ import ctypes
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +15,9 @@ from msgspec.structs import replace
 
 from holdfast.core.diagnosis.candidates import filled
 from holdfast.core.diagnosis.filters import CODE
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.matches import Match, Search, Source
+from holdfast.model.rules import Rules
 from holdfast.model.signatures import EXCEPTION, Signature, Words
 from holdfast.observe.logs.excerpts import TAIL_LINE_MAX, TAIL_LINES
 from holdfast.observe.logs.follow import Chunk
@@ -35,6 +37,9 @@ SURVIVED_S = 2.0  # steps so long after a fault are no lines that were on their 
 NEW_MAX = 20  # told of one attempt: a log full of faults is read, not recited
 
 
+NOTHING_KNOWN = KnowledgeBase((), Rules())  # while the signatures are not read yet
+
+
 class Signatures:
     """The signatures of this run, read and compiled in a thread: the training does not wait for that.
 
@@ -44,11 +49,11 @@ class Signatures:
 
     def __init__(
         self,
-        load: Callable[[], tuple[Signature, ...]],
+        load: Callable[[], KnowledgeBase],
         cache: Path | None,
         left_out: Sequence[str] = (),
     ) -> None:
-        self.by_id: Mapping[str, Signature] = {}
+        self.by_id = NOTHING_KNOWN
         self.why_not = ""
         self._told = ""
         self._left_out, self._told_out = left_out, False
@@ -87,10 +92,11 @@ class Signatures:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST)
         try:
             found = self._source()
-            lean = tuple(_lean(one) for one in found)
+            lean = tuple(_lean(one) for one in found.values())
+            rules = found.rules
             del found
             self._first = Watcher(lean, cache=self._cache)
-            self.by_id = {one.id: one for one in lean}
+            self.by_id = KnowledgeBase(lean, rules)
         except (SignatureError, OSError) as error:
             self.why_not = str(error)
         finally:
@@ -137,7 +143,7 @@ class LogWatch:
         self._looked_s = float("-inf")
 
     @property
-    def signatures(self) -> Mapping[str, Signature]:
+    def signatures(self) -> KnowledgeBase:
         return self._signatures.by_id
 
     def step_seen(self, at_s: float) -> None:

@@ -8,10 +8,12 @@ from holdfast.checks.readers.node_files import NodeFiles
 from holdfast.checks.registry import Check, Seen
 from holdfast.core.checks.kernel_faults import incidents, judge_incidents
 from holdfast.core.checks.node_findings import passed, skipped
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.plurals import counted
 from holdfast.model.checks import BOOT, EPILOG, MANUAL, ON_FAILURE, PROLOG, Scene, Spec
 from holdfast.model.signatures import Words
 from holdfast.observe.search.code_store import tables_for
+from holdfast.observe.search.rule_store import package_rules
 
 
 def look_at_log(scene: Scene) -> Iterator[Seen]:
@@ -23,10 +25,10 @@ def look_at_log(scene: Scene) -> Iterator[Seen]:
     now_s = scene.now_s or time.time()
     booted_s = now_s - files.uptime_s()
     lines = [line for at_s, line in read.lines if at_s is None or booted_s + at_s >= scene.good_s]
-    signatures = {one.id: one for one in kernel_signatures()}
+    known = KnowledgeBase(kernel_signatures(), package_rules())
     search = searched(lines)
     tables = tables_for({one.category for one in search.matches})
-    found = incidents(search, signatures, tables, booted_s)
+    found = incidents(search, known, tables, booted_s)
     # Codes of GPUs are told by gpu-xid, which reads the same device.
     told = judge_incidents(found, now_s, scene.good_s, without_xids=read.source == "kmsg")
     yield from told or [passed(f"nothing bad in {counted(len(lines), 'line')} ({read.source})")]

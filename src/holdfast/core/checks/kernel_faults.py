@@ -3,12 +3,13 @@
 A line alone is no verdict: the rules of the diagnosis join lines to incidents, and say what was harmless.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from holdfast.core.checks.node_findings import failed, warned
 from holdfast.core.diagnosis.candidates import Ruling, class_of, filled, kind_of
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.rulings import all_rulings
 from holdfast.late_pattern import late
 from holdfast.model.checks import DEVICE_FAULT, NO_FAULT, RULE, Finding
@@ -43,7 +44,7 @@ class Incident(Struct, frozen=True, kw_only=True):
 
 
 def incidents(
-    search: Search, signatures: Mapping[str, Signature], tables: CodeTables, booted_s: float
+    search: Search, signatures: KnowledgeBase, tables: CodeTables, booted_s: float
 ) -> list[Incident]:
     """Those that are the fault of the node and not survived as a matter of course; one for a category and device.
 

@@ -13,6 +13,7 @@ from functools import reduce
 from msgspec import Struct
 
 from holdfast.core.clock_offsets import are_comparable, clock_offsets
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.verdict.categories import KINDS
 from holdfast.late_pattern import late
 from holdfast.model.matches import Match, Search, Source, Writer
@@ -92,6 +93,7 @@ class Candidate(Struct, frozen=True, eq=False):
     uptime_s: float | None
     survived: bool
     order: int
+    known: KnowledgeBase
     ruling: Ruling | None = None
     outlived: bool = False
 
@@ -102,6 +104,14 @@ class Candidate(Struct, frozen=True, eq=False):
     @property
     def is_traceback(self) -> bool:
         return bool(self.match.error_type)
+
+    def has(self, tag: str) -> bool:
+        """Whether its signature or its category has the tag."""
+        return self.known.is_of(tag, self.signature.id, self.category)
+
+    def says(self, wording: str) -> bool:
+        """Whether its line holds the wording."""
+        return self.known.says(wording, self.match.text)
 
 
 def filled(text: str, captures: Mapping[str, str]) -> str:
@@ -146,7 +156,7 @@ def kind_of(category: str) -> tuple[str, str]:
 
 def candidates(
     search: Search,
-    signatures: Mapping[str, Signature],
+    known: KnowledgeBase,
     rulings: Mapping[int, Ruling],
 ) -> list[Candidate]:
     """One for each match whose signature is known, in the order of sources and offsets.
@@ -156,7 +166,7 @@ def candidates(
     ahead_s = _clocks_ahead(search)
     by_source: dict[int, list[Match]] = defaultdict(list)
     for match in search.matches:
-        if match.signature in signatures:
+        if match.signature in known:
             by_source[match.source].append(match)
     made: list[Candidate] = []
     for source, seen in sorted(by_source.items()):
@@ -167,12 +177,13 @@ def candidates(
             made.append(
                 _candidate(
                     match,
-                    signatures[match.signature],
+                    known[match.signature],
                     rulings.get(id(match)),
                     at_s=None if at_s is None else at_s - ahead_s.get(source, 0.0),
-                    survived=_survived(match, search.sources[source], signatures[match.signature]),
+                    survived=_survived(match, search.sources[source], known[match.signature]),
                     outlived=_outlived(match, search.sources[source]),
                     order=len(made),
+                    known=known,
                 )
             )
     return made
@@ -201,6 +212,7 @@ def _candidate(
     survived: bool,
     outlived: bool,
     order: int,
+    known: KnowledgeBase,
 ) -> Candidate:
     category = ruling.category if ruling else match.category
     said: Ruling | Signature = ruling or signature
@@ -219,6 +231,7 @@ def _candidate(
         survived=survived and not is_of_end,
         outlived=outlived and not is_of_end,
         order=order,
+        known=known,
         ruling=ruling,
     )
 

@@ -6,26 +6,27 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from holdfast.core.diagnosis.flights import with_flights
-from holdfast.core.diagnosis.live import joined, verdict_of
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
+from holdfast.core.diagnosis.live import as_diagnosis, joined, verdict_of
 from holdfast.core.diagnosis.reason import diagnose
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.flight.digests import RankLife
 from holdfast.model.flight.scenes import FlightScene
 from holdfast.model.matches import Search
-from holdfast.model.signatures import Signature
 from holdfast.model.verdicts import Verdict
 
 
 def concluded(
     first: Verdict,
     search: Search,
-    signatures: Mapping[str, Signature],
+    known: KnowledgeBase,
     tables: CodeTables,
     scene: FlightScene | None = None,
     lives: Mapping[int, RankLife] | None = None,
 ) -> Verdict:
-    """`first`: the verdict without lines. `scene`: where the ranks were looked at, what that brought; with `lives`."""
-    found = joined(first, diagnose(search, signatures, tables))
+    """`first`: the verdict without lines. `known`: empty while the signatures are not read yet.
+    `scene`: where the ranks were looked at, what that brought; with `lives`."""
+    found = joined(first, diagnose(search, known, tables)) if known else as_diagnosis(first)
     if scene is not None:
         found = with_flights(found, search, scene, lives)
     return replace(verdict_of(found), raised=first.raised)

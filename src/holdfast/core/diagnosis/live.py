@@ -46,7 +46,7 @@ def joined(first: Verdict, found: Diagnosis, *, asked_to_stop: bool = False) -> 
 
     `found`: from the same job's logs. `asked_to_stop`: then its lines are about its ending, and tell no fault.
     """
-    own = _as_diagnosis(first)
+    own = as_diagnosis(first)
     if found.category in ("none", "unknown") or asked_to_stop:
         return own
     if not _says_more(first, found):
@@ -90,8 +90,8 @@ def verdict_of(diagnosis: Diagnosis, language: str = "en") -> Verdict:
     )
 
 
-def _as_diagnosis(verdict: Verdict) -> Diagnosis:
-    """Its own sentences are in English, in both languages: `verdict_zh` has them in the other, for whoever asks."""
+def as_diagnosis(verdict: Verdict) -> Diagnosis:
+    """The verdict in the form of a diagnosis. Its own sentences are in English, in both languages: `verdict_zh` has them in the other, for whoever asks."""
     first, meaning = verdict.first_error, meaning_of(verdict.category)
     return Diagnosis(
         category=verdict.category,

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from holdfast.core.diagnosis.candidates import class_of, filled, kind_of
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.reason import UNKNOWN_ADVICE, UNKNOWN_EXPLANATION, diagnose
 from holdfast.core.diagnosis.words.meanings import MEANINGS
 from holdfast.core.diagnosis.words.telling import denies, speaks_of_trouble
@@ -48,7 +49,7 @@ def of_pasted(
     file: str,
     lines: Sequence[str],
     found: Sequence[Found],
-    signatures: Mapping[str, Signature],
+    signatures: KnowledgeBase,
     tables: CodeTables,
     *,
     is_asked: bool = False,
@@ -85,7 +86,7 @@ def _least(one: Found, ordinary: Diagnosis, *, is_asked: bool, is_few: bool, is_
     return NAMED if is_question else NAMED_SURELY
 
 
-def explained(one: Found, file: str, signatures: Mapping[str, Signature], tables: CodeTables) -> Diagnosis:
+def explained(one: Found, file: str, signatures: KnowledgeBase, tables: CodeTables) -> Diagnosis:
     """What one meaning says, as if its line had stood in a log: device codes are judged by their tables."""
     known, captures = signatures[one.near.signature], dict(one.near.captures)
     first = FirstError(file=file, line=one.line, text=one.text)
@@ -103,7 +104,9 @@ def explained(one: Found, file: str, signatures: Mapping[str, Signature], tables
         captures=captures,
     )
     source = Source(name=file, size_bytes=len(one.text), tail=(one.text,))
-    answer = diagnose(Search(sources=(source,), matches=(match,)), {known.id: signature}, tables)
+    answer = diagnose(
+        Search(sources=(source,), matches=(match,)), signatures.with_signatures(signature), tables
+    )
     if answer.category in ("none", "unknown"):  # a device code that ends no job
         answer = _as_signature_says(signature, captures)
     return replace(answer, culprits=(), first_error=first, evidence=(), also=(), not_found=(), notes=())
@@ -119,7 +122,7 @@ def _named(
     best: Found,
     others: Sequence[Found],
     file: str,
-    signatures: Mapping[str, Signature],
+    signatures: KnowledgeBase,
     tables: CodeTables,
 ) -> Diagnosis:
     answer = explained(best, file, signatures, tables)
@@ -148,9 +151,7 @@ def _how(best: Found) -> Words:
     )
 
 
-def _others(
-    found: Sequence[Found], but: str, signatures: Mapping[str, Signature], left: float
-) -> tuple[Other, ...]:
+def _others(found: Sequence[Found], but: str, signatures: KnowledgeBase, left: float) -> tuple[Other, ...]:
     """Other categories that the lines may mean. `left`: the probability that is left to them."""
     best: dict[str, tuple[float, Words]] = {}
     for one in found:
@@ -175,7 +176,7 @@ def _not_known(
     file: str,
     lines: Sequence[str],
     found: Sequence[Found],
-    signatures: Mapping[str, Signature],
+    signatures: KnowledgeBase,
 ) -> Diagnosis:
     if ordinary.category not in ("none", "unknown"):
         return ordinary

@@ -10,6 +10,7 @@ from holdfast.core.diagnosis.candidates import Candidate, candidates, class_of, 
 from holdfast.core.diagnosis.choose import Choice, choose
 from holdfast.core.diagnosis.confidence import confidence, others
 from holdfast.core.diagnosis.excerpt import is_pasted
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.rulings import NO_TABLES, all_rulings
 from holdfast.core.diagnosis.seats import with_ranks
 from holdfast.core.diagnosis.words.meanings import MEANINGS
@@ -59,22 +60,22 @@ READ_THE_REST = Words(
 
 def diagnose(
     search: Search,
-    signatures: Mapping[str, Signature],
+    known: KnowledgeBase,
     tables: CodeTables = NO_TABLES,
 ) -> Diagnosis:
     """tables: what is known of devices' codes."""
     search = with_ranks(search)
-    rulings = all_rulings(search, signatures, tables)
-    known = candidates(search, signatures, rulings)
+    rulings = all_rulings(search, known, tables)
+    seen = candidates(search, known, rulings)
     choice = choose(
-        known,
+        seen,
         is_finished=any(source.is_finished for source in search.sources),
         made_steps=any(map(_goes_on, search.sources)),
         sizes_bytes=[source.size_bytes for source in search.sources],
         excerpt=is_pasted(search.sources),
     )
-    answer = with_remarks(_told(choice, known, search), known, search)
-    told = (*runs_told(answer, known, search), *platform_told(answer, known, search))
+    answer = with_remarks(_told(choice, seen, search), seen, search)
+    told = (*runs_told(answer, seen, search), *platform_told(answer, seen, search))
     return replace(answer, notes=(*answer.notes, *told))
 
 

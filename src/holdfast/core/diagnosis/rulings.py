@@ -1,6 +1,6 @@
 """Gathers what the rules that look at more than one line say, match by match. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from holdfast.core.diagnosis import training
 from holdfast.core.diagnosis.candidates import Ruling
@@ -10,12 +10,13 @@ from holdfast.core.diagnosis.devices.judge import judge
 from holdfast.core.diagnosis.devices.judgements import Judgement
 from holdfast.core.diagnosis.events.node_returns import nodes_that_returned
 from holdfast.core.diagnosis.events.pods import waits_that_ended
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.records import nodes_of_others
 from holdfast.core.diagnosis.teardown import teardown_hangs
 from holdfast.core.diagnosis.words.wordings import of_likeness
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.matches import Match, Search
-from holdfast.model.signatures import Signature, Words
+from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
 
 NO_TABLES = CodeTables()
@@ -31,32 +32,30 @@ DECIDERS = {
 }
 
 
-def all_rulings(search: Search, signatures: Mapping[str, Signature], tables: CodeTables) -> dict[int, Ruling]:
+def all_rulings(search: Search, known: KnowledgeBase, tables: CodeTables) -> dict[int, Ruling]:
     """By id() of the match: what holds in place of its signature. Of two rules the one that compared more holds."""
-    found = training.rulings(search.matches) | teardown_hangs(search, signatures)
+    found = training.rulings(search.matches) | teardown_hangs(search, known)
     for match in search.matches:
-        if ruling := of_likeness(match, signatures):
+        if ruling := of_likeness(match, known):
             found[id(match)] = ruling
-    found |= waits_that_ended(search.matches, signatures)
-    found |= nodes_that_returned(search.matches, signatures)
-    found |= nodes_of_others(search, signatures)
+    found |= waits_that_ended(search.matches, known)
+    found |= nodes_that_returned(search.matches, known)
+    found |= nodes_of_others(search, known)
     for judgement in judge(search.matches, search.sources, tables):
-        _add_judgement(found, judgement, signatures)
+        _add_judgement(found, judgement, known)
     for comparison in reversed(compare(search.matches, search.sources)):
-        _add_comparison(found, comparison, signatures)
+        _add_comparison(found, comparison, known)
     return found
 
 
-def _add_comparison(
-    found: dict[int, Ruling], comparison: Comparison, signatures: Mapping[str, Signature]
-) -> None:
+def _add_comparison(found: dict[int, Ruling], comparison: Comparison, known: KnowledgeBase) -> None:
     """Said of the first line, and of the same line of the other ranks; what it explains is context."""
     ruling = _of_comparison(comparison)
     for match in comparison.seen:
         if match.signature == comparison.first.signature:
             found[id(match)] = ruling
     found[id(comparison.first)] = ruling
-    _add_context(found, comparison.explained, signatures)
+    _add_context(found, comparison.explained, known)
 
 
 def _of_comparison(comparison: Comparison) -> Ruling:
@@ -74,9 +73,7 @@ def _of_comparison(comparison: Comparison) -> Ruling:
     )
 
 
-def _add_judgement(
-    found: dict[int, Ruling], judgement: Judgement, signatures: Mapping[str, Signature]
-) -> None:
+def _add_judgement(found: dict[int, Ruling], judgement: Judgement, known: KnowledgeBase) -> None:
     found[id(judgement.first)] = Ruling(
         category=judgement.category,
         role=judgement.role,
@@ -90,14 +87,12 @@ def _add_judgement(
         decided_by=_decided_by(judgement),
         disagree=tuple(Words(en=one, zh=one) for one in judgement.disagree),
     )
-    _add_context(found, judgement.explained, signatures)
+    _add_context(found, judgement.explained, known)
 
 
-def _add_context(
-    found: dict[int, Ruling], matches: Iterable[Match], signatures: Mapping[str, Signature]
-) -> None:
+def _add_context(found: dict[int, Ruling], matches: Iterable[Match], known: KnowledgeBase) -> None:
     for match in matches:
-        signature = signatures.get(match.signature)
+        signature = known.get(match.signature)
         if signature is not None:
             found[id(match)] = Ruling(
                 category=match.category,

@@ -17,6 +17,7 @@ import msgspec
 from holdfast.observe.search import byte_patterns, signature_cache
 from holdfast.observe.search.byte_patterns import Loose, loosened
 from holdfast.observe.search.phrase_store import write_index
+from holdfast.observe.search.rule_store import write_rules
 from holdfast.observe.search.signature_store import CACHED, PACKAGE, package_signatures, package_texts
 
 LOOSENED = "loosened.msgpack"
@@ -44,6 +45,7 @@ def write(folder: Path) -> None:
     loose = {one.pattern: loosened(one.pattern) for one in known}
     signature_cache.keep(folder / LOOSENED, _loosening(), msgspec.msgpack.encode(loose))
     write_index(folder, known)
+    write_rules(folder)
 
 
 def _loosening() -> bytes:

@@ -1,0 +1,110 @@
+"""All that a diagnosis knows: signatures, and the tags, wordings, readings and texts that its rules ask for. Pure.
+
+A rule names what it needs by an id: `known.has("shell-complaint", ...)`, `known.says("retries", text)`. Programs, phrases
+and ids of signatures stand in the files of the folder `signatures`; a name that no file defines raises KeyError.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from holdfast.late_pattern import late
+from holdfast.model.matches import Match
+from holdfast.model.rules import Reading, Rules, Tag
+from holdfast.model.signatures import Signature, Words
+
+
+class KnowledgeBase(Mapping[str, Signature]):
+    """The signatures by id, and the rules. Immutable."""
+
+    def __init__(self, signatures: Iterable[Signature], rules: Rules) -> None:
+        self._signatures = {one.id: one for one in signatures}
+        self.rules = rules
+        self._tags = _members(rules.tag, self._signatures.values())
+        self._wordings: dict[str, tuple[re.Pattern[str], ...]] = {}
+        for one in rules.wording:
+            self._wordings[one.id] = (*self._wordings.get(one.id, ()), late(one.pattern))
+        self._readings: dict[str, list[tuple[re.Pattern[str] | None, Reading]]] = defaultdict(list)
+        for row in rules.reading:
+            self._readings[row.table].append((late(row.pattern) if row.pattern else None, row))
+        self._texts = {one.id: Words(en=one.en, zh=one.zh) for one in rules.text}
+
+    def __getitem__(self, id_: str) -> Signature:
+        return self._signatures[id_]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._signatures)
+
+    def __len__(self) -> int:
+        return len(self._signatures)
+
+    def with_signatures(self, *signatures: Signature) -> "KnowledgeBase":
+        """The same rules, for these signatures alone."""
+        return KnowledgeBase(signatures, self.rules)
+
+    def has(self, tag: str, match: Match) -> bool:
+        """Whether the match's signature or category has the tag. raises: KeyError, for a tag that is not defined"""
+        members = self._tags[tag]
+        return match.signature in members or match.category in members
+
+    def is_of(self, tag: str, *names: str) -> bool:
+        """Whether one of these ids of signatures or categories has the tag. raises: KeyError"""
+        return not self._tags[tag].isdisjoint(names)
+
+    def tagged(self, tag: str) -> frozenset[str]:
+        """The ids of signatures and the categories that have the tag. raises: KeyError"""
+        return self._tags[tag]
+
+    def says(self, wording: str, text: str) -> bool:
+        """Whether the text holds the wording. raises: KeyError"""
+        return any(pattern.search(text) for pattern in self._wordings[wording])
+
+    def found(self, wording: str, text: str) -> re.Match[str] | None:
+        """The first place where the text holds the wording. raises: KeyError"""
+        return next((hit for one in self._wordings[wording] if (hit := one.search(text))), None)
+
+    def is_whole(self, wording: str, text: str) -> bool:
+        """Whether the text is the wording, from its begin to its end. raises: KeyError"""
+        return any(pattern.fullmatch(text) for pattern in self._wordings[wording])
+
+    def read(self, table: str, text: str) -> Reading | None:
+        """The first row of the table that fits the text. raises: KeyError"""
+        return next((row for pattern, row in self._rows(table) if _fits(pattern, row, text)), None)
+
+    def text(self, id_: str) -> Words:
+        """What a rule says to people. raises: KeyError"""
+        return self._texts[id_]
+
+    def _rows(self, table: str) -> Sequence[tuple[re.Pattern[str] | None, Reading]]:
+        if table not in self._readings:
+            raise KeyError(table)
+        return self._readings[table]
+
+
+def _fits(pattern: re.Pattern[str] | None, row: Reading, text: str) -> bool:
+    return text in row.values or pattern is not None and pattern.search(text) is not None
+
+
+def _members(tags: Iterable[Tag], signatures: Iterable[Signature]) -> dict[str, frozenset[str]]:
+    """By tag, the ids and categories that have it; a tag that holds itself is taken once."""
+    own: dict[str, set[str]] = defaultdict(set)
+    within: dict[str, set[str]] = defaultdict(set)
+    for tag in tags:
+        own[tag.id].update(tag.signatures, tag.categories)
+        within[tag.id].update(tag.tags)
+    for signature in signatures:
+        for name in signature.tags:
+            own[name].add(signature.id)
+    return {name: frozenset(_closure(name, own, within)) for name in own}
+
+
+def _closure(name: str, own: Mapping[str, set[str]], within: Mapping[str, set[str]]) -> set[str]:
+    seen, waiting = {name}, [name]
+    found: set[str] = set()
+    while waiting:
+        one = waiting.pop()
+        found |= own.get(one, set())
+        new = within.get(one, set()) - seen
+        seen |= new
+        waiting += new
+    return found

@@ -1,0 +1,67 @@
+r"""What is known of logs beside the signatures: tags, wordings, readings and texts. Data only; no behaviour.
+
+One TOML file in the folder `rules` beside the signatures holds any of the four tables. A site's own folder can have
+such files as well: they add to the package's.
+"""
+
+from msgspec import Struct
+
+
+class Tag(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A property that several signatures, or categories, share, and that a rule of the diagnosis asks for.
+
+    `signatures`: ids. `categories`: of the taxonomy. `tags`: whatever has one of these has this tag as well.
+    """
+
+    id: str
+    means: str
+    signatures: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+
+
+class Wording(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How programs say one thing. `pattern`: a Python regular expression; `matches`, `misses`: texts that prove it.
+
+    Several of one id stand for each other. `source`: of a format that a program fixes.
+    """
+
+    id: str
+    means: str
+    pattern: str
+    matches: tuple[str, ...]
+    misses: tuple[str, ...] = ()
+    source: str = ""
+
+
+class Reading(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One row of a table that says what a text means; the first row that fits is taken.
+
+    `pattern`: a Python regular expression that the text must hold; or `values`: the text is one of these. Of what it
+    means, `category` and `action` are of the taxonomy; `id` names a row where a rule asks which one it was.
+    """
+
+    table: str
+    pattern: str = ""
+    values: tuple[str, ...] = ()
+    id: str = ""
+    category: str = ""
+    action: str = ""
+    matches: tuple[str, ...] = ()
+
+
+class Text(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a rule says to people, in both languages; `{name}` is filled in by the rule."""
+
+    id: str
+    en: str
+    zh: str
+
+
+class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One file of rules, or all of them together."""
+
+    tag: tuple[Tag, ...] = ()
+    wording: tuple[Wording, ...] = ()
+    reading: tuple[Reading, ...] = ()
+    text: tuple[Text, ...] = ()

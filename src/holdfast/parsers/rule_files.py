@@ -1,0 +1,149 @@
+"""Turns the TOML text of a file of rules into rules, and says what is wrong with it. Pure."""
+
+import re
+import tomllib
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
+
+import msgspec
+
+from holdfast.model.rules import Reading, Rules, Tag, Text, Wording
+from holdfast.parsers.signature_files import ID, SignatureError
+
+Rule = Tag | Wording | Reading | Text
+KINDS: Mapping[str, type[Rule]] = {"tag": Tag, "wording": Wording, "reading": Reading, "text": Text}
+
+
+def parse(text: str, name: str) -> Rules:
+    """The rules in one TOML file. `name`: for messages. raises: SignatureError, with file, table and key"""
+    try:
+        file = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise SignatureError(f"{name}: this is no TOML: {error}") from error
+    wrong = [f"{name}: there is no table {key!r}{_near(key, KINDS)}" for key in file if key not in KINDS]
+    found: dict[str, list[Rule]] = {kind: [] for kind in KINDS}
+    for kind, struct in KINDS.items():
+        tables = file.get(kind, [])
+        if not isinstance(tables, list):
+            wrong.append(f"{name}: a {kind} begins with [[{kind}]], in two pairs of brackets")
+            continue
+        for number, table in enumerate(tables, start=1):
+            try:
+                found[kind].append(msgspec.convert(table, struct))
+            except msgspec.ValidationError as error:
+                which = repr(table["id"]) if isinstance(table, dict) and "id" in table else f"number {number}"
+                wrong.append(f"{name}: {kind} {which}: {_fault(table, error, struct)}")
+    if wrong:
+        raise SignatureError("\n".join(wrong))
+    return msgspec.convert(found, Rules, from_attributes=True)
+
+
+def joined(layers: Iterable[Rules]) -> Rules:
+    """All rules together. A later text replaces one of the same id; rows of a later layer are read first."""
+    files = list(layers)
+    texts = {one.id: one for file in files for one in file.text}
+    return Rules(
+        tag=tuple(one for file in files for one in file.tag),
+        wording=tuple(one for file in files for one in file.wording),
+        reading=tuple(one for file in reversed(files) for one in file.reading),
+        text=tuple(texts.values()),
+    )
+
+
+def complaints(
+    rules: Rules, signatures: Collection[str], categories: Collection[str], actions: Collection[str]
+) -> list[str]:
+    """What is wrong, each in one sentence that begins with kind and id; empty when all is well.
+
+    `signatures`: the ids there are; `categories`, `actions`: of the taxonomy; `xid_N` stands for all of its kind.
+    """
+    tags = {one.id for one in rules.tag}
+    found: list[str] = []
+    for tag in rules.tag:
+        found += [f"tag {tag.id}: {text}" for text in _of_tag(tag, tags, signatures, categories)]
+    for wording in rules.wording:
+        found += [f"wording {wording.id}: {text}" for text in _of_wording(wording)]
+    for row in rules.reading:
+        found += [
+            f"reading {row.table} {row.pattern or row.values}: {text}"
+            for text in _of_reading(row, categories, actions)
+        ]
+    found += [
+        f"text {one.id}: it is empty in one language"
+        for one in rules.text
+        if not (one.en.strip() and one.zh.strip())
+    ]
+    return found
+
+
+def unknown_tags(signatures: Iterable[tuple[str, Collection[str]]], tags: Collection[str]) -> list[str]:
+    """Complaints about signatures, each given as its id and its tags, whose tags nobody defines."""
+    return [
+        f"{id_}: there is no tag {tag!r}{_near(tag, tags)}"
+        for id_, own in signatures
+        for tag in own
+        if tag not in tags
+    ]
+
+
+def _of_tag(
+    tag: Tag, tags: Collection[str], signatures: Collection[str], categories: Collection[str]
+) -> list[str]:
+    wrong = [] if ID.fullmatch(tag.id) else ["the id is not made of small letters, digits and single hyphens"]
+    wrong += [] if tag.means.strip() else ["it does not say what it means"]
+    wrong += [
+        f"there is no signature {one!r}{_near(one, signatures)}"
+        for one in tag.signatures
+        if one not in signatures
+    ]
+    wrong += [
+        f"there is no category {one!r}{_near(one, categories)}"
+        for one in tag.categories
+        if not _is_category(one, categories)
+    ]
+    return wrong + [f"there is no tag {one!r}{_near(one, tags)}" for one in tag.tags if one not in tags]
+
+
+def _is_category(name: str, categories: Collection[str]) -> bool:
+    return name in categories or re.sub(r"_\d+$", "_N", name) in categories
+
+
+def _of_wording(wording: Wording) -> list[str]:
+    wrong = (
+        [] if ID.fullmatch(wording.id) else ["the id is not made of small letters, digits and single hyphens"]
+    )
+    wrong += [] if wording.matches else ["there is no text that it must match"]
+    return wrong + _proven(wording.pattern, wording.matches, wording.misses)
+
+
+def _of_reading(row: Reading, categories: Collection[str], actions: Collection[str]) -> list[str]:
+    wrong = [] if row.pattern or row.values else ["it has neither a pattern nor values"]
+    if row.category and not _is_category(row.category, categories):
+        wrong.append(f"there is no category {row.category!r}{_near(row.category, categories)}")
+    if row.action and row.action not in actions:
+        wrong.append(f"the action {row.action!r} is not one of {', '.join(sorted(actions))}")
+    if row.pattern and not row.matches:
+        wrong.append("there is no text that its pattern must match")
+    return wrong + (_proven(row.pattern, row.matches, ()) if row.pattern else [])
+
+
+def _proven(pattern: str, matches: Iterable[str], misses: Iterable[str]) -> list[str]:
+    try:
+        compiled = re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        return [f"the pattern cannot be compiled: {error}"]
+    wrong = [f"it does not match {text!r}" for text in matches if not compiled.search(text)]
+    return wrong + [f"it matches {text!r}, and must not" for text in misses if compiled.search(text)]
+
+
+def _fault(table: object, error: msgspec.ValidationError, struct: type[Rule]) -> str:
+    keys = struct.__struct_fields__
+    unknown = [key for key in table if key not in keys] if isinstance(table, dict) else []
+    if unknown:
+        return "; ".join(f"there is no key {key!r}{_near(key, keys)}" for key in unknown)
+    return str(error).replace("`$.", "`").replace(" - at ", " at ").replace("Object missing", "it lacks the")
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""
