@@ -202,11 +202,11 @@ def test_an_exception_whose_message_tells_another_category_is_explained_by_that(
 
 def test_what_its_writer_calls_no_error_is_none_unless_the_signature_is_of_such_lines():
     text = "2031-01-02 03:04:05 - loader - WARNING - oom: skipping the sample"
-    calm, of_such = match(OOM, text=text), {**KNOWN, "oom": signature("oom", "gpu_oom", matches=(text,))}
+    calm, of_such = match(OOM, text=text), knowing(signature("oom", "gpu_oom", matches=(text,)))
     assert diagnose(search(calm), KNOWN).category == "none"
     assert diagnose(search(calm), of_such).category == "gpu_oom"
     assert diagnose(search(match(OOM, text="[ERROR] oom: giving up")), KNOWN).category == "gpu_oom"
-    interrupted = {"ctrl-c": signature("ctrl-c", "terminated")}
+    interrupted = knowing(signature("ctrl-c", "terminated"))
     assert diagnose(search(match(interrupted["ctrl-c"], text=text)), interrupted).category == "terminated"
     raised = match(OOM, text=text, error_type="RuntimeError")
     assert diagnose(search(raised), KNOWN).category == "gpu_oom"

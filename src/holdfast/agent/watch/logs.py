@@ -14,7 +14,6 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from holdfast.core.diagnosis.candidates import filled
-from holdfast.core.diagnosis.filters import CODE
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.matches import Match, Search, Source
 from holdfast.model.rules import Rules
@@ -188,7 +187,11 @@ class LogWatch:
     def told(self, match: Match) -> str:
         """A new fault in a sentence for people; "" where the line is no fault by itself."""
         signature = self._signatures.by_id[match.signature]
-        if signature.id == EXCEPTION or CODE.search(match.text) or self._is_known_better(match):
+        if (
+            signature.id == EXCEPTION
+            or self._signatures.by_id.says("line-of-code", match.text)
+            or self._is_known_better(match)
+        ):
             return ""
         if signature.role != "cause" or signature.severity not in ("fatal", "error"):
             return ""

@@ -24,7 +24,6 @@ from holdfast.core.diagnosis.devices.events import ECC, LINK_XIDS
 from holdfast.core.diagnosis.devices.judge import PROGRAM_XIDS
 from holdfast.core.diagnosis.edges import ends_from_outside, explainers, follows_from
 from holdfast.core.diagnosis.filters import (
-    WAITED_IN_VAIN,
     is_code,
     of_last_run,
     one_for_each_line,
@@ -369,7 +368,7 @@ def _was_passed(candidate: Candidate, candidates: Sequence[Candidate]) -> bool:
 def _was_of_no_matter(candidate: Candidate, candidates: Sequence[Candidate]) -> bool:
     """A shell's complaint within a training that makes steps, whose ranks wait for others in vain later on."""
     return candidate.signature.id in OF_SHELLS and any(
-        other.category in WAITED_IN_VAIN and other.severity == "fatal" and stands_below(other, candidate)
+        other.has("waited-in-vain") and other.severity == "fatal" and stands_below(other, candidate)
         for other in candidates
     )
 

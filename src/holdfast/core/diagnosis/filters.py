@@ -1,70 +1,30 @@
-"""Which of the lines that were found count at all: not code, patterns, what is ignored or done without, other runs. Pure."""
+"""Filters out the matches that do not count: lines of code, ignored exceptions, fallbacks, runs before the last one. Pure.
+
+Each filter takes candidates and returns those that are left, in the same order.
+"""
 
 from collections.abc import Sequence
 
 from holdfast.core.clock_offsets import are_comparable
 from holdfast.core.diagnosis.candidates import BARE, Candidate, is_before, is_cause, stands_below
 from holdfast.core.diagnosis.edges import follows_from, yields_to_any
-from holdfast.core.diagnosis.words.wordings import ENDED
-from holdfast.late_pattern import late
 from holdfast.model.signatures import EXCEPTION, SPOKEN, TRACEBACK_START
 
-IGNORED = "exception-ignored"
-FELL_BACK = "fell-back"
-# torch.compile tells so of a function that it leaves as it is, traceback and all.
-GOES_UNCOMPILED = late(
-    r"torch\._dynamo\.convert_frame: \[WARNING\]|\bW\d{4} .{0,80}_dynamo/convert_frame\.py:"
-)
-FELL_BACK_LINES_MAX = 40  # so long is what a compiler says before somebody tells that it goes without
-IGNORED_LINES_MAX = 60  # so long is a traceback that is printed and ignored
+FELL_BACK_LINES_MAX = 40  # from a failed build or import to the line that names the replacement
+IGNORED_LINES_MAX = 60  # of a traceback that is printed and ignored
 ANNOUNCED_WEIGHT = 0.75  # of what is known of the error that another one announces
-TASK_EXITED = "srun-task-exited"
-# Lines that launchers, and programs, print once, when they begin.
-LAUNCHER_STARTS = frozenset({"omp-threads-notice", "deepspeed-launch-command"})
-RUN_STARTS = LAUNCHER_STARTS | {"program-starts"}
-TABLE_RANK = "torchrun-table-rank"  # an entry of the table that torchrun prints when it gives up
-RUN_BYTES_MIN = 2 << 10  # less is no run
-REPORT_ENDED = "lsf-report-ended"  # the last line that a batch system adds to a job's output
-SCRIPT = late(r"(?!.*(?:site|dist)-packages)[^<].*\.py:\d+ <module>$")  # a frame that is a script's own line
-OF_OTHERS = frozenset({"communication", "process", "scheduler"})  # what a hang of days ends with as well
-BYGONE_DAYS = 1.0  # less is a clock of another time zone
-REPLACEABLE = frozenset({"compile_error", "import_error", "version_mismatch"})
-# An exception without its traceback, behind nothing but who wrote it and when. Only an uncaught one has torch's "[rank3]: ".
-BARE_EXCEPTION = late(
-    r"^[\s>#|*-]*(?:(?!\[(?:DEBUG|INFO|WARN))[\[(<][^\])>]{1,80}[\])>]:? ?|\d{1,6}: ?|[\d/T:.,+-]{4,40}(?:Z|UTC)? |(?:ERROR|FATAL|CRITICAL|E)\b[:|]? ?"
-    r"|[\w.-]{1,40}: )*(?:[a-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception|Exit|Interrupt)\b"
-)
-ORPHANED = "spawned-child-orphaned"
+RUN_BYTES_MIN = 2 << 10  # a run writes more
+OUTSIDE_RANK = frozenset(
+    {"communication", "process", "scheduler"}
+)  # classes that a hang of days ends with as well
+BYGONE_DAYS = 1.0  # less can be a clock of another time zone
 ORPHANED_LINES = (
     1,
     2,
 )  # from the line that reads the pipe to its exception; a line of carets may stand between
-PIPE_ENDED = frozenset({"UnpicklingError", "EOFError"})
-SHOWN = "elastic-error-file"  # an exception in the words of who shows it
-CHAINED = "nested-failure-header"
 INDENT = "    "  # of the code that a traceback shows
 CHAINED_LINES = (1, 2)  # from an exception to the words that chain the next one to it
-SAYS_NOTHING = late(
-    r"\b(?:Empty|Full|StopIteration|StopAsyncIteration|KeyError|AttributeError|IndexError|TimeoutError)\b"
-)
-OF_A_RANK = late(r"\[rank\d{1,7}\]: \S")
-CALL_FAILED = frozenset(
-    {"nccl-system-error", "nccl-remote-error"}
-)  # the words of the call, not of NCCL's log
-WAITED_IN_VAIN = frozenset({"collective_timeout", "collective_missing_rank", "collective_mismatch"})
-CRASH = "segfault"
-ABORT_BYTES = 16 << 10  # of a log: so much is said between a watchdog's verdict and the end
-PATTERN = late(r"\\[dwsSW](?:[+*]|\{\d)")  # a setting of who looks for such lines
-OF_A_PROBE = late(r"\b(?:[Rr]eadiness|[Ll]iveness|[Ss]tartup) probe (?:failed|errored|warning)\b")
-# A service of the operating system that ended badly, as systemd tells it: jobs do without.
-OF_THE_SYSTEM = late(
-    r"\bsystemd\[1\]: (?:[\w-]+-wait-online|apport\S*|snapd?\S*|fwupd\S*|motd-news|apt-\S+|unattended-upgrades|sshd?(?:@\S*)?|cloud-\w+|systemd-\S+"
-    r"|multipathd|iscsid|smartd|smartmontools|lvm2\S*|thermald|bluetooth|ModemManager|postfix|rsyslog|cups\S*|packagekit|man-db|logrotate|fstrim|e2scrub\S*"
-    r"|\S*exporter|nvidia-dcgm|dcgm|telegraf|collectd|prometheus\S*|datadog\S*|zabbix\S*|fluent\S*|filebeat|metricbeat|promtail|node-problem-detector"
-    r"|kdump\S*|rpc-statd|plymouth\S*|getty@\S*|tuned|mcelog|rasdaemon|update-notifier\S*|phpsessionclean)\.service: "
-)
-ENDED_UNITS = frozenset({ENDED, "unit-was-killed"})
-CODE = late(r"(?:^|[\]):>|Z\d-]) ?\s{4,}(?:raise|return|assert|except|with|if|elif|for|while)\b")
+ABORT_BYTES = 16 << 10  # of a log, from a watchdog's verdict to the end
 
 
 def is_code(candidate: Candidate) -> bool:
@@ -72,20 +32,20 @@ def is_code(candidate: Candidate) -> bool:
 
     So of a service of the operating system that no job needs: that it ended is no end of a job.
     """
-    if PATTERN.search(candidate.match.text):
+    if candidate.says("pattern-of-lines"):
         return True
-    if candidate.signature.area == "worker" and OF_A_PROBE.search(candidate.match.text):
+    if candidate.signature.area == "worker" and candidate.says("probe-failed"):
         return (
             True  # what a probe of Kubernetes printed: it is asked again, and tells itself what it leads to
         )
-    if candidate.signature.id in ENDED_UNITS and OF_THE_SYSTEM.search(candidate.match.text):
+    if candidate.has("ended-unit") and candidate.says("service-no-job-needs"):
         return True
-    return candidate.signature.area == "worker" and CODE.search(candidate.match.text) is not None
+    return candidate.signature.area == "worker" and candidate.says("line-of-code")
 
 
 def without_ignored(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Without what tracebacks say that Python prints and ignores: nothing ended by them, whatever their words."""
-    heads = [candidate.match for candidate in candidates if candidate.signature.id == IGNORED]
+    heads = [candidate.match for candidate in candidates if candidate.has("ignored-exception-header")]
     starts = {
         (one.source, one.line)
         for one in (candidate.match for candidate in candidates if candidate.signature.id == TRACEBACK_START)
@@ -134,11 +94,7 @@ def _is_announced(candidate: Candidate, head: Candidate) -> bool:
 
 def _is_exception(candidate: Candidate) -> bool:
     """A cause, or a symptom that is told by its exception: a pipe whose other end has gone."""
-    return (
-        candidate.role == "cause"
-        or candidate.role == "symptom"
-        and bool(BARE_EXCEPTION.match(candidate.match.text))
-    )
+    return candidate.role == "cause" or candidate.role == "symptom" and candidate.says("bare-exception")
 
 
 def without_harmless(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -156,27 +112,27 @@ def without_orphans(candidates: Sequence[Candidate]) -> list[Candidate]:
     heads = [
         candidate.match
         for candidate in candidates
-        if candidate.signature.id == ORPHANED and candidate.match.line
+        if candidate.has("orphaned-child-header") and candidate.match.line
     ]
     below = {(one.source, one.line + ahead) for one in heads for ahead in ORPHANED_LINES}
     return [
         candidate
         for candidate in candidates
         if (candidate.match.source, candidate.match.line) not in below
-        or candidate.match.error_type.rpartition(".")[2] not in PIPE_ENDED
+        or not candidate.known.says("exception-of-ended-pipe", candidate.match.error_type.rpartition(".")[2])
     ]
 
 
 def without_fallen_back(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Without what the program does without: what torch.compile leaves as it is, and what could not be built or
     imported where it says, a few lines below, what it takes instead."""
-    told = [candidate.match for candidate in candidates if candidate.signature.id == FELL_BACK]
+    told = [candidate.match for candidate in candidates if candidate.has("fell-back")]
     return [
         candidate
         for candidate in candidates
-        if not GOES_UNCOMPILED.search(candidate.match.text)
+        if not candidate.says("left-uncompiled")
         and not (
-            candidate.category in REPLACEABLE
+            candidate.has("replaceable")
             and any(
                 one.source == candidate.match.source
                 and int(candidate.is_traceback) <= one.line - candidate.match.line <= FELL_BACK_LINES_MAX
@@ -205,11 +161,11 @@ def run_beginnings(candidates: Sequence[Candidate], sizes_bytes: Sequence[int] =
     started: dict[int, int] = {}
     for candidate in candidates:
         source = candidate.match.source
-        if candidate.signature.id in RUN_STARTS:
+        if candidate.has("run-starts"):
             size_bytes = sizes_bytes[source] if source < len(sizes_bytes) else 0
             if not size_bytes or size_bytes - candidate.match.last_offset > RUN_BYTES_MIN:
                 started[source] = max(started.get(source, 0), candidate.match.last_offset)
-        elif candidate.signature.id == REPORT_ENDED:
+        elif candidate.has("report-of-ended-run"):
             ended = _end_of_run_before(candidate, candidates)
             started[source] = max(started.get(source, 0), ended)
     for source, offset in (*_ends_of_same_script(candidates).items(), *_tables_of_runs_before(candidates)):
@@ -248,7 +204,7 @@ def _ends_of_same_script(candidates: Sequence[Candidate]) -> dict[int, int]:
         )
         for source, end in last.items()
         if any(candidate.match.source == source and _ended_otherwise(candidate, end) for candidate in left)
-        and end.class_ not in OF_OTHERS
+        and end.class_ not in OUTSIDE_RANK
     }
 
 
@@ -258,7 +214,7 @@ def _tables_of_runs_before(candidates: Sequence[Candidate]) -> list[tuple[int, i
     return [
         (candidate.match.source, candidate.match.offset)
         for candidate in candidates
-        if candidate.signature.id == TABLE_RANK and candidate.match.count > 1
+        if candidate.has("run-gave-up-on-rank") and candidate.match.count > 1
     ]
 
 
@@ -269,7 +225,7 @@ def _is_of_ranks(candidate: Candidate) -> bool:
         None,
         None,
         None,
-    ) or candidate.signature.id in LAUNCHER_STARTS
+    ) or candidate.has("launcher-starts")
 
 
 def _place_of(candidate: Candidate) -> tuple[int, int]:
@@ -279,7 +235,7 @@ def _place_of(candidate: Candidate) -> tuple[int, int]:
 def _left_script(candidate: Candidate) -> bool:
     """An exception that nothing in the script caught, up to the script's own line that nothing else had called."""
     seen = candidate.match
-    return bool(seen.error_type) and SCRIPT.match(seen.outermost) is not None
+    return bool(seen.error_type) and candidate.known.says("frame-of-script", seen.outermost)
 
 
 def _ended_otherwise(candidate: Candidate, end: Candidate) -> bool:
@@ -321,7 +277,7 @@ def without_bygone(candidates: Sequence[Candidate]) -> list[Candidate]:
         if _is_trouble(candidate) and _days_before(first_s, candidate.at_s) <= BYGONE_DAYS
     ]
     times_s = [candidate.at_s for candidate in near if is_cause(candidate) and candidate.at_s is not None]
-    if any(is_cause(candidate) and candidate.class_ not in OF_OTHERS for candidate in ended):
+    if any(is_cause(candidate) and candidate.class_ not in OUTSIDE_RANK for candidate in ended):
         times_s.append(first_s)  # a rank's own mistake ended it, whether or not its line has a time
     last_s = max(times_s, default=None)
     return [candidate for candidate in candidates if not _is_bygone(candidate, last_s, candidates)]
@@ -427,7 +383,8 @@ def _without_shown(candidates: Sequence[Candidate]) -> list[Candidate]:
     return [
         candidate
         for candidate in candidates
-        if candidate.signature.id != SHOWN or (candidate.match.source, candidate.match.offset) not in known
+        if not candidate.has("exception-shown-by-launcher")
+        or (candidate.match.source, candidate.match.offset) not in known
     ]
 
 
@@ -437,7 +394,7 @@ def _chained(candidates: Sequence[Candidate]) -> set[tuple[int, int]]:
     heads = [
         candidate.match
         for candidate in candidates
-        if candidate.signature.id == CHAINED and candidate.match.line
+        if candidate.has("exception-chain") and candidate.match.line
     ]
     links = {(one.source, one.line - ahead) for one in heads for ahead in CHAINED_LINES}
     return {
@@ -445,7 +402,7 @@ def _chained(candidates: Sequence[Candidate]) -> set[tuple[int, int]]:
         for candidate in candidates
         if candidate.signature.id == EXCEPTION
         and (candidate.match.source, candidate.match.line) in links
-        and not SAYS_NOTHING.search(candidate.match.text)
+        and not candidate.says("uninformative-exception")
     }
 
 
@@ -503,9 +460,9 @@ def _is_of_family(candidate: Candidate) -> bool:
 def _is_uncaught(candidate: Candidate, *, keep_bare: bool) -> bool:
     """A line that names an exception, of whose traceback nothing is left; caught ones are logged in such lines too."""
     text = candidate.match.text
-    if OF_A_RANK.search(text[:200]):
-        return BARE_EXCEPTION.match(text) is not None
-    return keep_bare and BARE_EXCEPTION.match(text) is not None
+    if candidate.known.says("line-of-rank", text[:200]):
+        return candidate.says("bare-exception")
+    return keep_bare and candidate.says("bare-exception")
 
 
 def without_stumbles(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -516,7 +473,7 @@ def without_stumbles(candidates: Sequence[Candidate]) -> list[Candidate]:
         if candidate.role == "symptom" and candidate.signature.area == "scheduler"
     ]
     failed = [
-        candidate for candidate in ends if candidate.signature.id == TASK_EXITED
+        candidate for candidate in ends if candidate.has("task-exited")
     ]  # srun says so before it ends the others
     told = [
         candidate
@@ -540,16 +497,16 @@ def without_own_aborts(candidates: Sequence[Candidate]) -> list[Candidate]:
     gave_up = [
         candidate
         for candidate in candidates
-        if candidate.category in WAITED_IN_VAIN and candidate.severity in ("fatal", "error")
+        if candidate.has("waited-in-vain") and candidate.severity in ("fatal", "error")
     ]
     return [
         candidate
         for candidate in candidates
         if not (
             (
-                candidate.category == CRASH
+                candidate.has("native-crash")
                 and candidate.signature.area == "worker"
-                or candidate.signature.id in CALL_FAILED
+                or candidate.has("failed-call-of-library")
             )
             and any(_ends_in(one, candidate) for one in gave_up)
         )

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from holdfast.core.diagnosis.candidates import Candidate
 from holdfast.core.diagnosis.compare.comparison import INIT_STATE
 from holdfast.core.diagnosis.edges import yields_to_any
-from holdfast.core.diagnosis.filters import IGNORED
 from holdfast.late_pattern import late
 from holdfast.model.signatures import SPOKEN, TRACEBACK_START
 
@@ -142,4 +141,4 @@ def _closes(other: Candidate, begun: Candidate) -> bool:
     if other.signature.id == TRACEBACK_START or other.match.source != begun.match.source:
         return False
     ahead = other.match.last_offset - begun.match.last_offset
-    return ahead > 0 or other.signature.id == IGNORED and -ahead < IGNORED_BYTES
+    return ahead > 0 or other.has("ignored-exception-header") and -ahead < IGNORED_BYTES

@@ -4,16 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from holdfast.core.diagnosis.candidates import Candidate, filled, first_of, is_cause
-from holdfast.core.diagnosis.filters import RUN_STARTS, run_beginnings
+from holdfast.core.diagnosis.filters import run_beginnings
 from holdfast.model.diagnoses import Diagnosis, Fact
 from holdfast.model.matches import Search
 from holdfast.model.signatures import Words
 
 FACTS_MAX = 5
-PLATFORM = (
-    "platform-",
-    "holdfast-",
-)  # how the ids of platforms.toml begin: what platforms and Holdfast write of a job
 PLATFORM_MAX = 4
 FILES_MAX = 3
 SURVIVED_WEIGHT = 0.5  # of a signature; less sure lines are survived by the hundred
@@ -55,7 +51,7 @@ def platform_told(answer: Diagnosis, known: Sequence[Candidate], search: Search)
     quoted = {fact.signature for fact in answer.evidence}
     told: dict[str, Words] = {}
     for candidate in known:
-        if candidate.signature.id.startswith(PLATFORM) and candidate.signature.id not in quoted | {*told}:
+        if candidate.has("platform-report") and candidate.signature.id not in quoted | {*told}:
             title_en, title_zh = _title(candidate)
             line = f", line {candidate.match.line}" if candidate.match.line else ""
             told[candidate.signature.id] = Words(
@@ -103,7 +99,7 @@ def _starts(known: Sequence[Candidate], source: int) -> int:
     """How often the log says that a run starts, by what says it most often."""
     counts: Counter[str] = Counter()
     for candidate in known:
-        if candidate.match.source == source and candidate.signature.id in RUN_STARTS:
+        if candidate.match.source == source and candidate.has("run-starts"):
             counts[candidate.signature.id] += candidate.match.count
     return max(counts.values(), default=0)
 

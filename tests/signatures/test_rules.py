@@ -1,0 +1,49 @@
+"""Every rule that comes with Holdfast proves itself, and is used."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.core.verdict.categories import ACTIONS, KINDS
+from holdfast.observe.search.rule_store import package_rules
+from holdfast.parsers.rule_files import complaints, unknown_tags
+from known import PACKAGE
+
+RULES = package_rules(as_built=False)
+ASKED = {
+    "tag": {"has", "is_of", "tagged"},
+    "wording": {"says", "found", "is_whole"},
+    "reading": {"read"},
+    "text": {"text"},
+}
+DEFINED = {
+    "tag": {one.id for one in RULES.tag},
+    "wording": {one.id for one in RULES.wording},
+    "reading": {one.table for one in RULES.reading},
+    "text": {one.id for one in RULES.text},
+}
+
+
+def test_each_is_well_formed_and_matches_its_texts():
+    assert complaints(RULES, {one.id for one in PACKAGE}, KINDS, ACTIONS) == []
+    assert unknown_tags(((one.id, one.tags) for one in PACKAGE), DEFINED["tag"]) == []
+
+
+def _names(kind):
+    """The names by which the code asks for rules of this kind: the first argument of a call, as a literal."""
+    found = set()
+    for path in Path(holdfast.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args
+            if is_call and node.func.attr in ASKED[kind] and isinstance(node.args[0], ast.Constant):
+                found |= {node.args[0].value} if isinstance(node.args[0].value, str) else set()
+    return found
+
+
+@pytest.mark.parametrize("kind", ASKED)
+def test_what_the_code_asks_for_is_defined_and_what_is_defined_is_asked_for(kind):
+    inner = {name for one in RULES.tag for name in one.tags} if kind == "tag" else set()
+    assert DEFINED[kind] - _names(kind) - inner == set()
+    assert kind == "text" or _names(kind) - DEFINED[kind] == set()
