@@ -3,16 +3,12 @@
 from collections.abc import Sequence
 
 from holdfast.core.diagnosis.candidates import Candidate
-from holdfast.core.diagnosis.compare.comparison import INIT_STATE
 from holdfast.core.diagnosis.edges import yields_to_any
-from holdfast.late_pattern import late
 from holdfast.model.signatures import SPOKEN, TRACEBACK_START
 
 LAST_BYTES = 1 << 10  # of a log
-CUT_OFF_BYTES = 8 << 10  # so long is a traceback whose end is lost
-IGNORED_BYTES = 400  # from the words that an exception is ignored to its traceback
-IS_NAN = frozenset({"loss-nan-in-log", "gradient-nan-in-log"})
-FINITE_LOSS = late(r"(?i)(?<!val_)(?<!eval_)loss\b['\"]?\s{0,4}[:=]?\s{0,8}-?(?!0\.0\b)\d")
+CUT_OFF_BYTES = 8 << 10  # of a traceback whose end is lost
+IGNORED_BYTES = 400  # from the line that announces an ignored exception to its traceback
 
 
 def last_words(
@@ -74,7 +70,7 @@ def _stuck_in_setup(candidates: Sequence[Candidate]) -> list[Candidate]:
     return [
         candidate
         for candidate in candidates
-        if candidate.signature.id == INIT_STATE and candidate.role == "cause"
+        if candidate.has("communicator-setup") and candidate.role == "cause"
     ]
 
 
@@ -83,10 +79,10 @@ def _goes_on_for_nothing(candidates: Sequence[Candidate]) -> list[Candidate]:
     return [
         candidate
         for candidate in candidates
-        if candidate.signature.id in IS_NAN
+        if candidate.has("nan-in-log")
         and not candidate.survived
         and candidate.match.count > 1
-        and not FINITE_LOSS.search(candidate.match.text)
+        and not candidate.says("finite-loss")
     ]
 
 

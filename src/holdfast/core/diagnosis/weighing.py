@@ -1,0 +1,170 @@
+"""Which of the candidates that nothing explains counts: what their kinds, times and machines say together. Pure."""
+
+from collections.abc import Sequence
+
+from holdfast.core.clock_offsets import are_comparable
+from holdfast.core.diagnosis.candidates import BARE, CLOCK_SKEW_S, Candidate, is_cause, stands_below
+from holdfast.core.diagnosis.edges import explainers, follows_from
+from holdfast.model.signatures import EXCEPTION
+
+SURE = 0.75  # a signature of at least this weight is not doubted for a vague one before it
+VAGUE = 0.6
+LIKELY = 0.5
+# From a break of a link to the error: retries take half a minute by default, two with NCCL_IB_TIMEOUT=22. And to the
+# end of the ranks that wait, whose default time-out is half an hour.
+BREAK_TO_ERROR_S, BREAK_TO_END_S = (-CLOCK_SKEW_S, 180.0), (-CLOCK_SKEW_S, 2100.0)
+NAN_BYTES = 2 << 10  # of a log, from NaN in a step to the failure that names it
+PROGRAM_ENDS_S = 3600.0  # a program that has caused an Xid has ended by then
+MACHINE = frozenset({"hardware", "host", "memory", "network"})  # classes
+FOR_GOOD = frozenset({"hardware", "host", "memory"})  # classes of faults that do not go away as a link's do
+
+
+def breaks_before(causes: Sequence[Candidate], candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Breaks of links shortly before a transfer failed; by itself a break is no fault, because retries bridge it.
+
+    Where the failed transfer has no time, the end of the waiting ranks has one.
+    """
+    failed = [one for one in causes if one.has("transfer-failed") and not one.survived]
+    times_s = [one.at_s for one in failed if one.at_s is not None]
+    window_s = BREAK_TO_ERROR_S
+    if failed and not times_s:
+        ended = [
+            one for one in candidates if one.signature.area == "worker" and one.class_ == "communication"
+        ]
+        times_s = [one.at_s for one in ended if one.at_s is not None and not one.survived]
+        window_s = BREAK_TO_END_S
+    return [
+        one
+        for one in candidates
+        if one.has("link-break")
+        and _is_warning(one)
+        and any(_is_within(at_s, one.at_s, window_s) for at_s in times_s)
+    ]
+
+
+def nan_before(alive: Sequence[Candidate], candidates: Sequence[Candidate]) -> list[Candidate]:
+    """NaN in the log, just before a failure that names NaN as its cause: training goes on until something refuses it."""
+    return [
+        one
+        for one in candidates
+        if one.has("loss-is-nan")
+        and _is_warning(one)
+        and any(
+            follows_from(failed, one)
+            and failed.match.source == one.match.source
+            and 0 < failed.match.offset - one.match.last_offset < NAN_BYTES
+            for failed in alive
+            if not failed.has("loss-is-nan")
+        )
+    ]
+
+
+def without_returned_links(unexplained: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Without links that came back, where a device or the kernel failed for good: no link causes that."""
+    for_good = any(one.severity == "fatal" and one.class_ in FOR_GOOD for one in unexplained)
+    return [one for one in unexplained if not one.has("link-break")] if for_good else unexplained
+
+
+def without_ended_programs(
+    unexplained: Sequence[Candidate], candidates: Sequence[Candidate]
+) -> list[Candidate]:
+    """Without Xids of a program's own mistake, hours before a fault of the machine: that ended another program.
+
+    Only where no log of a job says what ended when.
+    """
+    if any(one.signature.area == "worker" and is_cause(one) for one in candidates):
+        return list(unexplained)
+    machines = [
+        one
+        for one in unexplained
+        if one.severity == "fatal" and one.class_ in MACHINE or one.has("xid-of-device")
+    ]
+    return [
+        one
+        for one in unexplained
+        if not (
+            one.has("xid-of-program")
+            and any(_seconds_before(one, other) > PROGRAM_ENDS_S for other in machines if other is not one)
+        )
+    ]
+
+
+def without_stumbled(
+    unexplained: Sequence[Candidate], candidates: Sequence[Candidate]
+) -> Sequence[Candidate]:
+    """Without exceptions of ranks that had lost a peer before, where a machine failed.
+
+    The order of two logs is that of two clocks; the order within one log is sure.
+    """
+    if not any(one.class_ in MACHINE for one in unexplained):
+        return unexplained
+    lost = [
+        one
+        for one in candidates
+        if one.class_ == "communication" and one.severity in ("fatal", "error") and not one.survived
+    ]
+    return [
+        one
+        for one in unexplained
+        if not (
+            one.class_ == "training"
+            and one.is_traceback
+            and any(stands_below(one, other) and _is_one_rank(one, other) for other in lost)
+        )
+    ]
+
+
+def lesser(warnings: Sequence[Candidate], ends: Sequence[Candidate]) -> list[Candidate]:
+    """What is left where no cause was seen: an end that says how it came says more than a component's complaint.
+
+    An end that rests on a comparison of ranks says more than a warning of something that can do harm. That somebody
+    ended the job does not say why: a device or a transport that complained since the last step can.
+    """
+    compared = [one for one in ends if one.ruling is not None and one.weight > BARE]
+    sure = [
+        one
+        for one in warnings
+        if not (one.has("vague-complaint") or one.weight <= BARE and one.ruling is None and compared)
+    ]
+    first = [one for one in ends if not explainers(one, ends)] or ends
+    devices = any(one.has("vague-complaint") and one.signature.area != "scheduler" for one in warnings)
+    says_how = any(not (one.has("no-cause-named") or devices and one.has("end-by-request")) for one in first)
+    return sure or ([*ends] if says_how else [*warnings] or [*ends])
+
+
+def without_bare(ends: Sequence[Candidate]) -> list[Candidate]:
+    """Without launchers that only say that something failed, where another end says how."""
+    if not any(one.weight > BARE and one.has("says-how-it-ended") for one in ends):
+        return list(ends)
+    return [one for one in ends if one.weight > BARE or not one.has("failure-of-program")]
+
+
+def without_vague(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Without caught exceptions, where something better is known: they are often logged long before the job ends."""
+    if any(one.weight >= SURE for one in candidates):
+        return [one for one in candidates if one.weight > VAGUE]
+    known = [one for one in candidates if one.signature.id != EXCEPTION and one.weight >= LIKELY]
+    return known or list(candidates)
+
+
+def _is_warning(one: Candidate) -> bool:
+    return one.role == "cause" and one.severity == "warning"
+
+
+def _is_within(at_s: float, since_s: float | None, window_s: tuple[float, float]) -> bool:
+    if since_s is None or not are_comparable(since_s, at_s):
+        return False
+    return window_s[0] <= at_s - since_s <= window_s[1]
+
+
+def _seconds_before(one: Candidate, later: Candidate) -> float:
+    """0 where that is not known."""
+    if one.at_s is not None and later.at_s is not None and are_comparable(one.at_s, later.at_s):
+        return later.at_s - one.at_s
+    if one.uptime_s is not None and later.uptime_s is not None:
+        return later.uptime_s - one.uptime_s
+    return 0.0
+
+
+def _is_one_rank(one: Candidate, other: Candidate) -> bool:
+    return len({one.writer.rank, other.writer.rank} - {None}) <= 1
