@@ -130,7 +130,7 @@ def read_loosely(
     known = KnowledgeBase({**index.own, **signatures}.values(), signatures.rules)
     tables = package_tables()
     if len(lines) > LINES_MAX:
-        lines = [line if speaks_of_trouble(line) else "" for line in lines]
+        lines = [line if speaks_of_trouble(line, known) else "" for line in lines]
     meanings = meanings_of(lines, index, known, tables)
     return of_pasted(answer, found.sources[0].name, lines, meanings, known, tables, is_asked=is_asked)
 

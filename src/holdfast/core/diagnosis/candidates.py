@@ -23,25 +23,13 @@ from holdfast.model.verdicts import Culprit
 SHARED = ("op", "seq", "pg", "step", "epoch")  # captures that make one line the same event for all ranks
 LATE_BYTES = 2048
 FAR_BYTES = 64 << 10  # nobody writes so much on a step or two
-# What a logger, or Python's warnings, put before a line that is not meant as an error.
-CALM = late(
-    r"^.{0,100}?(?:\[(?:DEBUG|INFO|WARN(?:ING)?)\]|(?<![\w.])(?:DEBUG|INFO|WARNING)(?: ?[:|-]| {1,8}(?=\S))|\b[A-Z]\w*Warning: )"
-)
 CALM_CHARS_MAX = 200
-# The writer goes on without it, and says so.
-DOES_WITHOUT = late(
-    r"(?i)\b(?:skipp(?:ed|ing)|ignor(?:ed|ing)) (?!.{0,80}\b(?:not|never)\b)|\b(?:you can|can be) (?:safely )?ignored?\b"
-    r"|\b(?:fall(?:ing|s)? ?back|fell back) (?:to|on)\b|\b(?:using|taking|trying|switching to) (?:the |a )?(?:slower |default |other )?fallback\b|\bfallback: "
-    r"|\b(?:continuing|going on|proceeding) without\b|\b(?:second|next|another|later) (?:try|attempt) (?:was |is )?(?:ok|good|succeeded|successful|worked|fine)\b"
-    r"|\b(?:succeeded|worked|recovered) (?:on|after|with) (?:a |the )?(?:\w+ )?(?:retr(?:y|ies)|attempts?)\b|\bgoing on anyway\b|\bcontinuing anyway\b"
-)
 # Or it tries again: so far nothing is lost. Who says so again and again gets nowhere.
 TRIES_AGAIN = late(
     r"(?i)\b(?:will|may|to|shall) (?:be )?(?:retr(?:y|ied)|try again)\b|\b(?:retrying|trying again)\b|\btry again in \d"
 )
 TRIES_MANY = 3
 DOES_WITHOUT_CHARS_MAX = 600
-UNCAUGHT = late(r"\[rank\d{1,7}\]: (?:[A-Za-z_]\w*\.)*_?[A-Z]\w*(?:Error|Exception)\b(?:: |$)")
 # Of a text: code; what is left out where nothing is known of a field in it; fields, side by side or in brackets.
 FIELDS = late(r"(?:\{\w+\})+(?: (?:\{\w+\})+)*")
 PARTS = late(
@@ -217,7 +205,7 @@ def _candidate(
     category = ruling.category if ruling else match.category
     said: Ruling | Signature = ruling or signature
     is_of_end = ruling is not None and ruling.of_end
-    is_calm = ruling is None and _is_said_calmly(match, signature)
+    is_calm = ruling is None and _is_said_calmly(match, signature, known)
     return Candidate(
         match=match,
         signature=signature,
@@ -244,7 +232,7 @@ def _severity(match: Match, said: Ruling | Signature, *, is_calm: bool) -> Sever
     return "error" if is_raised and said.severity == "warning" and said.weight > BARE else said.severity
 
 
-def _is_said_calmly(match: Match, signature: Signature) -> bool:
+def _is_said_calmly(match: Match, signature: Signature, known: KnowledgeBase) -> bool:
     """Whoever wrote the line says that it is no error: then it ends nothing, whatever words are in it.
 
     Not where the signature is of such lines; nor where the line ends a traceback, whose first line had the level.
@@ -255,20 +243,22 @@ def _is_said_calmly(match: Match, signature: Signature) -> bool:
         and signature.severity in ("fatal", "error")
         and class_of(signature.category) != "process"  # that somebody ended it is no error to many
         and not match.error_type
-        and (is_calm(match.text) or _is_tried_again(match))
-        and not any(map(is_calm, signature.matches))
+        and (is_calm(match.text, known) or _is_tried_again(match, known))
+        and not any(is_calm(line, known) for line in signature.matches)
     )
 
 
-def _is_tried_again(match: Match) -> bool:
-    says_so = TRIES_AGAIN.search(match.text[:DOES_WITHOUT_CHARS_MAX])
-    return says_so is not None and match.count < TRIES_MANY
+def _is_tried_again(match: Match, known: KnowledgeBase) -> bool:
+    return known.says("tries-again", match.text[:DOES_WITHOUT_CHARS_MAX]) and match.count < TRIES_MANY
 
 
-def is_calm(text: str) -> bool:
-    """Not where a logger passes on, at its own level, what torch says of an exception that ended a rank."""
-    says_so = CALM.search(text[:CALM_CHARS_MAX]) or DOES_WITHOUT.search(text[:DOES_WITHOUT_CHARS_MAX])
-    return says_so is not None and UNCAUGHT.search(text) is None
+def is_calm(text: str, known: KnowledgeBase) -> bool:
+    """Whether the writer says that the line is no error; not where a logger passes on, at its own level, an exception
+    that ended a rank."""
+    says_so = known.says("calm-level", text[:CALM_CHARS_MAX]) or known.says(
+        "does-without", text[:DOES_WITHOUT_CHARS_MAX]
+    )
+    return says_so and not known.says("uncaught-on-rank", text)
 
 
 def is_before(one: Candidate, other: Candidate) -> bool | None:

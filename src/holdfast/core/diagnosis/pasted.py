@@ -11,7 +11,6 @@ from holdfast.core.diagnosis.words.meanings import MEANINGS
 from holdfast.core.diagnosis.words.telling import denies, speaks_of_trouble
 from holdfast.core.phrases.meanings import Found
 from holdfast.core.verdict.categories import ADVICE, ADVICE_ZH
-from holdfast.late_pattern import late
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.diagnoses import Diagnosis, FirstError, Other
 from holdfast.model.matches import Match, Search, Source
@@ -26,8 +25,6 @@ NO_LINE = FirstError(file="", line=None, text="")
 SURE_OF_CODE, SURE_OF_WORDS = 0.9, 0.75  # confidence at score 1
 OTHERS_MAX = 4
 OTHERS_LEAST = 0.4
-EXCEPTION = late(r"^\W*(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit|Warning|Timeout)\b")
-STACK = late(r'^\s*File "[^"]+", line \d+')  # taken where a program stood still
 NEAR_TITLE = Words(
     en="these lines are not known; the nearest known ones are given",
     zh="所给日志行未收录,列出最接近的已知问题",
@@ -58,15 +55,23 @@ def of_pasted(
 
     `is_asked`: somebody typed them, and does not give them as a log.
     """
-    troubled = [line for line in lines if speaks_of_trouble(line) or STACK.search(line)]
+    troubled = [
+        line for line in lines if speaks_of_trouble(line, signatures) or signatures.says("stack-frame", line)
+    ]
     given = [line for line in lines if line.strip()]
     is_few = is_asked or len(given) <= FEW_LINES
     for at, one in enumerate(found):
-        if denies(one.text):
+        if denies(one.text, signatures):
             continue
-        if not is_few and one.text not in troubled and not any(map(STACK.search, lines)):
+        if (
+            not is_few
+            and one.text not in troubled
+            and not any(signatures.says("stack-frame", line) for line in lines)
+        ):
             continue
-        if one.score >= _least(one, ordinary, is_asked=is_asked, is_few=is_few, is_troubled=bool(troubled)):
+        if one.score >= _least(
+            one, ordinary, signatures, is_asked=is_asked, is_few=is_few, is_troubled=bool(troubled)
+        ):
             rest = [*found[:at], *found[at + 1 :]]
             is_healthy = is_calm_line(signatures[one.near.signature])
             return ordinary if is_healthy else _named(one, rest, file, signatures, tables)
@@ -74,9 +79,13 @@ def of_pasted(
     return _not_known(ordinary, file, lines, found, signatures) if is_question else ordinary
 
 
-def _least(one: Found, ordinary: Diagnosis, *, is_asked: bool, is_few: bool, is_troubled: bool) -> float:
+def _least(
+    one: Found, ordinary: Diagnosis, known: KnowledgeBase, *, is_asked: bool, is_few: bool, is_troubled: bool
+) -> float:
     """The score from which on a meaning is the answer: higher, the less the lines look like a question."""
-    if ordinary.category == "python_exception" and EXCEPTION.search((ordinary.first_error or NO_LINE).text):
+    if ordinary.category == "python_exception" and known.says(
+        "named-exception", (ordinary.first_error or NO_LINE).text
+    ):
         return NAMED_SURELY
     is_question = is_asked or is_few and is_troubled
     if one.by == "concept":
@@ -181,7 +190,8 @@ def _not_known(
     if ordinary.category not in ("none", "unknown"):
         return ordinary
     number, text = next(
-        ((number, text) for number, text in enumerate(lines, 1) if speaks_of_trouble(text)), (1, lines[0])
+        ((number, text) for number, text in enumerate(lines, 1) if speaks_of_trouble(text, signatures)),
+        (1, lines[0]),
     )
     others = _others(found, "", signatures, 0.5)
     return Diagnosis(

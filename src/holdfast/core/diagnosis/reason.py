@@ -25,7 +25,6 @@ from holdfast.model.matches import ASSUMED_DATES_S, Search, Source
 from holdfast.model.signatures import Signature, Words
 
 EVIDENCE_MAX = 16
-ENDED = "terminated"
 NONE_SURE, NO_END_SURE, NONE_IN_PART_SURE = 0.9, 0.6, 0.5
 
 UNKNOWN_TITLE = Words(en="the job failed, and nothing known explains it", zh="作业失败,现有知识无法解释原因")
@@ -74,35 +73,35 @@ def diagnose(
         sizes_bytes=[source.size_bytes for source in search.sources],
         excerpt=is_pasted(search.sources),
     )
-    answer = with_remarks(_told(choice, seen, search), seen, search)
+    answer = with_remarks(_answer(choice, seen, search, known), seen, search, known)
     told = (*runs_told(answer, seen, search), *platform_told(answer, seen, search))
     return replace(answer, notes=(*answer.notes, *told))
 
 
-def _told(choice: Choice, known: Sequence[Candidate], search: Search) -> Diagnosis:
+def _answer(choice: Choice, seen: Sequence[Candidate], search: Search, known: KnowledgeBase) -> Diagnosis:
     if choice.root is None:
-        return _unknown(search) if choice.died else _none(search, known)
+        return _unknown(search, known) if choice.died else _none(search, seen, known)
     if choice.root.category == "unknown":
-        return _unknown(search)
-    return _explained(choice.root, choice, known, search)
+        return _unknown(search, known)
+    return _explained(choice.root, choice, seen, search)
 
 
 def _goes_on(source: Source) -> bool:
     return source.last_step_offset is not None or source.counts_on_offset is not None
 
 
-def _explained(root: Candidate, choice: Choice, known: Sequence[Candidate], search: Search) -> Diagnosis:
+def _explained(root: Candidate, choice: Choice, seen: Sequence[Candidate], search: Search) -> Diagnosis:
     signature, captures = root.signature, {**_about(root), **root.match.captures}
     ruling, titled = root.ruling, _titled(choice, root)
     if choice.shown is not None and choice.shown.signature in (signature, titled):
         captures |= choice.shown.match.captures  # the line that is quoted says more
     named = ruling.culprits if ruling and ruling.culprits is not None else None
-    blamed = named if named is not None else culprits(choice, known, search)
+    blamed = named if named is not None else culprits(choice, seen, search)
     if len(blamed) == 1:
-        blamed = (with_rank(blamed[0], choice.followers, known, search),)
+        blamed = (with_rank(blamed[0], choice.followers, seen, search),)
     if len(blamed) == 1 and blamed[0].host and signature.area == "scheduler":
         captures = {"host": blamed[0].host, **captures}  # another line named it
-    action = action_for(root, blamed, known, search)
+    action = action_for(root, blamed, seen, search)
     usual = _usual_words(root, action)
     return Diagnosis(
         category=root.category,
@@ -134,11 +133,11 @@ def _usual_words(root: Candidate, action: str) -> tuple[Words, Words]:
 
 
 def _titled(choice: Choice, root: Candidate) -> Signature:
-    """Whose title: that of the line which is quoted, where that tells the same end in its own way."""
+    """Whose title: that of the line which is quoted, where both say that somebody ended the job."""
     shown = choice.shown
-    return (
-        shown.signature if shown is not None and shown.category == root.category == ENDED else root.signature
-    )
+    if shown is not None and shown.category == root.category and root.has("end-by-request"):
+        return shown.signature
+    return root.signature
 
 
 def _about(root: Candidate) -> dict[str, str]:
@@ -151,10 +150,10 @@ def _about(root: Candidate) -> dict[str, str]:
     return {key: text for key, text in known.items() if text}
 
 
-def _unknown(search: Search) -> Diagnosis:
+def _unknown(search: Search, known: KnowledgeBase) -> Diagnosis:
     facts = [
         Fact(file=search.sources[one.source].name, line=None, text=one.text, says=TELLING)
-        for one in telling_lines(search.sources)
+        for one in telling_lines(search.sources, known)
     ]
     first = facts[0] if facts else None
     return Diagnosis(
@@ -169,17 +168,17 @@ def _unknown(search: Search) -> Diagnosis:
     )
 
 
-def _none(search: Search, known: Sequence[Candidate]) -> Diagnosis:
+def _none(search: Search, seen: Sequence[Candidate], known: KnowledgeBase) -> Diagnosis:
     """Sure only where an end is seen: the last step of all, or a line that says that the work was done."""
     in_part = any(skipped.lost for skipped in search.skipped)
     has_end = any(source.is_finished for source in search.sources) or any(
-        candidate.role == "end-ok" and not candidate.survived for candidate in known
+        candidate.role == "end-ok" and not candidate.survived for candidate in seen
     )
     worked = any(source.last_step_offset is not None for source in search.sources) or any(
-        candidate.role == "end-ok" for candidate in known
+        candidate.role == "end-ok" for candidate in seen
     )
-    harmless = {candidate.match.text for candidate in known}
-    doubtful = () if worked else doubtful_lines(search.sources, harmless)
+    harmless = {candidate.match.text for candidate in seen}
+    doubtful = () if worked else doubtful_lines(search.sources, harmless, known)
     return Diagnosis(
         category="none",
         class_="healthy",
@@ -189,7 +188,7 @@ def _none(search: Search, known: Sequence[Candidate]) -> Diagnosis:
         advice=READ_THE_REST if in_part else NONE_ADVICE if worked else NO_WORK_SEEN,
         action="none",
         evidence=(
-            *outlived_facts(known, search),
+            *outlived_facts(seen, search),
             *(
                 Fact(file=search.sources[one.source].name, line=None, text=one.text, says=DOUBTFUL)
                 for one in doubtful

@@ -3,12 +3,9 @@
 from collections.abc import Sequence
 
 from holdfast.core.diagnosis.candidates import Candidate
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.late_pattern import late
 
-RAY_HEAD = late(r"^\((?:[\w.:<>\[\]=-]{1,80} )?pid=\d{1,9}(?:, ip=[\w.:-]{1,60})?\) (?=\S)")  # who, not what
-# An exception of NCCL tells the kind of failure on its second line, and on the last what really went wrong.
-OF_NCCL = late(r"(?:nccl|rccl)\w{1,40}: \S")
-LAST_ERROR = "Last error:"
 TIMES = late(r"\d+(?=[:.,/T-]\d)|(?<=\d[:.,/T-])\d+")  # no rank: that tells whose line it is
 
 
@@ -19,24 +16,29 @@ def message_of(root: Candidate) -> tuple[str, tuple[str, ...]]:
     cuda error" what NCCL says of it.
     """
     match = root.match
-    text, after = RAY_HEAD.sub("", match.text), match.record
+    text, after = _without_actor(match.text, root.known), match.record
     if not match.error_type:
         return text, after
     head = match.text[: max(0, match.text.find(match.error_type))]
     mine = [(number, body) for number, line in enumerate(after) if (body := _behind(head, line)) is not None]
-    taken = dict(mine[: _joined(text, [body for _, body in mine])])
+    taken = dict(mine[: _joined(text, [body for _, body in mine], root.known)])
     rest = tuple(line for number, line in enumerate(after) if number not in taken)
     return " ".join([text.rstrip(), *(body.strip() for body in taken.values())]), rest
 
 
-def _joined(text: str, bodies: Sequence[str]) -> int:
+def _without_actor(text: str, known: KnowledgeBase) -> str:
+    head = known.found("actor-head", text)
+    return text[head.end() :] if head else text
+
+
+def _joined(text: str, bodies: Sequence[str], known: KnowledgeBase) -> int:
     """How many of the lines below belong to the text."""
     if text.rstrip().endswith(":"):
         return int(bool(bodies) and bodies[0][:1].isspace())
     count = 0
-    if bodies and OF_NCCL.match(bodies[0]):
+    if bodies and known.says("nccl-failure-kind", bodies[0]):
         count = 1
-        if len(bodies) > 2 and bodies[1].strip() == LAST_ERROR:
+        if len(bodies) > 2 and known.says("nccl-last-error", bodies[1].strip()):
             count = 3
     return count
 
