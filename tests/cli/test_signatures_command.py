@@ -149,3 +149,67 @@ def test_the_example_of_the_page_holds(holdfast, folder):
     assert example
     (folder / "lake.toml").write_text(example[1])
     assert holdfast("signatures", "test", "mine") == (0, "1 signature, no complaints\n", "")
+
+
+RULES = """
+[[tag]]
+id = "shell-complaint"
+means = "our wrapper complains, and goes on"
+signatures = ["{id}"]
+
+[[wording]]
+id = "tries-again"
+means = "the lakefs client tries again"
+pattern = '''lakefs: attempt \\d+'''
+matches = ["{line}"]
+"""
+
+
+def write_rules(folder, *, id="lake-quota", line="lakefs: attempt 2 of 5", more=""):
+    (folder / "rules").mkdir()
+    (folder / "rules" / "own.toml").write_text(RULES.format(id=id, line=line) + more)
+
+
+def test_rules_of_a_site_are_proven_as_well(holdfast, folder):
+    write(folder)
+    write_rules(folder)
+    assert holdfast("signatures", "test", "mine") == (0, "1 signature, 2 rules, no complaints\n", "")
+
+
+def test_each_complaint_about_a_rule_is_a_line(holdfast, folder):
+    write(folder)
+    write_rules(folder, id="lake-qota", line="lakefs: gave up")
+    code, out, _ = holdfast("signatures", "test", "mine")
+    assert (code, out.splitlines()[:2]) == (
+        1,
+        [
+            "tag shell-complaint: there is no signature 'lake-qota'; did you mean 'lake-quota'?",
+            "wording tries-again: it does not match 'lakefs: gave up'",
+        ],
+    )
+
+
+def test_a_rule_of_an_unknown_kind_or_key_is_refused_with_the_nearest(holdfast, folder):
+    write_rules(folder, more="[[wordng]]\nid = 'x'\n")
+    code, _, err = holdfast("signatures", "test", "mine")
+    assert code == 2
+    assert "there is no table 'wordng'; did you mean 'wording'?" in err
+
+
+def test_rules_that_cannot_be_used_are_left_out_of_a_diagnosis_with_a_line(holdfast, folder, place):
+    write_rules(folder, id="lake-qota")
+    (place / "job.log").write_text("step 1 loss 2.0\n")
+    code, out, err = holdfast("diagnose", "job.log", "--signatures", "mine")
+    assert code == 0
+    assert "there is no signature 'lake-qota'" in err
+
+
+def test_a_tag_of_a_signature_that_nobody_defines_is_a_complaint(holdfast, folder):
+    write(folder)
+    path = folder / "lake.toml"
+    path.write_text(path.read_text() + "tags = ['shell-complaints']\n")
+    code, out, _ = holdfast("signatures", "test", "mine")
+    assert (code, out.splitlines()[0]) == (
+        1,
+        "lake-quota: there is no tag 'shell-complaints'; did you mean 'shell-complaint'?",
+    )

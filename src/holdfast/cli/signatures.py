@@ -15,12 +15,15 @@ from holdfast.cli.line.output import put, put_json, say
 from holdfast.core.verdict.categories import ACTIONS, KINDS
 from holdfast.model.signatures import Signature, Words
 from holdfast.observe.search.agreement import disagreements
+from holdfast.observe.search.rule_store import package_rules, site_rules
 from holdfast.observe.search.signature_store import (
     all_signatures,
     folder_signatures,
     package_signatures,
     usable,
 )
+from holdfast.parsers.rule_files import complaints as rule_complaints
+from holdfast.parsers.rule_files import joined, unknown_tags
 from holdfast.parsers.signature_files import SignatureError, complaints, overridden
 from holdfast.settings.read import SettingsRefused, cache_dir, site_signatures
 from holdfast.views.languages import Language, said
@@ -110,29 +113,40 @@ def test(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Proves that signatures match what they must, and nothing else.
+    """Proves that signatures match what they must, and nothing else; and the rules of the diagnosis in DIR/rules.
 
     Exits with 1 when one does not hold.
     """
     try:
         package = package_signatures()
         tested = package if folder is None else folder_signatures(folder)
+        rules = package_rules(as_built=False)
+        own = rules if folder is None else site_rules(folder)
     except SignatureError as error:
         for line in str(error).splitlines():
             say(line)
         raise Exit(REFUSED) from error
-    if not tested:
+    rules_count = len(own.tag) + len(own.wording) + len(own.reading) + len(own.text)
+    if not (tested or rules_count):
         say(f"there is no signature in {folder}: give a folder with *.toml files")
         raise Exit(REFUSED)
+    known = overridden(package, tested)
+    every = rules if folder is None else joined((rules, own))
     wrong = problems(tested, package)
+    wrong += unknown_tags(((one.id, one.tags) for one in tested), {tag.id for tag in every.tag})
+    wrong += rule_complaints(
+        own, {one.id for one in known}, KINDS, ACTIONS, tags={tag.id for tag in every.tag}
+    )
     if not wrong:  # an engine is asked for patterns that can be compiled
         wrong = disagreements(tested, cache_dir(os.environ))
     if json:
-        put_json({"signatures": len(tested), "complaints": wrong})
+        put_json({"signatures": len(tested), "rules": rules_count, "complaints": wrong})
     else:
         for text in wrong:
             put_plain(text)
-        put(f"{_counted(len(tested), 'signature')}, {_counted(len(wrong), 'complaint')}")
+        counts = [_counted(len(tested), "signature")]
+        counts += [_counted(rules_count, "rule")] if rules_count else []
+        put(", ".join([*counts, _counted(len(wrong), "complaint")]))
     if wrong:
         raise Exit(NOT_PROVEN)
 

@@ -51,13 +51,19 @@ def joined(layers: Iterable[Rules]) -> Rules:
 
 
 def complaints(
-    rules: Rules, signatures: Collection[str], categories: Collection[str], actions: Collection[str]
+    rules: Rules,
+    signatures: Collection[str],
+    categories: Collection[str],
+    actions: Collection[str],
+    *,
+    tags: Collection[str] = (),
 ) -> list[str]:
     """What is wrong, each in one sentence that begins with kind and id; empty when all is well.
 
     `signatures`: the ids there are; `categories`, `actions`: of the taxonomy; `xid_N` stands for all of its kind.
+    `tags`: those defined elsewhere.
     """
-    tags = {one.id for one in rules.tag}
+    tags = {*tags, *(one.id for one in rules.tag)}
     found: list[str] = []
     for tag in rules.tag:
         found += [f"tag {tag.id}: {text}" for text in _of_tag(tag, tags, signatures, categories)]

@@ -60,7 +60,8 @@ def all_knowledge(
     if site is not None:
         try:
             own = site_rules(site)
-            if wrong := complaints(joined((rules, own)), {one.id for one in signatures}, KINDS, ACTIONS):
+            ids, tags = {one.id for one in signatures}, {one.id for one in rules.tag}
+            if wrong := complaints(own, ids, KINDS, ACTIONS, tags=tags):
                 raise SignatureError("\n".join(f"{site / FOLDER}: {text}" for text in wrong))
             rules = joined((rules, own))
         except SignatureError as error:
