@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
 from holdfast.settings.read import SettingsRefused, cache_dir, settle, site_signatures, state_root, step_forms
-from holdfast.settings.table import BY_KEY, SETTINGS, BadValue, allowed, read, spelled
+from holdfast.settings.table import BY_KEY, SETTINGS
+from holdfast.settings.values import BadValue, allowed, read, spelled
 from holdfast.supervise.live_signatures import cache_for
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"

@@ -14,8 +14,9 @@ from holdfast.agent.attempt import Attempt
 from holdfast.agent.watch.hang_scene import Seen, as_flight_scene
 from holdfast.core.diagnosis.concluded import concluded
 from holdfast.core.verdict.conclude import NETWORK, answer, is_certain, were_only_ended
-from holdfast.core.verdict.first import first_verdict, is_complaint
+from holdfast.core.verdict.first import first_verdict
 from holdfast.core.verdict.launcher_words import Known, launcher_words
+from holdfast.core.verdict.trouble import is_complaint
 from holdfast.model.events import VerdictReached
 from holdfast.model.failures import ErrorRecord, Failure, LauncherWord, RankExit
 from holdfast.model.verdicts import Evidence, Verdict

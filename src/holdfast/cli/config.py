@@ -6,7 +6,8 @@ from typing import Annotated
 from holdfast.cli.line.flags import App, Exit, Option
 from holdfast.cli.line.output import put, put_json, say
 from holdfast.settings.read import SettingsRefused, Settled, settle
-from holdfast.settings.table import BY_KEY, SETTINGS, spelled
+from holdfast.settings.table import BY_KEY, SETTINGS
+from holdfast.settings.values import spelled
 
 REFUSED = 2
 

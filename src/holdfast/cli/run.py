@@ -18,7 +18,8 @@ from holdfast.journal.jobdir import JobDir, StateDir
 from holdfast.journal.store import JournalUnusable, NewerJournal
 from holdfast.model.settings import RunSettings
 from holdfast.settings.read import SettingsRefused, settle, state_root
-from holdfast.settings.table import BY_KEY, Setting, allowed, spelled
+from holdfast.settings.table import BY_KEY, Setting
+from holdfast.settings.values import allowed, spelled
 from holdfast.slurm_names import BadNodeList, allocation
 from holdfast.supervise.one_machine import attach_job, run_job
 from holdfast.supervise.start import recorded

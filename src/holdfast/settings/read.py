@@ -20,17 +20,8 @@ from holdfast.model.settings import RunSettings
 from holdfast.model.step_forms import StepForm
 from holdfast.observe.search.step_form_store import all_forms, package_forms
 from holdfast.parsers.steps.forms import StepFormError, from_pattern
-from holdfast.settings.table import (
-    BY_ENV,
-    BY_KEY,
-    PREFIX,
-    SETTINGS,
-    BadValue,
-    Setting,
-    Value,
-    read,
-    read_foreign,
-)
+from holdfast.settings.table import BY_ENV, BY_KEY, PREFIX, SETTINGS, Setting, Value
+from holdfast.settings.values import BadValue, read, read_foreign
 
 CONFIG_ENV = "HOLDFAST_CONFIG"
 FILE_HERE = "holdfast.toml"

@@ -6,12 +6,10 @@ and the training do not need this process to live: another takes the job up from
 
 import gc
 import os
-import resource
 import secrets
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 
 import msgspec
 
@@ -57,6 +55,7 @@ from holdfast.observe.logs.step_file import StepFile, StepFileWriter
 from holdfast.supervise.fleet_notes import FleetNotes
 from holdfast.supervise.live_signatures import live_signatures
 from holdfast.supervise.nodes_evidence import NodesEvidence
+from holdfast.supervise.small_files import allow_many_connections, bracketed, kept_text, write_whole
 from holdfast.supervise.start import (
     USAGE,
     begun,
@@ -76,7 +75,6 @@ TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 GOODBYE_S = 10.0  # for agents to end once the job is over, beyond the grace of what may still run there
 SECRET, TOKEN, WHERE = "secret", "shared-token", "controller.json"
 SECRET_BYTES = 32
-CONNECTIONS = 65_536
 HUB_LIMITS = Limits(turn_bytes=1 << 19)  # a tenth of a second's work at most, however much is held back
 
 
@@ -101,11 +99,11 @@ class NodesSupervisor:
         self._job = job
         self._engine = engine
         self._memory = memory or Memory()
-        _allow_many_connections()
+        allow_many_connections()
         # First of all: where none can be made, nothing has been written, and the job's name stays unused.
         tls = make_certificate(job.path) if settings.link_tls else None
-        secret = bytes.fromhex(_kept_text(job.path / SECRET, lambda: secrets.token_hex(SECRET_BYTES)))
-        token = _kept_text(job.path / TOKEN, lambda: secrets.token_hex(8))
+        secret = bytes.fromhex(kept_text(job.path / SECRET, lambda: secrets.token_hex(SECRET_BYTES)))
+        token = kept_text(job.path / TOKEN, lambda: secrets.token_hex(8))
         listen = [(address, 0) for address in engine.listen(job.path)]
         self._files = ShippedFiles(job.path, self.clock)
         self._fingerprint = tls.fingerprint if tls else ""
@@ -189,14 +187,14 @@ class NodesSupervisor:
 
     def _publish(self) -> JobPlace:
         """Where this controller is to be found: written down before any agent is started."""
-        addresses = tuple(f"{_bracketed(host)}:{port}" for host, port in self.hub.addresses)
+        addresses = tuple(f"{bracketed(host)}:{port}" for host, port in self.hub.addresses)
         where: dict[str, object] = {
             "addresses": addresses,
             "instance": secrets.token_hex(8),
             "protocol": PROTOCOL,
         }
         where["fingerprint"] = self._fingerprint
-        _write_whole(self._job.path / WHERE, msgspec.json.encode(where))
+        write_whole(self._job.path / WHERE, msgspec.json.encode(where))
         return JobPlace(
             job=self._job.name,
             folder=self._job.path,
@@ -501,35 +499,3 @@ def attach_nodes(
     except (EngineRefused, ListenFailed, TlsUnavailable, OSError) as error:
         console.tell(f"the job cannot be taken up: {error}")
         return USAGE
-
-
-def _kept_text(path: Path, make: Callable[[], str]) -> str:
-    """What is in the file, for this user alone; made where there is none. raises: OSError"""
-    with suppress(FileNotFoundError):
-        if text := path.read_text().strip():
-            return text
-    text = make()
-    _write_whole(path, f"{text}\n".encode(), mode=0o600)
-    return text
-
-
-def _write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """A file that is there is whole. raises: OSError"""
-    new = path.with_name(f".{path.name}.{os.getpid()}.new")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    os.replace(new, path)
-
-
-def _allow_many_connections() -> None:
-    """One descriptor for each agent: of a few thousand the usual soft limit allows a quarter."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):
-        if hard == resource.RLIM_INFINITY or soft < hard:
-            wanted = CONNECTIONS if hard == resource.RLIM_INFINITY else min(hard, CONNECTIONS)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -9,14 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from holdfast.core.job.recurrence import is_environment, is_user_code, problem_key
-from holdfast.core.verdict.first import KILL as KILLED
-from holdfast.core.verdict.first import (
-    as_signal,
-    first_verdict,
-    is_complaint,
-    weight_of,
-)
+from holdfast.core.verdict.first import first_verdict
 from holdfast.core.verdict.patience import SEEN_AT_ONCE
+from holdfast.core.verdict.trouble import KILL as KILLED
+from holdfast.core.verdict.trouble import as_signal, is_complaint, weight_of
 from holdfast.model.events import VerdictReached
 from holdfast.model.failures import ErrorRecord, Failure, LauncherWord, RankExit
 from holdfast.model.flight.digests import RankLife

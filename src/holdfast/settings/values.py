@@ -1,0 +1,128 @@
+"""Turns the text of a setting into its value and back, and says what would do where it cannot be. Pure."""
+
+from holdfast.settings.table import Setting, Value
+from holdfast.settings.times import NotATime, length, seconds
+
+YES = frozenset(("true", "yes", "on", "1"))
+
+
+NO = frozenset(("false", "no", "off", "0"))
+
+
+class BadValue(ValueError):
+    """The value cannot be that of the setting; the text says what would do."""
+
+
+def read(setting: Setting, raw: object) -> Value:
+    """The value of what was written after a flag, in the environment or in a file. raises: BadValue"""
+    text = raw.strip() if isinstance(raw, str) else raw
+    if setting.word and isinstance(text, str) and text.lower() == setting.word:
+        return None
+    match setting.kind:
+        case "yes":
+            return _yes(setting, text)
+        case "whole":
+            return _whole(setting, text)
+        case "length":
+            return _length(setting, text)
+        case "texts":
+            return _texts(setting, text)
+        case "choice":
+            return _choice(setting, text)
+        case _:
+            if isinstance(text, str) and text:
+                return text
+            raise _bad(setting, raw)
+
+
+def read_foreign(setting: Setting, raw: str) -> Value:
+    """The value of a platform's own variable, a bare number. raises: BadValue"""
+    foreign = setting.foreign
+    assert foreign is not None, "only asked for settings with a foreign name"
+    try:
+        number = float(raw)
+    except ValueError:
+        number = float("nan")
+    if number == foreign.nothing:
+        return None
+    low, high = setting.low / foreign.unit_s, setting.high / foreign.unit_s
+    if low <= number <= high:
+        return number * foreign.unit_s / setting.scale
+    nothing = f", or {foreign.nothing:g}" if foreign.nothing is not None else ""
+    raise BadValue(f"cannot be {raw!r}: {low:g} to {high:g}{nothing} is allowed")
+
+
+def spelled(setting: Setting, value: Value) -> str:
+    """The value as it can be written in a file or after the flag."""
+    match value:
+        case None:
+            return setting.word
+        case bool():
+            return "true" if value else "false"
+        case tuple():
+            return ",".join(value)
+        case int() | float() if setting.kind == "length":
+            return length(value * setting.scale)
+        case _:
+            return str(value)
+
+
+def allowed(setting: Setting) -> str:
+    """What the setting can be, in words: `1 to 128, or none`."""
+    words = {
+        "yes": "true or false",
+        "text": "a text",
+        "choice": " or ".join(filter(None, (", ".join(setting.choices[:-1]), *setting.choices[-1:]))),
+        "texts": "texts with commas between",
+        "path": "a path",
+        "whole": f"{setting.low:.0f} to {setting.high:.0f}",
+        "length": f"{length(setting.low)} to {length(setting.high)}",
+    }[setting.kind]
+    return f"{words}, or {setting.word}" if setting.word else words
+
+
+def _bad(setting: Setting, raw: object) -> BadValue:
+    return BadValue(f"cannot be {raw!r}: {allowed(setting)} is allowed")
+
+
+def _yes(setting: Setting, raw: object) -> bool:
+    word = str(raw).lower()
+    if word not in YES and word not in NO:
+        raise _bad(setting, raw)
+    return word in YES
+
+
+def _choice(setting: Setting, raw: object) -> str:
+    word = str(raw).lower()
+    if word not in setting.choices:
+        raise _bad(setting, raw)
+    return word
+
+
+def _whole(setting: Setting, raw: object) -> int:
+    try:
+        number = int(raw) if isinstance(raw, str) else raw
+    except ValueError:
+        raise _bad(setting, raw) from None
+    if isinstance(number, bool) or not isinstance(number, int) or not setting.low <= number <= setting.high:
+        raise _bad(setting, raw)
+    return number
+
+
+def _length(setting: Setting, raw: object) -> float:
+    if isinstance(raw, bool) or not isinstance(raw, str | int | float):
+        raise _bad(setting, raw)
+    try:
+        value_s = seconds(str(raw))
+    except NotATime as error:
+        raise BadValue(f"cannot be read: {error}; {allowed(setting)} is allowed") from error
+    if not setting.low <= value_s <= setting.high:
+        raise _bad(setting, raw)
+    return value_s / setting.scale
+
+
+def _texts(setting: Setting, raw: object) -> tuple[str, ...]:
+    parts = raw.split(",") if isinstance(raw, str) else raw
+    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+        raise _bad(setting, raw)
+    return tuple(part.strip() for part in parts if part.strip())
