@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from holdfast.core.steps.report import training_of, trainings
-from holdfast.core.steps.watch import StepSettings
+from holdfast.core.steps.watch_settings import StepSettings
 from holdfast.observe.logs.index import IndexWriter
 from holdfast.observe.logs.step_logs import Part, ReadSettings, part_of, read_job, read_logs
 from holdfast.observe.search.step_form_store import all_forms

@@ -5,16 +5,12 @@ whether something hangs, by the pure detectors; and that only where this worker 
 """
 
 import errno
-import os
 import signal
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 
-import msgspec
-from msgspec import Struct
-
+from holdfast.agent.error_files import ErrorFile, ErrorFiles
 from holdfast.agent.launch import (
     AnyFact,
     CommandGone,
@@ -34,6 +30,8 @@ from holdfast.agent.launch import (
     marked,
     sweep,
 )
+from holdfast.agent.leftovers import leftovers_of
+from holdfast.agent.output import AttemptOutput
 from holdfast.agent.watch.logs import LogWatch
 from holdfast.agent.watch.looks import Looks, Rank
 from holdfast.agent.watch.memory import MemoryWatch
@@ -61,29 +59,12 @@ from holdfast.observe.host.space import SpaceGuard
 from holdfast.observe.logs.follow import Chunk, Follower
 from holdfast.observe.logs.index import SOURCE
 from holdfast.observe.processes.procs import RankReader
-from holdfast.observe.search.line_sieve import LineSieve
-from holdfast.parsers.steps.progress import PREFILTER, StepReader
 
 STEP_EVENT_S = 1.0
-LEFTOVERS_NAMED_MAX = 5
 TRAINS_OPERATIONS = 100  # completed collectives, where no log names a step
 NOT_FOUND, NOT_RUNNABLE = 127, 126
 RANKS_WAIT_S = 60.0
-RECENT_LINES = 32
-REPEATS_LINES_MAX = 20  # in a tenth of a second
 SAID = "said"  # the source of a rank that has named itself
-
-
-class ErrorFile(Struct, frozen=True):
-    """What the shim writes of an uncaught exception (rank-N.error.json)."""
-
-    rank: int
-    pid: int
-    type: str
-    message: str
-    frame: str = ""
-    traceback: str = ""
-    time: float = 0.0
 
 
 class Attempt:
@@ -137,17 +118,15 @@ class Attempt:
         self._echo = echo
         self._sampled = sampled
         self._follower = Follower(self.folder, write_index=True, from_end=from_end)
-        self._counters: dict[str, StepReader] = {}
+        self._output = AttemptOutput()
         self._step_told: int | None = None
         self._step_told_s = 0.0
         self.looks = Looks(self, clock, self._note, learned, env, ranks_return=ranks_return)
         self.looks.sampler.spread = sampled is not None
         self._guarded_s = 0.0
         self._unknown_told = False
-        self._recent: deque[bytes] = deque(maxlen=RECENT_LINES)
-        self._repeated: Counter[str] = Counter()  # bytes, by source
         self._space = SpaceGuard(self.folder, self._outputs)
-        self._folder_changed_ns = 0
+        self._error_files = ErrorFiles(self.folder)
         self._unheard: deque[AnyFact] = deque()
         self._started = False
         self._left_ranks = False  # the command has ended well before its ranks
@@ -318,16 +297,8 @@ class Attempt:
         return next((rank for rank, seen in self.ranks.items() if seen.local_rank == local_rank), None)
 
     def _note_leftovers(self, at_s: float) -> None:
-        left = [pid for pid in marked({"HOLDFAST_WORKER_DIR": str(self.folder)}) if not _ends_by_itself(pid)]
-        if not left:
-            return
-        names = ", ".join(f"{pid} ({_command_name(pid)})" for pid in left[:LEFTOVERS_NAMED_MAX])
-        more = f" and {len(left) - LEFTOVERS_NAMED_MAX} more" if len(left) > LEFTOVERS_NAMED_MAX else ""
-        text = (
-            f"the command has ended and left processes running: {names}{more}; they are ended now. "
-            "A training is supervised as long as its command runs: keep it in the foreground"
-        )
-        self._note("leftovers", text, at_s)
+        if text := leftovers_of(self.folder):
+            self._note("leftovers", text, at_s)
 
     def _all_stopped(self, left: tuple[int, ...], at_s: float) -> None:
         try:
@@ -363,7 +334,7 @@ class Attempt:
             chunks += self._follower.finish(at_s)
         for chunk in chunks:
             self._echo(chunk)
-            self._note_repeats(chunk)
+            self._output.note_repeats(chunk)
             self._count_steps(chunk, at_s)
         self.scan(chunks, now=finish)
         self._tell_step(at_s)
@@ -375,31 +346,16 @@ class Attempt:
                 self._note(one.kind, one.text, numbers=one.numbers)
 
     def _log_bytes(self) -> dict[str, int]:
-        """Of each output, without lines that only say again what one before them has said."""
-        return {source: size - self._repeated[source] for source, size in self._follower.sizes().items()}
-
-    def _note_repeats(self, chunk: Chunk) -> None:
-        """A monitor that complains each second is no sign that the training lives. Much output at once is one."""
-        if len(chunk.lines) > REPEATS_LINES_MAX:
-            return
-        for line in chunk.lines:
-            if line in self._recent:
-                self._repeated[chunk.source] += len(line) + 1
-            else:
-                self._recent.append(line)
+        """Of each output, without lines that only repeat an earlier one."""
+        return self._output.new_bytes(self._follower.sizes())
 
     def _count_steps(self, chunk: Chunk, at_s: float) -> None:
-        counter = self._counters.get(chunk.source)
-        if counter is None:
-            counter = self._counters[chunk.source] = StepReader()
-        for line in _sieve().kept(chunk.lines):
-            step = counter.feed(line)
-            if step is not None:
-                self.step = step
-                if self.first_step is None:
-                    self.first_step = step
-                    self.looks.sampler.signals.step_seen()
-                self.logs.step_seen(at_s)
+        for step in self._output.steps(chunk):
+            self.step = step
+            if self.first_step is None:
+                self.first_step = step
+                self.looks.sampler.signals.step_seen()
+            self.logs.step_seen(at_s)
 
     def scan(self, chunks: Sequence[Chunk], *, now: bool = False) -> None:
         """Has signatures look at what was read, and tells which known faults are new."""
@@ -424,26 +380,10 @@ class Attempt:
 
     def read_errors(self) -> None:
         """Uncaught exceptions, known from inside the rank well before its process is gone."""
-        try:
-            changed_ns = os.stat(self.folder).st_mtime_ns
-        except OSError:
-            return
-        if changed_ns == self._folder_changed_ns:
-            return
-        self._folder_changed_ns = changed_ns
-        for rank in self.ranks:
-            if rank not in self.errors:
-                self._read_error(rank)
+        for rank, error in self._error_files.fresh({rank: seen.pid for rank, seen in self.ranks.items()}):
+            self._add_error(rank, error)
 
-    def _read_error(self, rank: int) -> None:
-        try:
-            error = msgspec.json.decode(
-                (self.folder / f"rank-{rank}.error.json").read_bytes(), type=ErrorFile
-            )
-        except (OSError, msgspec.MsgspecError):
-            return
-        if error.pid != self.ranks[rank].pid:
-            return
+    def _add_error(self, rank: int, error: ErrorFile) -> None:
         if not self.stopping:
             self.looks.hurry_to_failure()
         at_s = self._clock.of_wall(error.time)
@@ -554,24 +494,3 @@ class Attempt:
         for seen in self.ranks.values():
             seen.reader.close()
         self._follower.close()
-
-
-@cache
-def _sieve() -> LineSieve:
-    """For lines that may name a step."""
-    return LineSieve(PREFILTER.pattern.split(b"|"))
-
-
-def _ends_by_itself(pid: int) -> bool:
-    """Python's resource tracker, which outlives its process by the moment it takes to see that end."""
-    try:
-        return b"multiprocessing.resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return True
-
-
-def _command_name(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
-    except OSError:
-        return "gone"

@@ -34,7 +34,7 @@ from holdfast.agent.watch.step_logs import StepForms
 from holdfast.agent.watch.steps import StepWatching
 from holdfast.core.hang import detect as hang
 from holdfast.core.hang import platform_rule
-from holdfast.core.steps.watch import Baseline
+from holdfast.core.steps.watch_settings import Baseline
 from holdfast.core.verdict.conclude import answer
 from holdfast.model.events import (
     AnyEvent,

@@ -15,7 +15,7 @@ from holdfast.cli.line.flags import App, Argument, BadParameter, Exit, Option
 from holdfast.cli.line.languages import Lang, chosen_language, put_plain
 from holdfast.cli.line.output import put, put_json, say
 from holdfast.core.steps.report import LogSteps, Training, training_of, trainings
-from holdfast.core.steps.watch import StepSettings
+from holdfast.core.steps.watch_settings import StepSettings
 from holdfast.jobs.record import RecordUnreadable, named_job
 from holdfast.journal.jobdir import JobDir
 from holdfast.model.matches import Skipped

@@ -3,7 +3,7 @@
 import random
 
 from holdfast.core.steps.report import LogSteps, training_of
-from holdfast.core.steps.watch import StepSettings
+from holdfast.core.steps.watch_settings import StepSettings
 from holdfast.core.stragglers.panel import LARGE
 from holdfast.model.steps import StepRecord
 

@@ -6,7 +6,8 @@ import pytest
 
 from core.steps.step_kit import fed, paused, records, scaled, times
 from holdfast.core.steps.aistudio import AistudioRule
-from holdfast.core.steps.watch import Baseline, StepSettings, StepWatch
+from holdfast.core.steps.watch import StepWatch
+from holdfast.core.steps.watch_settings import Baseline, StepSettings
 from holdfast.model.steps import PhaseMark, StepRecord
 
 

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from holdfast.agent.watch.step_logs import StepForms, StepLog
 from holdfast.agent.watch.stragglers import StragglerWatching
 from holdfast.core.steps.aistudio import AistudioRule
-from holdfast.core.steps.watch import Baseline, StepSettings, StepWatch
+from holdfast.core.steps.watch import StepWatch
+from holdfast.core.steps.watch_settings import Baseline, StepSettings
 from holdfast.model.events import Numbers
 from holdfast.model.samples import RankSample
 from holdfast.model.steps import PhaseMark, StepFinding, StepRecord

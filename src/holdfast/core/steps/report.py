@@ -13,7 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.steps.aistudio import AistudioRule
-from holdfast.core.steps.watch import StepSettings, StepWatch
+from holdfast.core.steps.watch import StepWatch
+from holdfast.core.steps.watch_settings import StepSettings
 from holdfast.core.stragglers.matrix import analyse
 from holdfast.core.stragglers.panel import LARGE
 from holdfast.core.stragglers.records import arrivals, peers

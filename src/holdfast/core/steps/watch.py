@@ -11,15 +11,17 @@ from itertools import groupby
 from math import isfinite
 from statistics import median
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.steps import listing, stretches, wording
 from holdfast.core.steps.curve import Curve
 from holdfast.core.steps.loss import LossWatch
+from holdfast.core.steps.open_slowdown import OpenSlowdown
 from holdfast.core.steps.phases import PhaseModel
 from holdfast.core.steps.slowdown import Change, LevelWatch, Open
 from holdfast.core.steps.stands import StandWatch
+from holdfast.core.steps.warm_up import settle, spread
+from holdfast.core.steps.watch_settings import Baseline, StepSettings
 from holdfast.model.steps import (
     CurvePoint,
     LossReport,
@@ -27,7 +29,6 @@ from holdfast.model.steps import (
     Phase,
     PhaseMark,
     Slowdown,
-    SlowdownKind,
     Spike,
     StepFinding,
     StepNow,
@@ -35,7 +36,6 @@ from holdfast.model.steps import (
 )
 
 YOUNG_RECORDS = 12  # of a run: looked at together, to tell its warm-up
-WARMUP_RATIO = 1.25  # to the median of those: the first ones above are warm-up
 RECENT = 300  # records whose data times and throughputs are remembered
 MARKS_MAX = 8  # between two records
 SLOWDOWNS_MAX = 200  # kept; a log of more is noise
@@ -50,64 +50,6 @@ SCHEDULE_RATIO = (
 EPOCH_RECORDS = 10  # that an epoch must have for its beginning to mean something
 
 STAYS_SHARE = 0.4  # of the expected fall: if throughput falls by less, there is more work in a step
-
-
-class StepSettings(Struct, frozen=True, kw_only=True):
-    """What the steps themselves do not tell. Every limit has a default; see the detectors for theirs."""
-
-    ranks: int | None = None  # the world size, for GPU-hours
-    stands_s: float = 60.0  # a step counter that stands for less is no news
-    stands_ratio: float = 20.0  # to the usual time between records
-    stands_pause_ratio: float = 3.0  # to the longest pause that there was
-    stands_lines: int = 5  # that came meanwhile: silence is for the hang detector
-    restart_ratio: float = 1.10  # to the run before, from which on a restart is called slower
-
-
-class Baseline(Struct, frozen=True, kw_only=True):
-    """What the steps of an attempt were like, to compare the next one with. Times in seconds."""
-
-    level_s: float  # mean of the fastest 70 %
-    median_s: float
-    spread: float = 0.0  # robust, of one record, as a share
-    records: int = 0
-    batch: float | None = None
-    sequence: int | None = None
-    last_step: int | None = None
-
-
-class _Told:
-    """A slowdown in the making: its sums grow until it is over."""
-
-    __slots__ = (
-        "after",
-        "at_s",
-        "before",
-        "first",
-        "found",
-        "kind",
-        "last",
-        "median",
-        "open",
-        "restarted",
-        "run",
-        "steps",
-        "sure",
-        "what",
-    )
-
-    def __init__(
-        self, change: Change, first: int | None, at_s: float | None, found: int | None, run: int
-    ) -> None:
-        self.before, self.after = change.before, change.after
-        self.first, self.at_s, self.found, self.run = first, at_s, found, run
-        self.last: int | None = None
-        self.kind: SlowdownKind = "ramp" if change.kind == "creeping" else "lasting"
-        self.open = True
-        self.restarted = False
-        self.median = change.before  # of a record before, as people would say it
-        self.steps = 0
-        self.sure = change.sure
-        self.what = "everyone"
 
 
 class StepWatch:
@@ -132,8 +74,8 @@ class StepWatch:
         self._places: list[tuple[int, int, float | None]] = []  # record, step, stamp: every 64th
         self._epoch_at = 0  # record at which the epoch began
         self._epoch_before = 0  # and the one before
-        self._told: list[_Told] = []
-        self._open: list[_Told] = []
+        self._told: list[OpenSlowdown] = []
+        self._open: list[OpenSlowdown] = []
         self._findings = 0
         self._by_throughput = False
         limits = settings
@@ -260,7 +202,7 @@ class StepWatch:
                 )
                 if any(listing.is_said(slowdown, other) for other in told):
                     continue
-                # Told when it began and while it grew: the whole of it is known better now.
+                # OpenSlowdown when it began and while it grew: the whole of it is known better now.
                 same = next((other for other in found if listing.is_same(slowdown, other)), None)
                 if same is not None:
                     found.remove(same)
@@ -356,7 +298,7 @@ class StepWatch:
         if self._young is not None:
             self._young.append((self._step, value, self._marks))
             if len(self._young) >= YOUNG_RECORDS:
-                _settle(self._phases, item.run, self._young)
+                settle(self._phases, item.run, self._young)
                 self._young = None
             return
         self._phases.add(item.run, self._step, value, self._usual(value), self._marks)
@@ -371,7 +313,7 @@ class StepWatch:
         if not self._young:
             return self._phases
         phases = deepcopy(self._phases)
-        _settle(phases, self._last.run if self._last else 0, self._young)
+        settle(phases, self._last.run if self._last else 0, self._young)
         return phases
 
     def _place(self, record: int) -> tuple[int | None, float | None]:
@@ -396,13 +338,13 @@ class StepWatch:
             self._curve.begin_regime(self._regime, step if step is not None else self._step)
             return []
         first, at_s = self._place(change.since)
-        told = _Told(change, first, at_s, self._step, self._last.run if self._last else 0)
+        told = OpenSlowdown(change, first, at_s, self._step, self._last.run if self._last else 0)
         told.median = self._level.open[-1].median if self._level.open else change.before
         told.what = self._what(change, count)
         told.steps = count * (self._last.steps if self._last else 1)
         return self._tell(told)
 
-    def _tell(self, told: _Told) -> list[StepFinding]:
+    def _tell(self, told: OpenSlowdown) -> list[StepFinding]:
         self._open.append(told)
         if len(self._told) >= SLOWDOWNS_MAX:
             return []
@@ -453,7 +395,7 @@ class StepWatch:
         )
         self._level.open.insert(0, Open(since, before.level_s, level, [], before.median_s))
         first, at_s = self._place(since)
-        told = _Told(change, first, at_s, self._step, self._last.run if self._last else 0)
+        told = OpenSlowdown(change, first, at_s, self._step, self._last.run if self._last else 0)
         told.restarted, told.median = True, before.median_s
         return self._tell(told)
 
@@ -467,7 +409,7 @@ class StepWatch:
         old, new = pairs[:-count], pairs[-count:]
         # A running average of throughput stays as it was, whatever happens: it does not follow the single step.
         work = [value * rate for value, rate in old]
-        if _spread(work) > 0.5 * _spread([value for value, _ in old]) + 0.002:
+        if spread(work) > 0.5 * spread([value for value, _ in old]) + 0.002:
             return False
         fell = 1 - median(rate for _, rate in new) / median(rate for _, rate in old)
         return fell < STAYS_SHARE * (1 - change.before / change.after)
@@ -490,7 +432,7 @@ class StepWatch:
         data = median(data for _, data in new) - median(data for _, data in old)
         return "data" if added > 0 and data > listing.DATA_SHARE * added else "everyone"
 
-    def _slowdown(self, told: _Told) -> Slowdown:
+    def _slowdown(self, told: OpenSlowdown) -> Slowdown:
         ratio = told.after / told.before
         lost_s = max(told.after - told.before, 0.0) * told.steps
         cost = None if self._by_throughput else lost_s * (self._settings.ranks or 1) / 3600
@@ -527,22 +469,3 @@ class StepWatch:
         worst = max(self._open, key=lambda told: told.after / told.before)
         since = f" since step {worst.first}" if worst.first is not None else ""
         return f"{wording.percent(worst.after / worst.before)}{since}"
-
-
-def _settle(phases: PhaseModel, run: int, young: list[tuple[int, float, list[MarkKind]]]) -> None:
-    """The first records of a run, now that their median is known: the slow ones at the start are its warm-up."""
-    usual = median(value for _, value, _ in young)
-    warm = True
-    for step, value, marks in young:
-        warm = warm and value > WARMUP_RATIO * usual and not marks
-        if warm:
-            phases.count(run, step, value, "warmup")
-        else:
-            phases.add(run, step, value, usual, marks)
-
-
-def _spread(values: list[float]) -> float:
-    """Robust, as a share of the middle."""
-    ordered = sorted(values)
-    middle = ordered[len(ordered) // 2]
-    return (ordered[(3 * len(ordered)) // 4] - ordered[len(ordered) // 4]) / 1.349 / middle if middle else 0.0

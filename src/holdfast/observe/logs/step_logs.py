@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.steps.report import LogSteps, kin
-from holdfast.core.steps.watch import StepSettings
+from holdfast.core.steps.watch_settings import StepSettings
 from holdfast.model.matches import NOBODY, Skipped, Writer
 from holdfast.model.step_forms import StepForm
 from holdfast.model.steps import FirstLast, StepRecord

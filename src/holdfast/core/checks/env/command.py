@@ -12,139 +12,29 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
+from holdfast.core.checks.env.programs import (
+    CONDA_BASE,
+    ELSEWHERE,
+    FLAGS,
+    HARMLESS_EVAL,
+    KNOWN_SOURCE,
+    LAUNCHERS,
+    MODULE_LAUNCHERS,
+    PREPARES,
+    PYTHON,
+    PYTHON_TAKES,
+    RESOLVERS,
+    SCANNED,
+    SCRIPT,
+    SHELLS,
+)
 from holdfast.core.checks.env.shell_text import TESTS, SimpleCommand, is_known, simple_commands
 from holdfast.late_pattern import late
 
 NESTED_MAX = 6
 _RANK_OF_SCRIPT = 3
 _FOLDER_LISTS = frozenset(("PATH", "PYTHONPATH", "LD_LIBRARY_PATH"))
-TORCH_MODULES = ("torch.distributed.run", "torch.distributed.launch", "torch.distributed.elastic.run")
-LAUNCHERS = ("torchrun", "deepspeed", "accelerate", "colossalai", "composer")
-SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
-_MODULE_LAUNCHERS = dict.fromkeys(TORCH_MODULES, "torchrun") | {
-    "deepspeed": "deepspeed",
-    "deepspeed.launcher.runner": "deepspeed",
-    "accelerate.commands.launch": "accelerate",
-    "accelerate": "accelerate",
-}
-_FLAGS = frozenset(
-    (
-        *(
-            "standalone",
-            "no-python",
-            "module",
-            "run-path",
-            "m",
-            "use-env",
-            "multi-gpu",
-            "cpu",
-            "tpu",
-            "mps",
-            "q",
-        ),
-        *(
-            "use-deepspeed",
-            "use-fsdp",
-            "use-megatron-lm",
-            "debug",
-            "quiet",
-            "same-network",
-            "dynamo-use-dynamic",
-        ),
-        *(
-            "no-local-rank",
-            "no-ssh",
-            "no-ssh-check",
-            "force-multi",
-            "save-pid",
-            "bind-cores-to-rank",
-            "use-xpu",
-        ),
-        *(
-            "elastic-training",
-            "disable-gpu-id-override",
-            "no-ssh-check",
-            "ipex",
-            "use-cpu",
-            "enable-cpu-affinity",
-        ),
-    )
-)
-_PYTHON = late(r"(?:python|pypy)(?:\d+(?:\.\d+)*)?")
-_PYTHON_TAKES = ("-X", "-W", "--check-hash-based-pycs")
-_SCRIPT = late(r"\S*\.(?:sh|bash|slurm|sbatch|zsh)")
-_SCANNED = frozenset(
-    (
-        *("srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "jsrun", "aprun", "horovodrun"),
-        *(
-            "nohup",
-            "time",
-            "nice",
-            "ionice",
-            "stdbuf",
-            "timeout",
-            "exec",
-            "taskset",
-            "numactl",
-            "setsid",
-            "unbuffer",
-        ),
-        *(
-            "nsys",
-            "ncu",
-            "strace",
-            "ltrace",
-            "gdb",
-            "sudo",
-            "catchsegv",
-            "chrt",
-            "prlimit",
-            "script",
-            "holdfast",
-        ),
-    )
-)
-_ELSEWHERE = frozenset(
-    (
-        *(
-            "docker",
-            "podman",
-            "nerdctl",
-            "singularity",
-            "apptainer",
-            "enroot",
-            "kubectl",
-            "ssh",
-            "pdsh",
-            "clush",
-        ),
-        *("ray", "sbatch", "salloc", "bsub", "qsub", "dsub", "aws", "gcloud", "sky"),
-    )
-)
-_RESOLVERS = frozenset(
-    ("uv", "uvx", "poetry", "pipenv", "pixi", "hatch", "pdm", "rye", "nix", "nix-shell", "guix")
-)
 _ASSIGNS = late(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_PREPARES = frozenset(
-    (
-        "source",
-        ".",
-        "conda",
-        "mamba",
-        "micromamba",
-        "module",
-        "ml",
-        "spack",
-        "eval",
-        "pyenv",
-        "workon",
-        "unset",
-    )
-)
-_HARMLESS_EVAL = late(
-    r"eval\s+[\"']?(?:\$\(|`)\s*(?:[\w./~${}-]*/)?(?:conda|mamba|micromamba|pyenv)\s+(?:shell\.\w+\s+hook|shell\s+hook"
-    r"|init)[^)`;|&]*(?:\)|`)[\"']?(?:\s+2>\S+)?"
-)
 
 
 _OWN_FOLDER = late(
@@ -154,13 +44,6 @@ _OWN_FOLDER = late(
 _HERE = late(r"\$\(\s*pwd(?:\s+-[PL])?\s*\)|`\s*pwd\s*`")
 _OWN_FOLDER_FULL = late(
     r"\$\(\s*cd\s+(?:--\s+|-P\s+)?(?P<quote>\"?)(?P<folder>[^\s()\"&;]+)(?P=quote)(?:\s+[>&]\S+)*\s*(?:&&|;)\s*pwd(?:\s+-P)?\s*\)"
-)
-
-_CONDA_BASE = late(r"\$\(\s*(?:[\w./~${}-]*/)?conda\s+info\s+--base\s*\)")
-# Files that make an environment ready, and do nothing else.
-_KNOWN_SOURCE = late(
-    r"(?:^|/)(?:activate(?:\.sh)?|conda\.sh|mamba\.sh|profile|bash\.bashrc|\.bashrc|\.bash_profile|\.profile|setup-env\.sh"
-    r"|set_env\.sh|modules?\.sh|lmod\.sh|z00_lmod\.sh|init/(?:bash|sh|profile)|environment)$"
 )
 
 
@@ -226,19 +109,19 @@ def _of(words: tuple[str, ...], env: Mapping[str, str], texts: Mapping[str, str]
         return _by_env(words, env, texts, depth)
     if name == "conda" and len(words) > 2 and words[1] == "run":
         return _by_conda_run(words, env, texts, depth)
-    if name in _RESOLVERS:
+    if name in RESOLVERS:
         return Launch(program=words[0], unclear=f"{name} chooses the Python when it starts", words=words)
-    if name in _ELSEWHERE:
+    if name in ELSEWHERE:
         return Launch(program=words[0], unclear=f"{name} runs it elsewhere", words=words)
     if name in SHELLS:
         return _by_shell(words, env, texts, depth)
-    if _PYTHON.fullmatch(name):
+    if PYTHON.fullmatch(name):
         return _by_python(words)
     if name in LAUNCHERS:
         return _by_launcher(name, words)
-    if name in _SCANNED:
+    if name in SCANNED:
         return _by_wrapper(words, env, texts, depth)
-    if _SCRIPT.fullmatch(name) or words[0] in texts:
+    if SCRIPT.fullmatch(name) or words[0] in texts:
         return _by_file(words[0], words[1:], "", False, env, texts, depth)
     if name.endswith(".py"):
         return Launch(launcher="python", program=words[0], script=words[0], arguments=words[1:], words=words)
@@ -304,11 +187,9 @@ def _by_wrapper(
 
 def _is_start(word: str, before: str) -> bool:
     name = name_of(word)
-    known = (
-        name in LAUNCHERS or name in SHELLS or name in _SCANNED or name in _ELSEWHERE or name in _RESOLVERS
-    )
-    is_file = bool(_SCRIPT.fullmatch(name)) or name.endswith(".py")
-    starts = known or bool(_PYTHON.fullmatch(name)) or is_file or name in ("env", "conda")
+    known = name in LAUNCHERS or name in SHELLS or name in SCANNED or name in ELSEWHERE or name in RESOLVERS
+    is_file = bool(SCRIPT.fullmatch(name)) or name.endswith(".py")
+    starts = known or bool(PYTHON.fullmatch(name)) or is_file or name in ("env", "conda")
     return starts and before not in ("--launcher", "-x", "--job-name", "-J", "--comment")
 
 
@@ -386,7 +267,7 @@ def _in_text(
             preparations += _set(command)
         elif words[0] == "cd" and len(words) > 1:
             folder = _changed(folder, words[1], command.is_sure)
-        elif words[0] in _PREPARES:
+        elif words[0] in PREPARES:
             preparations += _prepared(command, strict)
         elif words[0] not in TESTS:
             launch = _of(words, {**env, **sets}, texts, depth + 1)
@@ -432,7 +313,7 @@ def _likeliest(found: Sequence[tuple[Launch, bool]], shell: Shell) -> Launch:
 
 def _set(command: SimpleCommand) -> list[Preparation]:
     """A value that later preparations may use. One that runs a program to be known is left out, but for conda's own."""
-    runs = _CONDA_BASE.sub("", command.raw)
+    runs = CONDA_BASE.sub("", command.raw)
     if not command.is_sure:
         return []
     return [] if "$(" in runs or "`" in runs else [Preparation(raw=command.raw, kind="set")]
@@ -474,12 +355,12 @@ def _changing(command: SimpleCommand, words: Sequence[str], first: str, must: bo
     if first == "source" and len(words) > 2 and words[1] == "activate":
         return [Preparation(raw=command.raw, kind="conda", must=must)]
     if first in ("source", ".") and len(words) > 1:
-        known = _KNOWN_SOURCE.search(words[1]) and "`" not in command.raw
-        known = known and "$(" not in _CONDA_BASE.sub("", command.raw)
+        known = KNOWN_SOURCE.search(words[1]) and "`" not in command.raw
+        known = known and "$(" not in CONDA_BASE.sub("", command.raw)
         return [Preparation(raw=command.raw, kind="source" if known else "unknown", must=must)]
     if first in ("module", "ml", "spack"):
         return [Preparation(raw=command.raw, kind="module", must=must)]
-    if first == "eval" and _HARMLESS_EVAL.fullmatch(command.raw):
+    if first == "eval" and HARMLESS_EVAL.fullmatch(command.raw):
         return [Preparation(raw=command.raw, kind="eval", must=must)]
     if first == "unset":
         return [Preparation(raw=command.raw, kind="set")]
@@ -500,8 +381,8 @@ def _by_python(words: tuple[str, ...]) -> Launch:
             return Launch(launcher="python", program=words[0], words=words)
         if not word.startswith("-"):
             break
-        own += words[place : place + (2 if word in _PYTHON_TAKES else 1)]
-        place += 2 if word in _PYTHON_TAKES else 1
+        own += words[place : place + (2 if word in PYTHON_TAKES else 1)]
+        place += 2 if word in PYTHON_TAKES else 1
     if place >= len(words):
         return Launch(launcher="python", program=words[0], words=words)
     script = words[place]
@@ -519,7 +400,7 @@ def _by_python(words: tuple[str, ...]) -> Launch:
 
 
 def _by_module(words: tuple[str, ...], own: tuple[str, ...], module: str, rest: tuple[str, ...]) -> Launch:
-    launcher = _MODULE_LAUNCHERS.get(module)
+    launcher = MODULE_LAUNCHERS.get(module)
     if launcher is None:
         return Launch(
             launcher="python",
@@ -544,7 +425,7 @@ def _by_launcher(name: str, words: tuple[str, ...]) -> Launch:
         word = rest.pop(0)
         option, has_value, value = word.lstrip("-").partition("=")
         option = option.replace("_", "-").lower() if word.startswith("--") else option
-        if not has_value and option not in _FLAGS and rest and not _is_program(rest[0]):
+        if not has_value and option not in FLAGS and rest and not _is_program(rest[0]):
             value = rest.pop(0)
         options.setdefault(option, value)
     script = rest[0] if rest else ""

@@ -1,0 +1,37 @@
+"""Names the processes that an ended command left running."""
+
+from pathlib import Path
+
+from holdfast.agent.launch import (
+    marked,
+)
+
+NAMED_MAX = 5
+
+
+def _ends_by_itself(pid: int) -> bool:
+    """Python's resource tracker, which outlives its process by the moment it takes to see that end."""
+    try:
+        return b"multiprocessing.resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return True
+
+
+def _command_name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    except OSError:
+        return "gone"
+
+
+def leftovers_of(folder: Path) -> str:
+    """A sentence that names them; empty where there are none. `folder`: the worker's, in their environment."""
+    left = [pid for pid in marked({"HOLDFAST_WORKER_DIR": str(folder)}) if not _ends_by_itself(pid)]
+    if not left:
+        return ""
+    names = ", ".join(f"{pid} ({_command_name(pid)})" for pid in left[:NAMED_MAX])
+    more = f" and {len(left) - NAMED_MAX} more" if len(left) > NAMED_MAX else ""
+    return (
+        f"the command has ended and left processes running: {names}{more}; they are ended now. "
+        "A training is supervised as long as its command runs: keep it in the foreground"
+    )
