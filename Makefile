@@ -5,7 +5,7 @@ PYTHON ?= python3
 # How many tests run at once: one more than two cores, for those that start real processes wait for them.
 JOBS ?= 3
 # The quick ones; the others by name: make bench BENCH=NAME
-BENCH ?= journal sampling simulator
+BENCH ?= journal observe/sampling simulator
 BIN := .venv/bin
 READY := .venv/ready
 # Asked for first and exactly: what comes along with it is then settled before anything else asks for it.
