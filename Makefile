@@ -5,13 +5,13 @@ PYTHON ?= python3
 # How many tests run at once: one more than two cores, for those that start real processes wait for them.
 JOBS ?= 3
 # The quick ones; the others by name: make bench BENCH=NAME
-BENCH ?= journal sampling simulator
+BENCH ?= journal observe/sampling simulator
 BIN := .venv/bin
 READY := .venv/ready
 # Asked for first and exactly: what comes along with it is then settled before anything else asks for it.
 TORCH := torch==2.13.0
 
-.PHONY: setup check test tests browser slurm launchers demo bench golden
+.PHONY: setup check test tests pure browser slurm launchers demo bench golden
 
 setup: $(READY)
 
@@ -30,6 +30,10 @@ test: $(READY) browser slurm
 
 tests: $(READY)
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
+# Only the tests of the pure rooms: the quickest answer while working on them.
+pure: $(READY)
+	$(BIN)/pytest -q -n 2 tests/core tests/parsers
 
 # The pages are tried in a real browser. Where none can be had, those tests say so and are skipped.
 browser:

@@ -19,6 +19,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from fleet.lean_fleet import Fleets, Plan, allow_many_files, rss_bytes
+from fleet.played_node import RANKS, VERSION, Hung, name_of
 from holdfast.controller.conclusion import Concluding
 from holdfast.controller.hang_watch import HangWatching
 from holdfast.controller.loop import Controller, decisions
@@ -39,8 +41,6 @@ from holdfast.model.settings import RunSettings
 from holdfast.model.state import State
 from holdfast.observe.clock import JobClock
 from holdfast.supervise.many_nodes import HUB_LIMITS
-from lean_fleet import Fleets, Plan, allow_many_files, rss_bytes
-from played_node import RANKS, VERSION, Hung, name_of
 
 AWAY_S = 5.0
 TRAINED_S = 10.0  # after the controller came back, until a rank hangs

@@ -22,11 +22,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from diagnosis.log_tree import write_tree
 from holdfast.observe.logs.follow import Chunk
 from holdfast.observe.processes.watcher import Watcher
 from holdfast.observe.search.byte_patterns import loosened
 from holdfast.observe.search.signature_store import all_signatures
-from log_tree import write_tree
 from trial import wait_quiet
 
 RANKS = 1024

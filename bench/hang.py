@@ -25,14 +25,14 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from hang_places import DEBUGGERS, Disk, Hosts, NotHere, attach
+from hang_cases.hang_places import DEBUGGERS, Disk, Hosts, NotHere, attach
 from holdfast.journal.jobdir import StateDir
 from holdfast.journal.store import open_reader
 from holdfast.model.events import AnyEvent, HangFound, VerdictReached
 from holdfast.model.verdicts import Verdict
 from trial import HOLDFAST, Moment, Trial, end_on_sigterm, torchrun
 
-TRAINING = Path(__file__).with_name("hang_training.py")
+TRAINING = Path(__file__).with_name("hang_cases") / "hang_training.py"
 NAMES_MISMATCH = ("collective_mismatch", "collective_missing_rank")
 # Each fault, and the categories of the taxonomy that describe it.
 FAULTS = {

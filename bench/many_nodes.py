@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from many_job import COMMANDS, FOR_EVER, RANKS, ManyJob, many_job, plain_start_s, refuse_without_root
+from nodes.many_job import COMMANDS, FOR_EVER, RANKS, ManyJob, many_job, plain_start_s, refuse_without_root
 from trial import compile_holdfast, end_on_sigterm, wait_quiet
 
 START_S, READY_S, AGAIN_S = 180.0, 180.0, 120.0

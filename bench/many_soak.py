@@ -31,8 +31,8 @@ from holdfast.journal.store import open_reader
 from holdfast.model.orders import AnyOrder, StartAttempt
 from holdfast.model.policy import Policy
 from holdfast.model.state import Ended
-from lockstep import next_total
-from many_job import COMMANDS, RANKS, ManyJob, many_job, refuse_without_root
+from nodes.lockstep import next_total
+from nodes.many_job import COMMANDS, RANKS, ManyJob, many_job, refuse_without_root
 from trial import BIN, HOLDFAST, Result, Trial, end_on_sigterm, training
 
 FLAGS = (

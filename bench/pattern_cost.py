@@ -15,10 +15,10 @@ from pathlib import Path
 
 import hyperscan
 
+from diagnosis.log_tree import write_tree
 from holdfast.model.signatures import Signature
 from holdfast.observe.search.byte_patterns import loosened
 from holdfast.observe.search.signature_store import all_signatures
-from log_tree import write_tree
 
 BLOCK_BYTES = 1 << 20
 TEXT_GIB = 0.02

@@ -2,7 +2,7 @@
 
     python bench/slowdown.py [--series 1000] [--healthy 100000] [--seed 5]
 
-Prints one Markdown table: of simulated series (bench/step_series.py) with a lasting slowdown of 5, 10, 20 and 50 %,
+Prints one Markdown table: of simulated series (bench/steps/step_series.py) with a lasting slowdown of 5, 10, 20 and 50 %,
 how many were told within 10 and within 30 steps, with the delay; and false alarms per 100,000 healthy steps. A false
 alarm is counted when it begins, not for each step that it goes on.
 
@@ -27,7 +27,7 @@ from typing import Protocol
 from holdfast.core.steps.aistudio import AistudioRule
 from holdfast.core.steps.watch import StepWatch
 from holdfast.model.steps import StepRecord
-from step_series import KINDS, ROUGH, Kind, series, slow
+from steps.step_series import KINDS, ROUGH, Kind, series, slow
 
 ONSETS = (150, 900)  # the slowdown begins at a step between these
 RATIOS = (1.05, 1.10, 1.20, 1.50)

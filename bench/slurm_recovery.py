@@ -23,9 +23,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from many_job import COMMANDS, RANKS, ManyJob
 from many_nodes import FOR_EVER, READY_S, STEPS_AFTER, STEPS_BEFORE, steps
 from many_nodes import _spread as spread
+from nodes.many_job import COMMANDS, RANKS, ManyJob
 from trial import BIN, Trial, compile_holdfast, end_on_sigterm, holdfast_run, training, wait_quiet
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

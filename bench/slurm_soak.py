@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from many_job import COMMANDS, RANKS, refuse_without_root
 from many_soak import FLAGS, LONG_CUT_S, Fault, Soak, ended, said, struck
+from nodes.many_job import COMMANDS, RANKS, refuse_without_root
 from slurm_recovery import SLURMD_TIMEOUT_S, SlurmJob
 from trial import end_on_sigterm
 

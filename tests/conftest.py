@@ -46,7 +46,7 @@ LONG_FILES = (
     "checks/gpu/test_nvml_trouble.py",
     "checks/bench/test_host_bench.py",
     "cli/test_check_command.py",
-    "parsers/test_flight_pickle.py",
+    "parsers/flight/test_flight_pickle.py",
     "core/flight/test_locate.py",
     "test_tidy.py",
 )

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.reaper.test_reaper import DEAF, LAUNCHER, SLEEPER
 from agent.running import is_over, wait_for
-from agent.test_reaper import DEAF, LAUNCHER, SLEEPER
 from holdfast.agent import launch
 from holdfast.agent.launch import (
     CommandGone,

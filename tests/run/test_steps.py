@@ -9,7 +9,7 @@ import pytest
 from holdfast.observe.logs.step_file import read
 from run.place import wait_for
 
-BENCH = Path(__file__).parents[2] / "bench"
+BENCH = Path(__file__).parents[2] / "bench" / "slow_ranks"
 RANKS, STRUCK = 4, 2
 SHARE = 0.03  # of a processor, that the slow rank is left: on any machine, less than it needs
 LONG_S = 150  # importing torch on a busy machine, and looks enough to be sure

@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(1500)]
 
-BENCH = Path(__file__).parents[2] / "bench" / "straggler_run.py"
+BENCH = Path(__file__).parents[2] / "bench" / "slow_ranks" / "straggler_run.py"
 TRIES = 3  # other work of the machine slows the other ranks as well, which is then seen rightly
 
 

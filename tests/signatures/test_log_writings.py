@@ -1,6 +1,6 @@
 """Real logs, written otherwise: behind other prefixes and stamps, in other surroundings, by two ranks at once.
 
-A few of the cases that rules were made with; bench/diagnose_mutations.py tries them all.
+A few of the cases that rules were made with; bench/diagnosis/diagnose_mutations.py tries them all.
 """
 
 import importlib.util
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.skipif(
 
 def bench(name):
     """A script of bench/, which is no package."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "bench" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, ROOT / "bench" / "diagnosis" / f"{name}.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -7,10 +7,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "bench"))
 
-from check_node_faults import FAULTS
-from check_node_matrix import made_up, sound, wrong_with
-from check_node_real import REAL, NotHere
-from check_node_sound import SOUND
+from check_faults.check_node_faults import FAULTS
+from check_faults.check_node_matrix import made_up, sound, wrong_with
+from check_faults.check_node_real import REAL, NotHere
+from check_faults.check_node_sound import SOUND
 
 
 @pytest.mark.parametrize("case", FAULTS, ids=lambda case: case.name)

@@ -5,7 +5,7 @@ two reads. What could not be read is None; a process that has ended has state "X
 read has state "?". It opens no file that can block on the memory lock of a stuck process
 (cmdline, environ, maps, smaps): stat, io, wchan, status and children answer in state D as well.
 
-source: proc(5); measured on Linux 6.18 by bench/sampling.py
+source: proc(5); measured on Linux 6.18 by bench/observe/sampling.py
 """
 
 import os

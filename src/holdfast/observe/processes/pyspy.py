@@ -4,7 +4,7 @@ Without native frames py-spy only reads memory: the rank goes on. With them it p
 looks (0.3-2.4 s), so that is asked for suspects only, never of one that is blocked, stopped or traced, and a
 tool that takes too long is killed. Nothing in here waits: `poll` does what there is to do and comes back.
 
-source: py-spy 0.4, which seizes threads (PTRACE_SEIZE); measured by bench/stacks.py
+source: py-spy 0.4, which seizes threads (PTRACE_SEIZE); measured by bench/observe/stacks.py
 """
 
 import os
