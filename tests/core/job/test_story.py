@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.core.job.decide import decide
-from holdfast.core.job.story import KINDS, Story, culprit_words
+from holdfast.core.job.story import KINDS, Story
+from holdfast.core.job.wording import culprit_words
 from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,
