@@ -11,10 +11,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from msgspec import Struct
-
 from holdfast.link import messages
-from holdfast.link.arrived import Arrived, Entry, Joined, Left, Refused, Said, Silent
+from holdfast.link.arrived import Arrived, Entry, Joined, Left, Said, Silent
 from holdfast.link.beats import Beats
 from holdfast.link.channel import Channel, ChannelEnded
 from holdfast.link.frames import (
@@ -35,6 +33,8 @@ from holdfast.link.frames import (
 from holdfast.link.handshake import NONCE_BYTES, ControllerSide
 from holdfast.link.listening import ListenFailed, listeners
 from holdfast.link.order_books import OrderBook
+from holdfast.link.peers import AGENT, LIMITS, Connection, Limits, Peer, Stream
+from holdfast.link.refusals import Refusals
 from holdfast.link.resolve import Address
 from holdfast.link.tls import ServerTls, server_context
 from holdfast.link.wire import Wire
@@ -46,66 +46,6 @@ ACCEPTED_A_TURN = 128
 TIMES_LOOKED_AT_S = 0.1
 EVENTS_A_POLL = 512
 EVENT_BYTES = 1000  # what an event costs besides its bytes, as if it were bytes
-AGENT = "agent"  # the role of those that are waited for when they leave without a goodbye
-
-
-class Limits(Struct, frozen=True, kw_only=True):
-    """`silent_s`: when it is told. `lost_s`: when the connection is given up. `strangers`: connections at one time
-    that have not proven themselves; where there are so many, one that is older than `patience_s` makes room for the
-    next. `turn_bytes`, `serve_bytes`: about so much is taken in by one turn, of all and of
-    one peer, as it is when expanded. `read_bytes`: likewise, as it travels. `out_bytes`: what may wait for one peer.
-    `prompt_acks`: so many connections are told at once what was received; more, `acks_a_second` of them, or by a beat."""
-
-    beat_s: float = 1.0
-    silent_s: float = 3.0
-    lost_s: float = 30.0
-    handshake_s: float = 5.0
-    strangers: int = 4096
-    patience_s: float = 2.5
-    peers: int = 8192
-    turn_bytes: int = 4 << 20
-    read_bytes: int = 1 << 18
-    serve_bytes: int = 1 << 20
-    ack_bytes: int = 1 << 20
-    prompt_acks: int = 64
-    acks_a_second: int = 2000
-    out_bytes: int = 8 << 20
-    refusals_a_minute: int = 60
-
-
-LIMITS = Limits()
-
-
-class _Stream(Struct):
-    """`received`: all up to here was given to the controller. `recorded`: all up to here it has written down."""
-
-    received: int = 0
-    recorded: int = 0
-    kept: int = 0  # the last that must not be lost
-
-
-class _Connection(Struct, eq=False):
-    channel: Channel
-    mask: int
-    peer: "_Peer | None" = None
-    is_open: bool = True
-    ack_due: bool = False
-    ack_due_s: float = 0.0
-    unacknowledged_bytes: int = 0
-
-
-class _Peer(Struct, eq=False):
-    name: str
-    role: str
-    beats: Beats
-    orders: OrderBook
-    stream: str = ""
-    instance: str = ""
-    connection: _Connection | None = None
-    has_joined: bool = False
-    said_goodbye: bool = False
-    silence_told: bool = False
-    orders_wait: bool = False  # the controller has not been told yet that it has joined
 
 
 class Hub:
@@ -128,18 +68,17 @@ class Hub:
     ) -> None:
         self._secret, self._clock, self._limits = secret, clock, limits
         self._tls = server_context(tls) if tls else None
-        self._streams = {stream: _Stream(seq, seq) for stream, seq in seen.items()}
-        self._peers: dict[str, _Peer] = {}
-        self._connections: dict[int, _Connection] = {}
-        self._strangers: dict[int, _Connection] = {}  # the oldest first
-        self._unfinished: dict[int, _Connection] = {}  # to be read from, who has waited longest first
-        self._acks: deque[_Connection] = deque()  # in the order in which they are due
-        self._joined: list[_Peer] = []  # since the last turn
+        self._streams = {stream: Stream(seq, seq) for stream, seq in seen.items()}
+        self._peers: dict[str, Peer] = {}
+        self._connections: dict[int, Connection] = {}
+        self._strangers: dict[int, Connection] = {}  # the oldest first
+        self._unfinished: dict[int, Connection] = {}  # to be read from, who has waited longest first
+        self._acks: deque[Connection] = deque()  # in the order in which they are due
+        self._joined: list[Peer] = []  # since the last turn
         self._arrived: list[Arrived] = []
         self._times_s = -math.inf
         self._accepts = True
-        self._refusals_from_s = -math.inf
-        self._refusals = 0
+        self._refusals = Refusals(limits.refusals_a_minute)
         self._is_closed = False
         self._listeners = listeners(listen)
         self.addresses: tuple[Address, ...] = tuple(
@@ -271,7 +210,7 @@ class Hub:
             self._wake()
         return left_bytes > 0
 
-    def _serve(self, connection: _Connection, now_s: float) -> int:
+    def _serve(self, connection: Connection, now_s: float) -> int:
         """Reads from it and sends to it what it can; how many bytes came."""
         count = 0
         channel = connection.channel
@@ -300,7 +239,7 @@ class Hub:
         self._watch(connection)
         return count
 
-    def _took(self, connection: _Connection, frame: Frame, now_s: float) -> None:
+    def _took(self, connection: Connection, frame: Frame, now_s: float) -> None:
         peer = connection.peer
         kind, body = frame
         if peer is None:
@@ -324,7 +263,7 @@ class Hub:
         elif kind == REFUSE:
             self._end(connection, f"it says: {messages.as_text(body)}")
 
-    def _took_entry(self, connection: _Connection, peer: _Peer, body: bytes) -> None:
+    def _took_entry(self, connection: Connection, peer: Peer, body: bytes) -> None:
         seq, may_drop, body = messages.as_entry(body)
         stream = self._streams[peer.stream]
         if not may_drop:
@@ -379,7 +318,7 @@ class Hub:
             return
         side = ControllerSide(self._secret, secrets.token_bytes(NONCE_BYTES), PROTOCOL)
         wire = Wire(sock, is_tls=self._tls is not None)
-        connection = _Connection(Channel(wire, side, address, now_s), select.EPOLLIN)
+        connection = Connection(Channel(wire, side, address, now_s), select.EPOLLIN)
         try:
             self._epoll.register(wire.fileno, select.EPOLLIN)
         except OSError as error:  # the kernel's limits
@@ -388,7 +327,7 @@ class Hub:
             return
         self._connections[wire.fileno] = self._strangers[wire.fileno] = connection
 
-    def _join(self, connection: _Connection, join: messages.Join, now_s: float) -> None:
+    def _join(self, connection: Connection, join: messages.Join, now_s: float) -> None:
         channel = connection.channel
         peer = self._known(join.name)
         why_not = self._why_not(peer, join, channel.address, now_s)
@@ -402,7 +341,7 @@ class Hub:
         peer.role, peer.stream, peer.instance = join.role, join.stream, join.instance
         peer.beats = Beats(now_s, peer.beats.offset_s)
         peer.has_joined, peer.said_goodbye, peer.silence_told = True, False, False
-        stream = self._streams.setdefault(join.stream, _Stream())
+        stream = self._streams.setdefault(join.stream, Stream())
         peer.orders.again()
         host = channel.address.rpartition(":")[0]
         self._arrived.append(Joined(peer.name, join.role, join.hello, host, join.stream))
@@ -411,7 +350,7 @@ class Hub:
         self._joined.append(peer)
         self._wake()
 
-    def _why_not(self, peer: _Peer, join: messages.Join, address: str, now_s: float) -> str:
+    def _why_not(self, peer: Peer, join: messages.Join, address: str, now_s: float) -> str:
         """Why it cannot join; empty: it can."""
         if peer.connection is None:
             joined = len(self._connections) - len(self._strangers)
@@ -425,18 +364,18 @@ class Hub:
             "give each node a name of its own"
         )
 
-    def _replace(self, connection: _Connection) -> None:
+    def _replace(self, connection: Connection) -> None:
         """A newer connection takes its place: nobody has left."""
         self._send(connection, GOODBYE, b"a newer connection of the same name has taken over")
         connection.peer = None
         self._forget(connection)
 
-    def _refuse(self, connection: _Connection, why: str) -> None:
+    def _refuse(self, connection: Connection, why: str) -> None:
         if connection.channel.is_proven:
             self._send(connection, REFUSE, why.encode())
         self._end(connection, why)
 
-    def _end(self, connection: _Connection, why: str) -> None:
+    def _end(self, connection: Connection, why: str) -> None:
         if not connection.is_open:
             return
         if connection.peer is not None:
@@ -445,7 +384,7 @@ class Hub:
         self._forget(connection)
         self._note_refusal(connection.channel.address, why, self._clock())
 
-    def _leave(self, connection: _Connection, why: str) -> None:
+    def _leave(self, connection: Connection, why: str) -> None:
         peer = connection.peer
         assert peer is not None
         self._forget(connection)
@@ -455,7 +394,7 @@ class Hub:
             self._streams.pop(peer.stream, None)
             del self._peers[peer.name]
 
-    def _forget(self, connection: _Connection) -> None:
+    def _forget(self, connection: Connection) -> None:
         descriptor = connection.channel.wire.fileno
         connection.is_open = False
         with suppress(OSError):
@@ -465,15 +404,8 @@ class Hub:
             held.pop(descriptor, None)
 
     def _note_refusal(self, address: str, why: str, now_s: float) -> None:
-        """Tells it, unless somebody knocks all the time: then that, once a minute."""
-        if now_s - self._refusals_from_s > 60:
-            self._refusals_from_s, self._refusals = now_s, 0
-        self._refusals += 1
-        if self._refusals < self._limits.refusals_a_minute:
-            self._arrived.append(Refused(address, why))
-        elif self._refusals == self._limits.refusals_a_minute:
-            text = f"{why}; that were {self._refusals} in a minute, and no more are told until it is over"
-            self._arrived.append(Refused(address, text))
+        if refused := self._refusals.noted(address, why, now_s):
+            self._arrived.append(refused)
 
     # Time -------------------------------------------------------------------------------------------------
 
@@ -512,13 +444,13 @@ class Hub:
 
     # Sending ----------------------------------------------------------------------------------------------
 
-    def _known(self, name: str) -> _Peer:
+    def _known(self, name: str) -> Peer:
         peer = self._peers.get(name)
         if peer is None:
-            peer = self._peers[name] = _Peer(name, AGENT, Beats(self._clock()), OrderBook())
+            peer = self._peers[name] = Peer(name, AGENT, Beats(self._clock()), OrderBook())
         return peer
 
-    def _ack_soon(self, connection: _Connection) -> None:
+    def _ack_soon(self, connection: Connection) -> None:
         """With the next turn; where many are connected, within their share of a second."""
         if connection.ack_due:
             return
@@ -540,12 +472,12 @@ class Hub:
                 connection.unacknowledged_bytes = 0
                 self._send(connection, ACK, self._ack(connection))
 
-    def _ack(self, connection: _Connection) -> bytes:
+    def _ack(self, connection: Connection) -> bytes:
         assert connection.peer is not None
         stream = self._streams[connection.peer.stream]
         return messages.ack(stream.received, stream.recorded)
 
-    def _send_orders(self, peer: _Peer) -> None:
+    def _send_orders(self, peer: Peer) -> None:
         connection = peer.connection
         if connection is None or peer.orders_wait:
             return
@@ -556,7 +488,7 @@ class Hub:
             if not sent or connection.channel.wire.waiting_bytes > self._limits.out_bytes:
                 return
 
-    def _send(self, connection: _Connection, kind: int, body: bytes) -> bool:
+    def _send(self, connection: Connection, kind: int, body: bytes) -> bool:
         """Whether the connection still stands. Where it does not, what there is to say of it is read first."""
         try:
             connection.channel.send(kind, body)
@@ -573,7 +505,7 @@ class Hub:
             self._is_kicked = True
             os.eventfd_write(self._kick, 1)
 
-    def _watch(self, connection: _Connection) -> None:
+    def _watch(self, connection: Connection) -> None:
         mask = connection.channel.wire.mask
         if mask != connection.mask and connection.is_open:
             connection.mask = mask
