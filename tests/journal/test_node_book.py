@@ -14,8 +14,9 @@ import msgspec
 import pytest
 
 from holdfast.core.nodes.isolation_limit import IsolationLimit
-from holdfast.journal.fleet_book import FleetBook
-from holdfast.journal.node_book import BACKUP, FILE, NewerNodeBook, NodeBook, NodeBookUnusable, is_local
+from holdfast.journal.nodes.book import NodeBook
+from holdfast.journal.nodes.file import BACKUP, FILE, NewerNodeBook, NodeBookUnusable, is_local
+from holdfast.journal.nodes.fleet_book import FleetBook
 from holdfast.model.nodes.book import (
     AttemptRan,
     CheckLine,
@@ -142,7 +143,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from holdfast.core.nodes.isolation_limit import IsolationLimit
-from holdfast.journal.node_book import NodeBook
+from holdfast.journal.nodes.book import NodeBook
 from holdfast.model.nodes.book import Isolation, LostLine
 folder, who, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 book = NodeBook(folder, busy_s=60.0)

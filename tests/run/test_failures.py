@@ -128,7 +128,7 @@ def test_keep_on_failure_holds_what_is_left_and_then_ends_it(place):
     place.do(1, "exit 7")
     run.says("verdict")
     other = place.given(0, 1)["pid"]
-    run.says("rung: fail")
+    run.says("action: fail")
     assert other in place.left()
     assert run.code() in (1, 7)
     place.nothing_left()

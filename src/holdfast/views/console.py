@@ -76,7 +76,9 @@ class Console:
                 why = why.replace(self._hang, "the above")
             if title := _said_of(event):
                 why = why.replace(title, "the above")
-            self.tell(f"rung: {decision.choice.rung}: {why}")
+            is_failure = decision.choice.rung == "fail" and not decision.choice.shadow
+            lead = "fail the job, because " if is_failure else ""
+            self.tell(f"action: {lead}{why}")
             if isinstance(ended := decision.state.phase, Ended):  # nothing was left to wait for
                 self.tell(f"{ended.outcome}: {ended.reason}")
         elif decision.why:

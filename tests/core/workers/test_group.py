@@ -89,7 +89,7 @@ class CountedRoster(Roster):
 def test_of_many_nodes_that_join_only_the_last_one_needed_is_a_reason_to_look_for_places():
     nodes = [f"n{number}" for number in range(300)]
     worker_group = WorkerGroup("job", nodes, NO_CHECKS, VERSION, "abc")
-    worker_group.roster = CountedRoster(nodes, NO_CHECKS, VERSION)
+    worker_group.roster.__class__ = CountedRoster
     worker_group.order(PlaceWorkers(attempt=1, workers=tuple(range(256))), 0.0)
     acts: list[Act] = []
     for node in reversed(nodes):

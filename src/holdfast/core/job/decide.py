@@ -1,7 +1,7 @@
-"""Decides what happens to a job: the one pure function over all of its state.
+"""Decides what happens to a job: one pure function from state and event to the next state and orders.
 
-Every event has an answer in every phase. Time comes in with each event; nothing here reads a clock,
-a file or dice. What the rungs mean is in `ladder`, how they become orders in `recovery`.
+Every event has an answer in every phase. Time comes with each event. `ladder` chooses rungs, `recovery` turns them into
+orders, `hardware` handles device and node faults.
 """
 
 from typing import assert_never
@@ -63,7 +63,7 @@ from holdfast.model.state import (
 )
 from holdfast.model.verdicts import UNKNOWN
 
-SIGTERM = 15  # an end by the stop's own signal says nothing
+SIGTERM = 15  # the signal of a stop: an exit by it is no news
 
 
 def decide(state: State, event: AnyEvent, policy: Policy) -> Decision:  # noqa: C901 - one case per event
@@ -127,13 +127,13 @@ def _on_submitted(state: State, event: JobSubmitted) -> Decision:
 
 
 def _on_resumed(state: State, event: ControllerResumed) -> Decision:
-    if isinstance(state.phase, Checking):  # whoever looked is gone with the controller: the wait begins anew
+    if isinstance(state.phase, Checking):  # the check may have died with the controller: the wait begins anew
         state = State(state.job, Checking(since_s=event.at_s))
     return Decision(state, recovery.orders_again(state), "the controller goes on from its journal")
 
 
 def _on_moved(state: State, event: JobMoved, policy: Policy) -> Decision:
-    """No failure, and not counted: what was found wrong only because the processes were ended is no incident."""
+    """The scheduler restarted the whole job. This is no failure and costs no restart."""
     job, phase = state.job, state.phase
     if isinstance(phase, New | Ended | Holding):
         return Decision(state)
@@ -187,13 +187,13 @@ def _on_worker_exit(state: State, event: WorkerExited, policy: Policy) -> Decisi
 
 
 def _has_failed_rank(state: State) -> bool:
-    """A failure is being diagnosed, and not only a hang or device that did not keep the job from its end."""
+    """A failed exit is being diagnosed, not only a hang or a device fault."""
     faults = state.job.incident.faults if state.job.incident else ()
     return isinstance(state.phase, Diagnosing) and any(isinstance(fault, ExitFault) for fault in faults)
 
 
 def _with_the_commands_own_code(state: State, phase: Finishing, event: WorkerExited) -> Decision:
-    """A command that ends by itself while being ended says best what `holdfast run` should exit with."""
+    """The command's own exit code takes precedence as that of `holdfast run`."""
     own = recovery.exit_code(event.code)
     if phase.outcome == "succeeded" or (
         phase.outcome == "failed" and (event.code <= 0 or event.code == 128 + SIGTERM)
@@ -210,7 +210,7 @@ def _on_hang(state: State, event: HangFound, policy: Policy) -> Decision:
 
 
 def _on_trouble(state: State, fault: AnyFault, attempt: int, at_s: float, policy: Policy) -> Decision:
-    """A fault of the attempt itself: news while it runs, noise once it is being ended."""
+    """A fault of the attempt itself: it counts while the attempt runs, and is ignored while it is being ended."""
     if attempt != state.job.attempt:
         return Decision(state)
     match state.phase:
@@ -306,14 +306,14 @@ def _on_placed(state: State, event: WorkersPlaced, policy: Policy) -> Decision:
             to_check="" if nodes[index] in good else suite,
         )
         if worker.node is None and index in nodes
-        else _still_spared(worker, good, suite, policy)
+        else _with_check_if_due(worker, good, suite, policy)
         for index, worker in enumerate(job.workers)
     )
     return recovery.advance(replace(job, workers=workers), event.at_s)
 
 
-def _still_spared(worker: Worker, good: frozenset[str], suite: str, policy: Policy) -> Worker:
-    """One that was placed before in this recovery, unlooked at: has that been put into doubt since, it is made good."""
+def _with_check_if_due(worker: Worker, good: frozenset[str], suite: str, policy: Policy) -> Worker:
+    """A worker placed earlier in this recovery without a check gets one if its node's pass no longer counts."""
     if not policy.boot_check_again_s or not worker.fresh or worker.node is None or worker.node in good:
         return worker
     return replace(worker, to_check=suite)
@@ -433,7 +433,7 @@ def _without_verdict(state: State, at_s: float, policy: Policy) -> Decision:
 
 
 def _isolated_by_list_only(state: State, at_s: float) -> Decision:
-    """The engine did not answer; the node is on the list that every placement is held to all the same."""
+    """The engine did not answer; placements avoid the node anyway."""
     job = state.job
     isolated = tuple(dict.fromkeys((*job.isolated, *job.to_isolate)))
     return recovery.advance(replace(job, to_isolate=(), isolated=isolated), at_s)

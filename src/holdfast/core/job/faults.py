@@ -1,4 +1,4 @@
-"""Faults of an incident: how one is opened, how one more is added, and how each is said. Pure."""
+"""Opens incidents, adds faults to them, and puts faults into words. Pure."""
 
 from typing import assert_never
 
@@ -37,7 +37,7 @@ def with_fault(job: Job, fault: AnyFault) -> Job:
 
 
 def open_incident(job: Job, phase: Running, fault: AnyFault, at_s: float) -> Decision:
-    """Opens an incident, or goes on with the one that this same attempt already has."""
+    """Opens an incident, or reopens the one of the same attempt."""
     why = words(fault)
     if job.incident is not None and job.incident.attempt == job.attempt:
         job = with_fault(

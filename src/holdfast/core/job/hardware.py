@@ -43,7 +43,7 @@ def on_device(state: State, event: DeviceFaulted, policy: Policy) -> Decision:
         why = f"device {event.device} of {event.node} reports {event.code}; no worker runs there"
         return Decision(State(node_passes.without(job, event.node), phase), why=why)
     if isinstance(phase, Diagnosing) and _is_known(job, device):
-        return Decision(state)  # one fault, reported more than once
+        return Decision(state)  # one fault reported more than once
     job, fault = ladder.note_device(job, device, event.at_s, policy)
     match phase:
         case Running():
@@ -51,7 +51,7 @@ def on_device(state: State, event: DeviceFaulted, policy: Policy) -> Decision:
         case Diagnosing():
             return Decision(State(faults.with_fault(job, fault), phase), why=faults.words(fault))
         case Placing() | Waiting() | Checking() | Isolating() | Stopping() | Healing():
-            if policy.shadow:  # it recovers nothing, so this is before the first start
+            if policy.shadow:  # shadow mode recovers nothing, so this is before the first start
                 return Decision(State(job, phase), why=faults.words(fault))
             if not fault.steps_up:
                 job = replace(job, to_heal=(*job.to_heal, device))
@@ -91,8 +91,8 @@ def on_node_lost(state: State, event: NodeLost, policy: Policy) -> Decision:
 
 
 def _worse(job: Job, phase: RECOVERING, fault: AnyFault, at_s: float, policy: Policy) -> Decision:
-    """One more fault in the middle of a recovery: the rung is chosen again, what was paid stays paid."""
-    if job.incident is None:  # the very first placement: there is no attempt to recover yet
+    """One more fault during a recovery: chooses the rung again, without charging the incident twice."""
+    if job.incident is None:  # the first placement: there is no attempt to recover yet
         state = State(_forgetting(job, fault), phase)
         if isinstance(phase, Checking):  # it had a place, and may have none now
             moved = recovery.advance(state.job, at_s)
@@ -108,7 +108,7 @@ def _worse(job: Job, phase: RECOVERING, fault: AnyFault, at_s: float, policy: Po
 
 
 def _forgetting(job: Job, fault: AnyFault) -> Job:
-    """A worker placed on a node that is gone before its first start has no place."""
+    """Takes the place from workers whose node was lost before the first start."""
     if not isinstance(fault, NodeFault):
         return job
     workers = tuple(

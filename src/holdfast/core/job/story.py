@@ -1,7 +1,6 @@
-"""Tells the job's history for people: the fault-tolerance log, and what is true now, from events and decisions.
+"""Builds the fault-tolerance log and a summary of the job from events and decisions.
 
-A view of the journal and nothing else: the same events told again give the same story. Never decides
-anything, and knows no clock; times are those of the events.
+It depends on the journal only: the same events give the same story. Reads no clock; times are those of the events. Pure.
 """
 
 import shlex
@@ -11,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.core.job.decision import Decision
 from holdfast.core.job.wording import (
+    action_words,
     check_lines,
     check_words,
     ended_words,
@@ -52,7 +52,7 @@ from holdfast.model.state import (
 )
 from holdfast.model.verdicts import Verdict
 
-INCIDENTS_MAX = 1_000  # told in full; the log's lines hold the older ones
+INCIDENTS_MAX = 1_000  # kept in full; of older ones only the lines of the log remain
 KINDS = (
     "job",
     "attempt",
@@ -71,7 +71,7 @@ KINDS = (
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of the fault-tolerance log. `kind`: one of KINDS.
 
-    `finding`, `numbers`: of a finding that never blocks, its own kind and what made it, where it tells.
+    `finding`, `numbers`: kind and figures of a finding that never blocks.
     """
 
     at_s: float
@@ -91,10 +91,10 @@ class RungTaken(Struct, frozen=True, kw_only=True):
 
 
 class IncidentStory(Struct, frozen=True, kw_only=True):
-    """`took_s`: from found to training again; None while it is open, and for good where the job ended in it.
+    """`took_s`: seconds from detection until training resumes; None while it is open, and if the job ended in it.
 
-    `step_before`: the best step of the attempt that failed; `step_resumed`: the first one after.
-    `steps_lost`: made before and to be made again; None where a step is not known.
+    `step_before`: the best step of the attempt that failed; `step_resumed`: the first step after the recovery.
+    `steps_lost`: steps that must be repeated; None if a step is unknown.
     """
 
     number: int
@@ -117,7 +117,7 @@ class AttemptStory(Struct, frozen=True, kw_only=True):
 
 
 class RankKnown(Struct, frozen=True, kw_only=True):
-    """A rank of the attempt now. `code`: how it ended, where it has."""
+    """A rank of the present attempt. `code`: its exit code, once it has ended."""
 
     rank: int
     worker: int
@@ -127,7 +127,7 @@ class RankKnown(Struct, frozen=True, kw_only=True):
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """What is true of the job after the last event. `outcome` is empty until the job has ended."""
+    """The job after the last event. `outcome` is empty until the job has ended."""
 
     job: str
     phase: str
@@ -150,7 +150,7 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 class Story:
-    """Hears each event with its decision, in order, and gives the lines that it adds to the log."""
+    """Takes each event with its decision, in order, and returns the lines that it adds to the log."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -173,7 +173,7 @@ class Story:
         lines = [
             Line(at_s=event.at_s, attempt=job.attempt, incident=number, kind=kind, text=text)
             for kind, text in _texts(before, event, decision)
-            if not again  # a controller that went on gave its order a second time
+            if not again  # a resumed controller repeats its order
         ]
         if isinstance(event, FindingNoted):
             return [replace(line, finding=event.finding, numbers=event.numbers) for line in lines]
@@ -239,7 +239,7 @@ class Story:
             self._ranks[event.rank] = replace(known, code=event.code, ended=True)
 
     def _note_resumed(self, event: StepReached) -> None:
-        """The first step after the recovery tells what was lost. Steps made while a fault is looked at do not."""
+        """Computes the lost steps from the first step after the recovery. Steps during a diagnosis do not count."""
         last = next(reversed(self._incidents.values()), None)
         if last is None or last.step_resumed is not None or event.attempt != self.state.job.attempt:
             return
@@ -301,7 +301,7 @@ def _texts(before: State, event: AnyEvent, decision: Decision) -> list[tuple[str
         texts.append(("verdict", f"incident {incident.number}: verdict: {verdict_words(incident.verdict)}"))
     if decision.choice is not None:
         choice = decision.choice
-        text = decision.why if choice.shadow else f"{choice.rung}: {choice.why}"
+        text = decision.why if choice.shadow else f"action: {action_words(choice)}"
         texts.append(("rung", f"incident {choice.incident}: {text}"))
     phase = decision.state.phase
     if isinstance(phase, Ended) and not isinstance(before.phase, Ended):
@@ -314,7 +314,7 @@ def _verdict_of(state: State) -> Verdict | None:
 
 
 def _of_the_event(before: State, event: AnyEvent, decision: Decision) -> tuple[str, str] | None:
-    """What the event itself adds. An event on which nothing changed and nothing was said adds nothing."""
+    """The line of the event itself; None if it changed nothing and has no message."""
     match event:
         case JobSubmitted():
             command = f": {shlex.join(event.command)}" if event.command else ""
@@ -349,7 +349,7 @@ def _of_the_event(before: State, event: AnyEvent, decision: Decision) -> tuple[s
 
 
 def _is_news(before: State, event: RankExited | WorkerExited, decision: Decision) -> bool:
-    """A rank that died while its launcher goes on: the launcher's own business, and worth a line."""
+    """A rank died while its launcher goes on: the launcher handles it, and the log mentions it."""
     return (
         isinstance(before.phase, Running)
         and bool(event.code)
@@ -367,7 +367,7 @@ def _of_the_decision(before: State, decision: Decision) -> tuple[str, str] | Non
     if not why or decision.choice is not None or isinstance(decision.state.phase, Ended):
         return None
     if job.attempt != before.job.attempt:
-        return None  # told when the attempt runs
+        return None  # the line comes when the attempt runs
     if isinstance(decision.state.phase, Diagnosing) and job.incident is not None:
         return "finding", f"incident {job.incident.number}: {why}"
     if before.job.incident is not None and job.incident is None:
@@ -376,7 +376,7 @@ def _of_the_decision(before: State, decision: Decision) -> tuple[str, str] | Non
 
 
 def _out_of_reach(job: Job) -> str:
-    """Where nobody could look whether it has: nodes that this incident has lost."""
+    """Names lost nodes, where processes may be left."""
     faults = job.incident.faults if job.incident is not None else ()
     lost = [one.node for one in faults if isinstance(one, NodeFault) and one.node in job.lost]
     return f", but perhaps on {listed(lost)}, out of reach" if lost else ""
@@ -387,11 +387,11 @@ def _nodes(job: Job) -> str:
 
 
 def _is_no_news(before: State, event: NodesChecked) -> bool:
-    """A node that stands by has passed once more."""
+    """Whether a spare passed its check again."""
     known = {one.node for one in before.job.passed}
     return event.context == IDLE and event.status != FAIL and known.issuperset(event.nodes)
 
 
 def _has_several(state: State) -> bool:
-    """Of a job on one node nobody need be told which node it was."""
+    """Whether lines must name the node."""
     return len(state.job.workers) > 1

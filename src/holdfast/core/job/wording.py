@@ -8,6 +8,7 @@ from holdfast.model.events import NodesChecked
 from holdfast.model.state import (
     AnyPhase,
     Checking,
+    Choice,
     Diagnosing,
     Ended,
     Finishing,
@@ -34,8 +35,13 @@ def listed(nodes: Iterable[str]) -> str:
     return ", ".join(names[:NAMES_MAX]) + more
 
 
+def action_words(choice: Choice) -> str:
+    """`reschedule the job (restart 1 of 8), because rank 2 ran out of GPU memory`."""
+    return f"fail the job, because {choice.why}" if choice.rung == "fail" else choice.why
+
+
 def verdict_words(verdict: Verdict) -> str:
-    """One line: what it was, how sure, who, and where it is first seen."""
+    """One line: the title, its confidence, the culprits, and the place of the first error."""
     words = f"{verdict.title} ({verdict.category}, {verdict.confidence:.0%} sure)"
     if verdict.culprits:
         named = "; ".join(culprit_words(culprit) for culprit in verdict.culprits[:NAMES_MAX])
@@ -48,7 +54,7 @@ def verdict_words(verdict: Verdict) -> str:
 
 
 def check_words(event: NodesChecked, *, is_named: bool = False) -> str:
-    """`boot check: 31 passed, 2 to look at, 4 skipped, in 1.2 s`. `is_named`: also where it is of one node."""
+    """`boot check: 31 passed, 2 to look at, 4 skipped, in 1.2 s`. `is_named`: names the node even if there is only one."""
     name = check_name(event)
     is_named = is_named or len(event.nodes) > 1 or event.context == IDLE
     where = f" of {listed(event.nodes)}" if is_named and event.nodes else ""
@@ -63,7 +69,7 @@ def check_words(event: NodesChecked, *, is_named: bool = False) -> str:
 
 
 def not_again_words(before: Job, after: Job, at_s: float) -> str:
-    """`boot check: not made again, all nodes passed it 2 min ago`; empty where none of the new places is spared it."""
+    """`boot check: not made again, all nodes passed it 2 min ago`; empty if every new place is checked."""
     pairs = zip(before.workers, after.workers, strict=False)
     fresh = [new for old, new in pairs if old.node is None and new.node is not None]
     passed = {one.node: one.at_s for one in before.passed}
@@ -84,10 +90,10 @@ def check_name(event: NodesChecked) -> str:
 
 
 def check_lines(event: NodesChecked, *, is_named: bool = False) -> list[str]:
-    """What failed or is to be looked at, a line each, with what to do. `is_named`: the node also where it is one."""
+    """A line for each failure and warning, with advice. `is_named`: names the node even if there is only one."""
     several = len(event.nodes) > 1
     if event.why_not and not several:
-        return []  # said already
+        return []  # `check_words` says it
     lines = []
     for told in event.troubles:
         where = f"{told.node}: " if several or is_named else ""
@@ -114,7 +120,7 @@ def ended_words(phase: Ended) -> str:
 
 
 def phase_words(job: Job, phase: AnyPhase) -> str:  # noqa: C901 - one case per phase
-    """What the job does now, in a few words."""
+    """What the job does now."""
     match phase:
         case New():
             return "not submitted yet"

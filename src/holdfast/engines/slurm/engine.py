@@ -21,6 +21,7 @@ from holdfast.engines.slurm.move import Move, put_back
 from holdfast.engines.slurm.probe import Probe
 from holdfast.engines.slurm.queries import node_words, nodes_in
 from holdfast.engines.slurm.rights import Rights
+from holdfast.engines.slurm.slurmd_watch import PROBE_S, SlurmdWatch, port_of
 from holdfast.engines.slurm.standby_controller import STANDBY_NAME, StandbyController, standby_log
 from holdfast.engines.slurm.steps import AGENT, STEP_NAME, AgentStep, environment, keeper_words
 from holdfast.model.nodes.workers import (
@@ -41,18 +42,11 @@ from holdfast.parsers.slurm import (
 )
 from holdfast.slurm_names import Allocation
 
-POLL_S, POLL_SOON_S = 10.0, 2.0  # the latter for a minute after a slurmd has fallen silent
-SOON_FOR_S = 60.0
 ASK_AGAIN_S = 2.0
-PROBE_S = 1.2  # in which a machine that is there has answered one of several packets
-ROUND_MAX = 256
 SURE_S = 5.0  # for agents of before to find this controller
 SOON_S, WAIT_S_MAX = 10.0, 30.0  # an agent that ends sooner waits longer each time before it is started again
 END_S = 5.0
-DEFAULT_PORT = 6818
 SRUN_LOG = "srun.log"  # beside the log of the agent
-SILENT_S = 5.0
-GIVE_UP_PART = 0.6  # of SlurmdTimeout, before Slurm ends a job that was not submitted with --no-kill
 
 
 class _Look(Struct):
@@ -108,9 +102,6 @@ class SlurmEngine:
         self._cut: set[str] = set()
         self._looks: dict[str, _Look] = {}
         self._seen: dict[str, SlurmNode] = {}
-        self._silent_since: dict[str, float] = {}
-        self._rounds: dict[str, Probe] = {}  # of slurmd on nodes that nobody asks about
-        self._next_round = 0
         self._gone: set[str] = set()
         self._news: list[AnyNews] = []
         self._told: set[str] = set()
@@ -120,6 +111,7 @@ class SlurmEngine:
         self._poll_open = False
         self._place: JobPlace | None = None
         self._rights = Rights(allocation, self._commands, self._note, clock)
+        self._slurmd = SlurmdWatch(self._seen, self._note, self._slurmd_is_lost, clock, no_kill=no_kill)
         self._watch = JobWatch(allocation, self._commands, self._note, clock)
         self._move: Move | None = None
         here = allocation.node or socket.gethostname()
@@ -163,10 +155,10 @@ class SlurmEngine:
             self._turn_lines()
         for name in list(self._looks):
             self._turn_look(name, now_s)
-        if now_s - self._polled_s >= self._poll_s(now_s) and self._place is not None:
+        if now_s - self._polled_s >= self._slurmd.poll_s(now_s) and self._place is not None:
             self._polled_s = now_s
             self._poll(now_s)
-        self._turn_rounds(now_s)
+        self._slurmd.turn(now_s)
         self._rights.turn(now_s)
         if self._move is not None:
             self._move.turn(now_s)
@@ -384,11 +376,7 @@ class SlurmEngine:
 
     def _probe(self, look: _Look, node: SlurmNode) -> None:
         if node.address:
-            look.probe = Probe(node.address, self._port(node), self._clock(), PROBE_S)
-
-    def _port(self, node: SlurmNode) -> int:
-        default = self._settings.get("SlurmdPort", "")
-        return node.port or (int(default) if default.isdigit() else DEFAULT_PORT)
+            look.probe = Probe(node.address, port_of(node, self._settings), self._clock(), PROBE_S)
 
     def _turn_look(self, name: str, now_s: float) -> None:
         look = self._looks[name]
@@ -457,15 +445,11 @@ class SlurmEngine:
 
     # What Slurm says now and then -------------------------------------------------------------------------------
 
-    def _poll_s(self, now_s: float) -> float:
-        is_new = any(now_s - since_s < SOON_FOR_S for since_s in self._silent_since.values())
-        return POLL_SOON_S if is_new else POLL_S
-
     def _poll(self, now_s: float) -> None:
         if self._poll_open:
             return
         self._poll_open = True
-        self._begin_rounds(now_s)
+        self._slurmd.begin_round(self._remaining(), now_s)
         self._ask_nodes()
         if any(agent.lives and agent.step is None for agent in self._agents.values()):
             self._ask_steps()
@@ -487,51 +471,7 @@ class SlurmEngine:
         for node in nodes_in(answer):
             if node.name in self._agents:
                 self._seen[node.name] = node
-                self._judge_slurmd(node)
-
-    def _judge_slurmd(self, node: SlurmNode) -> None:
-        """slurmd may be gone while the training is well: Slurm then acts on the node, later, as on a dead one."""
-        name = node.name
-        if node.is_down or name in self._gone:
-            self._silent_since.pop(name, None)
-        elif not node.answers:
-            self._slurmd_is_silent(name)
-
-    def _begin_rounds(self, now_s: float) -> None:
-        """Slurm itself finds out late that a slurmd is gone: whether they listen is looked at, some at a time."""
-        names = [name for name in self._remaining() if name in self._seen and name not in self._rounds]
-        some = [
-            names[(self._next_round + number) % len(names)] for number in range(min(len(names), ROUND_MAX))
-        ]
-        self._next_round += len(some)
-        for name in some:
-            node = self._seen[name]
-            if node.address:
-                self._rounds[name] = Probe(node.address, self._port(node), now_s, PROBE_S)
-
-    def _turn_rounds(self, now_s: float) -> None:
-        over = {name: probe for name, probe in self._rounds.items() if probe.look(now_s) is not None}
-        for name, probe in over.items():
-            del self._rounds[name]
-            if probe.refused:
-                self._slurmd_is_silent(name)
-            elif probe.answer and self._seen[name].answers:
-                self._silent_since.pop(name, None)
-                self._told.discard(f"slurmd-{name}")
-
-    def _slurmd_is_silent(self, name: str) -> None:
-        since_s = self._silent_since.setdefault(name, self._clock())
-        if self._clock() - since_s < SILENT_S:  # slurmctld has just begun, and waits for all of them
-            return
-        limit_s = seconds_of(self._settings.get("SlurmdTimeout", ""), 300.0)
-        then = "takes the node from the job" if self._no_kill else "ends the whole job"
-        self._tell(
-            f"slurmd-{name}",
-            f"slurmd on {name} does not answer Slurm, which {then} after {limit_s:g} s (SlurmdTimeout), "
-            f"whatever runs there; start slurmd on {name} again",
-        )
-        if not self._no_kill and limit_s and self._clock() - since_s > GIVE_UP_PART * limit_s:
-            self._rights.give_back(name, tuple(one for one in self._remaining() if one != name))
+                self._slurmd.heard(node, is_gone=node.name in self._gone)
 
     def _ask_config(self, then: Callable[[], None]) -> None:
         """`then` is done in any case: what is not known has its usual value."""
@@ -539,13 +479,17 @@ class SlurmEngine:
         def heard(answer: Answer) -> None:
             if answer.is_good:
                 self._settings = settings_of(answer.text)
-                self._rights.settings = self._settings
+                self._rights.settings = self._slurmd.settings = self._settings
                 self._version = self._watch.version = version_of(self._settings.get("SLURM_VERSION", ""))
             else:
                 self._later(lambda: self._ask_config(lambda: None))
             then()
 
         self._commands.ask(["scontrol", "show", "config"], heard)
+
+    def _slurmd_is_lost(self, name: str) -> None:
+        """Slurm is about to give the node up, and would then end the whole job."""
+        self._rights.give_back(name, tuple(one for one in self._remaining() if one != name))
 
     def _note(self, text: str) -> None:
         self._news.append(EngineNote(text=text))

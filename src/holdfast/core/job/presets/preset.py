@@ -13,13 +13,13 @@ Value = int | float | bool | str | None
 
 
 class BadPreset(ValueError):
-    """The text after --policy cannot be understood; the text of the error says why and what would do."""
+    """The text after --policy is not valid; the message says why, and what is allowed."""
 
 
 class Key(Struct, frozen=True, kw_only=True):
-    """One setting of a system. `kind`: whole, seconds, minutes, yes or text. `low`, `high`: the range of numbers.
+    """One setting of a system. `kind`: whole, seconds, minutes, ratio, yes or text. `low`, `high`: the range of numbers.
 
-    `default`: what its documents say; None: off, or not said.
+    `default`: as its documents say; None: off, or not documented.
     """
 
     name: str
@@ -28,11 +28,11 @@ class Key(Struct, frozen=True, kw_only=True):
     default: Value = None
     low: float = 0
     high: float = 0
-    words: tuple[str, ...] = ()  # of a text: the only ones allowed
+    words: tuple[str, ...] = ()  # the allowed values of a text; empty: any
 
 
 class Preset(Struct, frozen=True, kw_only=True):
-    """`fields` names the settings that the preset decides: fields of Policy, and the two kept beside it here."""
+    """`fields`: names of the settings that the preset decides, of Policy and of the two fields below."""
 
     policy: Policy
     fields: frozenset[str]
@@ -42,7 +42,7 @@ class Preset(Struct, frozen=True, kw_only=True):
 
 
 class Given:
-    """The values given for one system, with its defaults behind them."""
+    """The values given for one system; its defaults apply to the rest."""
 
     def __init__(self, keys: tuple[Key, ...], values: Mapping[str, Value]) -> None:
         self.values = values
@@ -71,7 +71,7 @@ class System(Struct, frozen=True, kw_only=True):
 
 
 def preset(policy: dict[str, Value], notes: list[str], **beside: float | None) -> Preset:
-    """Every field named is decided by the preset, also where it says what the default says."""
+    """The preset decides every field named here, even if the value equals the default."""
     return Preset(
         policy=replace(Policy(), **policy), fields=frozenset((*policy, *beside)), notes=tuple(notes), **beside
     )

@@ -35,7 +35,8 @@ def _own(given: Given) -> Preset:
         "unconditional_restart": given.yes("unconditional-restart"),
         "hang_restart": given.yes("hang-restart"),
         "replace_workers": given.whole("replace-workers"),
-        "same_error_fails": "unconditional-restart" not in given.values,  # who asks for it gets every restart
+        "same_error_fails": "unconditional-restart"
+        not in given.values,  # given explicitly, it restarts always
     }
     return preset(fields, [])
 

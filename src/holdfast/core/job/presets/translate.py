@@ -39,7 +39,7 @@ def _one(system: System, part: str) -> tuple[Key, Value]:
 
 
 def _key(system: System, name: str) -> Key:
-    """The key of this name: without its annotation prefix, the folder it stands in, or a flag's hyphens."""
+    """The key of this name. Ignores an annotation prefix, a parent section and a flag's hyphens."""
     plain = _plain(name)
     for key in system.keys:
         if _plain(key.name) == plain:

@@ -15,7 +15,8 @@ from typing import TypeVar
 
 from holdfast.core.nodes.isolation_limit import IsolationLimit
 from holdfast.core.plurals import counted
-from holdfast.journal.node_book import NodeBook, NodeBookUnusable
+from holdfast.journal.nodes.book import NodeBook
+from holdfast.journal.nodes.file import NodeBookUnusable
 from holdfast.model.nodes.book import (
     AnyLine,
     AttemptRan,
