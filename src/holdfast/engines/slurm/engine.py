@@ -1,7 +1,7 @@
 """The engine `slurm`: a job's nodes are those of the Slurm allocation that this process runs in.
 
-One step on each node carries its agent. What Slurm says of nodes and of the job is asked for now and then, and when
-the controller wants to know; what Slurm does not tell, or cannot do, is a note and is asked again, never a verdict.
+One step on each node runs its agent. The engine asks Slurm about nodes and the job at intervals, and when the controller
+needs it. If Slurm does not answer or refuses, the engine notes it and asks again; it never concludes a failure from that.
 """
 
 import os
@@ -43,14 +43,14 @@ from holdfast.parsers.slurm import (
 from holdfast.slurm_names import Allocation
 
 ASK_AGAIN_S = 2.0
-SURE_S = 5.0  # for agents of before to find this controller
-SOON_S, WAIT_S_MAX = 10.0, 30.0  # an agent that ends sooner waits longer each time before it is started again
+SURE_S = 5.0  # for agents that run already to find this controller
+SOON_S, WAIT_S_MAX = 10.0, 30.0  # an agent that ends sooner is restarted after a wait that doubles each time
 END_S = 5.0
 SRUN_LOG = "srun.log"  # beside the log of the agent
 
 
 class _Look(Struct):
-    """A question about a node under way. `wanted`: by the controller. `code`: of its step, which has ended.
+    """A query about a node. `wanted`: the controller asked for it. `code`: exit code of its step, which has ended.
 
     `heard`: Slurm has answered, or will not.
     """
@@ -63,8 +63,8 @@ class _Look(Struct):
 
 
 class _Agent(Struct):
-    """`step`: None for one that another controller began. `lives`: as far as is known. `sure_s`: when it may be made
-    sure that such a one does."""
+    """`step`: None if another controller started it. `lives`: as far as is known. `sure_s`: when to verify that such an
+    agent lives."""
 
     step: AgentStep | None = None
     lives: bool = False
@@ -75,11 +75,10 @@ class _Agent(Struct):
 
 
 class SlurmEngine:
-    """A NodeEngine. `env`: of this process; `agent`: the words that start an agent.
+    """A NodeEngine. `env`: of this process; `agent`: the command that starts an agent.
 
-    `no_kill`: the job was submitted with --no-kill, so it outlives its nodes; False where that is not known.
-    `standby`: the words of who goes on when this node is lost. `lost_with`: the node of the controller before this one,
-    which has ended without a word.
+    `no_kill`: the job was submitted with --no-kill, so it outlives its nodes; False if unknown.
+    `standby`: the command of the standby controller. `lost_with`: the node of the previous controller, which died.
     """
 
     def __init__(
@@ -128,7 +127,7 @@ class SlurmEngine:
         return self.allocation.nodes
 
     def listen(self, folder: Path) -> Sequence[str]:
-        """The address by which Slurm reaches this node. Waits for scontrol, a few seconds at most."""
+        """The address at which Slurm reaches this node. Waits a few seconds for scontrol."""
         node = self.allocation.node or socket.gethostname()
         answer = asked(node_words([node]), self._env, 5.0)
         address = next((one.address for one in nodes_in(answer) if one.address), node)
@@ -164,7 +163,7 @@ class SlurmEngine:
             self._move.turn(now_s)
         self._watch.turn(now_s)
         self._turn_standby(now_s)
-        news = [  # why the job ends before what ends with it
+        news = [  # first why the job ends, then what ends with it
             *self._watch.news(),
             *(self._move.news() if self._move else ()),
             *self._news,
@@ -194,7 +193,7 @@ class SlurmEngine:
 
     def more_nodes(self, workers: int, without: Sequence[str]) -> None:
         if self._place is None or not self.allocation.is_batch:
-            why = "this allocation has no batch script that Slurm could start anew elsewhere"
+            why = "this allocation has no batch script that Slurm could start again on other nodes"
             self._news.append(NoMoreNodes(reason=why))
             return
         if self._move is None or self._move.is_over:
@@ -213,16 +212,16 @@ class SlurmEngine:
         return True
 
     def signalled(self, number: int) -> bool:
-        """Whether Slurm can say why the controller was told to end: then EndAsked follows within 3 s."""
+        """Whether Slurm can say why the controller got the signal: then EndAsked follows within 3 s."""
         if self._move is not None and self._move.is_moved:
             return True
         self._watch.told_to_end(number, seconds_of(self._settings.get("KillWait", ""), 30.0))
         return True
 
     def end(self, code: int) -> None:
-        """Steps whose agents have not left are ended. Waits a few seconds at most; not at all where Slurm ends them.
+        """Ends the steps whose agents still run. Waits a few seconds at most; not at all if Slurm ends the job itself.
 
-        It starts a job anew only when the last process of the batch script is gone.
+        Slurm restarts a job only once the last process of its batch script is gone.
         """
         self._commands.drop()
         if self._standby is not None and self._standby.step is not None:
@@ -266,7 +265,7 @@ class SlurmEngine:
         except OSError as error:
             agent.wait_s = _longer(agent.wait_s)
             agent.due_s = self._clock() + agent.wait_s
-            self._note(f"the agent on {name} cannot be started, it is tried again: {error}")
+            self._note(f"the agent on {name} cannot be started, Holdfast tries again: {error}")
             return
         agent.lives, agent.begun_s = True, self._clock()
 
@@ -283,11 +282,11 @@ class SlurmEngine:
         try:
             self._standby.turn(now_s, self._gone)
         except OSError as error:
-            self._tell("standby", f"nobody can be started to go on when this node is lost: {error}")
+            self._tell("standby", f"the standby controller cannot be started: {error}")
 
     @property
     def _binds(self) -> bool:
-        """Whether the cluster binds tasks to cores."""
+        """The cluster binds tasks to cores."""
         return self._settings.get("TaskPlugin", "") not in ("", "task/none", "(null)")
 
     def _turn_agent(self, name: str, agent: _Agent, now_s: float) -> None:
@@ -297,7 +296,7 @@ class SlurmEngine:
             return
         is_launched = self._lines.was_connected(agent.step.process.pid)
         agent.step, agent.lives = None, False
-        if code < 0 or code == IN_USE:  # srun itself was killed: the step does not mind, if it had begun
+        if code < 0 or code == IN_USE:  # srun was killed: its step lives on, if it had begun
             agent.lives, agent.sure_s = True, now_s + WAIT_S_MAX
             agent.due_s = None if code == IN_USE or is_launched else now_s
             self._ask_steps()
@@ -313,7 +312,7 @@ class SlurmEngine:
     def _steps_heard(self, answer: Answer, first: bool) -> None:
         if not answer.is_good:
             self._note(
-                f"Slurm does not tell the steps of job {self.allocation.job}, it is asked again: {answer.why}"
+                f"Slurm does not list the steps of job {self.allocation.job}, Holdfast asks again: {answer.why}"
             )
             if first:
                 self._later(lambda: self._ask_steps(first=True))
@@ -341,7 +340,7 @@ class SlurmEngine:
     # Nodes ------------------------------------------------------------------------------------------------------
 
     def _turn_lines(self) -> None:
-        """A node whose step has lost its connections is looked at before anybody asks."""
+        """Checks nodes whose step has lost its connections, before the controller asks."""
         self._cut = self._lines.cut(
             {name: one.step.process.pid for name, one in self._agents.items() if one.step is not None}
         )
@@ -383,10 +382,10 @@ class SlurmEngine:
         reached = look.probe.look(now_s) if look.probe is not None else None
         ended = look.code is not None or name in self._cut or name == self._lost_with
         if reached is False and not ended and look.wanted and not self._is_second:
-            # So its agent was heard, and its step had begun.
+            # The controller heard its agent, so its step had begun.
             step = self._agents[name].step
             ended = step is not None and has_none(step.process.pid)
-        is_proven = reached is False and ended  # whether or not Slurm answers
+        is_proven = reached is False and ended  # whatever Slurm answers
         if not is_proven and (not look.heard or (look.probe is not None and reached is None)):
             return
         del self._looks[name]
@@ -400,7 +399,7 @@ class SlurmEngine:
             self._gone.add(name)
             self._news.append(
                 NodeDown(
-                    node=name, reason="Slurm has ended the job's step there, as all of the job", with_job=True
+                    node=name, reason="Slurm ended the job's step there, with the whole job", with_job=True
                 )
             )
         elif look.code is not None:
@@ -410,14 +409,15 @@ class SlurmEngine:
             self._make_sure(name, now_s)
         elif look.wanted and reached is False:
             self._tell(
-                f"cut-{name}", f"{name} cannot be reached, and Slurm has not given it up: that is no proof"
+                f"cut-{name}",
+                f"{name} cannot be reached, but Slurm still counts it as up: it is not lost yet",
             )
 
     def _make_sure(self, name: str, now_s: float) -> None:
-        """Slurm lists a step of another's there, and its agent is not heard: that srun may have gone while it launched it.
+        """Starts one more agent where Slurm lists a step of the previous controller but no agent is heard.
 
-        Whether an agent runs is known only to the node: one more is started, which ends where it finds another. It knows
-        that by a lock, and there is a standby only where the disk has locks.
+        That controller's srun may have died during the launch. The new agent ends if it finds another one, by a lock:
+        standby controllers exist only where the disk has locks.
         """
         agent = self._agents[name]
         may_be_gone = self._lost_with and agent.lives and agent.step is None
@@ -427,7 +427,7 @@ class SlurmEngine:
 
     @property
     def _is_ending(self) -> bool:
-        """Slurm takes the job's nodes away: no step can be started on them any more."""
+        """Slurm is taking the job's nodes away: no step can be started on them."""
         return self._watch.is_told or (self._move is not None and self._move.is_moved)
 
     def _lose(self, name: str, reason: str) -> None:
@@ -443,7 +443,7 @@ class SlurmEngine:
     def _remaining(self) -> tuple[str, ...]:
         return tuple(name for name in self.nodes if name not in self._gone)
 
-    # What Slurm says now and then -------------------------------------------------------------------------------
+    # Polling ----------------------------------------------------------------------------------------------------
 
     def _poll(self, now_s: float) -> None:
         if self._poll_open:
@@ -463,7 +463,7 @@ class SlurmEngine:
         self._nodes_heard(answer)
         if answer.is_good:
             return
-        self._tell("sick", f"Slurm does not answer; the training goes on without it: {answer.why}")
+        self._tell("sick", f"Slurm does not answer, the training goes on: {answer.why}")
 
     def _nodes_heard(self, answer: Answer) -> None:
         if answer.is_good:
@@ -474,7 +474,7 @@ class SlurmEngine:
                 self._slurmd.heard(node, is_gone=node.name in self._gone)
 
     def _ask_config(self, then: Callable[[], None]) -> None:
-        """`then` is done in any case: what is not known has its usual value."""
+        """Calls `then` in any case: unknown settings keep their defaults."""
 
         def heard(answer: Answer) -> None:
             if answer.is_good:
@@ -495,7 +495,7 @@ class SlurmEngine:
         self._news.append(EngineNote(text=text))
 
     def _tell(self, what: str, text: str) -> None:
-        """Once, until it is over."""
+        """Reports it once, until it is over."""
         if what not in self._told:
             self._told.add(what)
             self._note(text)
