@@ -96,7 +96,7 @@ def test_a_hang_without_hang_restart_is_told_and_the_training_left_alone(place):
     run = place.ranks(2).prints("step 20 ")
     pid = place.given(1, 1)["pid"]
     os.kill(pid, signal.SIGSTOP)
-    run.says("hang (stopped)").says("rung:")
+    run.says("hang (stopped)").says("action:")
     if run.process.poll() is None:
         os.kill(pid, signal.SIGCONT)
     place.go()

@@ -1,15 +1,15 @@
-"""Translates between a job's core and the many nodes it runs on. Pure: no clock, file, socket or dice.
+"""Translates between a job's core and the many nodes it runs on. Pure.
 
-The core orders and hears of the job as a whole: start, stop, check. Agents start, stop and check one worker each. Here
-the one becomes the others, in both directions. What keeps a job sound over many nodes is kept here:
+The core gives orders for the whole job: start, stop, check. Agents start, stop and check one worker each. This module
+turns the core's orders into commands to agents, and agents' reports into events for the core. It guarantees:
 
-- Nobody is told to start attempt N+1 before every node that can be reached has said that nothing of N is left there. A
-  node that is lost counts as stopped: it is fenced off by the next attempt's port and name (see `core.node_watch`).
-- Two workers never share a node, and none is placed on one that is lost, isolated, shunned or not yet checked.
-- Every order is answered, whatever is lost meanwhile; at the latest the silence of a node becomes its loss.
+- No worker of attempt N+1 starts before every reachable node has reported that nothing of N is left there. A lost node
+  counts as stopped: the next attempt uses another port and name, which fences it off (see `core.nodes.watch`).
+- Two workers never share a node, and none is placed on a node that is lost, isolated, shunned or not yet checked.
+- Every order gets an answer, whatever is lost meanwhile: in the end a silent node counts as lost.
 
-An order under way is a set of those that are waited for; each report, loss or tick takes away from it, and what is left
-is asked again when the core orders it again. Order ids are stable, so that one given twice is carried out once.
+An order under way holds the set of nodes it waits for. Reports, losses and ticks remove nodes from it; if the core repeats
+the order, only the remaining nodes are asked again. Order ids are stable, so an order given twice is executed once.
 """
 
 from collections.abc import Iterable
@@ -76,9 +76,9 @@ GroupNews = NodeReady | NodeDown | NodeAlive | AgentEnded | SetAside | NoMoreNod
 
 
 class WorkerGroup:
-    """`nodes`: those of the engine, in the order in which they are preferred. `token`: of this job, never used before.
+    """`nodes`: those of the engine, most preferred first. `token`: unique to this job.
 
-    Each call gives what is to be done, in its order. `at_s`: the job's clock.
+    Each method returns the acts to carry out, in order. `at_s`: the job's clock.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class WorkerGroup:
     ) -> None:
         memory = memory or Memory()
         self.roster = Roster(nodes, settings, version)
-        self.shunned: frozenset[str] = frozenset()  # by others: the book of nodes
+        self.shunned: frozenset[str] = frozenset()  # nodes that the node book excludes
         self._settings = settings
         self._memory = memory
         self._checking: Checking | None = None
@@ -108,12 +108,12 @@ class WorkerGroup:
         self._ticked_s: float | None = None
 
     def resume(self, job: Job, at_s: float) -> list[Act]:
-        """Goes on from the journal: `job` is what it comes to. Nodes that the engine no longer has are lost at once."""
+        """Resumes a job from the state that its journal gives. Nodes that the engine no longer has are lost at once."""
         roster, team = self.roster, self.roster.team
         roster.epoch = self._memory.resumes + 1
         team.attempt, team.over = job.attempt, not job.alive
         placed = {index: worker.node for index, worker in enumerate(job.workers) if worker.node is not None}
-        # Of a job that the scheduler has started anew nothing runs where it ran, and its nodes are others, or as good as.
+        # After a restart by the scheduler nothing runs on the former nodes, and the nodes may be others.
         team.nodes = placed if self._memory.moved else {**self._memory.nodes, **placed}
         team.exited = set(self._memory.exited) if self._memory.attempt == job.attempt else set()
         if self._memory.moved and self._settings.standby and job.step is not None:
@@ -146,12 +146,12 @@ class WorkerGroup:
                 return self._stop(order, at_s)
             case IsolateNode():
                 return self._isolate(order, at_s)
-            case HealDevice():  # nothing here can reset a device: that it healed cannot be claimed
+            case HealDevice():  # nothing here can reset a device
                 healed = DeviceHealed(at_s=at_s, node=order.node, device=order.device, healed=False)
                 return [Tell(healed)]
 
     def signal(self, number: int) -> list[Act]:
-        """For the command, in every worker."""
+        """Passes a signal to the command in every worker."""
         self._signals += 1
         team = self.roster.team
         if team.over:
@@ -165,7 +165,7 @@ class WorkerGroup:
         ]
 
     def leave(self, code: int, reason: str) -> list[Act]:
-        """The job is over: every agent that is there ends, the lost ones too if they hear it."""
+        """Ends every connected agent, because the job is over."""
         acts: list[Act] = []
         for node in self.roster.nodes.values():
             if node.joined:
@@ -174,11 +174,11 @@ class WorkerGroup:
 
     @property
     def is_gone(self) -> bool:
-        """No agent is connected any more."""
+        """No agent is connected."""
         return not any(node.joined for node in self.roster.nodes.values())
 
     def workers(self, attempt: int) -> dict[int, str]:
-        """The nodes of this attempt's workers, without those that are lost."""
+        """The nodes of this attempt's workers, by worker, without lost ones."""
         team = self.roster.team
         if team.attempt != attempt:
             return {}
@@ -215,7 +215,7 @@ class WorkerGroup:
         return self._standbys.hear(node, report, self.roster, at_s)
 
     def told(self, node: str, event: AnyEvent, at_s: float) -> list[Act]:
-        """What an agent says of its node's part. `event`: its `at_s` is the job's, `via` names the report."""
+        """A report of an agent about its node. `event`: its `at_s` is in the job's time, `via` names the report."""
         back = self.heard(node, at_s)
         match event:
             case AttemptStarted():
@@ -236,12 +236,12 @@ class WorkerGroup:
                 acts = [Tell(event)]
             case AttemptStartFailed() | RankStarted() | RankExited() | WorkerExited():
                 acts = self._passed_on(node, event)
-            case _:  # an agent says nothing else of its worker
+            case _:  # agents send no other events
                 acts = []
         return back + acts + self._go_on(at_s)
 
     def heard(self, node: str, at_s: float) -> list[Act]:
-        """The agent lives, whatever it says."""
+        """A message came from the agent, whatever it says."""
         return self.roster.heard(node, at_s)
 
     def tick(self, at_s: float) -> list[Act]:
@@ -253,7 +253,7 @@ class WorkerGroup:
         acts += [Tell(noted) for noted in self._notes.turn(at_s)]
         if self._step != self._step_told:
             acts += self._tell_step(at_s)
-        self.roster.changed = True  # waiting has its limits
+        self.roster.changed = True  # time limits may be over
         return acts + self._go_on(at_s, look=True)
 
     def _is_mine(self, node: str, attempt: int) -> bool:
@@ -290,9 +290,9 @@ class WorkerGroup:
         return [Tell(StepReached(at_s=at_s, attempt=attempt, step=self._step, via=via or UNSET))]
 
     def _go_on(self, at_s: float, *, look: bool = False) -> list[Act]:
-        """After any change: orders under way, with those who are lost no longer waited for.
+        """Continues the orders under way after a change, without waiting for lost nodes.
 
-        `look`: for places too, however many nodes are missing.
+        `look`: tries to place workers however many nodes are missing.
         """
         acts: list[Act] = []
         lost, self.roster.lost_now = self.roster.lost_now, []
@@ -308,7 +308,7 @@ class WorkerGroup:
         return acts
 
     def _forget(self, node: str) -> list[Act]:
-        """Nobody waits for a lost node."""
+        """Stops waiting for a lost node."""
         if self._checking is not None:
             self._checking.waits_for.discard(node)
         if self._stopping is not None:
@@ -340,7 +340,7 @@ class WorkerGroup:
         return []
 
     def _end_check(self, checking: Checking, at_s: float) -> list[Act]:
-        """Of nodes that were lost meanwhile nothing is said: their loss was."""
+        """Answers for the nodes that reported; the core already knows of lost ones."""
         if checking.waits_for:
             return []
         self._checking = None
@@ -359,12 +359,12 @@ class WorkerGroup:
         team.nodes = {start.worker: start.node for start in order.workers}
         self._placement.cancel()
         self._stopping = None
-        if self._memory.started >= order.attempt:  # by a controller before this one
+        if self._memory.started >= order.attempt:  # a previous controller did
             return []
         return self._launch.begin(order, at_s) + self._go_on(at_s)
 
     def _stand_by(self) -> list[Act]:
-        """The job trains: from now on the next attempt's processes are made ready, where the same nodes run it."""
+        """Once the job trains, has the next attempt's processes prepared on the same nodes."""
         team = self.roster.team
         trains = self._step is not None and self._memory.started >= team.attempt > self._standbys.asked
         if not (self._settings.standby and trains) or team.over or team.stop_asked or team.exited:
@@ -388,7 +388,7 @@ class WorkerGroup:
 
     def _stop(self, order: StopAttempt, at_s: float) -> list[Act]:
         team = self.roster.team
-        if order.attempt == team.attempt and team.over:  # it has been answered, or nothing was begun
+        if order.attempt == team.attempt and team.over:  # answered before, or nothing was started
             return [Tell(AttemptStopped(at_s=at_s, attempt=order.attempt))]
         if order.attempt == team.attempt:
             team.stop_asked = True
@@ -414,7 +414,7 @@ class WorkerGroup:
         return acts + self._go_on(at_s)
 
     def _can_answer(self, name: str) -> bool:
-        """A lost node counts as stopped; one that is back and still holds its part of the attempt is asked."""
+        """A lost node counts as stopped, unless it is back and still runs its worker."""
         node = self.roster[name]
         return not node.lost or (node.returning == "hold" and node.is_reachable)
 
