@@ -1,4 +1,4 @@
-"""The controller's side of the link: all agents and clients of a job on one descriptor, without blocking."""
+"""Implements the controller's side of the link: serves all agents and clients of a job without blocking."""
 
 import errno
 import math
@@ -45,15 +45,15 @@ __all__ = ["Hub", "Limits", "ListenFailed"]
 ACCEPTED_A_TURN = 128
 TIMES_LOOKED_AT_S = 0.1
 EVENTS_A_POLL = 512
-EVENT_BYTES = 1000  # what an event costs besides its bytes, as if it were bytes
+EVENT_BYTES = 1000  # the fixed cost of an event, counted as bytes
 
 
 class Hub:
-    """For one thread. `listen`: port 0 takes a free one; see `addresses`. `seen`: by stream, what an earlier process
-    of the controller has recorded. `clock`: seconds since the epoch that never jump.
+    """For one thread. `listen`: port 0 takes a free one; see `addresses`. `seen`: by stream, the last entry that an
+    earlier controller process recorded. `clock`: seconds since the epoch that never jump.
 
     Call `turn` when `fileno` is readable, and at least five times a second.
-    raises: ListenFailed and TlsUnavailable when it is made, nothing later
+    raises: ListenFailed and TlsUnavailable from the constructor only
     """
 
     def __init__(
@@ -95,27 +95,27 @@ class Hub:
         return self._epoll.fileno()
 
     def turn(self) -> list[Arrived]:
-        """What is new, in the order in which it came; per peer always."""
+        """What arrived since the last call; of each peer in order."""
         if not self._is_closed:
             self._one_turn(self._clock())
         arrived, self._arrived = self._arrived, []
         return arrived
 
     def recorded(self, stream: str, seq: int) -> None:
-        """All of the stream up to here is written down: the agent may forget it."""
+        """The journal has all of the stream up to `seq`: the agent may forget it."""
         known = self._streams.get(stream)
         if known is None or seq <= known.recorded:
-            return  # a client that has left; or known
-        news = known.recorded < known.kept  # of what may be dropped the next beat tells soon enough
+            return  # a client that has left, or nothing new
+        news = known.recorded < known.kept  # for entries that may be dropped the next beat is soon enough
         known.recorded = seq
         peer = self._peers.get(stream.rpartition("/")[0])
         if news and peer is not None and peer.stream == stream and peer.connection is not None:
             self._ack_soon(peer.connection)
 
     def order(self, peer: str, order_id: str, body: bytes) -> None:
-        """Kept until it is done, and sent again at each connection. The same id twice is one order.
+        """Keeps the order until the peer reports it done, and sends it at each connection. The same id twice is one order.
 
-        To who has just joined, orders go with the next turn: what is said to it on its Joined is there before them.
+        A peer that has just joined gets its orders in the next turn, after what the controller says on its Joined.
         """
         if len(body) + len(order_id) + 64 > BODY_BYTES_MAX:
             raise ValueError(f"order {order_id} is too large for the link: {len(body)} bytes")
@@ -125,12 +125,12 @@ class Hub:
             self._send_orders(known)
 
     def forget_orders(self, peer: str, prefix: str = "") -> None:
-        """Those whose ids begin so are not sent again."""
+        """Stops sending orders whose ids begin with `prefix`."""
         if peer in self._peers:
             self._peers[peer].orders.forget(prefix)
 
     def say(self, peer: str, body: bytes) -> bool:
-        """Sends it if the peer is connected and takes things in; it is not kept. Whether it was sent."""
+        """Sends a message if the peer is connected and reads; does not keep it. Whether it was sent."""
         known = self._peers.get(peer)
         connection = known.connection if known else None
         if connection is None or len(body) > BODY_BYTES_MAX:
@@ -140,17 +140,17 @@ class Hub:
         return self._send(connection, SAY, body)
 
     def offset_s(self, peer: str) -> float | None:
-        """The peer's clock minus ours; None: not known."""
+        """The peer's clock minus ours in seconds; None if unknown."""
         known = self._peers.get(peer)
         return known.beats.offset_s if known else None
 
     def silent_s(self, peer: str) -> float:
-        """Since when nothing was heard of it; infinite where nothing ever was."""
+        """Seconds since the last message of the peer; infinite if there was none."""
         known = self._peers.get(peer)
         return self._clock() - known.beats.heard_s if known and known.has_joined else math.inf
 
     def drop(self, peer: str, why: str) -> None:
-        """Closes its connection, and tells it why. It may come again."""
+        """Closes its connection and sends the reason. The peer may connect again."""
         known = self._peers.get(peer)
         if known is not None and known.connection is not None:
             self._send(known.connection, REFUSE, why.encode())
@@ -186,12 +186,12 @@ class Hub:
             self._times_s = now_s
             self._listen(True)
             self._send_beats(now_s)
-            if is_all_read:  # else it is us who are slow, not those that nothing was heard of
+            if is_all_read:  # else this process is slow, and not the silent peers
                 self._judge_strangers(now_s)
                 self._judge_silence(now_s)
 
     def _read_all(self, now_s: float) -> bool:
-        """Reads what has come, up to a bound. Whether that was all."""
+        """Reads what has arrived, up to a bound. Returns whether that was all."""
         left_bytes = self._limits.turn_bytes
         is_last = False
         while left_bytes > 0 and not is_last:
@@ -211,7 +211,7 @@ class Hub:
         return left_bytes > 0
 
     def _serve(self, connection: Connection, now_s: float) -> int:
-        """Reads from it and sends to it what it can; how many bytes came."""
+        """Reads and sends what it can. Returns the number of bytes received."""
         count = 0
         channel = connection.channel
         try:
@@ -272,13 +272,13 @@ class Hub:
         if connection.unacknowledged_bytes > self._limits.ack_bytes:
             self._ack_soon(connection)
         if seq <= stream.received:
-            return  # it was here before
+            return  # received before
         stream.received = seq
         if not may_drop:
             stream.kept = seq
         self._arrived.append(Entry(peer.name, peer.stream, seq, body, may_drop))
 
-    # Who comes and goes -----------------------------------------------------------------------------------
+    # Connections ------------------------------------------------------------------------------------------
 
     def _accept(self, listener: socket.socket, now_s: float) -> None:
         for _ in range(ACCEPTED_A_TURN):
@@ -294,11 +294,11 @@ class Hub:
                     self._note_refusal("", f"no more connections can be taken: {error.strerror}", now_s)
                     self._listen(False)  # until times are looked at
                     return
-                continue  # it has gone again
+                continue  # the peer has gone again
             self._begin(sock, f"{place[0]}:{place[1]}", now_s)
 
     def _has_room_for_a_stranger(self, now_s: float) -> bool:
-        """Where there is none, who has not proven himself for long makes room: an agent needs milliseconds."""
+        """Drops the oldest unproven connection if there is no room: an agent needs only milliseconds for its proof."""
         if len(self._strangers) < self._limits.strangers:
             return True
         oldest = next(iter(self._strangers.values()))
@@ -346,12 +346,12 @@ class Hub:
         host = channel.address.rpartition(":")[0]
         self._arrived.append(Joined(peer.name, join.role, join.hello, host, join.stream))
         self._send(connection, WELCOME, messages.pack(messages.Welcome(stream.received, stream.recorded)))
-        peer.orders_wait = True  # what the controller says to who has joined comes before its orders
+        peer.orders_wait = True  # what the controller says on Joined goes first
         self._joined.append(peer)
         self._wake()
 
     def _why_not(self, peer: Peer, join: messages.Join, address: str, now_s: float) -> str:
-        """Why it cannot join; empty: it can."""
+        """Why the peer cannot join; empty if it can."""
         if peer.connection is None:
             joined = len(self._connections) - len(self._strangers)
             return "" if joined < self._limits.peers else f"{joined} peers are connected, as many as may be"
@@ -365,7 +365,7 @@ class Hub:
         )
 
     def _replace(self, connection: Connection) -> None:
-        """A newer connection takes its place: nobody has left."""
+        """A newer connection of the same peer takes over: the peer has not left."""
         self._send(connection, GOODBYE, b"a newer connection of the same name has taken over")
         connection.peer = None
         self._forget(connection)
@@ -414,7 +414,7 @@ class Hub:
             peer = connection.peer
             if peer is not None and now_s - peer.beats.sent_s >= self._limits.beat_s:
                 connection.unacknowledged_bytes = 0
-                connection.ack_due = False  # this is one
+                connection.ack_due = False  # a beat carries one
                 self._send(connection, BEAT, messages.beat(peer.beats.next(now_s)) + self._ack(connection))
 
     def _judge_strangers(self, now_s: float) -> None:
@@ -451,7 +451,7 @@ class Hub:
         return peer
 
     def _ack_soon(self, connection: Connection) -> None:
-        """With the next turn; where many are connected, within their share of a second."""
+        """Sends it with the next turn; with many connections, later, to bound the rate."""
         if connection.ack_due:
             return
         many, limits = len(self._connections), self._limits
@@ -463,10 +463,10 @@ class Hub:
         self._acks.append(connection)
 
     def _send_acks(self, now_s: float) -> None:
-        """Those that are due: what was recorded meanwhile is said along with what was received."""
+        """Sends acknowledgements that are due; they carry what was received and what was recorded."""
         while self._acks and self._acks[0].ack_due_s <= now_s:
             connection = self._acks.popleft()
-            is_due = connection.ack_due and connection.ack_due_s <= now_s  # no beat has told it since
+            is_due = connection.ack_due and connection.ack_due_s <= now_s  # no beat has carried it since
             if is_due and connection.is_open and connection.peer is not None:
                 connection.ack_due = False
                 connection.unacknowledged_bytes = 0
@@ -482,14 +482,14 @@ class Hub:
         if connection is None or peer.orders_wait:
             return
         if connection.channel.wire.waiting_bytes > self._limits.out_bytes:
-            return  # it has not taken in what was sent before: the rest goes when it has
+            return  # the peer has not read what was sent: the rest follows later
         for order_id, body in peer.orders.to_send():
             sent = self._send(connection, ORDER, messages.pack(messages.OrderBody(order_id, body)))
             if not sent or connection.channel.wire.waiting_bytes > self._limits.out_bytes:
                 return
 
     def _send(self, connection: Connection, kind: int, body: bytes) -> bool:
-        """Whether the connection still stands. Where it does not, what there is to say of it is read first."""
+        """Whether the connection still stands. If not, the next turn reads what the peer sent last."""
         try:
             connection.channel.send(kind, body)
         except ChannelEnded:

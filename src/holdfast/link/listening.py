@@ -1,4 +1,4 @@
-"""The listening sockets of a controller."""
+"""Opens the listening sockets of a controller."""
 
 import socket
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ BACKLOG = 4096
 
 
 class ListenFailed(OSError):
-    """The controller cannot listen where it was told to; the text says where and why."""
+    """The controller cannot listen at its address; the message says where and why."""
 
 
 def listeners(addresses: Sequence[Address]) -> dict[int, socket.socket]:
-    """By descriptor; none of them blocks. Port 0: a free one. raises: ListenFailed"""
+    """Non-blocking listening sockets by descriptor. Port 0: a free one. raises: ListenFailed"""
     made: dict[int, socket.socket] = {}
     try:
         for host, port in addresses:

@@ -10,11 +10,11 @@ AGENT = "agent"  # the role of peers whose silence is reported; clients of other
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """`silent_s`: when it is told. `lost_s`: when the connection is given up. `strangers`: connections at one time
-    that have not proven themselves; where there are so many, one that is older than `patience_s` makes room for the
-    next. `turn_bytes`, `serve_bytes`: about so much is taken in by one turn, of all and of
-    one peer, as it is when expanded. `read_bytes`: likewise, as it travels. `out_bytes`: what may wait for one peer.
-    `prompt_acks`: so many connections are told at once what was received; more, `acks_a_second` of them, or by a beat."""
+    """`silent_s`: silence after which it is reported. `lost_s`: silence after which the connection is closed.
+    `strangers`: maximum number of unproven connections; beyond it, one older than `patience_s` makes room for the next.
+    `turn_bytes`, `serve_bytes`: about how much one turn takes in from all peers and from one, uncompressed.
+    `read_bytes`: the same for one peer, compressed. `out_bytes`: what may wait to be sent to one peer.
+    `prompt_acks`: up to this many connections are acknowledged at once; with more, `acks_a_second`, or with a beat."""
 
     beat_s: float = 1.0
     silent_s: float = 3.0
@@ -37,7 +37,7 @@ LIMITS = Limits()
 
 
 class Stream(Struct):
-    """`received`: all up to here was given to the controller. `recorded`: all up to here it has written down."""
+    """`received`: the controller has all up to here. `recorded`: the journal has all up to here."""
 
     received: int = 0
     recorded: int = 0
@@ -65,4 +65,4 @@ class Peer(Struct, eq=False):
     has_joined: bool = False
     said_goodbye: bool = False
     silence_told: bool = False
-    orders_wait: bool = False  # the controller has not been told yet that it has joined
+    orders_wait: bool = False  # the controller has not yet seen its Joined
