@@ -14,7 +14,9 @@ from holdfast.link.frames import BODY_BYTES_MAX, ENTRY, HEADER, JOIN, Sealer
 from holdfast.link.handshake import AgentSide
 from holdfast.link.heard import Connected, Lost
 from holdfast.link.heard import Refused as WasRefused
-from holdfast.link.hub import Hub, Limits, ListenFailed
+from holdfast.link.hub import Hub
+from holdfast.link.listening import ListenFailed
+from holdfast.link.peers import Limits
 from holdfast.link.spool import Spool, SpoolLimits
 from holdfast.link.tls import ClientTls, ServerTls, TlsUnavailable, make_certificate
 

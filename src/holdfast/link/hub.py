@@ -6,7 +6,6 @@ import os
 import secrets
 import select
 import socket
-import ssl
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -31,16 +30,14 @@ from holdfast.link.frames import (
     Frame,
 )
 from holdfast.link.handshake import NONCE_BYTES, ControllerSide
-from holdfast.link.listening import ListenFailed, listeners
+from holdfast.link.listening import listeners, prepared_socket
 from holdfast.link.order_books import OrderBook
-from holdfast.link.peers import AGENT, LIMITS, Connection, Limits, Peer, Stream
+from holdfast.link.peers import AGENT, LIMITS, Connection, Limits, Peer, Stream, used_twice
 from holdfast.link.refusals import Refusals
 from holdfast.link.resolve import Address
 from holdfast.link.tls import ServerTls, server_context
 from holdfast.link.wire import Wire
 from holdfast.model.nodes.workers import PROTOCOL
-
-__all__ = ["Hub", "Limits", "ListenFailed"]
 
 ACCEPTED_A_TURN = 128
 TIMES_LOOKED_AT_S = 0.1
@@ -72,7 +69,7 @@ class Hub:
         self._peers: dict[str, Peer] = {}
         self._connections: dict[int, Connection] = {}
         self._strangers: dict[int, Connection] = {}  # the oldest first
-        self._unfinished: dict[int, Connection] = {}  # to be read from, who has waited longest first
+        self._unfinished: dict[int, Connection] = {}  # to be read from, longest waiting first
         self._acks: deque[Connection] = deque()  # in the order in which they are due
         self._joined: list[Peer] = []  # since the last turn
         self._arrived: list[Arrived] = []
@@ -308,16 +305,11 @@ class Hub:
         return True
 
     def _begin(self, sock: socket.socket, address: str, now_s: float) -> None:
-        try:
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._tls is not None:
-                sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-        except (OSError, ssl.SSLError):
-            sock.close()
+        prepared = prepared_socket(sock, self._tls)
+        if prepared is None:
             return
         side = ControllerSide(self._secret, secrets.token_bytes(NONCE_BYTES), PROTOCOL)
-        wire = Wire(sock, is_tls=self._tls is not None)
+        wire = Wire(prepared, is_tls=self._tls is not None)
         connection = Connection(Channel(wire, side, address, now_s), select.EPOLLIN)
         try:
             self._epoll.register(wire.fileno, select.EPOLLIN)
@@ -359,10 +351,7 @@ class Hub:
         if is_same or now_s - peer.beats.heard_s > self._limits.silent_s:
             return ""
         there, here = (one.rpartition(":")[0] for one in (peer.connection.channel.address, address))
-        return (  # without ports, so that it is the same each time
-            f"the name {peer.name!r} is used twice: by {there}, which is connected, and by {here}, which is refused; "
-            "give each node a name of its own"
-        )
+        return used_twice(peer.name, there, here)
 
     def _replace(self, connection: Connection) -> None:
         """A newer connection of the same peer takes over: the peer has not left."""

@@ -1,6 +1,7 @@
 """Opens the listening sockets of a controller."""
 
 import socket
+import ssl
 from collections.abc import Sequence
 
 from holdfast.link.resolve import Address
@@ -32,3 +33,16 @@ def listeners(addresses: Sequence[Address]) -> dict[int, socket.socket]:
             listener.close()
         raise ListenFailed(f"the controller cannot listen at {where}: {error}") from error
     return made
+
+
+def prepared_socket(sock: socket.socket, tls: ssl.SSLContext | None) -> socket.socket | None:
+    """An accepted connection without blocking or delay, and with TLS if asked for; None if it is broken already."""
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            sock = tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+    except (OSError, ssl.SSLError):
+        sock.close()
+        return None
+    return sock

@@ -66,3 +66,11 @@ class Peer(Struct, eq=False):
     said_goodbye: bool = False
     silence_told: bool = False
     orders_wait: bool = False  # the controller has not yet seen its Joined
+
+
+def used_twice(name: str, there: str, here: str) -> str:
+    """Why a second peer of this name is refused. Without ports, so that the text is the same each time."""
+    return (
+        f"the name {name!r} is used twice: by {there}, which is connected, and by {here}, which is refused; "
+        "give each node a name of its own"
+    )

@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from msgspec import Struct
-
 from holdfast.engines.nodes import IN_USE, EngineRefused, JobPlace
 from holdfast.engines.slurm.commands import Answer, Commands, asked, plain_environment, with_plain_times
 from holdfast.engines.slurm.job_watch import JobWatch
@@ -24,6 +22,7 @@ from holdfast.engines.slurm.rights import Rights
 from holdfast.engines.slurm.slurmd_watch import PROBE_S, SlurmdWatch, port_of
 from holdfast.engines.slurm.standby_controller import STANDBY_NAME, StandbyController, standby_log
 from holdfast.engines.slurm.steps import AGENT, STEP_NAME, AgentStep, environment, keeper_words
+from holdfast.engines.slurm.tracked import Agent, Look
 from holdfast.model.nodes.workers import (
     AgentEnded,
     AnyNews,
@@ -49,31 +48,6 @@ END_S = 5.0
 SRUN_LOG = "srun.log"  # beside the log of the agent
 
 
-class _Look(Struct):
-    """A query about a node. `wanted`: the controller asked for it. `code`: exit code of its step, which has ended.
-
-    `heard`: Slurm has answered, or will not.
-    """
-
-    wanted: bool = False
-    code: int | None = None
-    node: SlurmNode | None = None
-    heard: bool = False
-    probe: Probe | None = None
-
-
-class _Agent(Struct):
-    """`step`: None if another controller started it. `lives`: as far as is known. `sure_s`: when to verify that such an
-    agent lives."""
-
-    step: AgentStep | None = None
-    lives: bool = False
-    begun_s: float = 0.0
-    wait_s: float = 0.0
-    due_s: float | None = None
-    sure_s: float = 0.0
-
-
 class SlurmEngine:
     """A NodeEngine. `env`: of this process; `agent`: the command that starts an agent.
 
@@ -96,10 +70,10 @@ class SlurmEngine:
         self._clock, self._agent_words, self._no_kill = clock, tuple(agent), no_kill
         self._env = plain_environment(env)
         self._commands = Commands(with_plain_times(self._env))
-        self._agents = {name: _Agent() for name in allocation.nodes}
+        self._agents = {name: Agent() for name in allocation.nodes}
         self._lines = Lines()
         self._cut: set[str] = set()
-        self._looks: dict[str, _Look] = {}
+        self._looks: dict[str, Look] = {}
         self._seen: dict[str, SlurmNode] = {}
         self._gone: set[str] = set()
         self._news: list[AnyNews] = []
@@ -289,7 +263,7 @@ class SlurmEngine:
         """The cluster binds tasks to cores."""
         return self._settings.get("TaskPlugin", "") not in ("", "task/none", "(null)")
 
-    def _turn_agent(self, name: str, agent: _Agent, now_s: float) -> None:
+    def _turn_agent(self, name: str, agent: Agent, now_s: float) -> None:
         if agent.due_s is not None and now_s >= agent.due_s and name not in self._gone:
             self._start(name)
         if agent.step is None or (code := agent.step.code()) is None:
@@ -346,13 +320,13 @@ class SlurmEngine:
         )
         for name in self._cut - self._gone - self._looks.keys():
             if (seen := self._seen.get(name)) is not None:
-                look = self._looks[name] = _Look(heard=True)
+                look = self._looks[name] = Look(heard=True)
                 self._probe(look, seen)
 
-    def _look(self, name: str) -> _Look:
+    def _look(self, name: str) -> Look:
         """Asks Slurm and the node's slurmd at once."""
         if name not in self._looks:
-            look = self._looks[name] = _Look()
+            look = self._looks[name] = Look()
             self._commands.ask(
                 node_words([name], self._version),
                 lambda answer: self._look_heard(name, answer),
@@ -373,7 +347,7 @@ class SlurmEngine:
         if look.probe is None and look.node is not None:
             self._probe(look, look.node)
 
-    def _probe(self, look: _Look, node: SlurmNode) -> None:
+    def _probe(self, look: Look, node: SlurmNode) -> None:
         if node.address:
             look.probe = Probe(node.address, port_of(node, self._settings), self._clock(), PROBE_S)
 
@@ -435,7 +409,7 @@ class SlurmEngine:
         if agent.step is not None:
             agent.step.end()
             self._rights.leave_to_end(agent.step)
-        self._agents[name] = _Agent()
+        self._agents[name] = Agent()
         self._gone.add(name)
         self._news.append(NodeDown(node=name, reason=reason))
         self._rights.crashed(name, reason, self._remaining(), no_kill=self._no_kill)

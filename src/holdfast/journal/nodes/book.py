@@ -1,13 +1,12 @@
-"""The node book: what is known of a fleet's nodes over all jobs, in one SQLite file that many processes write.
+"""Keeps what is known of a fleet's nodes over all jobs, in one SQLite file that many processes write: the node book.
 
     <fleet folder>/nodes.db        lines, where attempts ran, which nodes are isolated
-    <fleet folder>/isolated.json   the isolated nodes once more, for when nodes.db is lost
-    <fleet folder>/nodes.db.damaged-<time>   a file that could not be read, set aside
+    <fleet folder>/isolated.json   a copy of the isolated nodes, in case nodes.db is lost
+    <fleet folder>/nodes.db.damaged-<number>   a damaged file, set aside
 
-Every method is one short transaction. On a local disk the file is in WAL mode; on one that other machines may see,
-and wherever that is not known, SQLite's rollback journal is used, which locks by fcntl alone. A damaged file is set
-aside and a new one begun, with the isolated nodes from `isolated.json`. Whatever waits or fails raises NodeBookUnusable:
-that a run does not wait for it is the matter of `fleet_book`.
+Every method is one short transaction, which may wait for a slow disk; `fleet_book` bounds that wait for a run. On a local
+disk the file is in WAL mode; on a disk that other machines may share it uses SQLite's rollback journal, which locks by
+fcntl alone. All errors are raised as NodeBookUnusable.
 """
 
 import sqlite3
@@ -43,7 +42,7 @@ _Answer = TypeVar("_Answer")
 
 
 class NodeBook:
-    """One process's way to the book. For one thread. Opens the file when it is first needed, and again after trouble."""
+    """One process's access to the book. For one thread. `notes`: messages for people; the reader empties it."""
 
     def __init__(
         self, folder: Path, *, busy_s: float = BUSY_S, read_only: bool = False, shared: bool = False
@@ -55,7 +54,7 @@ class NodeBook:
     # Writing ------------------------------------------------------------------------------------------------
 
     def note(self, lines: Sequence[tuple[str, AnyLine]], ran: Iterable[AttemptRan] = ()) -> None:
-        """Writes the lines, each under its key: the same key again replaces what it was. All or none.
+        """Writes the lines, all or none, each under its key: the same key replaces the earlier line.
 
         raises: NodeBookUnusable
         """
@@ -71,10 +70,10 @@ class NodeBook:
     def isolate(
         self, wanted: Isolation, *, limit: IsolationLimit | None = None, nodes: int = 0
     ) -> IsolationAnswer:
-        """Isolates the node for all jobs, unless too many were within the hour. Without a `limit`: a person's word.
+        """Isolates the node for all jobs, unless too many were isolated within the hour. `limit`: None for a person.
 
-        Counted and written in one transaction, so that jobs that want it at the same time are held to one limit.
-        `nodes`: how many the job has, where the book may not know them yet. raises: NodeBookUnusable
+        One transaction counts and writes, so that concurrent jobs share the limit. `nodes`: the job's number of nodes,
+        which the book may not know yet. raises: NodeBookUnusable
         """
 
         def write(connection: sqlite3.Connection) -> IsolationAnswer:
@@ -95,7 +94,7 @@ class NodeBook:
         return self._transact(write)
 
     def release(self, line: ReleaseLine) -> bool:
-        """Gives the node back. False: it was not isolated. raises: NodeBookUnusable"""
+        """Releases the node. False if it was not isolated. raises: NodeBookUnusable"""
 
         def write(connection: sqlite3.Connection) -> bool:
             gone = connection.execute("DELETE FROM isolated WHERE node = ?", (line.node,)).rowcount
@@ -110,14 +109,13 @@ class NodeBook:
     # Reading ------------------------------------------------------------------------------------------------
 
     def isolated(self) -> dict[str, Isolation]:
-        """The nodes that are not to be used. raises: NodeBookUnusable"""
+        """The isolated nodes by name. raises: NodeBookUnusable"""
         return {one.node: one for one in self._file.ask(all_isolated)}
 
     def lines(self, node: str = "", *, since_s: float = 0.0, kinds: Sequence[str] = ()) -> list[AnyLine]:
-        """In order of time. `node`: of this node, or of the device with this serial; empty: all.
+        """Lines in order of time. `node`: a node, or the serial of a device; empty: all.
 
-        What concerns all nodes of an attempt has no node of its own, and is among those of no node.
-        raises: NodeBookUnusable
+        Lines about all nodes of an attempt name no node. raises: NodeBookUnusable
         """
         query = "SELECT body FROM lines WHERE at_s >= ?"
         values: list[object] = [since_s]
@@ -133,7 +131,7 @@ class NodeBook:
         return self._file.ask(read)
 
     def attempts(self, since_s: float = 0.0) -> list[AttemptRan]:
-        """Those that still ran at `since_s` or later, in order of their start. raises: NodeBookUnusable"""
+        """Attempts that ran at `since_s` or later, in order of their start. raises: NodeBookUnusable"""
 
         def read(connection: sqlite3.Connection) -> list[AttemptRan]:
             rows = connection.execute(
@@ -149,12 +147,12 @@ class NodeBook:
         return self._file.ask(read)
 
     def devices(self) -> dict[str, DeviceLine]:
-        """By serial number: where each device was seen last. raises: NodeBookUnusable"""
+        """Where each device was seen last, by serial number. raises: NodeBookUnusable"""
         lines = self.lines(kinds=("device",))
         return {line.serial: line for line in lines if isinstance(line, DeviceLine)}
 
     def nodes(self) -> dict[str, float]:
-        """All nodes that are known of, and when something was last written of them. raises: NodeBookUnusable"""
+        """All known nodes, with the time of their last line. raises: NodeBookUnusable"""
         return self._file.ask(lambda connection: dict(connection.execute("SELECT node, seen_s FROM nodes")))
 
     def close(self) -> None:
@@ -163,8 +161,8 @@ class NodeBook:
     # Inside ------------------------------------------------------------------------------------------------
 
     def _keep_backup(self, connection: sqlite3.Connection) -> None:
-        """Inside the transaction, so that no other writer comes between. A crash before its end leaves the newer list,
-        which is true again with the next change. A disk without room for it must not keep a node from being isolated.
+        """Copies the isolated nodes. Inside the transaction, so that no other writer interferes. A crash before its end
+        leaves a newer copy, which the next change corrects. A full disk must not prevent an isolation.
         """
         try:
             write_whole(self.folder / BACKUP, encode(all_isolated(connection)))

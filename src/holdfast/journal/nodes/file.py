@@ -37,7 +37,7 @@ class NodeBookUnusable(OSError):
 
 
 class NewerNodeBook(NodeBookUnusable):
-    """A newer Holdfast wrote it; it is left as it is."""
+    """A newer Holdfast wrote the file; it is left as it is."""
 
 
 class NodeBookFile:
@@ -81,7 +81,7 @@ class NodeBookFile:
         if self._connection is not None and self._identity == _identity(self.path):
             return self._connection
         self.close()
-        # Before it is opened: what is found damaged is this file, or one that has taken its place already.
+        # Before it is opened: if damage is found, the file is this one, or one that has already replaced it.
         self._identity = _identity(self.path)
         self._connection = self._for_reading() if self._read_only else self._for_writing()
         return self._connection
@@ -104,7 +104,7 @@ class NodeBookFile:
         except (OSError, sqlite3.OperationalError):
             if self._identity is not None and _identity(self.path) == self._identity:
                 raise
-            connection = self._standing_or_new()  # there was none, or another process sets it aside just now
+            connection = self._standing_or_new()  # there was none, or another process is replacing it
         try:
             _refuse_newer(self.path, connection)
             mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
@@ -127,7 +127,7 @@ class NodeBookFile:
             return self._standing()
 
     def _create(self) -> None:
-        """A new file, whole before it has its name. The isolated nodes of one that was lost are in it."""
+        """Creates the file under another name, with the isolated nodes of a lost one, then renames it."""
         building = self.folder / f"{FILE}.building"
         for leftover in (
             building,
@@ -150,19 +150,19 @@ class NodeBookFile:
             connection.close()  # moves its log into the file
         os.replace(building, self.path)
         if kept:
-            names = ", ".join(sorted(one.node for one in kept)[:8])
+            names = ", ".join(sorted(isolation.node for isolation in kept)[:8])
             self.notes.append(
                 f"a new node book was begun in {self.folder}; still isolated, by {BACKUP}: {names}"
             )
 
     def _begin_anew(self, error: Exception) -> None:
-        """Sets the damaged file aside, unless another process has meanwhile. raises: OSError"""
+        """Sets the damaged file aside, unless another process already has. raises: OSError"""
         seen, text = self._identity, _words(error)
         self.close()
         with _locked(self.folder):
             if _identity(self.path) != seen:
                 return
-            # Named by its inode: no clock is needed, and no two of them can be the same at one time.
+            # Named by its inode, which is unique and needs no clock.
             aside = _free_name(self.path, seen[1] if seen else 0)
             for ending in ("-wal", "-shm", "-journal"):
                 with suppress(FileNotFoundError):
@@ -176,7 +176,7 @@ class NodeBookFile:
 
 
 def is_local(folder: Path) -> bool:
-    """Whether the folder's disk is seen by this machine alone, as far as its type tells."""
+    """Whether only this machine sees the folder's disk, judged by its type."""
     try:
         mounts = parse_mounts(Path("/proc/self/mountinfo").read_text(errors="replace"))
     except OSError:
@@ -205,13 +205,13 @@ def _refuse_newer(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def _is_damaged(error: Exception) -> bool:
-    """Whether the file's content is at fault. A body that is no JSON at all was not written so."""
+    """Whether the file's content is at fault. A body that is not JSON is damaged too."""
     return isinstance(error, (msgspec.DecodeError, UnicodeDecodeError, RecursionError)) or is_damage(error)
 
 
 def _words(error: Exception) -> str:
     if "locked" in str(error):
-        return "others have been writing it for too long, or its lock is stuck"
+        return "other processes write it for too long, or its lock is stuck"
     return str(error)
 
 
@@ -247,7 +247,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Among all processes that begin a book here; where the disk knows no locks, without. raises: OSError"""
+    """Excludes other processes that create a book here, if the disk supports locks. raises: OSError"""
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         with suppress(OSError):

@@ -74,7 +74,7 @@ def insert(connection: sqlite3.Connection, key: str, line: AnyLine) -> None:
 
 
 def _with_first(connection: sqlite3.Connection, key: str, line: DeviceLine) -> DeviceLine:
-    """With when it was first seen there, unless it has been in another node since."""
+    """The line with the time when the device was first seen there, unless it has been in another node since."""
     query = (
         "SELECT key, body FROM lines WHERE serial = ? AND kind = 'device' ORDER BY at_s DESC, id DESC LIMIT 1"
     )
@@ -85,7 +85,7 @@ def _with_first(connection: sqlite3.Connection, key: str, line: DeviceLine) -> D
 
 def insert_ran(connection: sqlite3.Connection, ran: AttemptRan) -> None:
     if not ran.hours:
-        _forget_old(connection, ran.started_s)  # once for each attempt
+        _forget_old(connection, ran.started_s)  # once per attempt
     connection.execute(
         "INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?)",
         (writable(ran.run), ran.attempt, ran.started_s, max(0.0, ran.hours), encode(ran.nodes)),
@@ -109,7 +109,7 @@ def _seen(connection: sqlite3.Connection, nodes: Iterable[str], at_s: float) -> 
 
 
 def refusal(connection: sqlite3.Connection, wanted: Isolation, limit: IsolationLimit, nodes: int) -> str:
-    """By what jobs isolated of late; what a person isolated, or released since, counts too: it is out of use, or was."""
+    """Why the limit refuses the isolation; empty if not. Isolations by people, and released ones, count too."""
     recent = dict(
         connection.execute(
             "SELECT node, max(at_s) FROM lines WHERE kind = 'isolation' AND at_s > ? GROUP BY node",
@@ -128,7 +128,7 @@ def all_isolated(connection: sqlite3.Connection) -> list[Isolation]:
 
 
 def line_of(body: bytes) -> AnyLine | None:
-    """None: of a kind that this version does not know."""
+    """The line; None if this version does not know its kind."""
     try:
         return _LINE.decode(body)
     except msgspec.ValidationError:
