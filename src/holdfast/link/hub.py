@@ -39,9 +39,8 @@ from holdfast.link.tls import ServerTls, server_context
 from holdfast.link.wire import Wire
 from holdfast.model.nodes.workers import PROTOCOL
 
-ACCEPTED_A_TURN = 128
+ACCEPTED_A_TURN, EVENTS_A_POLL = 128, 512
 TIMES_LOOKED_AT_S = 0.1
-EVENTS_A_POLL = 512
 EVENT_BYTES = 1000  # the fixed cost of an event, counted as bytes
 
 
