@@ -118,7 +118,11 @@ def _why_no_restart(job: Job, policy: Policy) -> str:
     if policy.max_restarts is None:
         return "no restart is allowed (--max-restarts is not set)"
     if job.restarts >= policy.max_restarts:
-        return f"all {counted(policy.max_restarts, 'restart')} are spent"
+        return (
+            f"all {policy.max_restarts} restarts are spent"
+            if policy.max_restarts > 1
+            else "the only restart is spent"
+        )
     return ""
 
 
