@@ -7,7 +7,8 @@ import time
 import pytest
 
 from holdfast.cli.checking.notes import note_checks
-from holdfast.journal.node_book import FILE, NodeBook
+from holdfast.journal.nodes.book import NodeBook
+from holdfast.journal.nodes.file import FILE
 from holdfast.model.checks import Finding, NodeChecks, Outcome
 from holdfast.model.nodes.book import (
     AttemptRan,

@@ -117,7 +117,7 @@ def test_places_are_said_and_nothing_is_run(control):
             {"nodes": ("gpu-9",)},
             "job llama has no node gpu-9: its nodes are node-0, node-1, node-2, node-3, node-4",
         ),
-        ({"what": Terminal()}, "a terminal is of one node, and these are 3"),
+        ({"what": Terminal()}, "a terminal needs one node, not 3"),
         (
             {"what": Program(command=("x" * 200_000,))},
             "a command of 200000 bytes is too long, at most 131072",
@@ -142,7 +142,7 @@ def test_too_many_calls_are_refused(control):
     for number in range(CALLS_MAX):
         control.ask(call=f"c{number}")
     ((_, word),) = control.ask(call="more")
-    assert word.why == f"{CALLS_MAX} calls are under way already: wait for one of them to end"
+    assert word.why == f"{CALLS_MAX} calls are already under way: wait for one of them to end"
 
 
 def test_output_and_its_taking_pass_between_the_two(control):

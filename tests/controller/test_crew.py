@@ -95,7 +95,7 @@ def test_what_was_not_written_down_is_heard_by_the_next_controller(bench):
     bench.resume()
     bench.until(lambda: bench.told(WorkerExited), step_s=0.5)
     bench.until(
-        lambda: bench.worker_group.roster.team.attempt == 2 and not bench.worker_group._starting.waits_for,
+        lambda: bench.worker_group.roster.team.attempt == 2 and not bench.worker_group._launch.missing,
         step_s=0.5,
     )
     assert {agent.attempt for agent in bench.agents.values() if agent.attempt} == {2}

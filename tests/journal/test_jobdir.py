@@ -84,7 +84,9 @@ def test_a_used_name_is_refused_with_a_free_one(tmp_path):
     assert state.create("llama", 5.0).created_at_s() == 0.0  # nothing was run yet
     for name, proposed in (("llama", "llama-2"), ("llama-2", "llama-3")):
         state.create(name, 0.0).journal_path.write_text("x")
-        with pytest.raises(JobExists, match=rf"holdfast attach {name} takes it up; .* --job {proposed}\b"):
+        with pytest.raises(
+            JobExists, match=rf"holdfast attach {name} reattaches to it; .* --job {proposed}\b"
+        ):
             state.create(name, 0.0)
     with pytest.raises(NoSuchJob, match="no job gpt"):
         state.job("gpt")

@@ -14,7 +14,9 @@ from holdfast.link.frames import BODY_BYTES_MAX, ENTRY, HEADER, JOIN, Sealer
 from holdfast.link.handshake import AgentSide
 from holdfast.link.heard import Connected, Lost
 from holdfast.link.heard import Refused as WasRefused
-from holdfast.link.hub import Hub, Limits, ListenFailed
+from holdfast.link.hub import Hub
+from holdfast.link.listening import ListenFailed
+from holdfast.link.peers import Limits
 from holdfast.link.spool import Spool, SpoolLimits
 from holdfast.link.tls import ClientTls, ServerTls, TlsUnavailable, make_certificate
 
@@ -150,7 +152,7 @@ def test_somebody_who_knocks_all_the_time_is_told_of_now_and_then(both, raw):
         raw(hub).sendall(b"GET / HTTP/1.0\r\n\r\n")
     both.pass_s(0.5)
     assert len(both.of(Refused)) == 5
-    assert "no more are told" in whys(both)[-1]
+    assert "no more are reported" in whys(both)[-1]
 
 
 def test_a_recorded_stream_played_again_is_refused(both, raw):

@@ -9,7 +9,7 @@ from link_kit import Ends, Relay, ends
 from holdfast.link.agent_link import AgentLink
 from holdfast.link.arrived import Entry, Joined, Left, Silent
 from holdfast.link.heard import Ordered
-from holdfast.link.hub import Limits
+from holdfast.link.peers import Limits
 from holdfast.link.spool import Spool, SpoolLimits
 from holdfast.link.tls import ClientTls, ServerTls, make_certificate
 

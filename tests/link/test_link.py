@@ -11,7 +11,7 @@ from link_kit import SECRET, Ends, ends
 from holdfast.link import heard
 from holdfast.link.arrived import Entry, Joined, Left, Refused, Said, Silent
 from holdfast.link.heard import Connected, Lost, Ordered
-from holdfast.link.hub import Limits
+from holdfast.link.peers import Limits
 from holdfast.link.spool import Spool
 
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from holdfast.journal.node_book import NodeBook
+from holdfast.journal.nodes.book import NodeBook
 from holdfast.model.nodes.book import IncidentLine, Isolation, ReleaseLine
 from many.whole_job import LONG_S, WholeJob
 from run.place import wait_for

@@ -191,7 +191,7 @@ def test_a_device_that_breaks_while_it_trains_is_found_and_isolated(place, gpus)
     [verdict] = place.events("verdict-reached")
     assert verdict["verdict"]["class_"] == "hardware"
     assert [culprit["host"] for culprit in verdict["verdict"]["culprits"]] == [os.uname().nodename]
-    assert "rung: reschedule-isolated" in run.err
+    assert "action: isolate" in run.err
     assert len(place.events("attempt-started")) == 1
 
 

@@ -132,7 +132,7 @@ def test_the_end_is_said_though_nothing_was_left_to_wait_for(tmp_path):
         event = VerdictReached(at_s=1.0, incident=1, verdict=verdict)
         console.decided(event, Decision(over, why=why, choice=choice))
     said = [line.split(" ", 2)[2] for line in words.read_text().splitlines()]
-    assert said[1:] == ["rung: fail: the above; a restart is off", f"failed: {why}"]
+    assert said[1:] == ["action: fail the job, because the above; a restart is off", f"failed: {why}"]
 
 
 def test_what_a_hang_looks_like_is_said_once(tmp_path):
@@ -143,7 +143,7 @@ def test_what_a_hang_looks_like_is_said_once(tmp_path):
     verdict = Verdict(
         category="collective_missing_rank", class_="communication", title=title, confidence=0.95
     )
-    why = f"hung ({reason}): start again in the same workers"
+    why = f"restart in the same workers, because the job hung ({reason})"
     running = State(Job(), Running(since_s=0.0))
     words = tmp_path / "words"
     with words.open("wb") as file:
@@ -157,7 +157,7 @@ def test_what_a_hang_looks_like_is_said_once(tmp_path):
     assert said == [
         f"hang (quiet): {reason}",
         "verdict: collective_missing_rank (95%): the above",
-        "rung: hang-restart: hung (the above): start again in the same workers",
+        "action: restart in the same workers, because the job hung (the above)",
     ]
 
 

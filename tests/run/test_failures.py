@@ -96,7 +96,7 @@ def test_a_hang_without_hang_restart_is_told_and_the_training_left_alone(place):
     run = place.ranks(2).prints("step 20 ")
     pid = place.given(1, 1)["pid"]
     os.kill(pid, signal.SIGSTOP)
-    run.says("hang (stopped)").says("rung:")
+    run.says("hang (stopped)").says("action:")
     if run.process.poll() is None:
         os.kill(pid, signal.SIGCONT)
     place.go()
@@ -128,7 +128,7 @@ def test_keep_on_failure_holds_what_is_left_and_then_ends_it(place):
     place.do(1, "exit 7")
     run.says("verdict")
     other = place.given(0, 1)["pid"]
-    run.says("rung: fail")
+    run.says("action: fail")
     assert other in place.left()
     assert run.code() in (1, 7)
     place.nothing_left()

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from holdfast.journal.node_book import FILE, NodeBook
+from holdfast.journal.nodes.book import NodeBook
+from holdfast.journal.nodes.file import FILE
 from holdfast.model.nodes.book import AttemptRan, IncidentLine, Isolation
 from run.place import wait_for
 

@@ -108,7 +108,7 @@ def test_a_hangup_means_nothing_under_nohup(place):
 
 
 def test_a_job_that_is_held_for_people_is_let_go(place):
-    run = place.shell("exit 3", "--keep-on-failure", "1000s").says("rung: fail")
+    run = place.shell("exit 3", "--keep-on-failure", "1000s").says("action: fail")
     assert run.process.poll() is None
     run.signal(signal.SIGINT)
     assert run.code() == 3
@@ -121,7 +121,7 @@ def test_a_stop_in_the_middle_of_a_recovery(place):
     script = STUBBORN.replace("os.fork()", 'print("step 1 loss 1", flush=True)').replace(
         "while True: signal.pause()", "if os.fork(): os.kill(os.getpid(), 9)\nwhile True: signal.pause()"
     )
-    run = place.python(script, *flags).says("rung: ")
+    run = place.python(script, *flags).says("action: ")
     run.signal(signal.SIGTERM)
     assert run.code() in (143, 137)
     assert len(place.events("attempt-started")) == 1

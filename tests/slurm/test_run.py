@@ -104,7 +104,7 @@ def test_a_job_whose_nodes_crash_while_slurmctld_is_away_is_moved_once_it_is_bac
     job.cluster.kill_slurmctld()
     for number in (2, 3):
         job.cluster.crash(number)
-    job.runs[0].says("Slurm does not answer, and is asked again", LONG_S)
+    job.runs[0].says("Slurm does not answer, Holdfast asks again", LONG_S)
     job.cluster.start_slurmctld()
     job.trains(attempt=2)
     assert sorted(job.placed(2)) == ["n1", "n4", "n5", "n6"]

@@ -44,7 +44,7 @@ def test_the_file_says_what_happened_and_what_it_cost(tmp_path):
     told(PlainLog(tmp_path, POLICY))
     text = (tmp_path / NAME).read_text()
     assert "rank 2 on worker 0 failed: killed by signal 9" in text
-    assert "reschedule-unconditional" in text
+    assert "action: reschedule the job (restart 1 of 3)" in text
     assert "maximum restarts: 3; restarts so far: 1; reschedules caused by hardware: 0" in text
 
 

@@ -13,7 +13,8 @@ from holdfast.cli.line.languages import Lang, chosen_language, put_plain
 from holdfast.cli.line.output import put, put_json, say
 from holdfast.core.nodes.lemon_evidence import WINDOW_DAYS, observed
 from holdfast.core.nodes.lemons import Judged, judge
-from holdfast.journal.node_book import NodeBook, NodeBookUnusable
+from holdfast.journal.nodes.book import NodeBook
+from holdfast.journal.nodes.file import NodeBookUnusable
 from holdfast.model.nodes.book import (
     AnyLine,
     CheckLine,

@@ -1,7 +1,6 @@
-"""Routes calls (model.calls) between users and the agents of the nodes concerned, and records who asked for what.
+"""Routes calls (model.calls) between users and the agents of their nodes, and records which user ran what.
 
-It holds no output and decides nothing but whether a call can be made at all. `say` gives bytes to a peer of the link;
-False: it is not there now.
+Keeps no output. Only decides whether a call is possible.
 """
 
 import shlex
@@ -41,9 +40,9 @@ from holdfast.parsers.call_words import decode, encode, is_call_word
 from holdfast.parsers.log_lines.secrets import masked
 
 CALLS_MAX = 64  # at the same time, of all clients
-ANSWER_S = 15.0  # beyond its time limit, a node that has not answered by then does not
+ANSWER_S = 15.0  # beyond its time limit; a node that has not answered by then will not
 NATIVE_ANSWER_S = 120.0
-SILENT_S = 8.0  # an agent says something every second: its node is dead, or cut off
+SILENT_S = 8.0  # agents send a beat every second: the node is dead, or cut off
 CANCEL_S = 10.0
 BY_CHARACTERS_MAX = 100
 COMMAND_CHARACTERS_MAX = 2_000  # in the record
@@ -94,7 +93,7 @@ class CallRelay:
         self._calls: dict[str, _Call] = {}
 
     def hear(self, peer: str, body: bytes) -> bool:
-        """Whether it was a word about calls: then nobody else need look at it."""
+        """Handles a message about calls. False if it is about something else."""
         word = decode(body)
         if word is None:
             return is_call_word(body)
@@ -116,7 +115,7 @@ class CallRelay:
         """To be called about once a second."""
         now_s = self._clock()
         for name, call in list(self._calls.items()):
-            if call.until_s is None:  # a terminal: whoever sits there decides for how long to wait
+            if call.until_s is None:  # a terminal: its user decides how long to wait
                 continue
             for node in list(call.open):
                 if now_s >= call.until_s:
@@ -126,7 +125,7 @@ class CallRelay:
                     self._answer_for(name, call, node, "no-answer", why)
 
     def close(self, why: str) -> None:
-        """The job is over: so are all calls."""
+        """Ends all calls, because the job is over."""
         for name, call in list(self._calls.items()):
             self._cancel(name, call)
             self._say(call.client, encode(CallRefused(call=name, why=why)))
@@ -162,11 +161,11 @@ class CallRelay:
         now = self._now()
         try:
             if len(self._calls) >= CALLS_MAX:
-                raise ValueError(f"{CALLS_MAX} calls are under way already: wait for one of them to end")
+                raise ValueError(f"{CALLS_MAX} calls are already under way: wait for one of them to end")
             _check(word.what)
             places = _places(now, word.workers, word.nodes)
             if isinstance(word.what, Terminal) and len(places) > 1:
-                raise ValueError(f"a terminal is of one node, and these are {len(places)}")
+                raise ValueError(f"a terminal needs one node, not {len(places)}")
         except ValueError as error:
             self._say(peer, encode(CallRefused(call=word.call, why=str(error))))
             return
@@ -190,7 +189,7 @@ class CallRelay:
                 self._answer_for(word.call, call, place.node, "not-reached", why)
 
     def _cancel(self, name: str, call: _Call, *, keep: bool = False) -> None:
-        """`keep`: whoever asked wants to hear how it ends."""
+        """`keep`: the user waits for the outcome."""
         for node in call.open:
             self._say(node, encode(CancelCall(call=name)))
         if keep:
@@ -203,9 +202,8 @@ class CallRelay:
     def _hear_agent(self, peer: str, word: Output | TypedTaken | CallEnded, body: bytes) -> None:
         call = self._calls.get(word.call)
         if call is None or peer not in call.open:
-            self._say(
-                peer, encode(CancelCall(call=word.call))
-            )  # it outlived its asker, or the controller before
+            # The call outlived its user, or the previous controller.
+            self._say(peer, encode(CancelCall(call=word.call)))
             return
         if word.node != peer:
             body = encode(replace(word, node=peer))
@@ -228,7 +226,7 @@ class CallRelay:
 def _places(
     now: JobNow, workers: tuple[int, ...] | None, nodes: tuple[str, ...] | None
 ) -> tuple[CallPlace, ...]:
-    """By worker, then nodes without one; each node once. raises: ValueError, with what to do instead"""
+    """The places by worker, then nodes without one; each node once. raises: ValueError, with what to do instead"""
     if now.ended:
         raise ValueError(f"job {now.job} has ended ({now.ended}): there is nothing to run a command beside")
     worker_on = {node: worker for worker, node in now.workers.items()}
@@ -281,7 +279,7 @@ def _until_s(what: Program | Terminal | StackLook, now_s: float) -> float | None
 
 
 def _record(now: JobNow, word: AskCall, places: tuple[CallPlace, ...]) -> tuple[str, str]:
-    """`exec by root@login-1 on workers 0-3: nvidia-smi -q`, no secret in it, and nothing that steers a terminal."""
+    """`exec by root@login-1 on workers 0-3: nvidia-smi -q`, with secrets masked and without control characters."""
     workers = [place.worker for place in places if place.worker is not None]
     others = [place.node for place in places if place.worker is None]
     where = [f"worker{'s' if len(workers) > 1 else ''} {ranges(workers)}"] if workers else []

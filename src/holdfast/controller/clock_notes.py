@@ -1,6 +1,6 @@
-"""Notes beside a worker's output how far its node's clock is ahead of the job's: lines of many nodes are laid in order by it.
+"""Writes beside a worker's output how far its node's clock is ahead of the job's, so that lines of many nodes can be merged.
 
-Only where the two differ by so much that it matters, and only where the agent itself has stamped the lines.
+Only if the difference matters, and only if the agent itself stamps the lines.
 """
 
 import os
@@ -17,7 +17,7 @@ WORTH_S = 0.05  # the follower stamps lines ten times a second
 
 
 class ClockNotes:
-    """`worker_dir`: of an attempt and a worker. `offset_s`: a node's clock minus the job's; None: not known."""
+    """`worker_dir`: of an attempt and a worker. `offset_s`: a node's clock minus the job's in seconds; None: unknown."""
 
     def __init__(
         self, worker_dir: Callable[[int, int], Path], offset_s: Callable[[str], float | None]
@@ -31,8 +31,7 @@ class ClockNotes:
     def turn(
         self, attempt: int, nodes: Mapping[int, str], at_s: float, without: Container[tuple[int, int]] = ()
     ) -> None:
-        """To be called once a second. `nodes`: of each worker. `without`: (attempt, worker) that the controller stamps
-        itself."""
+        """To be called once a second. `nodes`: by worker. `without`: (attempt, worker) whose lines the controller stamps."""
         if attempt != self._attempt:
             self._attempt, self._noted = attempt, {}
         elif at_s - self._looked_s < LOOK_S:
@@ -49,7 +48,7 @@ class ClockNotes:
 
 
 def _is_written(path: Path, ahead_s: float) -> bool:
-    """A disk that is full, or a folder that is not there yet: the next look tries again."""
+    """False if the disk is full or the folder does not exist yet: the next turn tries again."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         part.write_bytes(msgspec.json.encode(ClockNote(ahead_s=round(ahead_s, 3))))

@@ -1,9 +1,8 @@
 """Finds out why an attempt on many nodes failed: queries all workers at once, waits by rule, makes one verdict.
 
-What waits for what is as in the agent of one machine: what is certain waits for nothing but what is already on its way,
-and who was killed, as soon as every worker has said what it knows, for nothing at all;
-a complaint about others waits for their own words; no worker that is silent holds the others up for longer than it takes
-to call its node lost.
+The waiting rules are those of one machine (`core.verdict.patience`). A certain verdict waits only for evidence that is on
+its way; a complaint about other ranks waits for those ranks' own evidence; a silent worker delays the verdict only until
+its node counts as lost.
 """
 
 from collections.abc import Callable
@@ -36,14 +35,14 @@ from holdfast.model.samples import Hang
 from holdfast.model.verdicts import Evidence, Verdict
 from holdfast.observe.search.code_store import tables_for
 
-LOOK_S = 3.5  # for flight records and stacks, which each agent gives at most 3 s
-AGAIN_S = 0.1  # between two looks at what there is
-SPARE_S = 5.0  # of the core's own patience, which the verdict must not use up
-LOST_S = 1.0  # beyond the silence after which a node is lost
+LOOK_S = 3.5  # for flight records and stacks, for which each agent takes at most 3 s
+AGAIN_S = 0.1  # between two evaluations of the evidence
+SPARE_S = 5.0  # before the core's own time limit
+LOST_S = 1.0  # added to the silence after which a node is lost
 
 
 class Asked(Struct):
-    """A diagnosis under way. `nodes`, `evidence`: by worker, of that the last revision."""
+    """A diagnosis under way. `nodes`, `evidence`: by worker; the last revision counts."""
 
     order: Diagnose
     since_s: float
@@ -67,7 +66,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
 
 class Concluding:
-    """`hang`: the hang of this attempt, with the world's size. `save`: writes the evidence, elsewhere."""
+    """`hang`: the hang of this attempt, if any. `save`: writes the evidence bundle."""
 
     def __init__(
         self,
@@ -111,7 +110,7 @@ class Concluding:
         ]
 
     def heard(self, event: AnyEvent) -> None:
-        """What the core is told."""
+        """Notes an event of the core."""
         match event:
             case RankStarted():
                 self._workers[event.rank] = event.worker
@@ -177,7 +176,7 @@ class Concluding:
             return False
         silent = [node for node in living.values() if not self._worker_group.roster[node].is_reachable]
         if silent and not is_certain and for_s <= self._silence_s + LOST_S:
-            return True  # whether it is lost is about to be known, and nothing can go on before
+            return True  # soon it is known whether the node is lost, and nothing can go on before
         wait_s = patience_s(first, self._policy, self._limit_s, is_certain=is_certain)
         if wait_s:
             return for_s <= wait_s
@@ -195,7 +194,7 @@ class Concluding:
         return failure
 
     def _verdict(self, asked: Asked, first: Verdict) -> Verdict:
-        """Whatever goes wrong in here, the job is not kept waiting for it."""
+        """The verdict from all evidence. An internal error must not delay the job."""
         evidence = tuple(asked.evidence.values())
         try:
             search = joined_search(evidence, asked.nodes)
@@ -211,6 +210,6 @@ class Concluding:
                 checked = joined_checks(order, asked.checks, 0.0)
                 verdict = with_checks(verdict, checked, asked.order.boot, asked.order.known)
         except Exception as error:  # noqa: BLE001 - hundreds of rules must not cost the recovery
-            says = f"the lines of the logs could not be weighed ({type(error).__name__}: {error}): this is without them"
+            says = f"the log lines could not be evaluated ({type(error).__name__}: {error}): the verdict is without them"
             verdict = replace(first, evidence=(*first.evidence, Evidence(text=says)))
         return with_places(verdict, self._workers, asked.nodes)

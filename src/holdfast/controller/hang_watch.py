@@ -1,7 +1,7 @@
 """Detects hangs over all ranks of a job on many nodes.
 
-Agents sample; the pure detectors judge the ranks of all workers together. When they say that the job hangs, all workers
-are asked for a closer look, and what they bring is joined. Waits for nothing: the joining has a thread of its own.
+Agents send samples; the pure detectors judge the ranks of all workers together. When they find a hang, all workers are
+asked for stacks and flight records, which a thread joins. Never blocks.
 """
 
 import threading
@@ -23,13 +23,13 @@ from holdfast.model.nodes.workers import LookCloser, Looked, Sampled, SampleStac
 from holdfast.model.policy import Policy
 from holdfast.model.samples import GONE_STATES, Hang, RankSample, Utilisation
 
-FRESH_S = 3.5  # an older sample says nothing of now: samples come once a second, a busy node's a little late
+FRESH_S = 3.5  # older samples are ignored: they come once a second, from a busy node a little late
 LOOK_S = 5.0  # for the answers of all workers; each agent's own look takes 4 s at most
-TOLD_AGAIN_S = 10.0  # whose stacks to sample, for an agent that was away
+TOLD_AGAIN_S = 10.0  # repeats which stacks to sample, for agents that were away
 
 
 class Look(Struct):
-    """A closer look under way. `answers`: by worker. `result`: what came of joining them."""
+    """A query for stacks and flight records. `answers`: by worker. `result`: of joining them."""
 
     number: int
     attempt: int
@@ -42,7 +42,7 @@ class Look(Struct):
 
 
 class HangWatching:
-    """`note`: where findings go, by kind and text."""
+    """`note`: takes findings, as kind and text."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class HangWatching:
         look.waits_for.discard(report.worker)
 
     def tick(self, at_s: float) -> list[Act]:
-        """Once a second. Judging many ranks takes a while: it is begun here, and done by `go_on`."""
+        """To be called once a second. Begins to judge all ranks, which takes a while: `go_on` does it."""
         self._turn_to(self._worker_group.roster.team.attempt)
         if self._is_settled:
             self._used.clear()
@@ -117,9 +117,9 @@ class HangWatching:
         return self._judging is not None
 
     def go_on(self, at_s: float) -> list[Act]:
-        """One piece of what a tick has begun, some 10 ms."""
+        """Does one piece of what a tick began, some 10 ms."""
         self._turn_to(self._worker_group.roster.team.attempt)
-        judging, self._judging = self._judging, None  # a fault in it is told by who calls this
+        judging, self._judging = self._judging, None  # the caller reports an exception in it
         if judging is None or self._is_settled:
             return []
         try:
@@ -133,7 +133,7 @@ class HangWatching:
 
     @property
     def _is_settled(self) -> bool:
-        """There is nothing to judge: the attempt ends, or it is known that it hangs."""
+        """There is nothing to judge: the attempt is ending, or its hang is known."""
         team = self._worker_group.roster.team
         return team.over or team.stop_asked or self.hang is not None or not self._last
 
@@ -149,12 +149,12 @@ class HangWatching:
     # Judging ----------------------------------------------------------------------------------------------
 
     def _judge(self, at_s: float) -> Sliced[Hang | None]:
-        """By what was known when it began, as of then."""
+        """Judges by the samples known when it began."""
         fresh = self._fresh(at_s)
         samples = self._samples_of(fresh, at_s)
         if not samples:
             return None
-        reports = list(self._last.values())  # of all: what a node told before it fell silent has been told
+        reports = list(self._last.values())  # of all nodes, also silent ones
         used, self._used = self._used, []
         is_whole = len(fresh) == len(self._worker_group.roster.team.nodes)
         if is_whole:
@@ -177,11 +177,11 @@ class HangWatching:
             trends={trend.rank: trend for one in fresh.values() for trend in one.trends},
         )
         if self._look is not None and not self.watch.reported:
-            self._look = None  # life has come back meanwhile: it was none
+            self._look = None  # the ranks moved on meanwhile: it was no hang
         return found
 
     def _fresh(self, at_s: float) -> dict[int, Sampled]:
-        """Of the workers that are heard now. Where one is missing the job is not judged by what it did then."""
+        """The reports of workers that are connected now; old samples of silent ones do not count."""
         exited = self._worker_group.roster.team.exited
         return {
             worker: report
@@ -190,7 +190,7 @@ class HangWatching:
         }
 
     def _samples_of(self, fresh: dict[int, Sampled], at_s: float) -> list[RankSample]:
-        """A worker whose command has ended samples no more: its ranks are gone."""
+        """The samples of all ranks; those of a worker whose command has ended count as gone."""
         exited = self._worker_group.roster.team.exited
         samples: list[RankSample] = []
         for worker, report in fresh.items():
@@ -204,7 +204,7 @@ class HangWatching:
         return samples
 
     def _whom_to_sample(self, at_s: float) -> list[Act]:
-        """Their agents are told when it changes, and now and then again: what is said is not kept."""
+        """Tells agents which stacks to sample, on changes and at intervals, because messages are not kept."""
         wanted: dict[str, list[int]] = {}
         ranks = hang.to_sample(self.watch)
         if ranks:
@@ -270,7 +270,7 @@ class HangWatching:
         return [Tell(told), *(Forget(node, self._look_id) for node in nodes)]
 
     def _join(self, look: Look, stalled_s: float) -> None:
-        """In a thread: records of thousands of ranks take a while."""
+        """Runs in a thread, because the records of thousands of ranks take a while."""
         try:
             look.result = self._concluded(look.found, list(look.answers.values()), stalled_s)
         except Exception as error:  # noqa: BLE001 - the hang is told without it, never held up

@@ -1,21 +1,21 @@
-"""A queue of low-priority reports from agents, samples and pieces of logs: processed when nothing else is due.
+"""Queues low-priority reports from agents, samples and pieces of logs, until nothing else is due.
 
-A finding that came behind thousands of samples of other peers is decided ahead of them. What its own peer told before is
-taken in before it, so that each stream keeps its order; only steps overtake. Bounded by who fills it: see `is_full`.
+A finding is processed before thousands of waiting samples of other peers, but after the earlier reports of its own peer,
+so that each stream keeps its order; only steps overtake. The caller bounds the queue: see `is_full`.
 """
 
 from collections import deque
 
 from holdfast.link.arrived import Entry
 
-BYTES_MAX = 4 << 20  # half a second of 16,384 ranks: a sample that is older than a few says nothing of now
+BYTES_MAX = 4 << 20  # half a second of samples of 16,384 ranks; older ones would be useless
 
 
 class Later:
-    """First come, first served, among peers; of one peer always."""
+    """Takes peers in turn, and the entries of each peer in order."""
 
     def __init__(self) -> None:
-        self._of: dict[str, deque[Entry]] = {}  # by peer, who waits longest first
+        self._of: dict[str, deque[Entry]] = {}  # by peer, longest waiting first
         self._bytes = 0
 
     def __bool__(self) -> bool:
@@ -23,7 +23,7 @@ class Later:
 
     @property
     def is_full(self) -> bool:
-        """Some is to be taken before more comes."""
+        """Entries must be taken before more are put."""
         return self._bytes > BYTES_MAX
 
     def put(self, entry: Entry) -> None:
@@ -35,11 +35,11 @@ class Later:
         self._bytes += len(entry.body)
 
     def waits(self, peer: str) -> bool:
-        """Something of this peer does."""
+        """Whether an entry of this peer waits."""
         return peer in self._of
 
     def take(self, peer: str | None = None) -> Entry | None:
-        """The next: of all, or of this peer. None: there is none."""
+        """The next entry, of any peer or of this one; None if there is none."""
         peer = next(iter(self._of), None) if peer is None else peer
         if peer is None or peer not in self._of:
             return None

@@ -1,7 +1,7 @@
-"""Feeds events to the core, writes them to the journal, and executes its orders. The only place where the three meet.
+"""Feeds events to the core, writes them to the journal, and executes the core's orders.
 
-Journal first, then act: an order is in the record before anyone carries it out, so a controller that
-dies repeats an order and never loses one. Never decides anything itself.
+Journal first, then act: an order is recorded before it is carried out, so a controller that dies may repeat an order but
+never loses one.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ NO_ORDERS = b"[]"
 
 
 class Engine(Protocol):
-    """Carries orders out. Results come back as events, later; carrying an order out twice does no harm."""
+    """Carries orders out. Results come later as events; an order may be carried out twice without harm."""
 
     def carry_out(self, order: AnyOrder) -> None: ...
 
@@ -38,8 +38,7 @@ class Record(Protocol):
 
 
 class Controller:
-    """One job's loop. `handle` is not re-entrant: an engine may call it while carrying an order out, and
-    the event then waits its turn."""
+    """One job's loop. An engine may call `handle` while it carries an order out: the event is then queued."""
 
     def __init__(
         self,
@@ -82,7 +81,7 @@ class Controller:
 
 
 def worth_keeping(state: State, event: AnyEvent, decision: Decision) -> bool:
-    """A tick that changed nothing is not history: replaying without it gives the same state."""
+    """False for a tick that changed nothing: a replay without it gives the same state."""
     return type(event).__name__ != "Tick" or decision.state is not state or bool(decision.orders)
 
 
@@ -98,9 +97,9 @@ def row_of(event: AnyEvent, decision: Decision) -> Row:
 
 
 def replay(rows: Iterable[RawEntry], policy: Policy, state: State | None = None) -> State:
-    """The state after the journal's rows, by deciding all of them again.
+    """The state after the journal's rows, computed by deciding all of them again.
 
-    An event of a kind that this version does not know is passed over: it was decided by a newer one.
+    Skips events of a kind that this version does not know: a newer one wrote them.
     """
     state = state if state is not None else State()
     read = _EVENTS.decode
@@ -114,7 +113,7 @@ def replay(rows: Iterable[RawEntry], policy: Policy, state: State | None = None)
 
 
 def decisions(rows: Iterable[RawEntry], policy: Policy) -> Iterable[tuple[AnyEvent, Decision]]:
-    """The same, giving each event with what was decided on it: what every view of the journal is made from."""
+    """Each event with its decision, for views of the journal."""
     state = State()
     for row in rows:
         try:

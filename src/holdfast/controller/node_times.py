@@ -1,6 +1,6 @@
 """Converts times of nodes to the job's clock; wall clocks of nodes may differ by hours.
 
-Nothing a node tells lies in the future, and the events of a job do not go back in time.
+Converted times never lie in the future, and the events of a job never go back in time.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from holdfast.model.failures import ErrorRecord, Failure, RankExit
 from holdfast.model.nodes.workers import RecordsTold, Sampled, WorkerEvidence
 from holdfast.model.samples import Hang
 
-SAME_S = 0.005  # clocks that are closer are taken for one: what the link measures is no better
+SAME_S = 0.005  # smaller offsets count as zero: the link measures no better
 
 
 class NodeTimes:
@@ -24,13 +24,13 @@ class NodeTimes:
         self._last_s = float("-inf")
 
     def of_event(self, node: str, event: AnyEvent) -> AnyEvent:
-        """With the job's time; no earlier than any before."""
+        """The event with the job's time, no earlier than any event before."""
         at_s = min(self._clock(), event.at_s - self._of(node, event.at_s))
         self._last_s = max(self._last_s, at_s)
         return replace(event, at_s=self._last_s)
 
     def not_before(self, at_s: float) -> None:
-        """Something else has happened then."""
+        """Later events get at least this time."""
         self._last_s = max(self._last_s, at_s)
 
     def of_samples(self, node: str, report: Sampled) -> Sampled:
@@ -50,7 +50,7 @@ class NodeTimes:
         )
 
     def of_records(self, node: str, report: RecordsTold) -> RecordsTold | None:
-        """None: its clock has not been measured yet, so that its ranks cannot be compared with those of others."""
+        """None if the node's clock is not measured yet, so that its ranks cannot be compared with others."""
         ahead_s = self._offset_s(node)
         if ahead_s is None:
             return None
@@ -63,7 +63,7 @@ class NodeTimes:
         return replace(report, failure=_failure(report.failure, ahead_s)) if ahead_s else report
 
     def _of(self, node: str, told_s: float) -> float:
-        """By how much its clock is ahead. Not measured yet: as if what it tells were of now."""
+        """Seconds by which its clock is ahead. If not measured yet, as if the report were of now."""
         offset_s = self._offset_s(node)
         if offset_s is None:
             return told_s - self._clock()

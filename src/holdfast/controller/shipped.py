@@ -1,4 +1,4 @@
-"""Writes files that agents send, where agents and controller share no job folder."""
+"""Writes files that agents send, if agents and controller share no job folder."""
 
 import os
 import re
@@ -14,12 +14,12 @@ from holdfast.observe.logs.index import SOURCE, IndexWriter
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 GAP = b"\n[holdfast: %d bytes are missing here]\n"
 OPEN_MAX = 8192
-OPEN_SHARE = 8  # of the files that this process may have: one eighth, each with an index beside it
+OPEN_SHARE = 8  # one eighth of the files that this process may open; each has an index beside it
 APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 
 class _File(Struct):
-    """The copy of a file. `source_end`: up to where its source is in it. `index`: of a log."""
+    """The copy of a file. `source_end`: how many bytes of the source it has. `index`: of a log."""
 
     path: str
     source_end: int
@@ -28,8 +28,8 @@ class _File(Struct):
 
 
 class ShippedFiles:
-    """`folder`: the job's. `clock`: the job's; lines of logs are stamped as they come. `workers`: (attempt, worker)
-    of which something came. `open_max`: files held open at one time; None: as many as this process can spare.
+    """`folder`: the job's. `clock`: the job's; log lines are stamped on arrival. `workers`: (attempt, worker) that sent
+    files. `open_max`: files open at a time; None: as many as this process can spare.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float], open_max: int | None = None) -> None:
@@ -37,18 +37,18 @@ class ShippedFiles:
         self._clock = clock
         self.workers: set[tuple[int, int]] = set()
         self._files: dict[tuple[int, int, str], _File] = {}
-        self._open: dict[str, _File] = {}  # by path, what was opened first to begin with
-        self._attempt = 0  # the last one of which something came
+        self._open: dict[str, _File] = {}  # by path, first opened first
+        self._attempt = 0  # the last attempt that sent files
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._open_max = min(OPEN_MAX, soft // OPEN_SHARE) if open_max is None else open_max
 
     def close(self) -> None:
-        """What comes later opens its file anew."""
+        """Closes all files; later data opens them again."""
         while self._open:
             self._close_one()
 
     def take(self, report: Shipped) -> str:
-        """Why it could not be written; "": it was, or was there already."""
+        """Writes a piece of a file. Returns why that failed; empty if it did not."""
         try:
             file = self._files.get((report.attempt, report.worker, report.name))
             if file is None:
@@ -76,7 +76,7 @@ class ShippedFiles:
         return file
 
     def _append(self, file: _File, report: Shipped) -> None:
-        """Files are left open, up to a bound: a large job has more logs than a process may have files."""
+        """Appends data. Files stay open up to a limit: a large job has more logs than a process may open."""
         data = report.data[max(0, file.source_end - report.offset) :]
         if not data:
             return
@@ -96,8 +96,8 @@ class ShippedFiles:
         if file.descriptor is not None:
             if os.fstat(file.descriptor).st_nlink:
                 return file.descriptor
-            self._close(file)  # somebody has removed it
-        if report.attempt > self._attempt:  # who removes what older ones wrote gets its room back
+            self._close(file)  # the file was removed
+        if report.attempt > self._attempt:  # so that removing files of older attempts frees their space
             self._attempt = report.attempt
             self.close()
         while len(self._open) >= self._open_max:

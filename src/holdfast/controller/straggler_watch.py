@@ -1,8 +1,8 @@
 """Finds slow ranks of a job over all nodes, during training.
 
-Agents tell of their own ranks: how far each is in its collectives, what it logs of its steps, how long control groups held
-it back, and, when asked, when it entered its collectives. The same pure comparison as on one machine names the rank or
-the node that the others wait for. Waits for nothing; a fault of ours in it ends it for the attempt.
+Agents report for each rank: its progress in collectives, its logged steps, how long control groups throttled it and, on
+request, when it entered its collectives. The same pure comparison as on one machine names the rank or node that the others
+wait for. Never blocks; an internal error switches it off for the attempt.
 """
 
 from collections import deque
@@ -21,20 +21,20 @@ from holdfast.model.nodes.workers import FetchRecords, RecordsTold, Sampled
 from holdfast.model.samples import GONE_STATES
 from holdfast.model.steps import StepFinding, Straggler
 
-FRESH_S = 3.5  # an older sample says nothing of now
-TRAINS_OPERATIONS = 100  # completed collectives, where no log names a step
-CLOCK_ERROR_S = 0.01  # what is left between nodes' clocks after the link has measured them
+FRESH_S = 3.5  # older samples are ignored
+TRAINS_OPERATIONS = 100  # completed collectives that count as training, if no log names a step
+CLOCK_ERROR_S = 0.01  # error between nodes' clocks after the link has measured them
 FETCH_S = 6.0  # for the answers of all workers
-RANKS_ASKED_MAX = 256  # of a larger job: those under suspicion and some of the others
+RANKS_ASKED_MAX = 256  # of a larger job: the suspects and some others
 ENTRIES_MAX = 32_768  # of all ranks, joined in one tick
-ENTRIES_AT_ONCE = 16_384  # taken in with one tick
+ENTRIES_AT_ONCE = 16_384  # processed in one tick
 THROTTLED_EVERY_S = 4.0
-REPORTS_AT_ONCE = 128  # each may tell of some steps of eight ranks
+REPORTS_AT_ONCE = 128  # each may hold some steps of eight ranks
 NEWS_MAX = 200  # lines of one kind in one attempt
 
 
 class Fetch(Struct):
-    """A question for flight records under way. `waits_for`: workers that have not answered."""
+    """A request for flight records. `waits_for`: workers that have not answered."""
 
     since_s: float
     waits_for: set[int]
@@ -42,7 +42,7 @@ class Fetch(Struct):
 
 
 class StragglersWatching:
-    """`is_looking`: whether a hang is being looked at: a rank that hangs is no slow one."""
+    """`is_looking`: whether a hang is being examined: a rank that hangs is not slow."""
 
     def __init__(self, worker_group: WorkerGroup, is_looking: Callable[[], bool] = lambda: False) -> None:
         self._worker_group = worker_group
@@ -60,7 +60,7 @@ class StragglersWatching:
         self._peers: dict[int, str] = {}
         self._watch: StragglerWatch | None = None
         self._steps = StepsTold()
-        self._asked: set[int] = set()  # workers: once asked, always: the comparison is among the same ranks
+        self._asked: set[int] = set()  # workers; kept once asked, so that the same ranks are compared
         self._fetch: Fetch | None = None
         self._arrivals: deque[Arrival] = deque()
         self._news: dict[str, int] = {}
@@ -69,7 +69,7 @@ class StragglersWatching:
 
     @property
     def now(self) -> tuple[Straggler, ...]:
-        """Those that are slower now."""
+        """The stragglers now."""
         return self._watch.told if self._watch is not None else ()
 
     def sampled(self, node: str, report: Sampled) -> None:
@@ -99,7 +99,7 @@ class StragglersWatching:
             fetch.answers.append(report)
 
     def tick(self, at_s: float) -> list[Act]:
-        """Once a second. Comparing many ranks takes a while: it is begun here, and done by `go_on`."""
+        """To be called once a second. Begins to compare all ranks, which takes a while: `go_on` does it."""
         team = self._worker_group.roster.team
         if team.attempt != self._attempt:
             self._turn_to(team.attempt)
@@ -116,14 +116,14 @@ class StragglersWatching:
         return self._comparing is not None
 
     def go_on(self, at_s: float) -> list[Act]:
-        """One piece of what a tick has begun, some 10 ms."""
+        """Does one piece of what a tick began, some 10 ms."""
         team = self._worker_group.roster.team
         if team.attempt != self._attempt:
             self._turn_to(team.attempt)
         comparing, self._comparing = self._comparing, None
         if comparing is None or team.over or team.stop_asked:
             return []
-        self._broken = True  # a fault of ours in what follows is told by who calls this, and is not met again
+        self._broken = True  # after an exception, which the caller reports, the comparison stays off
         acts: list[Act] = []
         try:
             next(comparing)
@@ -136,7 +136,7 @@ class StragglersWatching:
     # Comparing --------------------------------------------------------------------------------------------
 
     def _compare(self, new: Sequence[Sampled], at_s: float) -> Sliced[list[Act]]:
-        """While all ranks of all workers train: a start has its own order, and who waits for the dead is not slow."""
+        """Compares only while all ranks train: at a start, or while ranks wait for a dead one, times mean nothing."""
         if not self._all_train(at_s):
             return []
         watch = self._watched()
@@ -156,7 +156,7 @@ class StragglersWatching:
         if self._fetch is None and not self._arrivals and len(self._nodes) > 1 and watch.wants_records(at_s):
             acts += self._ask(watch, at_s)
         if self._arrivals:
-            return acts  # half of what was fetched misleads
+            return acts  # part of the fetched records would mislead
         step = max((one.step for one in self._last.values() if one.step is not None), default=None)
         return acts + [told for one in watch.findings(step, at_s) for told in self._told(one, at_s)]
 
@@ -174,7 +174,7 @@ class StragglersWatching:
         return self._trains and not any(rank.state in GONE_STATES for one in reports for rank in one.ranks)
 
     def _watched(self) -> StragglerWatch:
-        """Begun anew where ranks have come, or are somewhere else."""
+        """The comparison; begins again if the number of ranks has changed."""
         ranks = sum(len(one.ranks) for one in self._last.values())
         if self._watch is None or ranks != len(self._nodes):
             homes = self._worker_group.roster.team.nodes
@@ -227,7 +227,7 @@ class StragglersWatching:
             return
         self._fetch = None
         peers = {rank: name for one in fetch.answers for rank, name in one.peers.items()}
-        if peers and not self._peers:  # ranks that do different work: known only now
+        if peers and not self._peers:  # which ranks do the same work is known only now
             self._peers = peers
             self._begin()
         self._arrivals.extend(joined([one for answer in fetch.answers for one in answer.entered]))

@@ -1,7 +1,7 @@
 """Connects a job's controller with its nodes: link, node engine and the pure group of workers.
 
-Orders of the core go in by `carry_out`; what agents, link and engine say comes in with `turn`. Decides nothing. A
-report is acknowledged only once what was made of it is in the journal: until then its agent keeps it.
+Takes orders of the core in `carry_out`, and messages from agents, link and engine in `turn`. A report is acknowledged only
+once its outcome is in the journal: until then its agent keeps it.
 """
 
 import select
@@ -72,11 +72,11 @@ from holdfast.model.state import Job
 
 AGENT = "agent"
 TICK_S = 1.0
-SLICE_S = 0.02  # of judging, in one turn
-LATER_S = 0.03  # of samples and logs, likewise
-ALONE_S = 0.07  # so much longer, while nothing comes
-TOLD_AGAIN_S = 60.0  # what is refused at the door, or not understood, again and again
-TOLD_MAX = 256  # different ones remembered
+SLICE_S = 0.02  # for detectors, in one turn
+LATER_S = 0.03  # for samples and logs, in one turn
+ALONE_S = 0.07  # this much longer while nothing else arrives
+TOLD_AGAIN_S = 60.0  # between repeats of a note about refused peers or unreadable reports
+TOLD_MAX = 256  # different notes remembered
 
 _encode = msgspec.msgpack.Encoder().encode
 _REPORTS: msgspec.msgpack.Decoder[AnyReport] = msgspec.msgpack.Decoder(AnyReport)
@@ -84,7 +84,7 @@ _HELLOS = msgspec.msgpack.Decoder(AgentHello)
 
 
 class Link(Protocol):
-    """A hub of the link, as far as it is used here."""
+    """The part of the hub that is used here."""
 
     def turn(self) -> Sequence[Arrived]: ...
 
@@ -106,7 +106,7 @@ class Link(Protocol):
 
 
 class Looking(Protocol):
-    """`tick` may begin what takes longer than anybody should wait; `go_on` does one piece of it while it `is_busy`."""
+    """A detector. `tick` may begin a long computation; `go_on` does one piece of it while it `is_busy`."""
 
     @property
     def is_busy(self) -> bool: ...
@@ -125,7 +125,7 @@ class HangWatch(Looking, Protocol):
 
 
 class StragglerWatch(Looking, Protocol):
-    """Who is slower than the others (controller/straggler_watch.py)."""
+    """Central detection of slow ranks and nodes (controller/straggler_watch.py)."""
 
     def sampled(self, node: str, report: Sampled) -> None: ...
 
@@ -145,7 +145,7 @@ class Conclusion(Protocol):
 
 
 class Calls(Protocol):
-    """What people at terminals ask of nodes (controller/calls.py)."""
+    """Commands that people run on nodes (controller/calls.py)."""
 
     def hear(self, peer: str, body: bytes) -> bool: ...
 
@@ -155,26 +155,26 @@ class Calls(Protocol):
 
 
 class Files(Protocol):
-    """Pieces of the workers' files, where the job's folder is not shared (controller/shipped.py)."""
+    """Copies of the workers' files, if the job's folder is not shared (controller/shipped.py)."""
 
     def take(self, report: Shipped) -> str: ...
 
 
 class Parts(Struct):
-    """What looks at the reports beside the worker_group."""
+    """The parts that process reports besides the worker group."""
 
     hangs: HangWatch
     conclusion: Conclusion
     calls: Calls
     files: Files
     stragglers: StragglerWatch | None = None
-    shunned: Callable[[], frozenset[str]] = frozenset  # nodes that others keep from being used
-    # Has the node isolated for all jobs; or says why that must not be (node, reason -> why not).
+    shunned: Callable[[], frozenset[str]] = frozenset  # nodes that the node book excludes
+    # Isolates the node for all jobs; or returns why it may not (node, reason -> why not).
     why_not_isolate: Callable[[str, str], str] = lambda node, reason: ""
 
 
 class WorkerGroupEngine:
-    """An Engine of `controller.loop`. `emit`: the controller's inbox; `flush`: of the journal, True when all is in it."""
+    """An Engine of `controller.loop`. `emit`: the controller's inbox; `flush`: of the journal, True if all is written."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class WorkerGroupEngine:
         self.link = link
         self.ended: EndJob | None = None
         self.end_asked: EndAsked | None = None
-        self.goes_on = False  # the engine says so, once it was asked
+        self.goes_on = False  # the engine's answer that the job goes on
         self.connected: set[str] = set()  # agents
         self.emit = emit
         self._engine = engine
@@ -199,10 +199,8 @@ class WorkerGroupEngine:
         self._clock = clock
         self._flush = flush
         self._times = NodeTimes(clock, link.offset_s)
-        self._heard: dict[
-            str, int
-        ] = {}  # by stream: up to where it was taken in and is yet to be acknowledged
-        self._ahead: dict[str, int] = {}  # likewise, of what has overtaken something
+        self._heard: dict[str, int] = {}  # by stream: the last entry processed but not acknowledged
+        self._ahead: dict[str, int] = {}  # the same, for entries that overtook others
         self._arrived: deque[Arrived] = deque()
         self._later = Later()
         self._engine_news: deque[AnyNews] = deque()
@@ -223,12 +221,12 @@ class WorkerGroupEngine:
             case Diagnose():
                 self._do(self.parts.conclusion.diagnose(order, at_s))
             case TellPeople():
-                pass  # the console has said it with the decision; other channels are told by `notify`
+                pass  # the console showed it with the decision; `notify` serves other channels
             case EndJob():
                 self.ended = order
 
     def resume(self, job: Job) -> None:
-        """Goes on from the journal, which comes to `job`: the core gives again what is under way."""
+        """Resumes from the journal's state `job`: the core repeats the orders that are under way."""
         acts = self.worker_group.resume(job, self._clock())
         self.emit(ControllerResumed(at_s=self._clock()))
         self._do(acts)
@@ -245,9 +243,9 @@ class WorkerGroupEngine:
         return [self.link.fileno(), *self._engine.channels()]
 
     def turn(self) -> None:
-        """What has come, the urgent first; never blocks, and does no more than a part of a second's work."""
+        """Processes what has arrived, urgent messages first. Never blocks, and works for a fraction of a second at most."""
         self._arrived.extend(self.link.turn())
-        while self._arrived:  # what a fault of ours cuts short goes on with the next turn
+        while self._arrived:  # after an exception the next turn continues
             arrived = self._arrived.popleft()
             if isinstance(arrived, Entry) and arrived.may_drop:
                 self._later.put(arrived)
@@ -266,21 +264,21 @@ class WorkerGroupEngine:
         self.acknowledge()
 
     def acknowledge(self) -> None:
-        """What is written down need not be kept by the agents any more."""
+        """Acknowledges reports whose outcome is in the journal, so that agents can forget them."""
         if self._heard and self._flush():
             heard, self._heard = self._heard, {}
             for stream, seq in heard.items():
                 self.link.recorded(stream, seq)
 
     def _look_on(self, at_s: float) -> None:
-        """Goes on with what a tick has begun, and nobody waits for longer than `SLICE_S`."""
+        """Continues what a tick has begun, for at most `SLICE_S` while others wait."""
         until_s = self._clock() + SLICE_S
         for part in (self.parts.hangs, self.parts.stragglers):
             while part is not None and part.is_busy and not self._is_enough(until_s):
                 self._do(part.go_on(at_s))
 
     def _take_later(self) -> None:
-        """What was not urgent, for `LATER_S`: all of it, unless the machine is too slow."""
+        """Processes low-priority reports for `LATER_S`: all of them, unless the machine is too slow."""
         until_s = self._clock() + LATER_S
         while (entry := self._later.take()) is not None:
             self._entry(entry, self._clock())
@@ -288,12 +286,12 @@ class WorkerGroupEngine:
                 return
 
     def _is_enough(self, until_s: float) -> bool:
-        """It is time for others, if there are any."""
+        """Whether the time is over and other work waits."""
         at_s = self._clock()
         return at_s > until_s and (at_s > until_s + ALONE_S or _is_readable(self.channels()))
 
     def _take_of(self, peer: str) -> None:
-        """All that this peer has told before."""
+        """Processes all earlier reports of this peer."""
         while self._later.waits(peer) and (entry := self._later.take(peer)) is not None:
             self._entry(entry, self._clock())
 
@@ -332,9 +330,9 @@ class WorkerGroupEngine:
                 self._do(self.worker_group.silent(arrived.peer, arrived.for_s, at_s))
             case Refused():
                 where = f" at {arrived.address}" if arrived.address else ""
-                self.note("link-refused", f"somebody{where} was not let in: {arrived.why}", key=arrived.why)
+                self.note("link-refused", f"a connection{where} was refused: {arrived.why}", key=arrived.why)
             case Joined():
-                pass  # a client: it is heard when it asks for something
+                pass  # a client: its requests come later
 
     def _joined(self, joined: Joined, at_s: float) -> None:
         try:
@@ -342,7 +340,8 @@ class WorkerGroupEngine:
         except UNREADABLE as error:
             self.link.drop(joined.peer, "its greeting cannot be read")
             self.note(
-                "agent-refused", f"the agent of {joined.peer} was not let in: its greeting says {error}"
+                "agent-refused",
+                f"the agent of {joined.peer} was refused: its greeting cannot be read: {error}",
             )
             return
         self.connected.add(joined.peer)
@@ -350,7 +349,7 @@ class WorkerGroupEngine:
         self._do(self.worker_group.joined(hello, joined.address, at_s))
 
     def _entry(self, entry: Entry, at_s: float) -> None:
-        """In its peer's order, but for what overtakes."""
+        """Processes an entry, in its peer's order unless it may overtake."""
         try:
             report = _REPORTS.decode(entry.body)
         except UNREADABLE as error:
@@ -363,7 +362,7 @@ class WorkerGroupEngine:
         match report:
             case Told():
                 event = self._times.of_event(entry.peer, report.event)
-                if not self._later.waits(entry.peer):  # else what came before it would count as known, too
+                if not self._later.waits(entry.peer):  # else earlier entries would count as processed too
                     event = replace(event, via=f"{entry.stream}/{entry.seq}")
                 self._do(self.worker_group.told(entry.peer, event, event.at_s))
             case PortFound():
@@ -374,7 +373,7 @@ class WorkerGroupEngine:
                 self._seen(entry.peer, report)
 
     def _note_heard(self, entry: Entry) -> None:
-        """It may be acknowledged once all before it has been taken in, too."""
+        """Marks an entry for acknowledgement, once all earlier ones are processed."""
         stream, seq = entry.stream, entry.seq
         if self._later.waits(entry.peer):
             if not entry.may_drop:
@@ -385,7 +384,7 @@ class WorkerGroupEngine:
         self._heard[stream] = max(seq, self._heard.get(stream, 0))
 
     def _seen(self, peer: str, report: Sampled | RecordsTold | Looked | WorkerEvidence | Shipped) -> None:
-        """What is looked at beside the worker_group."""
+        """Passes a report to the part that processes it."""
         match report:
             case Sampled():
                 samples = self._times.of_samples(peer, report)

@@ -1,7 +1,7 @@
-"""The engine of one machine: its only node, and whether it may be used.
+"""Implements the engine of one machine, which has a single node.
 
-"Reschedule" here means a new worker with a fresh working environment and fresh counters; isolating the
-only node means that there is none, and the job fails. Processes are the agent's matter.
+"Reschedule" here means a new worker with a fresh working environment and fresh counters. If the only node is isolated,
+none is left and the job fails. The agent handles processes.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from holdfast.model.orders import HealDevice, IsolateNode, PlaceWorkers
 
 
 class LocalEngine:
-    """Answers at once, through `emit`. `clock`: the job's."""
+    """Answers every order at once through `emit`. `clock`: the job's."""
 
     def __init__(self, node: str, clock: Callable[[], float], emit: Callable[[AnyEvent], None]) -> None:
         self._node = node
@@ -29,5 +29,5 @@ class LocalEngine:
                 self._emit(WorkersPlaced(at_s=at_s, attempt=order.attempt, placed=placed))
             case IsolateNode():
                 self._emit(NodeIsolated(at_s=at_s, node=order.node))
-            case HealDevice():  # nothing here can reset a device: that it healed cannot be claimed
+            case HealDevice():  # nothing here can reset a device
                 self._emit(DeviceHealed(at_s=at_s, node=order.node, device=order.device, healed=False))

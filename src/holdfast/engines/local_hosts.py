@@ -1,9 +1,9 @@
-"""Simulated nodes on one machine: plain processes, or namespaces with their own network, host name and processes.
+"""Simulates nodes on one machine: as plain processes, or as namespaces with their own network, host name and processes.
 
-A node is up while its *holder* lives, a process that does nothing. Of the kind `netns` it is the first process of the
-node's namespaces, so that its end is a power cut: all else there ends with it, and nothing of it has to be cleared up.
-The nodes hang on a bridge in a network namespace of its own; this machine has one more end of a cable to it, and
-nothing else of its network is touched. Nodes outlive whoever began them, and are found again by their job's folder.
+A node is up while its *holder* lives, a process that does nothing. In the kind `netns` it is the first process of the
+node's namespaces, so killing it acts like a power cut: all other processes there end with it.
+The nodes connect to a bridge in a network namespace of its own. This machine has one veth pair to that bridge; nothing
+else of its network changes. Nodes outlive the process that started them, and are found again by their job's folder.
 
 source: namespaces(7), unshare(1), nsenter(1), ip-link(8), veth(4)
 """
@@ -23,19 +23,21 @@ from msgspec import Struct
 
 from holdfast.engines.nodes import EngineRefused
 
-MARK = "HOLDFAST_LOCAL_NODE"  # in the environment of all that runs on a node: NODE@FOLDER
+MARK = "HOLDFAST_LOCAL_NODE"  # in the environment of each process on a node: NODE@FOLDER
 HOLDER, SWITCH = "holdfast-node", "holdfast-switch"
 KEPT = "hosts.json"  # in the folder of nodes
 TOOLS = ("ip", "unshare", "nsenter", "mount", "hostname")
-NODES_MAX = 200  # of addresses in one network of 254, and this machine's end
+NODES_MAX = 200  # one network has 254 addresses, one of them this machine's
 NETWORKS = range(1, 255)
 OF_THIS_MACHINE = 254
 BOOT_S, TOOL_S, GONE_S = 20.0, 10.0, 10.0
 SWEEP_ROUNDS_MAX = 50
 
-_STARTED: list[subprocess.Popen[bytes]] = []  # until each has ended: nodes outlive the object that began them
+_STARTED: list[
+    subprocess.Popen[bytes]
+] = []  # until each has ended: nodes outlive the object that started them
 
-# As process 1 of its namespace the holder is given every orphan there; they need not be waited for.
+# As process 1 of its namespace the holder inherits every orphan there; it ignores SIGCHLD, so the kernel reaps them.
 _HOLD = """
 import os, signal
 for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -45,7 +47,7 @@ os.close(1)
 while True:
     signal.pause()
 """
-# A new /sys shows the node's own network, but hides the control groups: they are brought along where that can be.
+# A new /sys shows the node's own network but hides the control groups: they are mounted again where possible.
 _SET_UP = """
 set -e
 node=$1 folder=$2 hosts=$3 names=$4 groups=$5 python=$6 hold=$7
@@ -63,7 +65,7 @@ exec "$python" -I -S -c "$hold" holdfast-node "$node" "$folder"
 
 
 class _Kept(Struct, frozen=True):
-    """What is needed to find the nodes of a job again. `network`: the third number of their addresses."""
+    """What finds the nodes of a job again. `network`: the third number of their addresses."""
 
     kind: str
     names: tuple[str, ...]
@@ -72,7 +74,7 @@ class _Kept(Struct, frozen=True):
 
 
 class Hosts:
-    """Nodes that are plain processes, each with an address of the loopback. They cannot be cut off."""
+    """Nodes that are plain processes, each with a loopback address. They cannot be cut off."""
 
     kind = "processes"
 
@@ -82,7 +84,7 @@ class Hosts:
         self._mine: list[subprocess.Popen[bytes]] = []
 
     def open(self) -> str:
-        """Makes what the nodes have in common, unless it is there. Returns where nodes reach this machine.
+        """Creates what the nodes share, unless it exists. Returns the address at which nodes reach this machine.
 
         raises: EngineRefused
         """
@@ -94,7 +96,7 @@ class Hosts:
         return f"127.0.0.{self.names.index(node) + 2}"
 
     def inside(self, node: str) -> list[str]:
-        """The words that, before a command, have it run on the node. raises: ProcessLookupError, when it is down"""
+        """The prefix that runs a command on the node. raises: ProcessLookupError, if it is down"""
         if self.holder(node) is None:
             raise ProcessLookupError(f"{node} is down")
         return []
@@ -103,20 +105,20 @@ class Hosts:
         return f"{node}@{self.folder}"
 
     def marks(self, node: str) -> dict[str, str]:
-        """What the environment of each process on the node holds."""
+        """Variables for the environment of each process on the node."""
         return {MARK: self.mark(node)}
 
     def place(self, node: str) -> Path:
-        """The folder of the node's own files, outside of it."""
+        """The folder of the node's files on this machine."""
         return self.folder / "nodes" / node
 
     def holder(self, node: str) -> int | None:
-        """The node's first process; None: the node is down."""
+        """The node's first process; None if the node is down."""
         pid = read_pid(self.place(node) / "holder")
         return pid if pid is not None and _words(HOLDER, node, str(self.folder)) in _command(pid) else None
 
     def boot(self, nodes: Iterable[str]) -> None:
-        """Brings these nodes up, those that are down. raises: EngineRefused"""
+        """Brings up those of these nodes that are down. raises: EngineRefused"""
         begun = {node: self._begin(node) for node in nodes if self.holder(node) is None}
         for node, process in begun.items():
             _await_word(process, node)
@@ -124,29 +126,29 @@ class Hosts:
             self._plug(node, process.pid)
 
     def crash(self, node: str) -> None:
-        """As when its power fails: all of its processes end, and nobody is told."""
+        """Acts like a power failure: all of its processes end without notice."""
         pid = self.holder(node)
         if pid is not None:
             _kill(pid)
         sweep(self.mark(node))
 
     def cut(self, node: str) -> None:
-        """Pulls its cable: nothing comes or goes, and nobody there is told. raises: EngineRefused"""
+        """Cuts its network link without notice. raises: EngineRefused"""
         raise EngineRefused(f"{node} shares this machine's network, and cannot be cut off from it")
 
     def join(self, node: str) -> None:
-        """Plugs it in again. raises: EngineRefused"""
+        """Restores its network link. raises: EngineRefused"""
         raise EngineRefused(f"{node} shares this machine's network, and cannot be cut off from it")
 
     def clear(self) -> None:
-        """No process, network or file of the nodes is left. Waits for that."""
+        """Removes all processes, networks and files of the nodes, and waits for that."""
         clear(self.folder)
         for process in self._mine:
             process.wait()
         self.collect()
 
     def collect(self) -> None:
-        """Takes the exit status of holders that have ended."""
+        """Reaps holders that have ended."""
         _STARTED[:] = [process for process in _STARTED if process.poll() is None]
 
     def _begin(self, node: str) -> subprocess.Popen[bytes]:
@@ -168,7 +170,7 @@ class Hosts:
                 start_new_session=True,
             )
         except OSError as error:
-            raise EngineRefused(f"a node of this machine cannot be begun: {error}") from error
+            raise EngineRefused(f"a simulated node cannot be started: {error}") from error
         self._mine.append(process)
         _STARTED.append(process)
         return process
@@ -182,7 +184,7 @@ class Hosts:
 
 
 class NamespaceHosts(Hosts):
-    """Nodes with a network, a host name, processes and mounts of their own. For root alone."""
+    """Nodes with their own network, host name, processes and mounts. Only for root."""
 
     kind = "netns"
 
@@ -244,7 +246,7 @@ class NamespaceHosts(Hosts):
             raise EngineRefused(f"{node} went down while it was being brought up")
         port = self._port(node)
         with suppress(EngineRefused):
-            self._in_switch(f"link delete {port}\n")  # of the same node before it went down
+            self._in_switch(f"link delete {port}\n")  # left from before the node went down
         _ip(f"link add {port} netns {self._switch} type veth peer name eth0 netns {holder}\n")
         self._in_switch(f"link set {port} master br0 up\n")
         inside = f"addr add {self.address(node)}/24 dev eth0\nlink set eth0 up\n"
@@ -255,13 +257,13 @@ class NamespaceHosts(Hosts):
         write_pid(self.place(node) / "holder", holder)
 
     def _cable(self) -> int:
-        """A network that nobody uses here, and this machine's end of the cable to the bridge."""
+        """Connects this machine to the bridge, in a network that is not in use here. Returns the network's number."""
         self._in_switch("link set lo up\nlink add br0 type bridge\nlink set br0 up\n")
         used = _tool(("ip", "-o", "addr", "show")) + _tool(("ip", "route", "show", "table", "all"))
         for network in NETWORKS:
             if f"10.213.{network}." in used:
                 continue
-            try:  # two jobs that begin at once want the same name: one of them is refused
+            try:  # of two jobs that start at once and try the same name, one fails here
                 _ip(f"link add hf-{network} type veth peer name here netns {self._switch}\n")
             except EngineRefused as error:
                 if "exists" in str(error):
@@ -275,10 +277,10 @@ class NamespaceHosts(Hosts):
         raise EngineRefused("no network 10.213.N.0/24 is free for the nodes of --hosts netns")
 
     def _write_hosts(self) -> None:
-        """Names that nodes look up, their own and one another's, and nobody to ask for others.
+        """Writes the nodes' names, and a resolver that fails fast for all others.
 
-        A server that cannot be reached from there would cost a wait at each name: torch's store looks up who connects,
-        by addresses of the second form.
+        An unreachable name server would delay each lookup: torch's store looks up its peers, by addresses of the second
+        form.
         """
         lines = ["127.0.0.1 localhost", "::1 localhost"]
         for name in (*self.names, None):
@@ -307,12 +309,12 @@ class NamespaceHosts(Hosts):
 
 
 def hosts(kind: str, folder: Path, names: Sequence[str]) -> Hosts:
-    """Nodes of that kind ("processes", "netns"); nothing is begun yet."""
+    """Nodes of that kind ("processes", "netns"); starts nothing."""
     return NamespaceHosts(folder, names) if kind == "netns" else Hosts(folder, names)
 
 
 def found(folder: Path) -> Hosts:
-    """The nodes of a job that runs, as another process sees them. raises: EngineRefused, when it has none"""
+    """The nodes of a running job, for another process. raises: EngineRefused, if it has none"""
     kept = _kept(folder)
     if kept is None:
         raise EngineRefused(f"{folder} has no nodes on this machine")
@@ -323,25 +325,25 @@ def found(folder: Path) -> Hosts:
 
 
 def refuse_namespaces() -> None:
-    """raises: EngineRefused, with the reason, where nodes cannot have namespaces"""
+    """raises: EngineRefused, with the reason, if nodes cannot have namespaces"""
     if os.geteuid() != 0:
         raise EngineRefused(
-            "--hosts netns makes network namespaces, which only root may do; --hosts processes needs nothing"
+            "--hosts netns creates network namespaces, which only root may do; --hosts processes needs no rights"
         )
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
         raise EngineRefused(
-            f"--hosts netns needs {', '.join(missing)} on PATH (of util-linux, iproute2, hostname)"
+            f"--hosts netns needs {', '.join(missing)} on PATH (from util-linux, iproute2, hostname)"
         )
 
 
 def folders() -> set[Path]:
-    """The folders of jobs of which there are nodes on this machine, of this user."""
+    """The folders of this user's jobs that have nodes on this machine."""
     return {Path(words[-1]) for _, words in _holders()}
 
 
 def clear(folder: Path) -> None:
-    """Ends all nodes that belong to this folder, whoever began them, and waits until they are gone."""
+    """Ends all nodes of this folder, whichever process started them, and waits until they are gone."""
     text = str(folder.absolute())
     mine = [pid for pid, words in _holders() if words[-1] == text]
     for pid in mine:
@@ -361,7 +363,7 @@ def clear(folder: Path) -> None:
 
 
 def sweep(mark: str) -> set[int]:
-    """Kills every process whose mark ends so, round after round until none is new. Returns which."""
+    """Kills every process whose mark ends so, in rounds until no new one appears. Returns their ids."""
     wanted, seen = f"{MARK}=".encode(), set[int]()
     for _ in range(SWEEP_ROUNDS_MAX):
         here = {pid for pid in _pids() if any(one.endswith(mark.encode()) for one in _environ(pid, wanted))}
@@ -374,7 +376,7 @@ def sweep(mark: str) -> set[int]:
 
 
 def children(pid: int) -> list[int]:
-    """Those of its first thread."""
+    """The child processes of its first thread."""
     try:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
@@ -382,7 +384,7 @@ def children(pid: int) -> list[int]:
 
 
 def is_marked(pid: int, mark: str) -> bool:
-    """Whether the process lives, and has this mark."""
+    """Whether the process lives and has this mark."""
     return mark.encode() in _environ(pid, f"{MARK}=".encode())
 
 
@@ -407,7 +409,7 @@ def _holding(*words: str) -> list[str]:
 
 
 def _holders() -> Iterator[tuple[int, list[str]]]:
-    """Holders and switches of this user, each with the words after its program's text."""
+    """Holders and switches of this user, each with its arguments after the program text."""
     for pid in _pids():
         words = _command(pid).rstrip(b"\0").split(b"\0")
         if words[1:5] != [b"-I", b"-S", b"-c", _HOLD.encode()] or len(words) < 7:
@@ -421,7 +423,7 @@ def _words(*words: str) -> bytes:
 
 
 def _await_word(process: subprocess.Popen[bytes], what: str) -> None:
-    """Until the holder says that it is up. raises: EngineRefused, with what was said instead"""
+    """Waits until the holder says that it is up. raises: EngineRefused, with its error output"""
     assert process.stdout is not None and process.stderr is not None
     timer = time.monotonic() + BOOT_S
     os.set_blocking(process.stdout.fileno(), False)
@@ -435,13 +437,13 @@ def _await_word(process: subprocess.Popen[bytes], what: str) -> None:
         process.stderr.close()
         return
     process.kill()
-    why = process.stderr.read().decode(errors="replace").strip() or f"it said nothing for {BOOT_S:.0f} s"
+    why = process.stderr.read().decode(errors="replace").strip() or f"no answer for {BOOT_S:.0f} s"
     process.wait()
     raise EngineRefused(f"{what} cannot be brought up on this machine: {why}")
 
 
 def _ip(batch: str, before: Sequence[str] = ()) -> None:
-    """Has `ip` do a line each. raises: EngineRefused"""
+    """Runs the lines of `batch` with `ip`. raises: EngineRefused"""
     _tool((*before, "ip", "-batch", "-"), batch)
 
 
@@ -472,7 +474,7 @@ def _pids() -> list[int]:
 
 
 def _command(pid: int) -> bytes:
-    """Its words, a NUL after each; empty for one that is ending or gone."""
+    """Its command line, a NUL after each word; empty if it is ending or gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -480,7 +482,7 @@ def _command(pid: int) -> bytes:
 
 
 def _environ(pid: int, prefix: bytes) -> list[bytes]:
-    """What stands after this prefix in its environment."""
+    """The values of its environment entries that begin with this prefix."""
     try:
         found = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

@@ -1,7 +1,7 @@
-"""The engine `local` for several workers: simulates all nodes of the job on this machine, with an agent on each.
+"""Implements the engine `local` for several workers: simulates all nodes of the job on this machine, with an agent on each.
 
-The nodes are those of `local_hosts`. They and their agents outlive this process: another one that begins with the same
-folder takes them over. Whether a node is up is never asked over its network, so one that is cut off counts as alive.
+The nodes are those of `local_hosts`. They and their agents outlive this process: a later one with the same folder takes
+them over. The engine never checks a node over its network, so a node that is cut off counts as alive.
 """
 
 import os
@@ -39,15 +39,15 @@ from holdfast.model.nodes.workers import (
     SetAside,
 )
 
-# -P: a module of the user's folder is not taken for one of ours.
+# -P: Python must not import modules from the user's folder.
 AGENT = (sys.executable, "-P", "-m", "holdfast", "agent")
-UNKNOWN_CODE = 255  # of an agent that this process has not started
-SOON_S, WAIT_S_MAX = 10.0, 30.0  # an agent that ends sooner waits longer each time before it is started again
-END_S = 3.0  # agents may leave by themselves
+UNKNOWN_CODE = 255  # exit code of an agent that this process did not start
+SOON_S, WAIT_S_MAX = 10.0, 30.0  # an agent that ends sooner is restarted after a wait that doubles each time
+END_S = 3.0  # for agents to end by themselves
 
 
 class _Agent(Struct):
-    """`process`: None for one that was taken over. `due_s`: when to start it again; None: not."""
+    """`process`: None if another process started it. `due_s`: when to start it again; None: never."""
 
     pid: int = 0
     process: subprocess.Popen[bytes] | None = None
@@ -57,10 +57,10 @@ class _Agent(Struct):
 
 
 class LocalNodes:
-    """A NodeEngine. `kind`: of hosts, "processes" or "netns". `env`: what agents are given, and ranks through them.
-    `agent`: the words that start one.
+    """A NodeEngine. `kind`: of hosts, "processes" or "netns". `env`: of agents, and through them of ranks.
+    `agent`: the command that starts one.
 
-    raises: EngineRefused, where such nodes cannot be had
+    raises: EngineRefused, if this machine cannot simulate such nodes
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class LocalNodes:
     ) -> None:
         if count > NODES_MAX:
             raise EngineRefused(
-                f"one machine plays at most {NODES_MAX} nodes, workers and spares together: not {count}"
+                f"one machine simulates at most {NODES_MAX} nodes, workers and spares together, not {count}"
             )
         if kind == "netns":
             refuse_namespaces()
@@ -96,7 +96,7 @@ class LocalNodes:
         return (self._hosts.open(),)
 
     def begin(self, place: JobPlace) -> None:
-        """Takes half a second or so: the nodes are up afterwards. One that went down while nobody looked stays down."""
+        """Brings the nodes up, in about half a second. A node that went down while no controller ran stays down."""
         self._place = place
         here = [name for name in self._names if self._hosts.holder(name) is not None]
         if not here:
@@ -144,12 +144,12 @@ class LocalNodes:
             self._lose(node, "it is down")
 
     def isolate(self, node: str, reason: str) -> None:
-        says = "its place is this machine's, which other jobs may still use"
+        says = "it is a simulated node of this machine, which other jobs may still use"
         self._news.append(SetAside(node=node, says=says))
 
     def more_nodes(self, workers: int, without: Sequence[str]) -> None:
-        said = f"this machine plays {counted(len(self._names), 'node')} for the job, and no more"
-        self._news.append(NoMoreNodes(reason=f"{said}; --spares N gives it more from the start"))
+        said = f"this machine simulates {counted(len(self._names), 'node')} for the job"
+        self._news.append(NoMoreNodes(reason=f"{said}; --spares N adds more from the start"))
 
     def is_to_end(self) -> bool:
         return False
@@ -193,7 +193,7 @@ class LocalNodes:
                     start_new_session=True,
                 )
             write_pid(self._hosts.place(name) / "agent", process.pid)
-        except OSError:  # no memory, no processes, a full disk, or it has just gone down: later
+        except OSError:  # no memory, no processes, a full disk, or the node just went down: try later
             agent.wait_s = _longer(agent.wait_s)
             agent.due_s = self._clock() + agent.wait_s
             return
@@ -217,7 +217,7 @@ class LocalNodes:
         return bool(agent.pid) and is_marked(agent.pid, self._hosts.mark(name))
 
     def _note_end(self, name: str, agent: _Agent) -> None:
-        """An agent that ends because its node goes down ends first: the node is looked at again."""
+        """If the node goes down, its agent ends first: so this checks the node again."""
         code = UNKNOWN_CODE if agent.process is None else agent.process.returncode
         lived_s = self._clock() - agent.begun_s
         agent.wait_s = _longer(agent.wait_s) if agent.process is not None and lived_s < SOON_S else 0.0
@@ -242,7 +242,7 @@ class LocalNodes:
             self._news.append(NodeDown(node=name, reason=reason))
 
     def _look_for_return(self, name: str) -> None:
-        """Somebody may have brought it up again."""
+        """A person may have brought the node up again."""
         if self._hosts.holder(name) is None:
             return
         self._down.discard(name)
@@ -251,7 +251,7 @@ class LocalNodes:
 
 
 def agent_of(nodes: Hosts, name: str) -> int | None:
-    """The process of the agent on that node, by its number on this machine."""
+    """The process id, on this machine, of the agent on that node."""
     pid = read_pid(nodes.place(name) / "agent")
     if pid is None or not is_marked(pid, nodes.mark(name)):
         return None
@@ -259,7 +259,7 @@ def agent_of(nodes: Hosts, name: str) -> int | None:
 
 
 def clear_leftovers(is_over: Callable[[Path], bool]) -> tuple[Path, ...]:
-    """Ends the nodes of jobs that are over: their engine was killed before it could. Returns the jobs' folders."""
+    """Ends nodes of finished jobs whose engine was killed before it could. Returns the jobs' folders."""
     over = tuple(folder for folder in sorted(folders()) if is_over(folder))
     for folder in over:
         clear(folder)

@@ -1,6 +1,6 @@
-"""The interface of a multi-node engine: provides nodes, starts agents on them, reports their state.
+"""Defines the interface of a multi-node engine, which provides nodes, starts agents on them and reports their state.
 
-Which worker runs where is not its matter: that is chosen among the agents that are there (core/workers/group.py).
+It does not place workers on nodes: core/workers/group.py does, among the connected agents.
 """
 
 from collections.abc import Sequence
@@ -11,19 +11,19 @@ from msgspec import Struct
 
 from holdfast.model.nodes.workers import AnyNews
 
-IN_USE = 4  # what an agent exits with where another one of the job has the node
+IN_USE = 4  # exit code of an agent that finds another agent of the job on its node
 
 
 class EngineRefused(Exception):
-    """The engine cannot do at all what was asked of it. The text says what, and what would do."""
+    """The engine cannot do what it was asked to. The message says why, and what would work."""
 
 
 class JobPlace(Struct, frozen=True, kw_only=True):
     """What an agent needs to find its controller.
 
     `folder`: the job's; `controller.json` (where the controller listens) and `secret` (mode 600) are in it.
-    `addresses`: where the controller listens, "host:port", for nodes that do not see the folder. `fingerprint`: of the
-    certificate that it shows; empty: it speaks without TLS.
+    `addresses`: where the controller listens, "host:port", for nodes that do not see the folder. `fingerprint`: of its
+    certificate; empty: no TLS.
     """
 
     job: str
@@ -34,51 +34,51 @@ class JobPlace(Struct, frozen=True, kw_only=True):
 
 
 class NodeEngine(Protocol):
-    """Nothing here waits: answers and news come with `turn`, later. Every call does no harm when made twice.
+    """No method waits: answers and news come later, from `turn`. Every call may be repeated without harm.
 
-    A sick scheduler is never a verdict on the job: what cannot be asked is an EngineNote, and is asked again.
+    A scheduler that does not answer never fails the job: the engine emits an EngineNote and asks again.
     """
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """All nodes of the job, spares included, by the names that agents give themselves."""
+        """All nodes of the job, spares included, by their agents' names."""
 
     def listen(self, folder: Path) -> Sequence[str]:
         """The addresses of this machine at which nodes reach a controller of the job with this folder.
 
-        Called once, before `begin`, which is then told at which ports it listens there. raises: EngineRefused
+        Called once, before `begin`, whose `place` then holds the ports. raises: EngineRefused
         """
 
     def begin(self, place: JobPlace) -> None:
-        """Brings an agent up on every node; on those where one lives already, none. raises: EngineRefused"""
+        """Starts an agent on every node that does not run one yet. raises: EngineRefused"""
 
     def turn(self) -> Sequence[AnyNews]:
-        """What is new; called ten times a second, never blocks."""
+        """The news since the last call. Called ten times a second; never blocks."""
 
     def channels(self) -> list[int]:
-        """Descriptors that are readable when `turn` has something to say; may be empty."""
+        """Descriptors that become readable when `turn` has news; may be empty."""
 
     def agent_again(self, node: str) -> None:
-        """The agent there is gone: start it again. It takes up what still runs on the node."""
+        """Starts another agent on a node whose agent is gone. It reattaches to what still runs there."""
 
     def ask(self, node: str) -> None:
-        """How is this node? Answer: NodeAlive or NodeDown; none while the scheduler does not know."""
+        """Queries the state of a node. Answer: NodeAlive or NodeDown; none while the scheduler does not know."""
 
     def isolate(self, node: str, reason: str) -> None:
-        """Answer: SetAside."""
+        """Keeps the node from being used. Answer: SetAside."""
 
     def more_nodes(self, workers: int, without: Sequence[str]) -> None:
-        """Too few healthy nodes are left for the job's so many workers: get others, all of it elsewhere if need be.
+        """Requests nodes, because too few healthy ones are left for `workers`; may move the whole job elsewhere.
 
-        Answers: NodeReady for each that comes, EndAsked where the whole job is moved, or NoMoreNodes.
+        Answers: NodeReady for each new node, EndAsked if the whole job moves, or NoMoreNodes.
         """
 
     def signalled(self, number: int) -> bool:
-        """The controller's process was told to end. Whether the engine can say why: EndAsked then follows within 3 s."""
+        """The controller's process got this signal. Whether the engine can say why: EndAsked then follows within 3 s."""
 
     def is_to_end(self) -> bool:
-        """Something of the job was told to end on its node. Whether the engine can say if that is the scheduler's doing:
-        EndAsked or JobGoesOn then follows, within 3 s where the scheduler answers."""
+        """A process of the job got a signal to end on its node. Whether the engine can say if the scheduler sent it:
+        EndAsked or JobGoesOn then follows, within 3 s if the scheduler answers."""
 
     def end(self, code: int) -> None:
-        """The job is over: no agent is left, and what the engine holds for the job is given back."""
+        """Cleans up after the job: ends remaining agents and releases what the engine holds for it."""

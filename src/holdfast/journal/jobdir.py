@@ -1,4 +1,4 @@
-"""The layout of the state folder: where each job keeps its journal, its logs and its incidents.
+"""Defines the layout of the state folder: where each job keeps its journal, logs and incidents.
 
     jobs/<job>/journal.db
     jobs/<job>/attempt-001/worker-0/
@@ -20,14 +20,14 @@ from typing import Self
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 NAME_CHARACTERS_MAX = 64
-_SUFFIX_LETTERS = "bcdfghjkmnpqrstvwxz23456789"  # no vowels: no words; none that look alike
+_SUFFIX_LETTERS = "bcdfghjkmnpqrstvwxz23456789"  # no vowels, so no words; none that look alike
 _NAME_TRIES_MAX = 100
 _CREATED, _LOCK = "created", "lock"
 _NO_LOCKS_HERE = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 class BadJobName(ValueError):
-    """The name cannot be that of a job; the text says why."""
+    """The name is not valid for a job; the message says why."""
 
 
 class NoSuchJob(LookupError):
@@ -35,7 +35,7 @@ class NoSuchJob(LookupError):
 
 
 class JobExists(Exception):
-    """A job of this name has been run."""
+    """A job of this name exists."""
 
 
 class JobInUse(Exception):
@@ -55,7 +55,7 @@ class StateUnwritable(OSError):
 
 
 class JobLock:
-    """Holds a job until release() or the end of the process. `held` is False where the disk knows no locks."""
+    """Holds a job until release() or the end of the process. `held` is False if the disk supports no locks."""
 
     def __init__(self, descriptor: int, held: bool) -> None:
         self.held = held
@@ -111,7 +111,7 @@ class JobDir:
         return JobLock(descriptor, held)
 
     def created_at_s(self) -> float:
-        """When the job was created; the folder's own time where that is not known."""
+        """When the job was created; if unknown, the folder's own time."""
         with suppress(OSError, ValueError):
             return float((self.path / _CREATED).read_text())
         with suppress(OSError):
@@ -140,7 +140,7 @@ class StateDir:
         return sorted(found, key=lambda job: (job.created_at_s(), job.name), reverse=True)
 
     def job(self, name: str) -> JobDir:
-        """An existing job. raises: BadJobName, NoSuchJob"""
+        """The folder of an existing job. raises: BadJobName, NoSuchJob"""
         check_name(name)
         job = JobDir(self._jobs / name)
         if not job.path.is_dir():
@@ -164,7 +164,7 @@ class StateDir:
         return job
 
     def shared(self, name: str, at_s: float) -> JobDir:
-        """The folder of a job whose workers are watched each by a process of its own: made by whoever comes first.
+        """The folder of a job whose workers each have their own supervisor: the first one creates it.
 
         raises: BadJobName, StateUnwritable
         """
@@ -193,9 +193,9 @@ class StateDir:
         job = JobDir(self._jobs / name)
         job.path.mkdir(exist_ok=True)
         if not job.is_empty():
-            job.lock().release()  # says so if the job still runs
+            job.lock().release()  # raises JobInUse if the job still runs
             raise JobExists(
-                f"job {name} exists in {self._jobs}: if it has not ended, holdfast attach {name} takes it up; else give "
+                f"job {name} exists in {self._jobs}: if it has not ended, holdfast attach {name} reattaches to it; else give "
                 f"this run another name, such as --job {self._next(name)}, or remove {job.path} if it is not needed "
                 f"any more"
             )
@@ -226,7 +226,7 @@ def check_name(name: str) -> None:
 
 
 def _flocked(descriptor: int) -> bool:
-    """Locks; False where the disk knows no locks: a run must not fail for that. raises: BlockingIOError"""
+    """Locks the file. False if the disk supports no locks, which must not fail a run. raises: BlockingIOError"""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

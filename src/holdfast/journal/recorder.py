@@ -1,7 +1,7 @@
 """Writes a job's journal despite disk errors, and never stops the job for it.
 
-When the journal cannot be written, entries wait in bounded memory, people are told once, and writing is
-tried again now and then. Decides nothing about the job and reads no settings. For one thread.
+When the journal cannot be written, entries wait in bounded memory, people get one message, and the recorder retries at
+intervals. For one thread.
 """
 
 from collections import deque
@@ -22,9 +22,9 @@ LOST_KEY = "rows-lost"  # in the journal's meta: how many rows never reached it
 
 
 class Recorder:
-    """The fail-open way to a Store. Opens it at once; no method raises because of the journal.
+    """A Store that fails open: no method raises because of the journal.
 
-    `clock_s`: any clock that does not jump back. `say`: tells people, one sentence a call.
+    `clock_s`: any clock that does not jump back. `say`: shows people one sentence.
     """
 
     def __init__(self, path: Path, clock_s: Callable[[], float], say: Callable[[str], None]) -> None:
@@ -35,7 +35,7 @@ class Recorder:
         self._held: deque[Row] = deque()
         self._held_bytes = 0
         self._new_meta: dict[str, bytes] = {}
-        self._trouble = ""  # why the journal is not written now; empty when it is
+        self._trouble = ""  # why the journal is not written now; empty if it is
         self._retry_at_s = 0.0
         self._lost_in_trouble = 0
         self.lost_rows = 0
@@ -43,16 +43,16 @@ class Recorder:
 
     @property
     def store(self) -> Store | None:
-        """The journal, to be read; None while it cannot be opened."""
+        """The journal, for reading; None while it cannot be opened."""
         return self._store
 
     @property
     def trouble(self) -> str:
-        """Why the journal is not being written; empty when it is."""
+        """Why the journal is not being written; empty if it is."""
         return self._trouble
 
     def record(self, row: Row) -> None:
-        """Takes the row. It is durable after the next flush() that gives back True."""
+        """Takes the row. It is durable after the next flush() that returns True."""
         self._held.append(row)
         self._held_bytes += _size_bytes(row)
         if len(self._held) >= BATCH_ROWS_MAX:
@@ -67,7 +67,7 @@ class Recorder:
         self._new_meta[key] = value
 
     def flush(self) -> bool:
-        """Writes all that is held. False when the journal cannot be written now; act all the same."""
+        """Writes all held rows. False if the journal cannot be written now; the caller acts anyway."""
         if self._trouble and self._clock_s() < self._retry_at_s:
             return False
         held_before = len(self._held)
@@ -81,7 +81,7 @@ class Recorder:
         return True
 
     def close(self) -> None:
-        """Tries once more to write what is held, and says so when that is lost."""
+        """Tries once more to write the held rows, and reports a loss."""
         self._retry_at_s = self._clock_s()
         if not self.flush() and self._held:
             self._tell(
@@ -103,7 +103,7 @@ class Recorder:
                 self._forget(row)
 
     def _store_in_place(self) -> Store:
-        """The store, opened if need be, and made anew when its file was removed. raises: JournalUnusable"""
+        """The store, opened if needed, and written again if its file was removed. raises: JournalUnusable"""
         if self._store is None:
             self._store = Store.open(self._path)
             if self._store.salvaged:

@@ -1,7 +1,7 @@
 """Prepares a journal file for writing: creates it, verifies it, and rebuilds it when damaged.
 
-A damaged file is never written to and never deleted: what can be proven true goes into a fresh file, and
-the damaged one stays beside it. Every step can be killed and is finished by the next opening.
+A damaged file is never written or deleted: the entries that can be verified go into a new file, and the damaged one stays
+beside it. A kill at any step is safe: the next opening finishes the repair.
 """
 
 import os
@@ -50,7 +50,7 @@ class Ready(Struct, frozen=True):
 
 
 def make_ready(path: Path) -> Ready:
-    """Sees to it that a sound journal lies at `path`.
+    """Ensures that a sound journal is at `path`.
 
     raises: NewerJournal; OSError or sqlite3.Error when the disk or the folder does not allow it
     """
@@ -71,7 +71,7 @@ def make_ready(path: Path) -> Ready:
 def build(path: Path, entries: Iterable[RawEntry], meta: Mapping[str, bytes]) -> Tail:
     """Writes a whole journal beside `path`, for put_in_place() to move there.
 
-    `meta` is looked at after the entries: a salvage knows it only when it is through.
+    `meta` is read after the entries, because a salvage completes it last.
     raises: NewerJournal; OSError or sqlite3.Error, leaving nothing behind
     """
     target = Path(f"{path}{_BUILDING}")
@@ -89,7 +89,7 @@ def build(path: Path, entries: Iterable[RawEntry], meta: Mapping[str, bytes]) ->
 
 
 def put_in_place(path: Path) -> Path | None:
-    """If a built journal waits, moves the old one and its log aside and the new one in. Where the old one is."""
+    """Replaces the old journal and its log by a built one, if any. Returns where the old one was moved."""
     built = Path(f"{path}{_BUILT}")
     if not built.exists():
         return None
@@ -113,16 +113,16 @@ def connected(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def sealed_chunks(connection: sqlite3.Connection, after_seq: int) -> Iterator[list[SealedEntry]]:
-    """Entries after `after_seq`, in pieces: no read transaction stays open between them."""
+    """Entries after `after_seq`, in chunks, without a read transaction open between them."""
     while chunk := connection.execute(_CHUNK_QUERY, (after_seq, CHUNK_ROWS)).fetchall():
         yield chunk
         after_seq = chunk[-1][5]
 
 
 def proven(chunk: list[SealedEntry], tail: Tail) -> tuple[list[SealedEntry], Tail]:
-    """As many entries as follow `tail` and each other, and the last of them."""
+    """The leading entries that follow `tail` without a break, and the new tail."""
     seq, chain, good = tail.seq, tail.chain, 0
-    # A damaged page can bring other types than the columns have.
+    # A damaged page can hold values of other types than the columns.
     with suppress(AttributeError, TypeError, struct.error):
         for at_s, kind, event, orders, why, found_seq, found_chain in chunk:
             if found_seq != seq + 1 or found_chain != chain_of(
@@ -150,7 +150,7 @@ def check_version(path: Path, meta: Mapping[str, bytes]) -> None:
 
 
 def _looked_through(path: Path) -> Tail:
-    """The tail of a journal in which every byte that matters was read. raises: JournalDamaged, sqlite3.Error"""
+    """The tail of a journal, after verifying all of it. raises: JournalDamaged, sqlite3.Error"""
     if _first_bytes(path) != FILE_HEADER:
         raise JournalDamaged("the file does not begin as a journal does")
     # Read-only, so that closing it does not merge a damaged log into the file.
@@ -188,7 +188,7 @@ def _salvaged(path: Path, why: str) -> Ready:
 
 
 def _rescued(path: Path, salvage: Salvage) -> Iterator[RawEntry]:
-    """What SQLite can still read, as far as it is proven, and what the raw files hold beyond that."""
+    """The verified entries that SQLite can still read, and those that the raw files hold beyond them."""
     tail = Tail()
     # SQLite removes the log beside an empty file, so it may not touch one that does not begin as it should.
     if _first_bytes(path) == FILE_HEADER:
@@ -206,7 +206,7 @@ def _written(target: Path, entries: Iterable[RawEntry], meta: Mapping[str, bytes
     with closing(connected(target, "rwc")) as connection:
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA journal_mode = MEMORY")
-        connection.execute("PRAGMA synchronous = OFF")  # one fsync at the end does for all
+        connection.execute("PRAGMA synchronous = OFF")  # one fsync at the end suffices
         connection.execute("BEGIN")
         for statement in SCHEMA:
             connection.execute(statement)
@@ -234,7 +234,7 @@ def _first_bytes(path: Path) -> bytes:
 
 
 def _aside(path: Path) -> Path:
-    """The name to keep a damaged file under. A log left alone by a kill goes to the file it belongs to."""
+    """The name under which to keep a damaged file. A log left alone by a kill stays with its file."""
     number = 1
     while Path(f"{path}.damaged-{number}").exists() or Path(f"{path}.damaged-{number}-wal").exists():
         number += 1

@@ -1,8 +1,7 @@
-"""The file format of a journal: rows, errors, tables, and the chain of checksums.
+"""Defines the file format of a journal: rows, errors, tables, and the chain of checksums.
 
-Every entry carries a CRC-32 over itself and the entry before it. So a damaged byte is found wherever it
-lies, and a row found in the ruins of a file proves by itself that it belongs after the row before it.
-Never opens or repairs a file.
+Every entry carries a CRC-32 over itself and the entry before it. So damage is found in any byte, and a row salvaged from a
+damaged file can be verified against the row before it. Never opens or repairs a file.
 """
 
 import sqlite3
@@ -67,7 +66,7 @@ class Entry(Row, frozen=True):
 
 
 class Tail(Struct, frozen=True):
-    """The last entry of a journal: what the next one is chained to."""
+    """The last entry of a journal, to which the next one is chained."""
 
     seq: int = 0
     chain: int = 0
@@ -99,7 +98,7 @@ def chain_of(before: int, seq: int, at_s: float, kind: str, event: bytes, orders
 
 def seal(row: Row, before: Tail) -> SealedEntry:
     """The row as it is stored after `before`."""
-    # Adding 0.0 makes -0.0 into 0.0, as SQLite does; SQLite has no NaN, and a row must not be lost for one.
+    # Adding 0.0 turns -0.0 into 0.0, as SQLite does. SQLite has no NaN, and a row must not be lost because of one.
     at_s = row.at_s + 0.0 if row.at_s == row.at_s else 0.0
     kind, why, seq = writable(row.kind), writable(row.why), before.seq + 1
     chain = chain_of(before.chain, seq, at_s, kind, row.event, row.orders, why)
@@ -107,7 +106,7 @@ def seal(row: Row, before: Tail) -> SealedEntry:
 
 
 def writable(text: str) -> str:
-    """The text with lone surrogates (bytes of a log that were not UTF-8) spelt out: SQLite refuses them."""
+    """The text with lone surrogates (bytes of a log that were not UTF-8) escaped: SQLite refuses them."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -116,7 +115,7 @@ def meta_crc(key: str, value: bytes) -> int:
 
 
 def unusable(what: str, error: Exception) -> JournalUnusable:
-    """`error`, met when doing `what`, as the exception a caller handles."""
+    """`error` as the exception that callers handle. `what`: what failed, for the message."""
     if isinstance(error, JournalUnusable):
         return error
     kind = JournalDamaged if is_damage(error) else JournalUnusable
@@ -136,7 +135,7 @@ _DAMAGE_IN_READING = {sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether SQLite complains about the file's content, rather than about the disk, a lock or a right."""
+    """Whether the file's content is at fault, rather than the disk, a lock or a permission."""
     if not isinstance(error, sqlite3.DatabaseError):
         return False
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)  # absent: text that is not UTF-8

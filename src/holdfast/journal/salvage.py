@@ -1,8 +1,7 @@
 """Salvages the entries of a journal that SQLite can no longer read: page by page, from the raw files.
 
-Every table page found in the main file and in the committed part of the write-ahead log is looked at,
-whether or not the tree still leads to it; the chain of the entries says which rows are true and where they
-belong. Only reads, never writes.
+Reads every table page in the main file and in the committed part of the write-ahead log, whether or not the tree still
+leads to it. The chain of checksums shows which rows are valid, and their order. Never writes.
 
 source: https://www.sqlite.org/fileformat2.html (b-tree pages, record format)
 """
@@ -34,8 +33,8 @@ class Salvage:
         self._main_pages = -(-size_of(self._main) // PAGE_BYTES)
         self._frame_of_page = {number: frame for frame, number in self._log.committed.items()}
         self._at_hand: dict[int, bytes] = {}
-        self.meta: dict[str, bytes] = {}  # complete when entries() is through
-        self.beyond = 0  # rows seen that do not join on to the ones before; counted when entries() is through
+        self.meta: dict[str, bytes] = {}  # complete once entries() is exhausted
+        self.beyond = 0  # rows found after a gap; complete once entries() is exhausted
 
     def close(self) -> None:
         self._log.close()
@@ -43,7 +42,7 @@ class Salvage:
             self._main.close()
 
     def entries(self, after: Tail) -> Iterator[RawEntry]:
-        """The entries that follow `after`, as far as each can be read and proven."""
+        """The entries that follow `after`, as far as they can be read and verified."""
         tail, metas, loose = after, dict[int, tuple[str, bytes]](), set[int]()
         for place in self._places([*range(self._main_pages), *self._frame_indexes()], after_seq=0):
             match self._columns(place):
@@ -62,8 +61,8 @@ class Salvage:
     def log_goes_on_after(self, tail: Tail) -> bool:
         """Whether a damaged part of the write-ahead log holds a committed entry after `tail`.
 
-        SQLite ends the log silently at the first frame it finds damaged, and forgets what comes after. An
-        entry in the sound part is no damage: its writer was killed before it told the readers' index.
+        SQLite silently ends the log at the first damaged frame, and ignores the rest. An entry in the sound part is no
+        damage: its writer was killed before it updated the readers' index.
         """
         for place in self._places(self._frame_indexes(), after_seq=tail.seq):
             if place >> 60 > tail.seq + 1:
@@ -79,9 +78,9 @@ class Salvage:
         return [self._main_pages + frame for frame in self._log.committed]
 
     def _places(self, pages: list[int], after_seq: int) -> list[int]:
-        """Where rows lie, by seq: (seq << 60) | (page index << 12) | offset in the page.
+        """The positions of rows, by seq: (seq << 60) | (page index << 12) | offset in the page.
 
-        One int a row, since a journal of a million entries must not need a gigabyte here.
+        One int per row saves memory: a journal can have a million entries.
         """
         places = []
         for index in pages:
@@ -95,7 +94,7 @@ class Salvage:
         if page is None:
             while len(self._at_hand) >= _PAGES_AT_HAND:
                 del self._at_hand[next(iter(self._at_hand))]
-            # The margin: a number read from the last bytes of a damaged page may reach past its end.
+            # The margin is for numbers that reach past the end of a damaged page.
             page = self._at_hand[index] = self._read_page(index).ljust(PAGE_BYTES + 20, b"\0")
         return page
 
@@ -105,7 +104,7 @@ class Salvage:
         return self._log.page(index - self._main_pages)
 
     def _columns(self, place: int) -> list[_Value]:
-        """The values of the row at this place; [] when it is no row."""
+        """The values of the row at this place; [] if it is no row."""
         payload = self._payload(self._page(_page_index(place)), place & 0xFFF)
         with suppress(IndexError, UnicodeDecodeError, struct.error):
             return _record(payload)

@@ -1,10 +1,9 @@
-"""The journal of one job: entries in a SQLite file, only ever appended, readable while they are written.
+"""Stores the journal of one job: an append-only SQLite file, readable while it is written.
 
-What `append` returned survives a kill of this process at any moment: it is in the kernel's hands by then.
-It is not forced to the disk each time (synchronous=NORMAL), since a busy disk would hold up the loop for
-seconds: after a power cut or a kernel crash the entries of the last moments can be missing, at most those
-since SQLite last moved its log into the main file (about 4 MB of pages). The file stays sound, the entries
-stay without a gap. One writer at a time: the caller holds the job's lock.
+Entries survive a kill of this process once `append` has returned: the kernel has them. They are not synced to disk each
+time (synchronous=NORMAL), because a busy disk would block the loop for seconds. So a power cut or a kernel crash can lose
+the last entries, at most those since SQLite last moved its log into the main file (about 4 MB of pages); the file stays
+sound and without a gap. One writer at a time: the caller holds the job's lock.
 
 Never changes or removes an entry; triggers in the file refuse it too.
 """
@@ -57,7 +56,7 @@ __all__ = [
 
 
 class Store:
-    """The writing side. For one thread at a time. After an error the next call tries again."""
+    """The writer. For one thread at a time. After an error the next call tries again."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, tail: Tail, salvaged: str) -> None:
         self.path = path
@@ -68,7 +67,7 @@ class Store:
 
     @staticmethod
     def open(path: Path) -> "Store":
-        """Opens the journal at `path`; creates it and its folder where missing, repairs it where damaged.
+        """Opens the journal at `path`; creates it and its folder if missing, repairs it if damaged.
 
         Reads it through once: about a second for a million entries.
         raises: NewerJournal; JournalUnusable when the folder or the disk does not allow writing
@@ -80,7 +79,7 @@ class Store:
             raise unusable(f"the journal {path} cannot be opened", error) from error
 
     def append(self, rows: Sequence[Row]) -> int:
-        """Writes all the rows or none, and gives back the last seq. raises: JournalUnusable"""
+        """Writes all rows or none. Returns the last seq. raises: JournalUnusable"""
         tail, batch = self._tail, list[SealedEntry]()
         for row in rows:
             batch.append(seal(row, tail))
@@ -109,13 +108,13 @@ class Store:
             raise unusable(f"the journal {self.path} cannot be read", error) from error
 
     def read(self, after_seq: int = 0, *, kinds: Sequence[str] = ()) -> Iterator[Entry]:
-        """Entries in order, those appended meanwhile too. No `kinds`: all. raises: JournalUnusable"""
+        """Entries in order, including those appended meanwhile. No `kinds`: all. raises: JournalUnusable"""
         for raw in self.read_raw(after_seq):
             if not kinds or raw[1] in kinds:
                 yield Entry(*raw)
 
     def read_raw(self, after_seq: int = 0) -> Iterator[RawEntry]:
-        """As read(), as plain tuples in the order of Entry's fields: for replays of very many."""
+        """As read(), but plain tuples in the order of Entry's fields, for long replays."""
         try:
             for chunk in sealed_chunks(self._connection, after_seq):
                 for entry in chunk:
@@ -128,15 +127,15 @@ class Store:
         return self._tail.seq
 
     def displaced(self) -> bool:
-        """Whether the file at the path is not, or no longer, the one that is written to."""
+        """Whether the file at the path is not the one being written."""
         return _identity(self.path) != self._identity
 
     def vanished(self) -> bool:
-        """Whether nothing can be found at the path: someone removed the state folder."""
+        """Whether there is no file at the path: a person removed the state folder."""
         return _identity(self.path) is None
 
     def write_anew(self) -> None:
-        """After someone removed the folder: writes all of it beside its path again.
+        """Writes the whole journal beside its path again, after the folder was removed.
 
         The removed file lives until it is closed, so nothing that was written is lost. Close this store
         before opening the path again: SQLite removes the log by its name, and must not meet the new one's.
@@ -171,7 +170,7 @@ class Store:
 
 
 class Reader:
-    """The reading side: never writes, and works beside a writer, after a dead one, and in a read-only folder."""
+    """The reader: never writes; works beside a writer, after one that died, and in a read-only folder."""
 
     def __init__(
         self, path: Path, connection: sqlite3.Connection, copy: TemporaryDirectory[str] | None
@@ -235,7 +234,7 @@ class Reader:
 
 
 def open_reader(path: Path) -> Reader:
-    """Opens an existing journal for reading; of a damaged one, what can be read. raises: NewerJournal, JournalUnusable"""
+    """Opens an existing journal for reading, a damaged one as far as possible. raises: NewerJournal, JournalUnusable"""
     if not path.is_file():
         raise JournalUnusable(f"there is no journal at {path}")
     try:
@@ -248,7 +247,7 @@ def open_reader(path: Path) -> Reader:
 
 
 def _reader_aside(path: Path, error: Exception) -> Reader:
-    """A reader that needs nothing from the folder but its bytes.
+    """A reader that only needs to read the files of the folder.
 
     For a folder where SQLite can make no index of the log, and for a damaged file.
     raises: OSError, sqlite3.Error
@@ -307,7 +306,7 @@ def _connected_for_writing(path: Path) -> sqlite3.Connection:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What tells this file from another of the same name; None when there is none."""
+    """Device and inode of the file; None if there is none."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,8 +1,8 @@
-"""The write-ahead log of a journal, read without SQLite: its frames, and which of them were committed.
+"""Reads the write-ahead log of a journal without SQLite: its frames, and which of them were committed.
 
-A kill can stop a write between a frame's head and its page, and inside the page: the kernel copies a write
-piece by piece. So a head alone proves nothing; the checksums tell a torn frame from a damaged log. SQLite
-reads up to the first wrong one, here each frame is judged by the one before it alone. Only reads.
+A kill can stop a write between a frame's head and its page, or inside the page, because the kernel copies a write in
+pieces. So a head alone proves nothing; checksums distinguish a torn frame from a damaged log. SQLite stops at the first
+wrong checksum; this module checks each frame against the one before it.
 
 source: https://www.sqlite.org/fileformat2.html#walformat
 """
@@ -33,7 +33,7 @@ class _Frame(NamedTuple):
 
 
 class Log:
-    """The frames of one log file, numbered from 0. Without a file there are none."""
+    """The frames of one log file, numbered from 0. A missing file has none."""
 
     def __init__(self, path: Path) -> None:
         self._file = opened(path)
@@ -53,7 +53,7 @@ class Log:
 
     @cached_property
     def sound_frames(self) -> int:
-        """How many frames SQLite reads when it opens the log anew: up to the last commit before any damage."""
+        """How many frames SQLite reads when it opens the log: up to the last commit before any damage."""
         if self._sum(self._head[:_SUMMED_HEAD_BYTES], (0, 0)) != self._head_checksum:
             return 0
         sound, salts = 0, int.from_bytes(self._head[_SALTS_AT:_CHECKSUM_AT], "big")
@@ -69,7 +69,7 @@ class Log:
         return first, second
 
     def _committed(self) -> dict[int, int]:
-        """The number of the page in each frame that is a commit, or that one of its generation follows.
+        """The page number of each frame that is a commit, or that precedes a commit of its generation.
 
         Frames without a commit after them were never acknowledged: a writer died in the midst of them.
         """
@@ -126,7 +126,7 @@ def size_of(file: BufferedReader | None) -> int:
 
 
 def read_at(file: BufferedReader | None, at: int, count: int) -> bytes:
-    """Up to `count` bytes; fewer at the file's end, none where the disk cannot read."""
+    """Up to `count` bytes; fewer at the file's end, none if the disk cannot read."""
     if file is not None:
         with suppress(OSError):
             file.seek(at)

@@ -1,4 +1,4 @@
-"""The link of an agent or client: connects to the controller, reconnects, and never blocks."""
+"""Connects an agent or client to the controller, reconnects, and never blocks."""
 
 import errno
 import os
@@ -40,30 +40,29 @@ from holdfast.model.nodes.workers import PROTOCOL
 BEAT_S = 1.0
 LOST_AFTER_S = 5.0  # of silence of the controller
 CONNECT_S = 5.0  # until there is a connection
-LOOK_AGAIN_S = 1.0  # whether the controller is elsewhere by now, while it does not answer
-QUIET_S = 2.0  # of silence of the controller, of which a beat was due each second
-HANDSHAKE_S = (
-    15.0  # longer than the controller's own limit: who gives up early and asks again makes a queue longer
-)
-PUT_AWAY_AFTER_S = 3.0  # without a connection: from then on samples go to disk, too
+LOOK_AGAIN_S = 1.0  # how often to check whether the controller has moved, while it does not answer
+QUIET_S = 2.0  # silence of the controller, whose beats are due each second
+HANDSHAKE_S = 15.0  # longer than the controller's own limit: giving up early would only make its queue longer
+PUT_AWAY_AFTER_S = 3.0  # without a connection: from then on samples go to disk too
 READ_BYTES_MAX = 1 << 20  # in one turn
-WINDOW_BYTES = 4 << 20  # sent, and not yet taken in by the controller
-OUT_BYTES_MAX = 1 << 20  # given to the socket, and not yet sent by it
-SAY_BYTES_MAX = 4 << 20  # likewise: no more is said then
+WINDOW_BYTES = 4 << 20  # sent, and not yet received by the controller
+OUT_BYTES_MAX = 1 << 20  # queued for the socket
+SAY_BYTES_MAX = 4 << 20  # the same, for messages that are not kept
 CHUNK_BYTES = 1 << 18
 CLOSE_POLL_S = 0.02
 FIRST_PAUSE_S, PAUSE_S_MAX = 0.2, 2.0  # between two tries; doubled each time
 REFUSED_PAUSE_S = 3.0
-CROWDED_PAUSE_S_MAX = 8.0  # where somebody listens, but does not come to us: others are many
+CROWDED_PAUSE_S_MAX = 8.0  # if the controller accepts but does not answer: it has many agents
 
 
 class AgentLink:
-    """For one thread. Nothing is raised, whatever the world does, and nothing blocks but `close`.
+    """For one thread. Raises nothing, and only `close` blocks.
 
-    `name`: unlike any other's; a client without one gets one. `where`: where the controller listens, asked before
-    every connection, and each second while none comes about: one that is new there is tried before those that were known. `hello`: what we say of ourselves, asked likewise. `spool` None: kept in memory.
-    `clock`: seconds since the epoch that never jump. `dice`: 0 to 1, so that not all come back at the same moment.
-    Call `turn` when `fileno` is readable, and at least five times a second: beats and time limits are kept there.
+    `name`: unique; a client without one gets one. `where`: the controller's addresses, called before every connection and
+    each second while there is none; new addresses are tried first. `hello`: the greeting, called at each connection.
+    `spool`: None keeps entries in memory. `clock`: seconds since the epoch that never jump. `dice`: 0 to 1, spreads the
+    reconnections of many agents. Call `turn` when `fileno` is readable, and at least five times a second, for beats and
+    time limits.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class AgentLink:
         self.name = name or f"client-{secrets.token_hex(6)}"
         self.connected = False
         self.local_address = ""
-        self.trouble = "no connection was tried yet"  # why there is none now; empty: there is
+        self.trouble = "no connection was tried yet"  # why there is no connection; empty if there is one
         self._role, self._secret = role, secret
         self._where, self._hello, self._clock, self._dice = where, hello, clock, dice
         self._pin = bytes.fromhex(tls.fingerprint) if tls else None
@@ -101,12 +100,10 @@ class AgentLink:
         self._targets: deque[SocketAddress] = deque()
         self._connecting: socket.socket | None = None
         self._connecting_place: tuple[object, ...] = ()
-        self._last_place: tuple[
-            object, ...
-        ] = ()  # where the controller was found: tried before others that were known
-        self._known: frozenset[Address] = frozenset()  # where it was said to be when that was last looked up
+        self._last_place: tuple[object, ...] = ()  # where the controller was last: tried first
+        self._known: frozenset[Address] = frozenset()  # its addresses at the last lookup
         self._looked_s = clock()
-        self._since_s = clock()  # of what is being tried now
+        self._since_s = clock()  # of the present attempt to connect
         self._channel: Channel | None = None
         self._mask = 0
         self._joined = False
@@ -118,16 +115,16 @@ class AgentLink:
         self._sent_seq = 0
         self._in_flight: deque[tuple[int, int]] = deque()
         self._in_flight_bytes = 0
-        self._broken = ""  # found while something was sent: told by the next turn
+        self._broken = ""  # an error while sending, for the next turn
         self._is_closed = False
 
     def fileno(self) -> int:
         return self._epoll.fileno()
 
     def send(self, body: bytes, *, drop: bool = False) -> None:
-        """Keeps it until the controller has recorded it. `drop`: it may be dropped, the oldest first.
+        """Keeps the entry until the controller has recorded it. `drop`: it may be dropped, oldest first.
 
-        What may be dropped is sent with the next turn, together with what else there is; the rest at once.
+        Entries that may be dropped are sent with the next turn, all others at once.
         """
         if self._is_closed:
             return
@@ -136,7 +133,7 @@ class AgentLink:
             self._guarded(self._push)
 
     def say(self, body: bytes) -> bool:
-        """Sends it if there is a connection with room now; it is not kept. Whether it was sent."""
+        """Sends a message if a connection has room now; does not keep it. Whether it was sent."""
         channel = self._channel
         if channel is None or not self.connected or self._broken or len(body) > BODY_BYTES_MAX:
             return False
@@ -145,20 +142,20 @@ class AgentLink:
         return self._guarded(lambda: channel.send(SAY, body))
 
     def done(self, order_id: str) -> None:
-        """The order was carried out: it is not sent again. Said at the next connection, where there is none now."""
+        """Reports the order as done, so that it is not sent again; at the next connection if there is none now."""
         self._taken.done(order_id)
         if self.connected:
             self._guarded(lambda: self._say_done(order_id))
 
     def turn(self) -> list[Heard]:
-        """What was heard since the last turn, in order."""
+        """What arrived since the last turn, in order."""
         if not self._is_closed:
             self._one_turn()
         heard, self._heard = self._heard, []
         return heard
 
     def close(self, wait_s: float) -> None:
-        """Sends what is left, for at most so long, and says goodbye. The spool is closed, too."""
+        """Sends what is left, for at most `wait_s`, says goodbye, and closes the spool."""
         if self._is_closed:
             return
         until_s = self._clock() + wait_s
@@ -173,9 +170,9 @@ class AgentLink:
         os.close(self._kick)
 
     def _turned(self, until_s: float, idle_s: float, done: Callable[[], bool]) -> float:
-        """Turns until it is done, or late, or nothing has happened for `idle_s` in all; what is left of that.
+        """Turns until it is done, or late, or idle for `idle_s` in total. Returns what is left of `idle_s`.
 
-        The clock that is given may stand still: what is spent waiting is counted, too.
+        Counting the waits bounds the loop even if the given clock stands still.
         """
         while self._clock() < until_s and idle_s > 0 and not done():
             self.turn()
@@ -213,7 +210,7 @@ class AgentLink:
         self._heard += [Noted(note) for note in self._spool.notes()]
 
     def _look_again(self, now_s: float) -> None:
-        """raises: ChannelEnded, where the controller does not answer and is said to be elsewhere by now"""
+        """raises: ChannelEnded, if the controller does not answer and has a new address"""
         is_heard = self.connected and now_s - self._beats.heard_s < QUIET_S
         if is_heard or now_s - self._looked_s < LOOK_AGAIN_S:
             return
@@ -221,10 +218,10 @@ class AgentLink:
         if not self._known.issuperset(self._where()):
             self._targets.clear()
             self._failures = 0
-            raise ChannelEnded("the controller is said to listen elsewhere by now")
+            raise ChannelEnded("the controller has a new address")
 
     def _places(self) -> list[Address]:
-        """Where the controller is said to be; where it was found before counts no more once it has moved."""
+        """The controller's addresses. The last one used is forgotten once it has moved."""
         places = list(self._where())
         if not self._known.issuperset(places):
             self._last_place = ()
@@ -232,7 +229,7 @@ class AgentLink:
         return places
 
     def _begin(self, now_s: float) -> None:
-        """Begins a connection to the next address; asks where they are when none is left to be tried."""
+        """Connects to the next address; looks the addresses up again when none is left."""
         if not self._targets:
             if self._lookup is None:
                 self._since_s = self._looked_s = now_s
@@ -244,7 +241,7 @@ class AgentLink:
             found, why = self._lookup.result()
             self._lookup = None
             if not found:
-                raise ChannelEnded(f"it is not known where the controller is{why and ': ' + why}")
+                raise ChannelEnded(f"the controller's address is not known{why and ': ' + why}")
             self._targets.extend(sorted(found, key=lambda target: target[1] != self._last_place))
         family, self._connecting_place = self._targets.popleft()
         self._since_s = now_s
@@ -253,7 +250,7 @@ class AgentLink:
         self._go_on(self._connecting, now_s)
 
     def _go_on(self, sock: socket.socket, now_s: float) -> None:
-        """Goes on connecting. raises: ChannelEnded, where that fails"""
+        """Continues to connect. raises: ChannelEnded, if that fails"""
         code = sock.connect_ex(self._connecting_place)
         where = _shown(self._connecting_place)
         if code in (errno.EINPROGRESS, errno.EALREADY):
@@ -345,7 +342,7 @@ class AgentLink:
     # Sending ----------------------------------------------------------------------------------------------
 
     def _push(self) -> None:
-        """Sends what the spool has, as far as the window and the socket allow. raises: ChannelEnded"""
+        """Sends from the spool as much as window and socket allow. raises: ChannelEnded"""
         channel = self._channel
         assert channel is not None
         while self._in_flight_bytes < WINDOW_BYTES and channel.wire.waiting_bytes < OUT_BYTES_MAX:
@@ -365,7 +362,7 @@ class AgentLink:
         self._channel.send(DONE, order_id.encode())
 
     def _guarded(self, send: Callable[[], None]) -> bool:
-        """Sends, outside of a turn: that the connection is gone is told by the next one."""
+        """Sends outside of a turn: the next turn reports a lost connection. Whether it was sent."""
         if self._broken:
             return False
         try:
@@ -425,7 +422,7 @@ class AgentLink:
             os.eventfd_write(self._kick, 1)
 
     def _watch(self) -> None:
-        """Has epoll wait for what the next turn could do something about."""
+        """Has epoll wait for what the next turn can handle."""
         if self._channel is not None:
             descriptor, mask = self._channel.wire.fileno, self._channel.wire.mask
             if self._channel.has_more:
@@ -434,7 +431,7 @@ class AgentLink:
             descriptor, mask = self._connecting.fileno(), select.EPOLLOUT
         else:
             return
-        with suppress(OSError):  # no memory in the kernel: turns come by themselves, too
+        with suppress(OSError):  # out of kernel memory: turns happen anyway
             if not self._mask:
                 self._epoll.register(descriptor, mask)
             elif self._mask != mask:

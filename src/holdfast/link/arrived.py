@@ -1,12 +1,12 @@
-"""The received messages of a controller's hub, in order of arrival."""
+"""Defines the messages that a controller's hub receives."""
 
 from msgspec import Struct
 
 
 class Joined(Struct, frozen=True):
-    """A peer is connected: for the first time, or again. Again without a Left between: a newer connection of its.
+    """A peer connected, for the first time or again. Without a Left before, a newer connection replaced the old one.
 
-    `role`: "agent" or "client". `address`: the IP address it comes from. `stream`: of its entries, name and spool.
+    `role`: "agent" or "client". `address`: its IP address. `stream`: of its entries, from name and spool.
     """
 
     peer: str
@@ -17,10 +17,10 @@ class Joined(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True):
-    """One entry of a stream: each comes once, in the order of `seq`. Numbers have gaps.
+    """One entry of a stream: each arrives once, in the order of `seq`, which has gaps.
 
-    It is sent again to the controller's next process unless `recorded` was called for it, or for a later one.
-    `may_drop`: the peer would rather lose it than wait.
+    It is sent again to the next controller process unless `recorded` was called for it or a later one. `may_drop`: the
+    peer may drop it.
     """
 
     peer: str
@@ -36,7 +36,7 @@ class Said(Struct, frozen=True):
 
 
 class Left(Struct, frozen=True):
-    """The connection is closed. `said_goodbye`: by the peer, as it ends; else it may come again any moment."""
+    """The connection is closed. `said_goodbye`: the peer has ended; else it may reconnect at any moment."""
 
     peer: str
     why: str
@@ -44,14 +44,14 @@ class Left(Struct, frozen=True):
 
 
 class Silent(Struct, frozen=True):
-    """Nothing was heard of an agent for longer than the limit, connected or not. Said once, until it is heard again."""
+    """No message from an agent for longer than the limit, connected or not. Reported once until the next message."""
 
     peer: str
     for_s: float
 
 
 class Refused(Struct, frozen=True):
-    """Somebody was not let in. `address`: "ip:port", or empty where it is about nobody in particular."""
+    """A connection was refused. `address`: "ip:port", or empty if it concerns no single peer."""
 
     address: str
     why: str

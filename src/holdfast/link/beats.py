@@ -1,8 +1,8 @@
-"""Evaluates heartbeats: clock offset and silence of the other side. Reads no clock itself.
+"""Computes the clock offset and the silence of the other side from heartbeats. Reads no clock itself.
 
-A beat carries its sender's stamp, and the stamp of the last beat that the sender had, with how long it has held it.
-So each beat that comes closes a round trip: `rtt = now - echo - held`, and the other clock was `sent + rtt / 2` (as in
-NTP, RFC 5905, 8). Of the last minute the shortest round trip is believed: it waited in no queue.
+A beat carries its sender's time, the time of the last beat that the sender received, and how long ago that was. So each
+beat closes a round trip: `rtt = now - echo - held`, and the other clock was at `sent + rtt / 2` (as in NTP, RFC 5905, 8).
+The shortest round trip of the last minute counts: it waited in no queue.
 """
 
 import math
@@ -14,7 +14,7 @@ KEPT = 60
 
 
 class Beats:
-    """`offset_s`: as it was known before this connection."""
+    """`offset_s`: known from before this connection."""
 
     def __init__(self, now_s: float, offset_s: float | None = None) -> None:
         self.offset_s = offset_s  # the other side's clock minus ours; None: not known yet
@@ -25,7 +25,7 @@ class Beats:
         self._trips: deque[tuple[float, float]] = deque(maxlen=KEPT)  # round trip, offset
 
     def heard(self, now_s: float) -> None:
-        """Anything at all has come from there."""
+        """Any message came from the other side."""
         self.heard_s = now_s
 
     def took(self, beat: Beat, now_s: float) -> None:

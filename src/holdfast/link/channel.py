@@ -1,4 +1,4 @@
-"""One connection, from its handshake to its end: frames over a wire. The same on both sides."""
+"""Runs one connection from its handshake to its end: frames over a wire. The same on both sides."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ HANDSHAKE_READ_BYTES = 1 << 12
 
 
 class ChannelEnded(Exception):
-    """The connection is to be given up; the text says why. `refused`: one of the sides does not take the other."""
+    """The connection must be closed; the message says why. `refused`: one side refuses the other."""
 
     def __init__(self, why: str, *, refused: bool = False) -> None:
         super().__init__(why)
@@ -27,7 +27,7 @@ class Channel:
         self._handshake = handshake
         self._sealer: Sealer | None = None
         self._opener: Opener | None = None
-        self._has_frames = False  # the opener may have some that nobody has taken
+        self._has_frames = False  # the opener may hold frames that were not taken yet
 
     @property
     def is_proven(self) -> bool:
@@ -36,14 +36,14 @@ class Channel:
 
     @property
     def has_more(self) -> bool:
-        """Something is left to be read that the descriptor does not show."""
+        """Data is left to read that the descriptor does not show."""
         return self._has_frames or self.wire.has_more
 
     def begin(self) -> None:
         self._write(self._handshake.begin())
 
     def read(self, bytes_max: int) -> Iterator[Frame]:
-        """The frames that have come, at most about so many bytes of them. What is not taken now comes the next time."""
+        """The frames that have arrived, up to about `bytes_max`. Frames not taken now come with the next call."""
         if self._opener is None:
             data = self._shaken()
             if self._opener is None:
@@ -62,7 +62,7 @@ class Channel:
         self.flush()
 
     def put(self, kind: int, body: bytes) -> None:
-        """To be sent with the next `flush`: one call of the kernel for many frames."""
+        """Queues a frame for the next `flush`: one system call sends many frames."""
         assert self._sealer is not None
         self.wire.put(self._sealer.seal(kind, body))
 
@@ -73,7 +73,7 @@ class Channel:
             raise ChannelEnded(str(error)) from error
 
     def _shaken(self) -> bytes:
-        """Goes on with the handshake; what came after its end."""
+        """Continues the handshake. Returns the data after its end."""
         data = self._read(HANDSHAKE_READ_BYTES)
         if not data:
             return b""

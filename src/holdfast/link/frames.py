@@ -1,4 +1,4 @@
-"""Frames: how bytes become messages, and how each proves that it is the next of this connection. No sockets.
+"""Packs messages into authenticated frames, and unpacks them. No sockets.
 
 On the wire a frame is `length u32 | kind u8 | body | mac 16`, numbers in network order. `length` is the body's. The
 highest bit of `kind` says that the body is compressed (zstd). The MAC is HMAC-SHA256, cut to 16 bytes, over the
@@ -36,7 +36,7 @@ BEAT, SAY, GOODBYE = 48, 49, 50
 
 
 class BadFrame(Exception):
-    """What came is no frame of this connection; it is to be closed. The text says why, for people."""
+    """The data is no frame of this connection, which must be closed. The message says why."""
 
 
 class Frame(NamedTuple):
@@ -61,7 +61,7 @@ def plain(kind: int, body: bytes) -> bytes:
 
 
 class _Mac:
-    """HMAC-SHA256 of one key, what the key alone determines worked out once: 2 us instead of 6 of a small frame.
+    """HMAC-SHA256 with one key. What depends on the key alone is computed once: 2 us instead of 6 for a small frame.
 
     source: RFC 2104, 2 and 4
     """
@@ -86,7 +86,7 @@ class Sealer:
         self._number = 0
 
     def seal(self, kind: int, body: bytes) -> bytes:
-        """raises: ValueError, where the body is larger than any frame may be"""
+        """The frame as bytes. raises: ValueError, if the body is too large"""
         if len(body) > BODY_BYTES_MAX:
             raise ValueError(f"a body of {len(body)} bytes is too large: at most {BODY_BYTES_MAX}")
         if len(body) >= COMPRESSED_FROM_BYTES:
@@ -100,7 +100,7 @@ class Sealer:
 
 
 class Opener:
-    """Takes the frames of one direction of one connection apart again. Holds no more than one frame and one read."""
+    """Unpacks the frames of one direction of one connection. Holds at most one frame and one read."""
 
     def __init__(self, key: bytes, body_bytes_max: int = BODY_BYTES_MAX) -> None:
         self._mac = _Mac(key)
@@ -109,9 +109,9 @@ class Opener:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that are whole now. What was read stays kept where the iterator is left early.
+        """The frames that are complete now. The rest is kept if the iterator is left early.
 
-        raises: BadFrame, after those that came before
+        raises: BadFrame, after the good frames before it
         """
         if self._buffer:
             self._buffer += data
@@ -128,7 +128,7 @@ class Opener:
             self._buffer += data[at:]
 
     def _end(self, data: bytes | bytearray, at: int) -> int | None:
-        """Where the frame that begins here ends; None: it is not all there yet. Checked before anything waits for it."""
+        """Where the frame that begins here ends; None if it is incomplete. Checks its length before waiting for it."""
         if len(data) - at < HEADER.size:
             return None
         length, _ = HEADER.unpack_from(data, at)
@@ -149,7 +149,7 @@ class Opener:
         return Frame(kind, body)
 
     def _expanded(self, body: bytes) -> bytes:
-        """The size that the data says it has is what is allocated, so it is looked at first."""
+        """Checks the announced size first, because that much is allocated."""
         try:
             size_bytes = zstandard.frame_content_size(body)
             if not 0 <= size_bytes <= self._body_bytes_max:

@@ -1,4 +1,4 @@
-"""Mutual authentication with the job's secret, without sending it. No sockets, no randomness.
+"""Authenticates both sides with the job's secret, without sending it. No sockets, no randomness.
 
     agent       controller
       ── preamble ──►          "HFLK", protocol u16, zeros u16, nonce 32
@@ -28,14 +28,14 @@ WRONG_SECRET = "it does not know this job's secret"
 
 
 class Keys(Struct, frozen=True):
-    """Of one session: what we seal with, and what we open with."""
+    """The keys of one session: for sending and for receiving."""
 
     ours: bytes
     theirs: bytes
 
 
 class Step(Struct, frozen=True):
-    """What is to be sent now; once `keys` is set the handshake is done, and `rest` belongs to what follows."""
+    """What to send now. Once `keys` is set the handshake is done, and `rest` is data after it."""
 
     send: bytes = b""
     keys: Keys | None = None
@@ -43,7 +43,7 @@ class Step(Struct, frozen=True):
 
 
 class Refusal(Exception):
-    """The handshake has failed. `tell`: bytes for the other side, before the connection is closed."""
+    """The handshake failed. `tell`: bytes to send before the connection is closed."""
 
     def __init__(self, why: str, tell: bytes = b"") -> None:
         super().__init__(why)
@@ -133,12 +133,12 @@ class ControllerSide:
         return self._ours + plain(PROOF, _said(self._secret, b"controller", theirs + self._ours))
 
     def refused(self, why: str) -> bytes:
-        """What tells a peer that has had no answer yet why it gets none."""
+        """Bytes that tell a peer, before any answer, why it is refused."""
         return self._ours + plain(REFUSE, why.encode()[:TELL_BYTES_MAX])
 
 
 def _check_begin(data: bytes) -> None:
-    """Refuses who speaks something else at its first byte: it may be waiting for an answer, and send no more."""
+    """Refuses another protocol at its first byte: that peer may send no more and wait for an answer."""
     if _MAGIC.startswith(data[: len(_MAGIC)]):
         return
     if data[0] == _TLS_HANDSHAKE:
@@ -153,7 +153,7 @@ def _protocol_of(preamble: bytes) -> int:
 
 
 def _proof(data: bytes) -> tuple[bytes, bytes] | None:
-    """The proof at the beginning of `data` and what follows; None: it is not all there. raises: Refusal"""
+    """The proof at the beginning of `data` and the rest; None if it is incomplete. raises: Refusal"""
     if len(data) < HEADER.size:
         return None
     length, kind = HEADER.unpack_from(data)

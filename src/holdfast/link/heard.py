@@ -1,41 +1,41 @@
-"""What an agent or client receives over its link."""
+"""Defines what an agent or client receives over its link."""
 
 from msgspec import Struct
 
 
 class Connected(Struct, frozen=True):
-    """The controller has taken us. Said again at each connection. `address`: of the controller, "host:port"."""
+    """The controller accepted this peer, at each connection. `address`: of the controller, "host:port"."""
 
     address: str
 
 
 class Ordered(Struct, frozen=True):
-    """An order: delivered once to this process, and by the controller's side again until `done(id)` has reached it."""
+    """An order, delivered to this process once. The controller repeats it until `done(id)` reaches it."""
 
     id: str
     body: bytes
 
 
 class Said(Struct, frozen=True):
-    """Said by the controller to whoever is connected; not kept, not repeated."""
+    """A message of the controller; not kept, not repeated."""
 
     body: bytes
 
 
 class Lost(Struct, frozen=True):
-    """The connection is gone; the link tries again by itself, for ever."""
+    """The connection is lost; the link keeps reconnecting by itself."""
 
     why: str
 
 
 class Refused(Struct, frozen=True):
-    """The other side does not take us, or we do not take it. The link tries again all the same, at a slower pace."""
+    """One side refuses the other. The link tries again, more slowly."""
 
     why: str
 
 
 class Noted(Struct, frozen=True):
-    """Something for the agent's log: a spool whose disk is full, an entry that was too large. Said once."""
+    """A note for the agent's log, once: a spool whose disk is full, an entry that was too large."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""The controller's side of the link: all agents and clients of a job on one descriptor, without blocking."""
+"""Implements the controller's side of the link: serves all agents and clients of a job without blocking."""
 
 import errno
 import math
@@ -6,15 +6,12 @@ import os
 import secrets
 import select
 import socket
-import ssl
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from msgspec import Struct
-
 from holdfast.link import messages
-from holdfast.link.arrived import Arrived, Entry, Joined, Left, Refused, Said, Silent
+from holdfast.link.arrived import Arrived, Entry, Joined, Left, Said, Silent
 from holdfast.link.beats import Beats
 from holdfast.link.channel import Channel, ChannelEnded
 from holdfast.link.frames import (
@@ -33,87 +30,26 @@ from holdfast.link.frames import (
     Frame,
 )
 from holdfast.link.handshake import NONCE_BYTES, ControllerSide
-from holdfast.link.listening import ListenFailed, listeners
+from holdfast.link.listening import listeners, prepared_socket
 from holdfast.link.order_books import OrderBook
+from holdfast.link.peers import AGENT, LIMITS, Connection, Limits, Peer, Stream, used_twice
+from holdfast.link.refusals import Refusals
 from holdfast.link.resolve import Address
 from holdfast.link.tls import ServerTls, server_context
 from holdfast.link.wire import Wire
 from holdfast.model.nodes.workers import PROTOCOL
 
-__all__ = ["Hub", "Limits", "ListenFailed"]
-
-ACCEPTED_A_TURN = 128
+ACCEPTED_A_TURN, EVENTS_A_POLL = 128, 512
 TIMES_LOOKED_AT_S = 0.1
-EVENTS_A_POLL = 512
-EVENT_BYTES = 1000  # what an event costs besides its bytes, as if it were bytes
-AGENT = "agent"  # the role of those that are waited for when they leave without a goodbye
-
-
-class Limits(Struct, frozen=True, kw_only=True):
-    """`silent_s`: when it is told. `lost_s`: when the connection is given up. `strangers`: connections at one time
-    that have not proven themselves; where there are so many, one that is older than `patience_s` makes room for the
-    next. `turn_bytes`, `serve_bytes`: about so much is taken in by one turn, of all and of
-    one peer, as it is when expanded. `read_bytes`: likewise, as it travels. `out_bytes`: what may wait for one peer.
-    `prompt_acks`: so many connections are told at once what was received; more, `acks_a_second` of them, or by a beat."""
-
-    beat_s: float = 1.0
-    silent_s: float = 3.0
-    lost_s: float = 30.0
-    handshake_s: float = 5.0
-    strangers: int = 4096
-    patience_s: float = 2.5
-    peers: int = 8192
-    turn_bytes: int = 4 << 20
-    read_bytes: int = 1 << 18
-    serve_bytes: int = 1 << 20
-    ack_bytes: int = 1 << 20
-    prompt_acks: int = 64
-    acks_a_second: int = 2000
-    out_bytes: int = 8 << 20
-    refusals_a_minute: int = 60
-
-
-LIMITS = Limits()
-
-
-class _Stream(Struct):
-    """`received`: all up to here was given to the controller. `recorded`: all up to here it has written down."""
-
-    received: int = 0
-    recorded: int = 0
-    kept: int = 0  # the last that must not be lost
-
-
-class _Connection(Struct, eq=False):
-    channel: Channel
-    mask: int
-    peer: "_Peer | None" = None
-    is_open: bool = True
-    ack_due: bool = False
-    ack_due_s: float = 0.0
-    unacknowledged_bytes: int = 0
-
-
-class _Peer(Struct, eq=False):
-    name: str
-    role: str
-    beats: Beats
-    orders: OrderBook
-    stream: str = ""
-    instance: str = ""
-    connection: _Connection | None = None
-    has_joined: bool = False
-    said_goodbye: bool = False
-    silence_told: bool = False
-    orders_wait: bool = False  # the controller has not been told yet that it has joined
+EVENT_BYTES = 1000  # the fixed cost of an event, counted as bytes
 
 
 class Hub:
-    """For one thread. `listen`: port 0 takes a free one; see `addresses`. `seen`: by stream, what an earlier process
-    of the controller has recorded. `clock`: seconds since the epoch that never jump.
+    """For one thread. `listen`: port 0 takes a free one; see `addresses`. `seen`: by stream, the last entry that an
+    earlier controller process recorded. `clock`: seconds since the epoch that never jump.
 
     Call `turn` when `fileno` is readable, and at least five times a second.
-    raises: ListenFailed and TlsUnavailable when it is made, nothing later
+    raises: ListenFailed and TlsUnavailable from the constructor only
     """
 
     def __init__(
@@ -128,18 +64,17 @@ class Hub:
     ) -> None:
         self._secret, self._clock, self._limits = secret, clock, limits
         self._tls = server_context(tls) if tls else None
-        self._streams = {stream: _Stream(seq, seq) for stream, seq in seen.items()}
-        self._peers: dict[str, _Peer] = {}
-        self._connections: dict[int, _Connection] = {}
-        self._strangers: dict[int, _Connection] = {}  # the oldest first
-        self._unfinished: dict[int, _Connection] = {}  # to be read from, who has waited longest first
-        self._acks: deque[_Connection] = deque()  # in the order in which they are due
-        self._joined: list[_Peer] = []  # since the last turn
+        self._streams = {stream: Stream(seq, seq) for stream, seq in seen.items()}
+        self._peers: dict[str, Peer] = {}
+        self._connections: dict[int, Connection] = {}
+        self._strangers: dict[int, Connection] = {}  # the oldest first
+        self._unfinished: dict[int, Connection] = {}  # to be read from, longest waiting first
+        self._acks: deque[Connection] = deque()  # in the order in which they are due
+        self._joined: list[Peer] = []  # since the last turn
         self._arrived: list[Arrived] = []
         self._times_s = -math.inf
         self._accepts = True
-        self._refusals_from_s = -math.inf
-        self._refusals = 0
+        self._refusals = Refusals(limits.refusals_a_minute)
         self._is_closed = False
         self._listeners = listeners(listen)
         self.addresses: tuple[Address, ...] = tuple(
@@ -156,27 +91,27 @@ class Hub:
         return self._epoll.fileno()
 
     def turn(self) -> list[Arrived]:
-        """What is new, in the order in which it came; per peer always."""
+        """What arrived since the last call; of each peer in order."""
         if not self._is_closed:
             self._one_turn(self._clock())
         arrived, self._arrived = self._arrived, []
         return arrived
 
     def recorded(self, stream: str, seq: int) -> None:
-        """All of the stream up to here is written down: the agent may forget it."""
+        """The journal has all of the stream up to `seq`: the agent may forget it."""
         known = self._streams.get(stream)
         if known is None or seq <= known.recorded:
-            return  # a client that has left; or known
-        news = known.recorded < known.kept  # of what may be dropped the next beat tells soon enough
+            return  # a client that has left, or nothing new
+        news = known.recorded < known.kept  # for entries that may be dropped the next beat is soon enough
         known.recorded = seq
         peer = self._peers.get(stream.rpartition("/")[0])
         if news and peer is not None and peer.stream == stream and peer.connection is not None:
             self._ack_soon(peer.connection)
 
     def order(self, peer: str, order_id: str, body: bytes) -> None:
-        """Kept until it is done, and sent again at each connection. The same id twice is one order.
+        """Keeps the order until the peer reports it done, and sends it at each connection. The same id twice is one order.
 
-        To who has just joined, orders go with the next turn: what is said to it on its Joined is there before them.
+        A peer that has just joined gets its orders in the next turn, after what the controller says on its Joined.
         """
         if len(body) + len(order_id) + 64 > BODY_BYTES_MAX:
             raise ValueError(f"order {order_id} is too large for the link: {len(body)} bytes")
@@ -186,12 +121,12 @@ class Hub:
             self._send_orders(known)
 
     def forget_orders(self, peer: str, prefix: str = "") -> None:
-        """Those whose ids begin so are not sent again."""
+        """Stops sending orders whose ids begin with `prefix`."""
         if peer in self._peers:
             self._peers[peer].orders.forget(prefix)
 
     def say(self, peer: str, body: bytes) -> bool:
-        """Sends it if the peer is connected and takes things in; it is not kept. Whether it was sent."""
+        """Sends a message if the peer is connected and reads; does not keep it. Whether it was sent."""
         known = self._peers.get(peer)
         connection = known.connection if known else None
         if connection is None or len(body) > BODY_BYTES_MAX:
@@ -201,17 +136,17 @@ class Hub:
         return self._send(connection, SAY, body)
 
     def offset_s(self, peer: str) -> float | None:
-        """The peer's clock minus ours; None: not known."""
+        """The peer's clock minus ours in seconds; None if unknown."""
         known = self._peers.get(peer)
         return known.beats.offset_s if known else None
 
     def silent_s(self, peer: str) -> float:
-        """Since when nothing was heard of it; infinite where nothing ever was."""
+        """Seconds since the last message of the peer; infinite if there was none."""
         known = self._peers.get(peer)
         return self._clock() - known.beats.heard_s if known and known.has_joined else math.inf
 
     def drop(self, peer: str, why: str) -> None:
-        """Closes its connection, and tells it why. It may come again."""
+        """Closes its connection and sends the reason. The peer may connect again."""
         known = self._peers.get(peer)
         if known is not None and known.connection is not None:
             self._send(known.connection, REFUSE, why.encode())
@@ -247,12 +182,12 @@ class Hub:
             self._times_s = now_s
             self._listen(True)
             self._send_beats(now_s)
-            if is_all_read:  # else it is us who are slow, not those that nothing was heard of
+            if is_all_read:  # else this process is slow, and not the silent peers
                 self._judge_strangers(now_s)
                 self._judge_silence(now_s)
 
     def _read_all(self, now_s: float) -> bool:
-        """Reads what has come, up to a bound. Whether that was all."""
+        """Reads what has arrived, up to a bound. Returns whether that was all."""
         left_bytes = self._limits.turn_bytes
         is_last = False
         while left_bytes > 0 and not is_last:
@@ -271,8 +206,8 @@ class Hub:
             self._wake()
         return left_bytes > 0
 
-    def _serve(self, connection: _Connection, now_s: float) -> int:
-        """Reads from it and sends to it what it can; how many bytes came."""
+    def _serve(self, connection: Connection, now_s: float) -> int:
+        """Reads and sends what it can. Returns the number of bytes received."""
         count = 0
         channel = connection.channel
         try:
@@ -300,7 +235,7 @@ class Hub:
         self._watch(connection)
         return count
 
-    def _took(self, connection: _Connection, frame: Frame, now_s: float) -> None:
+    def _took(self, connection: Connection, frame: Frame, now_s: float) -> None:
         peer = connection.peer
         kind, body = frame
         if peer is None:
@@ -324,7 +259,7 @@ class Hub:
         elif kind == REFUSE:
             self._end(connection, f"it says: {messages.as_text(body)}")
 
-    def _took_entry(self, connection: _Connection, peer: _Peer, body: bytes) -> None:
+    def _took_entry(self, connection: Connection, peer: Peer, body: bytes) -> None:
         seq, may_drop, body = messages.as_entry(body)
         stream = self._streams[peer.stream]
         if not may_drop:
@@ -333,13 +268,13 @@ class Hub:
         if connection.unacknowledged_bytes > self._limits.ack_bytes:
             self._ack_soon(connection)
         if seq <= stream.received:
-            return  # it was here before
+            return  # received before
         stream.received = seq
         if not may_drop:
             stream.kept = seq
         self._arrived.append(Entry(peer.name, peer.stream, seq, body, may_drop))
 
-    # Who comes and goes -----------------------------------------------------------------------------------
+    # Connections ------------------------------------------------------------------------------------------
 
     def _accept(self, listener: socket.socket, now_s: float) -> None:
         for _ in range(ACCEPTED_A_TURN):
@@ -355,11 +290,11 @@ class Hub:
                     self._note_refusal("", f"no more connections can be taken: {error.strerror}", now_s)
                     self._listen(False)  # until times are looked at
                     return
-                continue  # it has gone again
+                continue  # the peer has gone again
             self._begin(sock, f"{place[0]}:{place[1]}", now_s)
 
     def _has_room_for_a_stranger(self, now_s: float) -> bool:
-        """Where there is none, who has not proven himself for long makes room: an agent needs milliseconds."""
+        """Drops the oldest unproven connection if there is no room: an agent needs only milliseconds for its proof."""
         if len(self._strangers) < self._limits.strangers:
             return True
         oldest = next(iter(self._strangers.values()))
@@ -369,17 +304,12 @@ class Hub:
         return True
 
     def _begin(self, sock: socket.socket, address: str, now_s: float) -> None:
-        try:
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._tls is not None:
-                sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-        except (OSError, ssl.SSLError):
-            sock.close()
+        prepared = prepared_socket(sock, self._tls)
+        if prepared is None:
             return
         side = ControllerSide(self._secret, secrets.token_bytes(NONCE_BYTES), PROTOCOL)
-        wire = Wire(sock, is_tls=self._tls is not None)
-        connection = _Connection(Channel(wire, side, address, now_s), select.EPOLLIN)
+        wire = Wire(prepared, is_tls=self._tls is not None)
+        connection = Connection(Channel(wire, side, address, now_s), select.EPOLLIN)
         try:
             self._epoll.register(wire.fileno, select.EPOLLIN)
         except OSError as error:  # the kernel's limits
@@ -388,7 +318,7 @@ class Hub:
             return
         self._connections[wire.fileno] = self._strangers[wire.fileno] = connection
 
-    def _join(self, connection: _Connection, join: messages.Join, now_s: float) -> None:
+    def _join(self, connection: Connection, join: messages.Join, now_s: float) -> None:
         channel = connection.channel
         peer = self._known(join.name)
         why_not = self._why_not(peer, join, channel.address, now_s)
@@ -402,17 +332,17 @@ class Hub:
         peer.role, peer.stream, peer.instance = join.role, join.stream, join.instance
         peer.beats = Beats(now_s, peer.beats.offset_s)
         peer.has_joined, peer.said_goodbye, peer.silence_told = True, False, False
-        stream = self._streams.setdefault(join.stream, _Stream())
+        stream = self._streams.setdefault(join.stream, Stream())
         peer.orders.again()
         host = channel.address.rpartition(":")[0]
         self._arrived.append(Joined(peer.name, join.role, join.hello, host, join.stream))
         self._send(connection, WELCOME, messages.pack(messages.Welcome(stream.received, stream.recorded)))
-        peer.orders_wait = True  # what the controller says to who has joined comes before its orders
+        peer.orders_wait = True  # what the controller says on Joined goes first
         self._joined.append(peer)
         self._wake()
 
-    def _why_not(self, peer: _Peer, join: messages.Join, address: str, now_s: float) -> str:
-        """Why it cannot join; empty: it can."""
+    def _why_not(self, peer: Peer, join: messages.Join, address: str, now_s: float) -> str:
+        """Why the peer cannot join; empty if it can."""
         if peer.connection is None:
             joined = len(self._connections) - len(self._strangers)
             return "" if joined < self._limits.peers else f"{joined} peers are connected, as many as may be"
@@ -420,23 +350,20 @@ class Hub:
         if is_same or now_s - peer.beats.heard_s > self._limits.silent_s:
             return ""
         there, here = (one.rpartition(":")[0] for one in (peer.connection.channel.address, address))
-        return (  # without ports, so that it is the same each time
-            f"the name {peer.name!r} is used twice: by {there}, which is connected, and by {here}, which is refused; "
-            "give each node a name of its own"
-        )
+        return used_twice(peer.name, there, here)
 
-    def _replace(self, connection: _Connection) -> None:
-        """A newer connection takes its place: nobody has left."""
+    def _replace(self, connection: Connection) -> None:
+        """A newer connection of the same peer takes over: the peer has not left."""
         self._send(connection, GOODBYE, b"a newer connection of the same name has taken over")
         connection.peer = None
         self._forget(connection)
 
-    def _refuse(self, connection: _Connection, why: str) -> None:
+    def _refuse(self, connection: Connection, why: str) -> None:
         if connection.channel.is_proven:
             self._send(connection, REFUSE, why.encode())
         self._end(connection, why)
 
-    def _end(self, connection: _Connection, why: str) -> None:
+    def _end(self, connection: Connection, why: str) -> None:
         if not connection.is_open:
             return
         if connection.peer is not None:
@@ -445,7 +372,7 @@ class Hub:
         self._forget(connection)
         self._note_refusal(connection.channel.address, why, self._clock())
 
-    def _leave(self, connection: _Connection, why: str) -> None:
+    def _leave(self, connection: Connection, why: str) -> None:
         peer = connection.peer
         assert peer is not None
         self._forget(connection)
@@ -455,7 +382,7 @@ class Hub:
             self._streams.pop(peer.stream, None)
             del self._peers[peer.name]
 
-    def _forget(self, connection: _Connection) -> None:
+    def _forget(self, connection: Connection) -> None:
         descriptor = connection.channel.wire.fileno
         connection.is_open = False
         with suppress(OSError):
@@ -465,15 +392,8 @@ class Hub:
             held.pop(descriptor, None)
 
     def _note_refusal(self, address: str, why: str, now_s: float) -> None:
-        """Tells it, unless somebody knocks all the time: then that, once a minute."""
-        if now_s - self._refusals_from_s > 60:
-            self._refusals_from_s, self._refusals = now_s, 0
-        self._refusals += 1
-        if self._refusals < self._limits.refusals_a_minute:
-            self._arrived.append(Refused(address, why))
-        elif self._refusals == self._limits.refusals_a_minute:
-            text = f"{why}; that were {self._refusals} in a minute, and no more are told until it is over"
-            self._arrived.append(Refused(address, text))
+        if refused := self._refusals.noted(address, why, now_s):
+            self._arrived.append(refused)
 
     # Time -------------------------------------------------------------------------------------------------
 
@@ -482,7 +402,7 @@ class Hub:
             peer = connection.peer
             if peer is not None and now_s - peer.beats.sent_s >= self._limits.beat_s:
                 connection.unacknowledged_bytes = 0
-                connection.ack_due = False  # this is one
+                connection.ack_due = False  # a beat carries one
                 self._send(connection, BEAT, messages.beat(peer.beats.next(now_s)) + self._ack(connection))
 
     def _judge_strangers(self, now_s: float) -> None:
@@ -512,14 +432,14 @@ class Hub:
 
     # Sending ----------------------------------------------------------------------------------------------
 
-    def _known(self, name: str) -> _Peer:
+    def _known(self, name: str) -> Peer:
         peer = self._peers.get(name)
         if peer is None:
-            peer = self._peers[name] = _Peer(name, AGENT, Beats(self._clock()), OrderBook())
+            peer = self._peers[name] = Peer(name, AGENT, Beats(self._clock()), OrderBook())
         return peer
 
-    def _ack_soon(self, connection: _Connection) -> None:
-        """With the next turn; where many are connected, within their share of a second."""
+    def _ack_soon(self, connection: Connection) -> None:
+        """Sends it with the next turn; with many connections, later, to bound the rate."""
         if connection.ack_due:
             return
         many, limits = len(self._connections), self._limits
@@ -531,33 +451,33 @@ class Hub:
         self._acks.append(connection)
 
     def _send_acks(self, now_s: float) -> None:
-        """Those that are due: what was recorded meanwhile is said along with what was received."""
+        """Sends acknowledgements that are due; they carry what was received and what was recorded."""
         while self._acks and self._acks[0].ack_due_s <= now_s:
             connection = self._acks.popleft()
-            is_due = connection.ack_due and connection.ack_due_s <= now_s  # no beat has told it since
+            is_due = connection.ack_due and connection.ack_due_s <= now_s  # no beat has carried it since
             if is_due and connection.is_open and connection.peer is not None:
                 connection.ack_due = False
                 connection.unacknowledged_bytes = 0
                 self._send(connection, ACK, self._ack(connection))
 
-    def _ack(self, connection: _Connection) -> bytes:
+    def _ack(self, connection: Connection) -> bytes:
         assert connection.peer is not None
         stream = self._streams[connection.peer.stream]
         return messages.ack(stream.received, stream.recorded)
 
-    def _send_orders(self, peer: _Peer) -> None:
+    def _send_orders(self, peer: Peer) -> None:
         connection = peer.connection
         if connection is None or peer.orders_wait:
             return
         if connection.channel.wire.waiting_bytes > self._limits.out_bytes:
-            return  # it has not taken in what was sent before: the rest goes when it has
+            return  # the peer has not read what was sent: the rest follows later
         for order_id, body in peer.orders.to_send():
             sent = self._send(connection, ORDER, messages.pack(messages.OrderBody(order_id, body)))
             if not sent or connection.channel.wire.waiting_bytes > self._limits.out_bytes:
                 return
 
-    def _send(self, connection: _Connection, kind: int, body: bytes) -> bool:
-        """Whether the connection still stands. Where it does not, what there is to say of it is read first."""
+    def _send(self, connection: Connection, kind: int, body: bytes) -> bool:
+        """Whether the connection still stands. If not, the next turn reads what the peer sent last."""
         try:
             connection.channel.send(kind, body)
         except ChannelEnded:
@@ -573,7 +493,7 @@ class Hub:
             self._is_kicked = True
             os.eventfd_write(self._kick, 1)
 
-    def _watch(self, connection: _Connection) -> None:
+    def _watch(self, connection: Connection) -> None:
         mask = connection.channel.wire.mask
         if mask != connection.mask and connection.is_open:
             connection.mask = mask

@@ -1,6 +1,7 @@
-"""The listening sockets of a controller."""
+"""Opens the listening sockets of a controller."""
 
 import socket
+import ssl
 from collections.abc import Sequence
 
 from holdfast.link.resolve import Address
@@ -9,11 +10,11 @@ BACKLOG = 4096
 
 
 class ListenFailed(OSError):
-    """The controller cannot listen where it was told to; the text says where and why."""
+    """The controller cannot listen at its address; the message says where and why."""
 
 
 def listeners(addresses: Sequence[Address]) -> dict[int, socket.socket]:
-    """By descriptor; none of them blocks. Port 0: a free one. raises: ListenFailed"""
+    """Non-blocking listening sockets by descriptor. Port 0: a free one. raises: ListenFailed"""
     made: dict[int, socket.socket] = {}
     try:
         for host, port in addresses:
@@ -32,3 +33,16 @@ def listeners(addresses: Sequence[Address]) -> dict[int, socket.socket]:
             listener.close()
         raise ListenFailed(f"the controller cannot listen at {where}: {error}") from error
     return made
+
+
+def prepared_socket(sock: socket.socket, tls: ssl.SSLContext | None) -> socket.socket | None:
+    """An accepted connection without blocking or delay, and with TLS if asked for; None if it is broken already."""
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            sock = tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+    except (OSError, ssl.SSLError):
+        sock.close()
+        return None
+    return sock

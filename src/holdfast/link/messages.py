@@ -1,4 +1,4 @@
-"""The bodies of frames. No sockets.
+"""Packs and unpacks the bodies of frames. No sockets.
 
 What comes often is packed by hand, numbers in network order; the rest is MessagePack. Fields may be added at the end
 of a MessagePack body without a new protocol.
@@ -29,7 +29,7 @@ class Join(Struct, frozen=True, array_like=True):
 
 
 class Welcome(Struct, frozen=True, array_like=True):
-    """The answer: where the stream is gone on with."""
+    """The answer to Join: where the stream continues."""
 
     received: int
     recorded: int
@@ -41,7 +41,7 @@ class OrderBody(Struct, frozen=True, array_like=True):
 
 
 class Beat(Struct, frozen=True):
-    """`sent_s`: the sender's clock. `echo_s`: the stamp of the last beat that it had, `held_s` long; NaN: none."""
+    """`sent_s`: the sender's clock. `echo_s`: the time of the last beat it received, `held_s` ago; NaN: none."""
 
     sent_s: float
     echo_s: float
@@ -52,7 +52,7 @@ _join = msgspec.msgpack.Decoder(Join)
 _welcome = msgspec.msgpack.Decoder(Welcome)
 _order = msgspec.msgpack.Decoder(OrderBody)
 pack = msgspec.msgpack.encode
-# What a decoder of msgspec raises: text that is no UTF-8 and what is nested too deep have errors of Python's own.
+# What msgspec decoders raise; invalid UTF-8 and deep nesting raise Python's own errors.
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -121,7 +121,7 @@ def as_order(body: bytes) -> OrderBody:
 
 
 def as_text(body: bytes) -> str:
-    """A sentence or an id of the other side, fit to be shown. raises: nothing"""
+    """A sentence or an id from the other side, safe to print. Raises nothing."""
     return "".join(c if c.isprintable() else "?" for c in body.decode("utf-8", "replace"))
 
 

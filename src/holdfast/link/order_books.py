@@ -1,4 +1,4 @@
-"""Orders on both sides: retransmitted until done, delivered exactly once. No sockets."""
+"""Tracks orders on both sides: sent again until done, delivered exactly once. No sockets."""
 
 from collections.abc import Iterator
 
@@ -13,14 +13,14 @@ class _Order(Struct):
 
 
 class OrderBook:
-    """The controller's, for one peer: what is to be done, in the order in which it was ordered."""
+    """The controller's open orders for one peer, in order."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Order] = {}
         self._done: dict[str, None] = {}
 
     def add(self, order_id: str, body: bytes) -> None:
-        """The same id twice is one order, also after it was done."""
+        """Adds an order. The same id twice is one order, even after it was done."""
         if order_id not in self._open and order_id not in self._done:
             self._open[order_id] = _Order(body)
 
@@ -29,17 +29,17 @@ class OrderBook:
             _remember(self._done, order_id)
 
     def forget(self, prefix: str) -> None:
-        """Those whose ids begin so are not sent again."""
+        """Stops sending orders whose ids begin with `prefix`."""
         for order_id in [one for one in self._open if one.startswith(prefix)]:
             del self._open[order_id]
 
     def again(self) -> None:
-        """A new connection: all that is not done is to be sent."""
+        """A new connection: all open orders must be sent again."""
         for order in self._open.values():
             order.sent = False
 
     def to_send(self) -> Iterator[tuple[str, bytes]]:
-        """Each counts as sent when it is taken."""
+        """The orders to send. Each counts as sent once it is taken from the iterator."""
         for order_id, order in self._open.items():
             if not order.sent:
                 order.sent = True
@@ -47,14 +47,14 @@ class OrderBook:
 
 
 class OrdersTaken:
-    """The agent's: which orders this process has been given."""
+    """The orders that this agent process has received."""
 
     def __init__(self) -> None:
         self._open: dict[str, None] = {}
         self._done: dict[str, None] = {}
 
     def take(self, order_id: str) -> bool:
-        """Whether it is new, and so is to be delivered."""
+        """Whether the order is new and must be delivered."""
         if order_id in self._open or order_id in self._done:
             return False
         self._open[order_id] = None

@@ -1,4 +1,4 @@
-"""Resolves host names without blocking: a name server that does not answer must not stop an agent."""
+"""Resolves host names without blocking, so that a dead name server cannot stop an agent."""
 
 import socket
 import threading
@@ -9,7 +9,7 @@ SocketAddress = tuple[socket.AddressFamily, tuple[object, ...]]
 
 
 class Lookup:
-    """Looks all of them up, those that are numbers at once and names in a thread of its own, which nobody waits for."""
+    """Resolves addresses: numeric ones at once, names in a background thread."""
 
     def __init__(self, addresses: Sequence[Address]) -> None:
         self._found: list[SocketAddress] = []
@@ -33,7 +33,7 @@ class Lookup:
         return self._done.is_set()
 
     def result(self) -> tuple[list[SocketAddress], str]:
-        """What was found, and why some were not."""
+        """The addresses found, and why others were not."""
         return self._found, self._why
 
     def _run(self, addresses: Sequence[Address]) -> None:
@@ -45,7 +45,7 @@ class Lookup:
 
 
 def _look(host: str, port: int, found: list[SocketAddress], flags: int) -> str | None:
-    """Adds what it finds; else why not."""
+    """Appends what it finds to `found`. Returns why it found nothing."""
     try:
         for family, _, _, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags):
             found.append((family, place))

@@ -1,4 +1,4 @@
-"""A log of numbered entries in segment files, the oldest removed by whole files. Written at once, never synced.
+"""Stores numbered entries in segment files, and removes the oldest by whole files. Written at once, never synced.
 
 A file `PREFIX-<first number>.log` holds entries one after the other: `crc32 u32 | length u32 | number u64 | body`,
 numbers in network order, the CRC over all that follows it. What a killed process has written stays; an entry it was
@@ -53,7 +53,7 @@ class SegmentLog:
 
     @property
     def last(self) -> int:
-        """The highest number in it; 0: it is empty."""
+        """The highest number in it; 0 if it is empty."""
         return self._segments[-1].last if self._segments else 0
 
     def append(self, number: int, body: bytes) -> None:
@@ -75,7 +75,7 @@ class SegmentLog:
         segment.entries += 1
 
     def read(self, after: int) -> list[Numbered]:
-        """Entries above this number, in order: those of one file. None are left where it is empty."""
+        """Entries above this number, in order, of one file. Empty if none are left."""
         for segment in self._segments:
             if segment.last > after and segment.entries:
                 entries = self._entries(segment)
@@ -85,12 +85,12 @@ class SegmentLog:
         return []
 
     def forget(self, upto: int) -> None:
-        """Removes the files in which no number is higher."""
+        """Removes the files without a higher number."""
         while self._segments and self._segments[0].last <= upto:
             self._remove_first()
 
     def drop_oldest(self) -> int:
-        """Removes the first file, whatever is in it; the number of entries that were in it."""
+        """Removes the first file. Returns the number of its entries."""
         if not self._segments:
             return 0
         entries = self._segments[0].entries
@@ -130,7 +130,7 @@ class SegmentLog:
         self._segments.append(_Segment(path, number, number - 1, 0, 0))
 
     def _undo(self, segment: _Segment) -> None:
-        """Cuts off what was written of an entry. Where that fails, the next goes into a file of its own."""
+        """Cuts off a partly written entry. If that fails, the next entry goes into a new file."""
         assert self._descriptor is not None
         try:
             os.ftruncate(self._descriptor, segment.size_bytes)
@@ -164,7 +164,7 @@ def _packed(number: int, body: bytes) -> bytes:
 
 
 def _scanned(path: Path) -> tuple[list[Numbered], int, int]:
-    """The good entries of a file, how many bytes they are, and how many the file has."""
+    """The good entries of a file, their size in bytes, and the size of the file."""
     try:
         data = path.read_bytes()
     except OSError:

@@ -1,8 +1,8 @@
-"""The outbox of an agent: entries are kept until the controller has recorded them. Disk errors raise nothing.
+"""Keeps an agent's outgoing entries until the controller has recorded them. Disk errors raise nothing.
 
-Entries that must not be lost are written to disk at once; entries that may be dropped (samples) stay in memory, and
-go to disk where memory is short or the controller is away. Memory holds the newest entries of both kinds; whatever
-is older is in one of two logs on disk, `kept` and `loose`, of which only the second is shortened for want of room.
+Entries that must not be lost are written to disk at once. Entries that may be dropped (samples) stay in memory, and go to
+disk if memory is short or the controller is away. Memory holds the newest entries of both kinds; older ones are in two
+logs on disk, `kept` and `loose`. Only `loose` is truncated when space runs out.
 """
 
 import errno
@@ -21,11 +21,11 @@ from holdfast.link.frames import BODY_BYTES_MAX
 from holdfast.link.messages import ENTRY_OVERHEAD_BYTES, UNREADABLE
 from holdfast.link.segments import OVERHEAD_BYTES, SEGMENT_BYTES, SegmentLog
 
-# A spool opened again counts on from a number that no earlier opening can have reached: the second of its opening,
-# times this. What was only in memory when a process was killed had numbers, too, and the controller knows them.
+# A reopened spool continues from a number that no earlier opening can have reached: the second of its opening times
+# this. The controller may know numbers of entries that were only in the memory of a killed process.
 NUMBERS_PER_OPENING = 1 << 20
 RETRY_S = 5.0
-ENTRY_MEMORY_BYTES = 200  # of an entry besides its body, about
+ENTRY_MEMORY_BYTES = 200  # about the overhead of an entry besides its body
 _STREAM, _LOCK = "stream", "lock"
 _NO_LOCKS_HERE = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
 
@@ -35,8 +35,8 @@ class SpoolInUse(Exception):
 
 
 class SpoolLimits(Struct, frozen=True, kw_only=True):
-    """`disk_bytes`: of entries that may be dropped. `kept_bytes`: of the others; where even that is full, new ones
-    wait in memory, and what has no room there either is lost, counted and told."""
+    """`disk_bytes`: for entries that may be dropped. `kept_bytes`: for the others; beyond it new ones wait in memory, and
+    if that is full too they are lost, counted and reported."""
 
     memory_bytes: int = 8 << 20
     disk_bytes: int = 128 << 20
@@ -48,7 +48,7 @@ LIMITS = SpoolLimits()
 
 
 class Entry(Struct):
-    """`written`: it is on disk, too."""
+    """`written`: it is also on disk."""
 
     seq: int
     body: bytes
@@ -64,9 +64,9 @@ class _Stream(msgspec.Struct, frozen=True):
 
 
 class Spool:
-    """`folder` None: in memory alone. `clock`: seconds since the epoch. raises: SpoolInUse, and nothing else.
+    """`folder`: None keeps all in memory. `clock`: seconds since the epoch. raises: SpoolInUse, nothing else.
 
-    `dropped`: how many entries that may be dropped were, for want of room. `lost`: how many of the others.
+    `dropped`: how many droppable entries were dropped because space ran out. `lost`: how many of the others.
     """
 
     def __init__(self, folder: Path | None, clock: Callable[[], float], limits: SpoolLimits = LIMITS) -> None:
@@ -79,8 +79,8 @@ class Spool:
         self._kept: SegmentLog | None = None
         self._loose: SegmentLog | None = None
         self._lock: int | None = None
-        self._unsaved = b""  # what the file `stream` is to be, where it could not be written yet
-        self._trouble = ""  # why nothing is written now; empty: it is
+        self._unsaved = b""  # the content of the file `stream` that could not be written yet
+        self._trouble = ""  # why the disk is not written now; empty if it is
         self._retry_at_s = 0.0
         self._notes: list[str] = []
         self._told: set[str] = set()
@@ -92,7 +92,7 @@ class Spool:
             self._open(folder)
 
     def notes(self) -> list[str]:
-        """What people should know, each once."""
+        """Messages for people since the last call; each comes once."""
         notes, self._notes = self._notes, []
         return notes
 
@@ -115,7 +115,7 @@ class Spool:
         self._memory_bytes += _cost(entry)
 
     def read(self, after: int, bytes_max: int) -> list[Entry]:
-        """The entries above this number, in order, as many as have room in `bytes_max`, but at least one if any."""
+        """The entries after number `after`, in order, up to `bytes_max`, but at least one if there is any."""
         entries = self._on_disk(after)
         if not entries:
             entries = self._memory[bisect_right(self._memory, after, key=lambda entry: entry.seq) :]
@@ -127,11 +127,11 @@ class Spool:
         return entries
 
     def received(self, upto: int) -> None:
-        """The controller's process has all up to here. It may still end before it has recorded them."""
+        """The controller process has all up to here. It may still die before it records them."""
         self._received = upto
 
     def recorded(self, upto: int) -> None:
-        """All up to here is forgotten."""
+        """Forgets all entries up to here."""
         count = bisect_right(self._memory, upto, key=lambda entry: entry.seq)
         self._memory_bytes -= sum(_cost(entry) for entry in self._memory[:count])
         del self._memory[:count]
@@ -140,11 +140,11 @@ class Spool:
                 log.forget(upto)
 
     def count_from(self, seq: int) -> None:
-        """The next number is above this one: the controller has seen it."""
+        """Numbers the next entry after `seq`, which the controller has seen."""
         self._next = max(self._next, seq + 1)
 
     def put_away(self) -> None:
-        """The controller is away: what is in memory alone goes to disk, where it survives this process."""
+        """Writes entries that are only in memory to disk, because the controller is away."""
         if self._memory and self._disk_is_well():
             self._shrink_to(0)
 
@@ -171,7 +171,7 @@ class Spool:
             raise SpoolInUse(
                 f"the spool {folder} is used by another agent: give each agent a name of its own"
             ) from None
-        except OSError as error:  # a full disk: what is there can be read all the same
+        except OSError as error:  # a full disk: what is there can still be read
             self._note_trouble(error)
         self._kept = SegmentLog(folder, "kept", self._limits.segment_bytes)
         self._loose = SegmentLog(folder, "loose", self._limits.segment_bytes)
@@ -196,7 +196,7 @@ class Spool:
             self._note_trouble(error)
 
     def _save_stream(self) -> None:
-        """No entry is written before this is: opened again, it would be of a stream of another name, and come twice."""
+        """Must come before any entry: else a reopened spool would send its entries twice, under another stream name."""
         if self._unsaved and self._folder is not None:
             _replace(self._folder / _STREAM, self._unsaved)
             self._unsaved = b""
@@ -204,7 +204,7 @@ class Spool:
     # Disk -------------------------------------------------------------------------------------------------
 
     def _on_disk(self, after: int) -> list[Entry]:
-        """What the logs have above this number, and below all that is in memory."""
+        """The entries of the logs after this number that are older than those in memory."""
         before = self._memory[0].seq if self._memory else self._next
         if after + 1 >= before:
             return []
@@ -219,7 +219,7 @@ class Spool:
         return sorted((one for one in found if one.seq < before), key=lambda one: one.seq)
 
     def _write_kept(self, entry: Entry) -> None:
-        """Says in the entry whether it is on disk now."""
+        """Writes the entry to disk if possible, and marks it so."""
         if not entry.written and self._disk_is_well():
             try:
                 self._append_kept(entry)
@@ -227,7 +227,7 @@ class Spool:
                 self._note_trouble(error)
 
     def _append_kept(self, entry: Entry) -> None:
-        """Where the disk is full, samples make room. raises: OSError"""
+        """Drops samples if the disk is full. raises: OSError"""
         assert self._kept is not None and self._loose is not None
         if self._kept.size_bytes + len(entry.body) + OVERHEAD_BYTES > self._limits.kept_bytes:
             raise OSError(errno.EDQUOT, f"its limit of {self._limits.kept_bytes >> 20} MiB is reached")
@@ -239,7 +239,7 @@ class Spool:
                 self._make_room(error)
 
     def _make_room(self, error: OSError) -> None:
-        """Gives up the oldest samples where the disk is full. raises: the error, where that is not it"""
+        """Drops the oldest samples if the disk is full. raises: the error, if that is not the cause"""
         assert self._loose is not None
         dropped = self._loose.drop_oldest() if error.errno in (errno.ENOSPC, errno.EDQUOT) else 0
         if not dropped:
@@ -263,7 +263,7 @@ class Spool:
         return True
 
     def _disk_is_well(self) -> bool:
-        """Tries again now and then where it was not, beginning with what waits in memory."""
+        """Whether the disk can be written. After an error, retries at intervals, first with what waits in memory."""
         if not self._trouble:
             return self._kept is not None
         if self._clock() < self._retry_at_s or self._kept is None:
@@ -297,7 +297,7 @@ class Spool:
             return True
         self._shrink_to(room * 3 // 4)
         if self._memory_bytes > room and not drop:
-            self._retry_at_s = self._clock()  # before anything is lost, the disk is tried once more
+            self._retry_at_s = self._clock()  # try the disk once more before anything is lost
             self._shrink_to(room * 3 // 4)
         if self._memory_bytes <= room or not self._memory:
             return True
@@ -305,9 +305,9 @@ class Spool:
         return False
 
     def _shrink_to(self, bytes_max: int) -> None:
-        """Takes the oldest out of memory: what is on disk already, or goes there now, or may be dropped.
+        """Removes the oldest entries from memory: those on disk, those that can be written now, and droppable ones.
 
-        What neither may be dropped nor can be written stays, and stands in the way of nothing but itself.
+        Entries that can be neither dropped nor written stay.
         """
         staying: list[Entry] = []
         index = 0
@@ -350,7 +350,7 @@ def _cost(entry: Entry) -> int:
 
 
 def _locked(path: Path) -> int:
-    """raises: BlockingIOError, where another process holds it; OSError"""
+    """raises: BlockingIOError, if another process holds the lock; OSError"""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -363,7 +363,7 @@ def _locked(path: Path) -> int:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Written whole or not at all, also over a crash of the machine. raises: OSError"""
+    """Replaces the file atomically, even if the machine crashes. raises: OSError"""
     beside = path.with_suffix(".new")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:

@@ -13,7 +13,7 @@ _DAYS = 3650
 
 
 class TlsUnavailable(Exception):
-    """No certificate can be made, or what is there cannot be used. The text says what to do."""
+    """No certificate can be made, or the existing one cannot be used. The message says what to do."""
 
 
 class ClientTls(Struct, frozen=True):
@@ -54,7 +54,7 @@ def make_certificate(folder: Path) -> ServerTls:
         made.key.touch(mode=0o600)
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=OPENSSL_LIMIT_S)
     except (OSError, subprocess.SubprocessError) as error:
-        with suppress(OSError):  # a key alone is of no use, and the job's name may be used again
+        with suppress(OSError):  # a key alone is useless, and the job's name may be used again
             made.key.unlink(missing_ok=True)
         if isinstance(error, subprocess.CalledProcessError):
             raise TlsUnavailable(f"openssl could not make a certificate: {error.stderr[-300:]}") from error

@@ -1,4 +1,4 @@
-"""A non-blocking socket, with or without TLS, and its send queue."""
+"""Wraps a non-blocking socket, with or without TLS, and its send queue."""
 
 import select
 import socket
@@ -11,7 +11,7 @@ ERROR_MASK = select.EPOLLERR | select.EPOLLHUP
 
 
 class WireClosed(Exception):
-    """The connection is over; the text says why, for people."""
+    """The connection is closed; the message says why."""
 
 
 class Wire:
@@ -19,7 +19,7 @@ class Wire:
 
     def __init__(self, sock: socket.socket, *, is_tls: bool = False, pin: bytes | None = None) -> None:
         self.fileno = sock.fileno()
-        self.has_more = False  # something is left to be read that the descriptor does not show
+        self.has_more = False  # data is left to read that the descriptor does not show
         self._sock = sock
         self._pin = pin
         self._out = bytearray()
@@ -32,12 +32,12 @@ class Wire:
 
     @property
     def mask(self) -> int:
-        """What epoll is to wait for."""
+        """The epoll events to wait for."""
         writes = self._wants_write or (self._out and not self._handshaking)
         return select.EPOLLIN | (select.EPOLLOUT if writes else 0)
 
     def read(self, bytes_max: int) -> bytes:
-        """What has come; empty: nothing now. raises: WireClosed"""
+        """The data that has arrived; empty if none. raises: WireClosed"""
         parts: list[bytes] = []
         got = 0
         self.has_more = self._wants_write = False
@@ -49,7 +49,7 @@ class Wire:
                 if not data:
                     if not parts:
                         raise WireClosed("the other side has closed the connection")
-                    self.has_more = True  # the end is told the next time
+                    self.has_more = True  # the next call reports the end
                     break
                 parts.append(data)
                 got += len(data)
@@ -68,12 +68,12 @@ class Wire:
         return b"".join(parts) if len(parts) != 1 else parts[0]
 
     def write(self, data: bytes) -> None:
-        """Sends, or keeps for later what cannot go now. raises: WireClosed"""
+        """Sends; queues what cannot be sent now. raises: WireClosed"""
         self._out += data
         self.flush()
 
     def put(self, data: bytes) -> None:
-        """Keeps it for the next flush."""
+        """Queues data for the next flush."""
         self._out += data
 
     def flush(self) -> None:
@@ -109,7 +109,7 @@ class Wire:
             return ""
 
     def _shaken(self) -> bool:
-        """Goes on with the TLS handshake; whether it is done. raises: WireClosed, OSError"""
+        """Continues the TLS handshake. Whether it is done. raises: WireClosed, OSError"""
         assert isinstance(self._sock, ssl.SSLSocket)
         try:
             self._sock.do_handshake()

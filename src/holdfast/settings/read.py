@@ -15,7 +15,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.job.presets import BadPreset, Preset, translate
+from holdfast.core.job.presets.preset import BadPreset, Preset
+from holdfast.core.job.presets.translate import translate
 from holdfast.model.settings import RunSettings
 from holdfast.model.step_forms import StepForm
 from holdfast.observe.search.step_form_store import all_forms, package_forms

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from holdfast.core.job.presets import SYSTEMS
+from holdfast.core.job.presets.systems import SYSTEMS
 
 Value = int | float | bool | str | tuple[str, ...] | None
 

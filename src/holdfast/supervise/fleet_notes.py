@@ -13,8 +13,9 @@ from holdfast.core.nodes.isolation_limit import IsolationLimit
 from holdfast.core.nodes.lemon_evidence import WINDOW_DAYS, observed
 from holdfast.core.nodes.lemons import Score, judge
 from holdfast.core.nodes.notes import NodeNotes
-from holdfast.journal.fleet_book import FleetBook
-from holdfast.journal.node_book import NodeBook, NodeBookUnusable
+from holdfast.journal.nodes.book import NodeBook
+from holdfast.journal.nodes.file import NodeBookUnusable
+from holdfast.journal.nodes.fleet_book import FleetBook
 from holdfast.model.events import AnyEvent
 from holdfast.model.nodes.book import Isolation
 from holdfast.model.orders import IsolateNode

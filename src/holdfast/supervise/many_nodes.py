@@ -33,7 +33,9 @@ from holdfast.engines.nodes import EngineRefused, JobPlace, NodeEngine
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.recorder import Recorder
 from holdfast.journal.rows import RawEntry
-from holdfast.link.hub import Hub, Limits, ListenFailed
+from holdfast.link.hub import Hub
+from holdfast.link.listening import ListenFailed
+from holdfast.link.peers import Limits
 from holdfast.link.tls import TlsUnavailable, make_certificate
 from holdfast.model.events import (
     AnyEvent,

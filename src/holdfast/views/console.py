@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from holdfast.core.checks.answers import key_of
 from holdfast.core.job.decision import Decision
 from holdfast.core.job.repeats import Repeats
-from holdfast.core.job.story import check_lines, check_name, check_words
+from holdfast.core.job.wording import check_lines, check_name, check_words
 from holdfast.core.plurals import counted
 from holdfast.model.events import AnyEvent, FindingNoted, HangFound, NodesChecked, VerdictReached
 from holdfast.model.state import Ended
@@ -76,7 +76,9 @@ class Console:
                 why = why.replace(self._hang, "the above")
             if title := _said_of(event):
                 why = why.replace(title, "the above")
-            self.tell(f"rung: {decision.choice.rung}: {why}")
+            is_failure = decision.choice.rung == "fail" and not decision.choice.shadow
+            lead = "fail the job, because " if is_failure else ""
+            self.tell(f"action: {lead}{why}")
             if isinstance(ended := decision.state.phase, Ended):  # nothing was left to wait for
                 self.tell(f"{ended.outcome}: {ended.reason}")
         elif decision.why:

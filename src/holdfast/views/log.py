@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from holdfast.core.job.decision import Decision
 from holdfast.core.job.repeats import Repeats
-from holdfast.core.job.story import LOOK_AT, Line, Story
+from holdfast.core.job.story import Line, Story
+from holdfast.core.job.wording import LOOK_AT
 from holdfast.model.events import AnyEvent
 from holdfast.model.policy import Policy
 from holdfast.settings.times import stamp

@@ -118,7 +118,7 @@ def test_a_broken_node_is_left_before_the_first_start_without_any_restart():
     assert [start.node for start in told.order.workers] == ["n0", "n2"]
     assert (told.job.restarts, told.job.hardware_reschedules) == (0, 1)
     assert (
-        "incident 1: reschedule-isolated: n1 failed its check (gpu-ecc: broken): isolate n1, place worker 1 elsewhere"
+        "incident 1: action: isolate n1 and place worker 1 elsewhere, because n1 failed its check (gpu-ecc: broken)"
         in told.lines
     )
 

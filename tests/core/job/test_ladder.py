@@ -206,7 +206,7 @@ def test_it_says_where_and_when():
     why = ladder.choose(again(), FAILS_FAST).choice.why
     assert why == (
         "rank 1 raised it: the same error twice at train.py:88, at step 50, and the checks found nothing: "
-        "another start would end the same way"
+        "another start would fail the same way"
     )
     assert (
         "before the first step" in ladder.choose(again(problem_step=None, step=None), FAILS_FAST).choice.why

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.job.presets import SYSTEMS, BadPreset, Key, translate
+from holdfast.core.job.presets.preset import BadPreset, Key
+from holdfast.core.job.presets.systems import SYSTEMS
+from holdfast.core.job.presets.translate import translate
 from holdfast.model.policy import Policy
 
 PAGE = Path(__file__).parents[3] / "docs" / "policies.md"

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.core.job.decide import decide
-from holdfast.core.job.story import KINDS, Story, culprit_words
+from holdfast.core.job.story import KINDS, Story
+from holdfast.core.job.wording import culprit_words
 from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,
@@ -146,7 +147,7 @@ def test_a_failure_ends_with_its_reason_and_code():
     )
     assert story.ended
     assert texts(lines, "end")[0].startswith(
-        "the job failed with exit code 3: KeyError: 'x'; restart on such an exit is off"
+        "the job failed with exit code 3: KeyError: 'x', and restart on such an exit is off"
     )
     assert (story.summary().outcome, story.summary().code) == ("failed", 3)
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from holdfast.cli.line.output import say
 from holdfast.core.checks.answers import devices
 from holdfast.core.plurals import counted
-from holdfast.journal.node_book import FILE, NodeBook, NodeBookUnusable
+from holdfast.journal.nodes.book import NodeBook
+from holdfast.journal.nodes.file import FILE, NodeBookUnusable
 from holdfast.model.checks import FAIL, PASS, WARN, NodeChecks
 from holdfast.model.nodes.book import AnyLine, CheckLine, DeviceLine
 

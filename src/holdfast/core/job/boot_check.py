@@ -1,6 +1,6 @@
-"""What a job makes of checks of its nodes: those before a start, and those after a failure. Pure.
+"""Decides what follows from checks of a job's nodes, before a start and after a failure. Pure.
 
-Fails open: a check that cannot be made, or that does not answer in time, is said, and the training starts.
+Fails open: if a check cannot run, or does not answer in time, the log says so and the training starts.
 """
 
 from msgspec.structs import replace
@@ -32,15 +32,14 @@ NAMES_MAX = 4
 
 
 def on_checked(state: State, event: NodesChecked, policy: Policy) -> Decision:
-    """An answer of a boot check counts until its attempt has started; one of troubleshooting while it is diagnosed."""
+    """A boot check counts until its attempt starts; troubleshooting counts during the diagnosis."""
     job, phase = state.job, state.phase
     match phase:
         case _ if event.context == IDLE:
             return Decision(State(node_passes.noted(job, event), phase))
         case Diagnosing() if event.context == ON_FAILURE and event.attempt == job.attempt:
-            for fault in _broken(
-                job, event, may_act=policy.checks_act
-            ):  # in shadow the ladder says what it would
+            # In shadow mode too: the ladder then records what it would do.
+            for fault in _broken(job, event, may_act=policy.checks_act):
                 job = faults.with_fault(job, fault)
             return Decision(State(job, phase))
         case Checking() | Placing() | Waiting() | Healing() | Isolating() if event.context == BOOT:
@@ -54,7 +53,7 @@ def on_checked(state: State, event: NodesChecked, policy: Policy) -> Decision:
 
 
 def _doubted(state: State, event: NodesChecked) -> State:
-    """What comes too late to be acted on: the node is looked at before it is used again."""
+    """A result that comes too late to act on: the node is checked before it is used again."""
     job = node_passes.without(state.job, *event.isolate)
     return state if job is state.job else State(job, state.phase)
 
@@ -65,7 +64,7 @@ def _found_late(
     event: NodesChecked,
     policy: Policy,
 ) -> Decision:
-    """Troubleshooting that ended after the rung was chosen: a broken node is one more fault of the recovery."""
+    """Troubleshooting that ends after the rung is chosen: a broken node is one more fault of the incident."""
     job = state.job
     for fault in _broken(job, event, may_act=_may_act(policy)):
         job = node_passes.after_a_fault(faults.with_fault(job, fault), fault)
@@ -75,7 +74,7 @@ def _found_late(
 
 
 def on_tick(state: State, phase: Checking, at_s: float, policy: Policy) -> Decision:
-    """No answer for too long: the training is not kept waiting for it."""
+    """Starts the attempt if the check takes too long."""
     job = state.job
     is_full = any(worker.to_check == "full" for worker in job.workers)
     wait_s = policy.full_check_wait_s if is_full else policy.boot_check_wait_s
@@ -112,13 +111,13 @@ def _boot_checked(
     if broken:
         return recovery.act(ladder.choose(job, policy), phase, event.at_s, policy)
     if not isinstance(phase, Checking) or any(worker.to_check for worker in job.workers):
-        return Decision(State(job, phase))  # something else is waited for, or the answer of another node
+        return Decision(State(job, phase))  # another node's answer, or something else, is still missing
     moved = recovery.advance(job, event.at_s)
     return Decision(moved.state, moved.orders, _only_said(event, policy))
 
 
 def _broken(job: Job, event: NodesChecked, *, may_act: bool) -> list[CheckFault]:
-    """Of the nodes that workers stand on, those which a check says are to be isolated."""
+    """The nodes with workers that a check wants isolated."""
     used = {worker.node for worker in job.workers}
     return [
         CheckFault(node=node, reason=why) for node, why in event.isolate.items() if may_act and node in used
@@ -130,7 +129,7 @@ def _may_act(policy: Policy) -> bool:
 
 
 def _only_said(event: NodesChecked, policy: Policy) -> str:
-    """What would have been done, where it is not to be."""
+    """What Holdfast would have done, if it may not act."""
     if _may_act(policy) or not (event.stop or event.isolate):
         return ""
     would = "stop the job" if event.stop else f"isolate {_names(list(event.isolate))}"
@@ -148,7 +147,7 @@ def _checked(job: Job, nodes: tuple[str, ...] | list[str]) -> Job:
 
 
 def _remembered(event: NodesChecked) -> BootChecked:
-    """Of the last check, whatever nodes it was of: what it found wrong is no news when the attempt fails."""
+    """The findings of the last check: they are no news when the attempt fails."""
     known = tuple(dict.fromkeys(key_of(told) for told in event.troubles))
     return BootChecked(status=event.status, known=known[:KNOWN_MAX])
 

@@ -1,14 +1,14 @@
-"""Decides what happens to a job: the one pure function over all of its state.
+"""Decides what happens to a job: one pure function from state and event to the next state and orders.
 
-Every event has an answer in every phase. Time comes in with each event; nothing here reads a clock,
-a file or dice. What the rungs mean is in `ladder`, how they become orders in `recovery`.
+Every event has an answer in every phase. Time comes with each event. `ladder` chooses rungs, `recovery` turns them into
+orders, `hardware` handles device and node faults.
 """
 
 from typing import assert_never
 
 from msgspec.structs import replace
 
-from holdfast.core.job import boot_check, faults, ladder, progress, recovery
+from holdfast.core.job import boot_check, faults, hardware, ladder, progress, recovery
 from holdfast.core.job.decision import Decision
 from holdfast.core.nodes import passes as node_passes
 from holdfast.model.events import (
@@ -43,8 +43,6 @@ from holdfast.model.state import (
     AnyFault,
     CheckFault,
     Checking,
-    Device,
-    DeviceFault,
     Diagnosing,
     Ended,
     ExitFault,
@@ -55,7 +53,6 @@ from holdfast.model.state import (
     Isolating,
     Job,
     New,
-    NodeFault,
     Placing,
     Running,
     StartFault,
@@ -66,8 +63,7 @@ from holdfast.model.state import (
 )
 from holdfast.model.verdicts import UNKNOWN
 
-SIGTERM = 15  # an end by the stop's own signal says nothing
-RECOVERING = Isolating | Stopping | Placing | Waiting | Checking | Healing
+SIGTERM = 15  # the signal of a stop: an exit by it is no news
 
 
 def decide(state: State, event: AnyEvent, policy: Policy) -> Decision:  # noqa: C901 - one case per event
@@ -99,11 +95,11 @@ def decide(state: State, event: AnyEvent, policy: Policy) -> Decision:  # noqa: 
         case PlacementFailed():
             return _on_placement_failed(state, event, policy)
         case DeviceFaulted():
-            return _on_device(state, event, policy)
+            return hardware.on_device(state, event, policy)
         case DeviceHealed():
             return _on_healed(state, event, policy)
         case NodeLost():
-            return _on_node_lost(state, event, policy)
+            return hardware.on_node_lost(state, event, policy)
         case NodeReturned() | NodeReleased():
             return _on_node_back(state, event)
         case NodeIsolated():
@@ -131,13 +127,13 @@ def _on_submitted(state: State, event: JobSubmitted) -> Decision:
 
 
 def _on_resumed(state: State, event: ControllerResumed) -> Decision:
-    if isinstance(state.phase, Checking):  # whoever looked is gone with the controller: the wait begins anew
+    if isinstance(state.phase, Checking):  # the check may have died with the controller: the wait begins anew
         state = State(state.job, Checking(since_s=event.at_s))
     return Decision(state, recovery.orders_again(state), "the controller goes on from its journal")
 
 
 def _on_moved(state: State, event: JobMoved, policy: Policy) -> Decision:
-    """No failure, and not counted: what was found wrong only because the processes were ended is no incident."""
+    """The scheduler restarted the whole job. This is no failure and costs no restart."""
     job, phase = state.job, state.phase
     if isinstance(phase, New | Ended | Holding):
         return Decision(state)
@@ -191,13 +187,13 @@ def _on_worker_exit(state: State, event: WorkerExited, policy: Policy) -> Decisi
 
 
 def _has_failed_rank(state: State) -> bool:
-    """A failure is being diagnosed, and not only a hang or device that did not keep the job from its end."""
+    """A failed exit is being diagnosed, not only a hang or a device fault."""
     faults = state.job.incident.faults if state.job.incident else ()
     return isinstance(state.phase, Diagnosing) and any(isinstance(fault, ExitFault) for fault in faults)
 
 
 def _with_the_commands_own_code(state: State, phase: Finishing, event: WorkerExited) -> Decision:
-    """A command that ends by itself while being ended says best what `holdfast run` should exit with."""
+    """The command's own exit code takes precedence as that of `holdfast run`."""
     own = recovery.exit_code(event.code)
     if phase.outcome == "succeeded" or (
         phase.outcome == "failed" and (event.code <= 0 or event.code == 128 + SIGTERM)
@@ -214,12 +210,12 @@ def _on_hang(state: State, event: HangFound, policy: Policy) -> Decision:
 
 
 def _on_trouble(state: State, fault: AnyFault, attempt: int, at_s: float, policy: Policy) -> Decision:
-    """A fault of the attempt itself: news while it runs, noise once it is being ended."""
+    """A fault of the attempt itself: it counts while the attempt runs, and is ignored while it is being ended."""
     if attempt != state.job.attempt:
         return Decision(state)
     match state.phase:
         case Running() as phase:
-            return _open(state.job, phase, fault, at_s)
+            return faults.open_incident(state.job, phase, fault, at_s)
         case Diagnosing():
             return Decision(State(faults.with_fault(state.job, fault), state.phase))
         case New() | Placing() | Waiting() | Checking() | Isolating() | Stopping() | Healing():
@@ -228,106 +224,6 @@ def _on_trouble(state: State, fault: AnyFault, attempt: int, at_s: float, policy
             return Decision(state)
         case never:
             assert_never(never)
-
-
-def _open(job: Job, phase: Running, fault: AnyFault, at_s: float) -> Decision:
-    """Opens an incident, or goes on with the one that this same attempt already has."""
-    why = faults.words(fault)
-    if job.incident is not None and job.incident.attempt == job.attempt:
-        job = faults.with_fault(
-            replace(job, incident=replace(job.incident, rung="", verdict=None, faults=())), fault
-        )
-    else:
-        job = faults.with_new_incident(job, fault, at_s)
-    diagnosing = Diagnosing(since_s=at_s, finished=phase.finished)
-    return Decision(State(job, diagnosing), (recovery.diagnose_order(job),), why)
-
-
-# Hardware ------------------------------------------------------------------------------------------------
-
-
-def _on_device(state: State, event: DeviceFaulted, policy: Policy) -> Decision:
-    job, phase = state.job, state.phase
-    device = Device(node=event.node, device=event.device, code=event.code)
-    if isinstance(phase, New | Ended | Finishing | Holding) or device in job.to_heal:
-        return Decision(state)
-    if all(worker.node != event.node for worker in job.workers):
-        why = f"device {event.device} of {event.node} reports {event.code}; no worker runs there"
-        return Decision(State(node_passes.without(job, event.node), phase), why=why)
-    if isinstance(phase, Diagnosing) and _is_known(job, device):
-        return Decision(state)  # one fault, reported more than once
-    job, fault = ladder.note_device(job, device, event.at_s, policy)
-    match phase:
-        case Running():
-            return _open(job, phase, fault, event.at_s)
-        case Diagnosing():
-            return Decision(State(faults.with_fault(job, fault), phase), why=faults.words(fault))
-        case Placing() | Waiting() | Checking() | Isolating() | Stopping() | Healing():
-            if policy.shadow:  # it recovers nothing, so this is before the first start
-                return Decision(State(job, phase), why=faults.words(fault))
-            if not fault.steps_up:
-                job = replace(job, to_heal=(*job.to_heal, device))
-            if job.incident is None:  # before the first start of all
-                job = faults.with_new_incident(job, fault, event.at_s)
-            return _worse(job, phase, fault, event.at_s, policy)
-        case never:
-            assert_never(never)
-
-
-def _is_known(job: Job, device: Device) -> bool:
-    faults = job.incident.faults if job.incident else ()
-    return any(isinstance(fault, DeviceFault) and fault.device == device for fault in faults)
-
-
-def _on_node_lost(state: State, event: NodeLost, policy: Policy) -> Decision:
-    job, phase = state.job, state.phase
-    if event.node in job.lost:
-        return Decision(state)
-    job = replace(node_passes.without(job, event.node), lost=(*job.lost, event.node))
-    fault = NodeFault(node=event.node, reason=event.reason)
-    if isinstance(phase, New | Ended | Finishing | Holding):
-        return Decision(State(job, phase))
-    if event.with_job:
-        return Decision(State(job, phase), why=f"{event.node} is taken away: {event.reason}")
-    if all(worker.node != event.node for worker in job.workers):
-        return Decision(State(job, phase), why=f"{event.node} is lost ({event.reason}); no worker runs there")
-    match phase:
-        case Running():
-            return _open(job, phase, fault, event.at_s)
-        case Diagnosing():
-            return Decision(State(faults.with_fault(job, fault), phase), why=faults.words(fault))
-        case Placing() | Waiting() | Checking() | Isolating() | Stopping() | Healing():
-            return _worse(job, phase, fault, event.at_s, policy)
-        case never:
-            assert_never(never)
-
-
-def _worse(job: Job, phase: RECOVERING, fault: AnyFault, at_s: float, policy: Policy) -> Decision:
-    """One more fault in the middle of a recovery: the rung is chosen again, what was paid stays paid."""
-    if job.incident is None:  # the very first placement: there is no attempt to recover yet
-        state = State(_forgetting(job, fault), phase)
-        if isinstance(phase, Checking):  # it had a place, and may have none now
-            moved = recovery.advance(state.job, at_s)
-            return Decision(moved.state, moved.orders, faults.words(fault))
-        return Decision(state, recovery.orders_again(state), faults.words(fault))
-    before = job.incident.rung
-    job = node_passes.after_a_fault(faults.with_fault(job, fault), fault)
-    chosen = ladder.choose(job, policy)
-    decision = recovery.act(chosen, phase, at_s, policy)
-    if chosen.choice.rung == before and not chosen.choice.isolate:
-        return Decision(decision.state, decision.orders, faults.words(fault))
-    return decision
-
-
-def _forgetting(job: Job, fault: AnyFault) -> Job:
-    """A worker placed on a node that is gone before its first start has no place."""
-    if not isinstance(fault, NodeFault):
-        return job
-    workers = tuple(
-        Worker(schedule_cnt=worker.schedule_cnt) if worker.node == fault.node else worker
-        for worker in job.workers
-    )
-    return replace(job, workers=workers)
 
 
 def _on_node_back(state: State, event: NodeReturned | NodeReleased) -> Decision:
@@ -410,14 +306,14 @@ def _on_placed(state: State, event: WorkersPlaced, policy: Policy) -> Decision:
             to_check="" if nodes[index] in good else suite,
         )
         if worker.node is None and index in nodes
-        else _still_spared(worker, good, suite, policy)
+        else _with_check_if_due(worker, good, suite, policy)
         for index, worker in enumerate(job.workers)
     )
     return recovery.advance(replace(job, workers=workers), event.at_s)
 
 
-def _still_spared(worker: Worker, good: frozenset[str], suite: str, policy: Policy) -> Worker:
-    """One that was placed before in this recovery, unlooked at: has that been put into doubt since, it is made good."""
+def _with_check_if_due(worker: Worker, good: frozenset[str], suite: str, policy: Policy) -> Worker:
+    """A worker placed earlier in this recovery without a check gets one if its node's pass no longer counts."""
     if not policy.boot_check_again_s or not worker.fresh or worker.node is None or worker.node in good:
         return worker
     return replace(worker, to_check=suite)
@@ -456,12 +352,7 @@ def _on_healed(state: State, event: DeviceHealed, policy: Policy) -> Decision:
     job = replace(job, to_heal=rest)
     if event.healed:
         return recovery.advance(job, event.at_s)
-    return _did_not_heal(job, phase, mine[0], event.at_s, policy)
-
-
-def _did_not_heal(job: Job, phase: Healing, device: Device, at_s: float, policy: Policy) -> Decision:
-    caused = device.code in policy.user_caused_codes
-    return _worse(job, phase, DeviceFault(device=device, steps_up=True, user_caused=caused), at_s, policy)
+    return hardware.did_not_heal(job, phase, mine[0], event.at_s, policy)
 
 
 # People and time -----------------------------------------------------------------------------------------
@@ -542,7 +433,7 @@ def _without_verdict(state: State, at_s: float, policy: Policy) -> Decision:
 
 
 def _isolated_by_list_only(state: State, at_s: float) -> Decision:
-    """The engine did not answer; the node is on the list that every placement is held to all the same."""
+    """The engine did not answer; placements avoid the node anyway."""
     job = state.job
     isolated = tuple(dict.fromkeys((*job.isolated, *job.to_isolate)))
     return recovery.advance(replace(job, to_isolate=(), isolated=isolated), at_s)
@@ -577,7 +468,7 @@ def _ask_again(state: State, phase: Waiting, at_s: float, why: str) -> Decision:
 def _heal_is_late(state: State, phase: Healing, at_s: float, policy: Policy) -> Decision:
     device = state.job.to_heal[0]
     job = replace(state.job, to_heal=state.job.to_heal[1:])
-    return _did_not_heal(job, phase, device, at_s, policy)
+    return hardware.did_not_heal(job, phase, device, at_s, policy)
 
 
 def _still_finishing(state: State, phase: Finishing, at_s: float, policy: Policy) -> Decision:

@@ -1,4 +1,4 @@
-"""What the core answers to an event."""
+"""Defines the core's answer to an event."""
 
 from msgspec import Struct
 
@@ -7,7 +7,7 @@ from holdfast.model.state import Choice, State
 
 
 class Decision(Struct, frozen=True):
-    """`why` is for people, empty when there is no news. `choice`: the rung, when one was chosen."""
+    """`why`: a message for people, empty if there is none. `choice`: the rung, if one was chosen."""
 
     state: State
     orders: tuple[AnyOrder, ...] = ()

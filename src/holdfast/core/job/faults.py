@@ -1,20 +1,24 @@
-"""Faults of an incident: how one is opened, how one more is added, and how each is said. Pure."""
+"""Opens incidents, adds faults to them, and puts faults into words. Pure."""
 
 from typing import assert_never
 
 from msgspec.structs import replace
 
-from holdfast.core.job import ladder
+from holdfast.core.job import ladder, recovery
+from holdfast.core.job.decision import Decision
 from holdfast.model.state import (
     AnyFault,
     CheckFault,
     DeviceFault,
+    Diagnosing,
     ExitFault,
     HangFault,
     Incident,
     Job,
     NodeFault,
+    Running,
     StartFault,
+    State,
 )
 
 
@@ -30,6 +34,19 @@ def with_fault(job: Job, fault: AnyFault) -> Job:
     if fault in faults or len(faults) >= ladder.FAULTS_MAX:
         return job
     return replace(job, incident=replace(job.incident, faults=(*faults, fault)))
+
+
+def open_incident(job: Job, phase: Running, fault: AnyFault, at_s: float) -> Decision:
+    """Opens an incident, or reopens the one of the same attempt."""
+    why = words(fault)
+    if job.incident is not None and job.incident.attempt == job.attempt:
+        job = with_fault(
+            replace(job, incident=replace(job.incident, rung="", verdict=None, faults=())), fault
+        )
+    else:
+        job = with_new_incident(job, fault, at_s)
+    diagnosing = Diagnosing(since_s=at_s, finished=phase.finished)
+    return Decision(State(job, diagnosing), (recovery.diagnose_order(job),), why)
 
 
 def words(fault: AnyFault) -> str:

@@ -1,6 +1,7 @@
-"""Chooses the rung of the recovery ladder for an incident, and pays for it from the budgets.
+"""Chooses the rung of the recovery ladder for an incident, and charges it to the budgets.
 
-The rules are those of docs/ladder.md. Pure: looks at the job and the policy, never at the world.
+The rules are those of docs/ladder.md. A choice's `why` reads "ACTION, because CAUSE"; that of `fail` is the cause alone.
+Pure: depends on the job and the policy only.
 """
 
 from msgspec import Struct
@@ -26,11 +27,11 @@ from holdfast.model.state import (
 )
 
 RESCHEDULES = ("reschedule-isolated", "reschedule-unconditional")
-FAULTS_MAX = 256  # of one incident; what comes later adds nothing to the choice
+FAULTS_MAX = 256  # of one incident; later ones would not change the choice
 
 
 class Chosen(Struct, frozen=True):
-    """The rung, and the job with its price paid and its needs (isolate, place, heal) written in."""
+    """The rung, and the job with the budgets charged and its needs (isolate, place, heal) set."""
 
     choice: Choice
     job: Job
@@ -39,8 +40,8 @@ class Chosen(Struct, frozen=True):
 def choose(job: Job, policy: Policy) -> Chosen:
     """The rung for the job's open incident, from all its faults and its verdict.
 
-    Called again when a fault arrives while recovering: what was paid is not paid twice, and the rung
-    only ever goes up. In shadow nothing moves: the workers stay where they are.
+    Called again when a fault arrives during a recovery: an incident is charged once, and its rung only ever goes up.
+    In shadow mode the workers stay where they are.
     """
     chosen = _choose(job, policy)
     if not policy.shadow:
@@ -55,28 +56,29 @@ def _choose(job: Job, policy: Policy) -> Chosen:
         return _away_from(job, policy, bad)
     devices = [fault for fault in incident.faults if isinstance(fault, DeviceFault)]
     if any(fault.steps_up and fault.user_caused for fault in devices) and not _is_rescheduling(incident):
-        why = "the device's code is caused by what the user runs: reschedule without isolation"
-        return _reschedule(job, policy, why)
+        return _reschedule(job, policy, "the user's input caused the device's code: no node is isolated")
     if devices and incident.rung in ("", "notify"):
         return _in_place(job, policy, devices[0].device)
     if incident.rung in ("", "notify"):
         return _for_a_software_fault(job, policy)
-    return _chosen(job, incident.rung, "goes on")  # the rung already chosen covers it
+    return _chosen(job, incident.rung, "continue the recovery")  # the rung already chosen covers it
 
 
 def reschedule_instead(job: Job, policy: Policy, reason: str) -> Chosen:
-    """When a replacement cannot be had: the whole job, unconditionally. Out of budget: wait for a node."""
+    """Used where no replacement node is available. Without a restart left, the job waits for a node."""
     if _why_no_restart(job, policy):
-        return wait_for_node(job, f"no replacement ({reason}), and {_why_no_restart(job, policy)}")
-    return _reschedule(job, policy, f"the worker could not be replaced ({reason}): reschedule the job")
+        return wait_for_node(
+            job, f"the worker cannot be replaced ({reason}), and {_why_no_restart(job, policy)}"
+        )
+    return _reschedule(job, policy, f"the worker cannot be replaced ({reason})")
 
 
 def wait_for_node(job: Job, reason: str) -> Chosen:
-    return _chosen(job, "wait-for-node", f"no healthy node: {reason}; waiting for one")
+    return _chosen(job, "wait-for-node", f"wait for a node, because there is no healthy node: {reason}")
 
 
 def note_device(job: Job, device: Device, at_s: float, policy: Policy) -> tuple[Job, DeviceFault]:
-    """Remembers the fault, and says whether it came back too often within the window to heal once more."""
+    """The job with the fault recorded; the fault steps up if it was seen too often within the window."""
     since_s = at_s - policy.device_repeat_window_s
     seen = (*(old for old in job.devices_seen if old.at_s > since_s), DeviceSeen(device=device, at_s=at_s))
     times = sum(old.device == device for old in seen)
@@ -94,7 +96,7 @@ def _incident(job: Job) -> Incident:
 
 
 def _is_rescheduling(incident: Incident) -> bool:
-    """Every worker is being made anew; also while that waits for a node."""
+    """Every worker is placed anew, or waits for a node."""
     return incident.rung in RESCHEDULES or incident.counted
 
 
@@ -110,22 +112,33 @@ def fail(job: Job, why: str) -> Chosen:
 
 
 def _why_no_restart(job: Job, policy: Policy) -> str:
-    """Why the whole job may not be rescheduled now; empty when it may."""
+    """Why the whole job may not be rescheduled; empty if it may."""
     if _incident(job).counted:
         return ""
     if policy.max_restarts is None:
         return "no restart is allowed (--max-restarts is not set)"
     if job.restarts >= policy.max_restarts:
-        return f"all {counted(policy.max_restarts, 'restart')} are spent"
+        return (
+            f"all {policy.max_restarts} restarts are spent"
+            if policy.max_restarts > 1
+            else "the only restart is spent"
+        )
     return ""
+
+
+def _restart_words(job: Job, policy: Policy) -> str:
+    """`restart 1 of 8`: the one that the job is charged with now."""
+    return (
+        f"restart {job.restarts} of {policy.max_restarts}" if policy.max_restarts is not None else "restart"
+    )
 
 
 # Hardware ------------------------------------------------------------------------------------------------
 
 
 def _nodes_to_isolate(job: Job, incident: Incident) -> tuple[str, ...]:
-    """Nodes that workers stand on and that are lost or failed a check, or whose device neither healed nor is the
-    user's doing."""
+    """Nodes with workers that are lost or failed a check, or whose device did not heal and failed without the user's
+    input as its cause."""
     bad = dict.fromkeys(
         fault.device.node if isinstance(fault, DeviceFault) else fault.node
         for fault in incident.faults
@@ -140,7 +153,7 @@ def _is_bad(fault: DeviceFault) -> bool:
 
 
 def _away_from(job: Job, policy: Policy, bad: tuple[str, ...]) -> Chosen:
-    """Isolates the nodes, and moves the workers that stood on them: alone where allowed, else all."""
+    """Isolates the nodes, and places their workers elsewhere: only these where allowed, else all."""
     job = _without_hardware_excuses(job, bad)
     reason = _what_is_wrong_with(_incident(job), bad)
     moved = [index for index, worker in enumerate(job.workers) if worker.node in bad]
@@ -152,33 +165,34 @@ def _away_from(job: Job, policy: Policy, bad: tuple[str, ...]) -> Chosen:
             job = replace(
                 job, replacements=job.replacements + len(moved), to_isolate=_joined(job.to_isolate, bad)
             )
-            why = f"{reason}: isolate {_names(bad)}, replace worker {_names(moved)}, keep the others"
+            why = f"isolate {_names(bad)} and replace worker {_names(moved)}, because {reason}"
             return _chosen(_unplaced(job, moved), "replace-worker", why, isolate=bad)
-        reason += f"; all {policy.replace_workers} replacements are spent"
+        reason += f" (all {counted(policy.replace_workers, 'replacement')} are spent)"
     refused = _why_no_restart(job, policy)
     if refused:
         return fail(job, f"{reason}, and {refused}")
     if not _incident(job).counted:
         job = replace(job, restarts=job.restarts + 1, hardware_reschedules=job.hardware_reschedules + 1)
     job = replace(job, to_isolate=_joined(job.to_isolate, bad))
-    why = f"{reason}: isolate {_names(bad)}, reschedule the job"
+    action = f"isolate {_names(bad)} and reschedule the job ({_restart_words(job, policy)})"
+    why = f"{action}, because {reason}"
     anew = moved if rescheduling else range(len(job.workers))
     return _chosen(_unplaced(job, anew), "reschedule-isolated", why, isolate=bad, counted=True)
 
 
 def _elsewhere_before_the_start(job: Job, bad: tuple[str, ...], reason: str, moved: list[int]) -> Chosen:
-    """Nothing was started, so nothing is restarted: it costs no restart, and is allowed without any."""
+    """Before the first start this costs no restart, and is allowed even if restarts are off."""
     job = replace(
         job,
         hardware_reschedules=job.hardware_reschedules + 1,
         to_isolate=_joined(job.to_isolate, bad),
     )
-    why = f"{reason}: isolate {_names(bad)}, place worker {_names(moved)} elsewhere"
+    why = f"isolate {_names(bad)} and place worker {_names(moved)} elsewhere, because {reason}"
     return _chosen(_unplaced(job, moved), "reschedule-isolated", why, isolate=bad, counted=True)
 
 
 def _without_hardware_excuses(job: Job, bad: tuple[str, ...]) -> Job:
-    """A node or device fault in between means that the failures before were not all the code's."""
+    """Resets the counts "in a row": after a node or device fault, earlier failures need not be the code's fault."""
     heal = tuple(device for device in job.to_heal if device.node not in bad)
     return replace(job, to_heal=heal, hangs_in_a_row=0, problems_in_a_row=0, problem="", error="")
 
@@ -191,9 +205,7 @@ def _what_is_wrong_with(incident: Incident, bad: tuple[str, ...]) -> str:
             return f"{fault.node} failed its check ({fault.reason})"
         if isinstance(fault, DeviceFault) and fault.device.node in bad and _is_bad(fault):
             where = fault.device
-            return (
-                f"device {where.device} of {where.node} ({where.code}) did not heal, or came back too often"
-            )
+            return f"device {where.device} of {where.node} ({where.code}) did not heal, or failed too often"
     return f"{_names(bad)} cannot be used"
 
 
@@ -204,7 +216,9 @@ def _in_place(job: Job, policy: Policy, device: Device) -> Chosen:
     faults = [fault for fault in _incident(job).faults if isinstance(fault, DeviceFault)]
     heal = tuple(dict.fromkeys((*job.to_heal, *(fault.device for fault in faults))))
     job = replace(job, to_heal=heal, hangs_in_a_row=0, problems_in_a_row=0, problem="", error="")
-    return _chosen(job, "in-place", f"{where} may heal: stop all processes, keep the workers, start again")
+    return _chosen(
+        job, "in-place", f"stop all processes and restart in the same workers, because {where} may heal"
+    )
 
 
 # Software ------------------------------------------------------------------------------------------------
@@ -213,9 +227,7 @@ def _in_place(job: Job, policy: Policy, device: Device) -> Chosen:
 def _for_a_software_fault(job: Job, policy: Policy) -> Chosen:
     faults = _incident(job).faults
     first = faults[0]
-    if (
-        isinstance(first, HangFault) and not policy.hang_restart
-    ):  # who hung has died since: that can be acted on
+    if isinstance(first, HangFault) and not policy.hang_restart:  # a rank that hung may have died since
         first = next((fault for fault in faults if isinstance(fault, ExitFault)), first)
     match first:
         case StartFault(reason=reason):
@@ -224,26 +236,28 @@ def _for_a_software_fault(job: Job, policy: Policy) -> Chosen:
             return _after_a_hang(job, policy, reason)
         case ExitFault() as fault:
             return _after_an_exit(job, policy, fault)
-        case NodeFault() | DeviceFault() | CheckFault():  # of a node that no worker stands on any more
-            return _reschedule(job, policy, "the node left the job meanwhile")
+        case NodeFault() | DeviceFault() | CheckFault():  # of a node without workers now
+            return _reschedule(job, policy, "the faulty node left the job")
 
 
 def _after_a_hang(job: Job, policy: Policy, reason: str) -> Chosen:
     if not policy.hang_restart:
-        return _chosen(job, "notify", f"hung ({reason}); hang restart is off (--hang-restart)")
+        why = f"leave the training as it is, because it hung ({reason}) and hang restart is off (--hang-restart)"
+        return _chosen(job, "notify", why)
     if job.hangs_in_a_row >= policy.hangs_in_a_row_max:
         return fail(
-            job, f"hung again ({reason}) after {job.hangs_in_a_row} hang restarts in a row without progress"
+            job,
+            f"it hung again ({reason}) after {job.hangs_in_a_row} hang restarts in a row without progress",
         )
     job = replace(job, hangs_in_a_row=job.hangs_in_a_row + 1)
-    return _chosen(job, "hang-restart", f"hung ({reason}): start again in the same workers")
+    return _chosen(job, "hang-restart", f"restart in the same workers, because the job hung ({reason})")
 
 
 def _after_an_exit(job: Job, policy: Policy, fault: ExitFault) -> Chosen:
     incident = _incident(job)
     what = incident.verdict.title if incident.verdict and incident.verdict.confidence else _exit_words(fault)
     if not policy.unconditional_restart and not incident.environment:
-        return fail(job, f"{what}; restart on such an exit is off (--unconditional-restart)")
+        return fail(job, f"{what}, and restart on such an exit is off (--unconditional-restart)")
     same = bool(incident.problem) and incident.problem == job.problem
     if same and job.problems_in_a_row >= policy.same_problem_in_a_row_max:
         times = job.problems_in_a_row + 1
@@ -257,14 +271,14 @@ def _after_an_exit(job: Job, policy: Policy, fault: ExitFault) -> Chosen:
     row = job.problems_in_a_row + 1 if same else 1
     error = incident.verdict.raised if incident.verdict else ""
     job = replace(job, problem=incident.problem, problems_in_a_row=row, problem_step=job.step, error=error)
-    return _reschedule(job, policy, f"{what}: reschedule the job")
+    return _reschedule(job, policy, what)
 
 
 def _is_the_same_error(job: Job, policy: Policy) -> bool:
-    """The exception of the last restart, at the same place and step, and nothing speaks against the nodes.
+    """Whether this is the exception of the last restart, at the same place and step, and the checks found nothing.
 
-    Only where that was restarted for and nothing else happened since: progress, another problem and a fault of a node or
-    device forget it. Before the first step, and where the log names none, it is the same as long as there was no progress.
+    Progress, another problem, and a fault of a node or device reset the comparison. Before the first step, and in a log
+    without steps, errors count as the same until there is progress.
     """
     verdict = _incident(job).verdict
     if policy.unconditional_restart and not policy.same_error_fails:
@@ -276,7 +290,7 @@ def _is_the_same_error(job: Job, policy: Policy) -> bool:
 
 
 def _is_same_step(step: int | None, before: int | None) -> bool:
-    """One step beside it is the same: a rank may fail before or after another has printed the step."""
+    """Allows a difference of one step: a rank may fail before or after another one prints the step."""
     if step is None or before is None:
         return step is before
     return abs(step - before) <= 1
@@ -284,11 +298,11 @@ def _is_same_step(step: int | None, before: int | None) -> bool:
 
 def _twice(job: Job) -> str:
     verdict = _incident(job).verdict
-    assert verdict is not None, "an error is of a verdict"
+    assert verdict is not None, "an error comes with a verdict"
     place = verdict.raised.partition(" at ")[2].partition(": ")[0]
     where = f" at {place}" if place and place not in verdict.title else ""
     when = "before the first step" if job.step is None else f"at step {job.step}"
-    return f"the same error twice{where}, {when}, and the checks found nothing: another start would end the same way"
+    return f"the same error twice{where}, {when}, and the checks found nothing: another start would fail the same way"
 
 
 def _exit_words(fault: ExitFault) -> str:
@@ -296,15 +310,15 @@ def _exit_words(fault: ExitFault) -> str:
     return f"{who} exited with {fault.code}"
 
 
-def _reschedule(job: Job, policy: Policy, why: str) -> Chosen:
+def _reschedule(job: Job, policy: Policy, cause: str) -> Chosen:
     refused = _why_no_restart(job, policy)
     if refused:
-        return fail(job, f"{why.removesuffix(': reschedule the job')}, and {refused}")
+        return fail(job, f"{cause}, and {refused}")
     if not _incident(job).counted:
         job = replace(job, restarts=job.restarts + 1)
     job = replace(job, hangs_in_a_row=0)
-    everyone = range(len(job.workers))
-    return _chosen(_unplaced(job, everyone), "reschedule-unconditional", why, counted=True)
+    why = f"reschedule the job ({_restart_words(job, policy)}), because {cause}"
+    return _chosen(_unplaced(job, range(len(job.workers))), "reschedule-unconditional", why, counted=True)
 
 
 def _unplaced(job: Job, which: range | list[int]) -> Job:

@@ -1,4 +1,4 @@
-"""What counts as progress of a job: steps, or a life that lasts where the log names none. Pure."""
+"""Measures the progress of a job: by steps, or by running time if its log names no steps. Pure."""
 
 from msgspec.structs import replace
 
@@ -25,7 +25,7 @@ def on_step(state: State, event: StepReached, policy: Policy) -> Decision:
 
 
 def _with_fresh_rows(job: Job) -> Job:
-    """Real progress: what counts "in a row" starts again."""
+    """Resets the counts "in a row" after progress."""
     return replace(job, hangs_in_a_row=0, problems_in_a_row=0, problem="", problem_step=None, error="")
 
 
@@ -37,9 +37,9 @@ def _again_in_training(job: Job, phase: Running, at_s: float, where: str) -> Dec
 
 
 def settled(state: State, phase: Running, at_s: float, policy: Policy) -> Decision:
-    """A job whose log has named no step trains again when its new attempt simply lives on.
+    """Without steps in its log, a job counts as training again once its new attempt has run for `settle_s`.
 
-    Its steps may come yet: the first is late where much is loaded or compiled before it.
+    Steps may still follow: loading or compiling can delay the first one.
     """
     job = state.job
     if job.step is not None or (job.incident is None and not (job.hangs_in_a_row or job.problems_in_a_row)):

@@ -1,8 +1,8 @@
 """Turns a chosen rung into orders: the first unmet need of the job decides the phase.
 
-Needs in their order: isolate nodes, end the processes of the attempt, place workers, heal devices,
-check nodes, start. Each is a fact in `Job`, so an event that changes the facts in the middle of a recovery (a second
-node lost, a placement that failed) needs no script of its own: the phase is computed anew. Pure.
+The needs, in order: isolate nodes, end the processes of the attempt, place workers, heal devices, check nodes, start.
+Each is a field of `Job`, so an event in the middle of a recovery (a second node lost, a placement that failed) needs no
+special case: the phase is computed anew. Pure.
 """
 
 from typing import assert_never
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.core.job.decision import Decision
 from holdfast.core.job.ladder import Chosen
+from holdfast.core.job.wording import action_words
 from holdfast.model.orders import (
     AnyOrder,
     CheckNodes,
@@ -49,10 +50,10 @@ from holdfast.model.state import (
 
 
 def act(chosen: Chosen, phase: AnyPhase, at_s: float, policy: Policy) -> Decision:
-    """Carries the choice into a phase and orders. In shadow it is only written down."""
+    """The phase and the orders of a choice. In shadow mode it is only recorded."""
     job, choice = chosen.job, chosen.choice
     if policy.shadow:
-        return _only_say(chosen, phase, at_s)
+        return _only_record(chosen, phase, at_s)
     match choice.rung:
         case "notify":
             running = Running(since_s=at_s, finished=_finished(phase), handled=True)
@@ -109,7 +110,7 @@ def end(job: Job, ending: Ended) -> Decision:
 
 
 def orders_again(state: State) -> tuple[AnyOrder, ...]:
-    """What is under way in this state. A controller that comes back gives these orders once more."""
+    """The orders that are under way in this state. A resumed controller gives them again."""
     job = state.job
     match state.phase:
         case New() | Holding():
@@ -145,7 +146,7 @@ def place_order(job: Job) -> PlaceWorkers:
 
 
 def check_order(job: Job) -> CheckNodes:
-    """For all nodes that are yet to be looked at, with the suite that the first of them asks for."""
+    """For all nodes that still need a check, with the suite of the first of them."""
     waiting = [worker for worker in job.workers if worker.to_check]
     nodes = tuple(dict.fromkeys(worker.node for worker in waiting if worker.node is not None))
     return CheckNodes(attempt=job.attempt + 1, nodes=nodes, suite=waiting[0].to_check)
@@ -158,7 +159,7 @@ def diagnose_order(job: Job) -> Diagnose:
 
 
 def exit_code(code: int) -> int:
-    """What a shell would say: 128 + N for signal N."""
+    """As a shell reports it: 128 + N for signal N."""
     return code if code >= 0 else 128 - code
 
 
@@ -175,12 +176,12 @@ def _fail(chosen: Chosen, at_s: float, policy: Policy) -> Decision:
     return Decision(done.state, (tell, *done.orders), choice.why, choice)
 
 
-def _only_say(chosen: Chosen, phase: AnyPhase, at_s: float) -> Decision:
-    """Shadow: the incident is marked as handled and the training left alone, to its own end if it has one."""
+def _only_record(chosen: Chosen, phase: AnyPhase, at_s: float) -> Decision:
+    """Shadow mode: marks the incident as handled and leaves the training alone."""
     assert chosen.job.incident is not None, "a choice belongs to an incident"
     job = chosen.job
     choice = replace(chosen.choice, shadow=True)
-    why = f"shadow: would {choice.rung}: {choice.why}"
+    why = f"shadow: would {action_words(choice)}"
     for fault in chosen.job.incident.faults:
         if isinstance(fault, StartFault) or (isinstance(fault, ExitFault) and fault.rank is None):
             ending = Ended(outcome="failed", code=exit_code(fault.code), reason=why)
@@ -194,7 +195,7 @@ def _finished(phase: AnyPhase) -> tuple[int, ...]:
 
 
 def _failure_code(job: Job) -> int:
-    """The exit code of the failure: the launch command's own where it is known, else the first rank's."""
+    """The launch command's exit code if it is known, else the first failed rank's."""
     faults = job.incident.faults if job.incident else ()
     exits = [fault for fault in faults if isinstance(fault, ExitFault | StartFault)]
     commands = [fault for fault in exits if isinstance(fault, StartFault) or fault.rank is None]

@@ -1,4 +1,4 @@
-"""What makes two failures the same, and whether another start would end the same way. Pure."""
+"""Compares failures, and tells whether another start would fail the same way. Pure."""
 
 import re
 
@@ -11,7 +11,7 @@ SURE = 0.8  # that the training code is at fault
 
 
 def problem_key(verdict: Verdict) -> str:
-    """The same for the same problem in another attempt: category and first error, without numbers, places, ranks."""
+    """Category and first error, without numbers, places and ranks: equal for the same problem in another attempt."""
     text = verdict.first_error.text if verdict.first_error else ""
     return f"{verdict.category}:{_without_numbers(text)}"[:KEY_MAX]
 
@@ -28,15 +28,15 @@ def _without_numbers(text: str) -> str:
 
 
 def is_user_code(verdict: Verdict) -> bool:
-    """The training code, its data or its libraries are at fault, and surely: the same start would fail the same way."""
+    """The training code, its data or its libraries are surely at fault: the same start would fail the same way."""
     return verdict.confidence >= SURE and verdict.category in USER_CODE
 
 
 def would_come_back(verdict: Verdict) -> bool:
     """An exception of the run's own code, data or settings: another start with the same input raises it again.
 
-    By the taxonomy: the category is of those that do, and what is advised is a change of the run. An exception that tells
-    of somebody who gave no answer is not taken for one, whatever the category.
+    Decided by category and advised action (a change of the run). An exception about a missing answer from elsewhere
+    never counts.
     """
     if not verdict.raised or verdict.category not in USER_CODE or is_environment(verdict):
         return False
@@ -54,6 +54,6 @@ def is_environment(verdict: Verdict) -> bool:
 
 
 def raised(error: ErrorRecord, place: str) -> str:
-    """`ValueError at train.py:88: bad sample #`: the same for the same exception of another attempt. As Verdict.raised."""
+    """`ValueError at train.py:88: bad sample #`: equal for the same exception of another attempt. As Verdict.raised."""
     message = _without_numbers(error.message.partition("\n")[0])
     return f"{error.type} at {place}: {message}"[:KEY_MAX]

@@ -1,14 +1,14 @@
-"""Keeps warnings that were given in an earlier attempt from being printed again in each later one. Pure.
+"""Suppresses warnings that an earlier attempt already gave. Pure.
 
-For what people read: the console, the fault-tolerance log and `holdfast log`. The journal has every one of them.
+This applies to the console, the fault-tolerance log and `holdfast log`. The journal keeps every warning.
 """
 
 import re
 
 from holdfast.late_pattern import late
 
-# Findings that describe how the job runs, and so tend to come again with each attempt. What happened in an attempt (a hang, a
-# diverged loss, processes left behind) is news each time.
+# Findings about how the job runs, which tend to repeat in each attempt. What happened in an attempt (a hang, a diverged
+# loss, processes left behind) is news each time.
 WARNINGS = frozenset(
     {
         *("check", "checks-passed", "log", "no-socket", "not-seen", "output", "reaper"),
@@ -18,21 +18,21 @@ WARNINGS = frozenset(
 KEPT_MAX = 1_000
 QUOTED_MAX = 100
 ATTEMPT = late(r"\battempt-\d+")
-# A number tells who it is behind one of these words, and how much anywhere else.
+# A number after one of these words is an identity, anywhere else an amount.
 NUMBER = late(
     r"(?P<who>\b(?:ranks?|workers?|nodes?|devices?|[GN]PUs?) \d+(?:(?:, | and )\d+)*)|(?<![\w-])\d+(?:[.,:]\d+)*"
 )
 
 
 class Repeats:
-    """Which warnings were given, each with the first attempt in which it was."""
+    """The warnings given so far, each with the first attempt that gave it."""
 
     def __init__(self) -> None:
         self._first: dict[tuple[str, str], int] = {}
         self._said_in: int | None = None
 
     def shown(self, finding: str, text: str, attempt: int) -> str | None:
-        """What to print: the text; one line in its place, for the first of an attempt that comes again; else None."""
+        """What to print: the text; for the first repeated warning of an attempt one line in its place; else None."""
         if finding not in WARNINGS:
             return text
         key = finding, _without_amounts(text)

@@ -1,18 +1,25 @@
-"""Tells the job's history for people: the fault-tolerance log, and what is true now, from events and decisions.
+"""Builds the fault-tolerance log and a summary of the job from events and decisions.
 
-A view of the journal and nothing else: the same events told again give the same story. Never decides
-anything, and knows no clock; times are those of the events.
+It depends on the journal only: the same events give the same story. Reads no clock; times are those of the events. Pure.
 """
 
 import shlex
-from collections.abc import Iterable
-from typing import assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.job.decision import Decision
-from holdfast.model.checks import FAIL, IDLE, ON_FAILURE
+from holdfast.core.job.wording import (
+    action_words,
+    check_lines,
+    check_words,
+    ended_words,
+    listed,
+    not_again_words,
+    phase_words,
+    verdict_words,
+)
+from holdfast.model.checks import FAIL, IDLE
 from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,
@@ -34,30 +41,18 @@ from holdfast.model.events import (
 )
 from holdfast.model.policy import Policy
 from holdfast.model.state import (
-    AnyPhase,
-    Checking,
     Choice,
     Diagnosing,
     Ended,
-    Finishing,
-    Healing,
-    Holding,
     Incident,
-    Isolating,
     Job,
-    New,
     NodeFault,
-    Placing,
     Running,
     State,
-    Stopping,
-    Waiting,
 )
-from holdfast.model.verdicts import Culprit, Verdict
+from holdfast.model.verdicts import Verdict
 
-LOOK_AT = "to look at"  # begins a line about a check that warns
-NAMES_MAX = 4  # of nodes in one line
-INCIDENTS_MAX = 1_000  # told in full; the log's lines hold the older ones
+INCIDENTS_MAX = 1_000  # kept in full; of older ones only the lines of the log remain
 KINDS = (
     "job",
     "attempt",
@@ -76,7 +71,7 @@ KINDS = (
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of the fault-tolerance log. `kind`: one of KINDS.
 
-    `finding`, `numbers`: of a finding that never blocks, its own kind and what made it, where it tells.
+    `finding`, `numbers`: kind and figures of a finding that never blocks.
     """
 
     at_s: float
@@ -96,10 +91,10 @@ class RungTaken(Struct, frozen=True, kw_only=True):
 
 
 class IncidentStory(Struct, frozen=True, kw_only=True):
-    """`took_s`: from found to training again; None while it is open, and for good where the job ended in it.
+    """`took_s`: seconds from detection until training resumes; None while it is open, and if the job ended in it.
 
-    `step_before`: the best step of the attempt that failed; `step_resumed`: the first one after.
-    `steps_lost`: made before and to be made again; None where a step is not known.
+    `step_before`: the best step of the attempt that failed; `step_resumed`: the first step after the recovery.
+    `steps_lost`: steps that must be repeated; None if a step is unknown.
     """
 
     number: int
@@ -122,7 +117,7 @@ class AttemptStory(Struct, frozen=True, kw_only=True):
 
 
 class RankKnown(Struct, frozen=True, kw_only=True):
-    """A rank of the attempt now. `code`: how it ended, where it has."""
+    """A rank of the present attempt. `code`: its exit code, once it has ended."""
 
     rank: int
     worker: int
@@ -132,7 +127,7 @@ class RankKnown(Struct, frozen=True, kw_only=True):
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """What is true of the job after the last event. `outcome` is empty until the job has ended."""
+    """The job after the last event. `outcome` is empty until the job has ended."""
 
     job: str
     phase: str
@@ -155,7 +150,7 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 class Story:
-    """Hears each event with its decision, in order, and gives the lines that it adds to the log."""
+    """Takes each event with its decision, in order, and returns the lines that it adds to the log."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -178,7 +173,7 @@ class Story:
         lines = [
             Line(at_s=event.at_s, attempt=job.attempt, incident=number, kind=kind, text=text)
             for kind, text in _texts(before, event, decision)
-            if not again  # a controller that went on gave its order a second time
+            if not again  # a resumed controller repeats its order
         ]
         if isinstance(event, FindingNoted):
             return [replace(line, finding=event.finding, numbers=event.numbers) for line in lines]
@@ -244,7 +239,7 @@ class Story:
             self._ranks[event.rank] = replace(known, code=event.code, ended=True)
 
     def _note_resumed(self, event: StepReached) -> None:
-        """The first step after the recovery tells what was lost. Steps made while a fault is looked at do not."""
+        """Computes the lost steps from the first step after the recovery. Steps during a diagnosis do not count."""
         last = next(reversed(self._incidents.values()), None)
         if last is None or last.step_resumed is not None or event.attempt != self.state.job.attempt:
             return
@@ -306,7 +301,7 @@ def _texts(before: State, event: AnyEvent, decision: Decision) -> list[tuple[str
         texts.append(("verdict", f"incident {incident.number}: verdict: {verdict_words(incident.verdict)}"))
     if decision.choice is not None:
         choice = decision.choice
-        text = decision.why if choice.shadow else f"{choice.rung}: {choice.why}"
+        text = decision.why if choice.shadow else f"action: {action_words(choice)}"
         texts.append(("rung", f"incident {choice.incident}: {text}"))
     phase = decision.state.phase
     if isinstance(phase, Ended) and not isinstance(before.phase, Ended):
@@ -319,7 +314,7 @@ def _verdict_of(state: State) -> Verdict | None:
 
 
 def _of_the_event(before: State, event: AnyEvent, decision: Decision) -> tuple[str, str] | None:
-    """What the event itself adds. An event on which nothing changed and nothing was said adds nothing."""
+    """The line of the event itself; None if it changed nothing and has no message."""
     match event:
         case JobSubmitted():
             command = f": {shlex.join(event.command)}" if event.command else ""
@@ -354,7 +349,7 @@ def _of_the_event(before: State, event: AnyEvent, decision: Decision) -> tuple[s
 
 
 def _is_news(before: State, event: RankExited | WorkerExited, decision: Decision) -> bool:
-    """A rank that died while its launcher goes on: the launcher's own business, and worth a line."""
+    """A rank died while its launcher goes on: the launcher handles it, and the log mentions it."""
     return (
         isinstance(before.phase, Running)
         and bool(event.code)
@@ -372,7 +367,7 @@ def _of_the_decision(before: State, decision: Decision) -> tuple[str, str] | Non
     if not why or decision.choice is not None or isinstance(decision.state.phase, Ended):
         return None
     if job.attempt != before.job.attempt:
-        return None  # told when the attempt runs
+        return None  # the line comes when the attempt runs
     if isinstance(decision.state.phase, Diagnosing) and job.incident is not None:
         return "finding", f"incident {job.incident.number}: {why}"
     if before.job.incident is not None and job.incident is None:
@@ -381,153 +376,22 @@ def _of_the_decision(before: State, decision: Decision) -> tuple[str, str] | Non
 
 
 def _out_of_reach(job: Job) -> str:
-    """Where nobody could look whether it has: nodes that this incident has lost."""
+    """Names lost nodes, where processes may be left."""
     faults = job.incident.faults if job.incident is not None else ()
     lost = [one.node for one in faults if isinstance(one, NodeFault) and one.node in job.lost]
-    return f", but perhaps on {_listed(lost)}, out of reach" if lost else ""
+    return f", but perhaps on {listed(lost)}, out of reach" if lost else ""
 
 
 def _nodes(job: Job) -> str:
-    return _listed([worker.node for worker in job.workers if worker.node]) or "no known node"
-
-
-def _listed(nodes: Iterable[str]) -> str:
-    names = list(dict.fromkeys(nodes))
-    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
-    return ", ".join(names[:NAMES_MAX]) + more
-
-
-# Words ---------------------------------------------------------------------------------------------------
-
-
-def verdict_words(verdict: Verdict) -> str:
-    """One line: what it was, how sure, who, and where it is first seen."""
-    words = f"{verdict.title} ({verdict.category}, {verdict.confidence:.0%} sure)"
-    if verdict.culprits:
-        named = "; ".join(culprit_words(culprit) for culprit in verdict.culprits[:NAMES_MAX])
-        more = len(verdict.culprits) - NAMES_MAX
-        words += f"; culprit: {named}" + (f" and {more} more" if more > 0 else "")
-    first = verdict.first_error
-    if first is not None and first.file:
-        words += f"; first error: {first.file}" + (f":{first.line}" if first.line is not None else "")
-    return words
+    return listed([worker.node for worker in job.workers if worker.node]) or "no known node"
 
 
 def _is_no_news(before: State, event: NodesChecked) -> bool:
-    """A node that stands by has passed once more."""
+    """Whether a spare passed its check again."""
     known = {one.node for one in before.job.passed}
     return event.context == IDLE and event.status != FAIL and known.issuperset(event.nodes)
 
 
 def _has_several(state: State) -> bool:
-    """Of a job on one node nobody need be told which node it was."""
+    """Whether lines must name the node."""
     return len(state.job.workers) > 1
-
-
-def check_words(event: NodesChecked, *, is_named: bool = False) -> str:
-    """`boot check: 31 passed, 2 to look at, 4 skipped, in 1.2 s`. `is_named`: also where it is of one node."""
-    name = check_name(event)
-    is_named = is_named or len(event.nodes) > 1 or event.context == IDLE
-    where = f" of {_listed(event.nodes)}" if is_named and event.nodes else ""
-    where += ", which stands by" if event.context == IDLE else ""
-    if event.why_not:
-        return f"{name}{where}: nothing was checked: {event.why_not}"
-    failed = f"{event.failed} failed, " if event.failed else ""
-    return (
-        f"{name}{where}: {event.passed} passed, {failed}{event.warned} to look at, {event.skipped} skipped, "
-        f"in {event.seconds:.1f} s"
-    )
-
-
-def not_again_words(before: Job, after: Job, at_s: float) -> str:
-    """`boot check: not made again, all nodes passed it 2 min ago`; empty where none of the new places is spared it."""
-    pairs = zip(before.workers, after.workers, strict=False)
-    fresh = [new for old, new in pairs if old.node is None and new.node is not None]
-    passed = {one.node: one.at_s for one in before.passed}
-    spared = [new.node for new in fresh if new.node is not None and not new.to_check and new.node in passed]
-    if not spared:
-        return ""
-    ago_s = max(at_s - passed[node] for node in spared)
-    ago = f"{ago_s:.0f} s ago" if ago_s < 60 else f"{ago_s / 60:.0f} min ago"
-    others = [new.node for new in fresh if new.node is not None and new.to_check]
-    if others:
-        return f"boot check: only of {_listed(others)}; the other new places passed it {ago}"
-    who = "all nodes" if len(spared) > 1 else spared[0]
-    return f"boot check: not made again, {who} passed it {ago}"
-
-
-def check_name(event: NodesChecked) -> str:
-    return "troubleshooting" if event.context == ON_FAILURE else "boot check"
-
-
-def check_lines(event: NodesChecked, *, is_named: bool = False) -> list[str]:
-    """What failed or is to be looked at, a line each, with what to do. `is_named`: the node also where it is one."""
-    several = len(event.nodes) > 1
-    if event.why_not and not several:
-        return []  # said already
-    lines = []
-    for told in event.troubles:
-        where = f"{told.node}: " if several or is_named else ""
-        word = "failed" if told.status == FAIL else LOOK_AT
-        advice = f" Advice: {told.advice}" if told.advice else ""
-        lines.append(f"{word}: {where}{told.text}.{advice}".replace("..", "."))
-    return lines
-
-
-def culprit_words(culprit: Culprit) -> str:
-    parts = (
-        f"rank {culprit.rank}" if culprit.rank is not None else "",
-        f"worker {culprit.worker}" if culprit.worker is not None else "",
-        culprit.host or "",
-        f"device {culprit.device}" if culprit.device else "",
-    )
-    return ", ".join(filter(None, parts)) or "unknown"
-
-
-def ended_words(phase: Ended) -> str:
-    """`succeeded`, `failed with exit code 1`, `was stopped with exit code 130`."""
-    word = "was stopped" if phase.outcome == "stopped" else phase.outcome
-    return word if phase.outcome == "succeeded" else f"{word} with exit code {phase.code}"
-
-
-def phase_words(job: Job, phase: AnyPhase) -> str:  # noqa: C901 - one case per phase
-    """What the job does now, in a few words."""
-    match phase:
-        case New():
-            return "not submitted yet"
-        case Placing():
-            return f"looking for a place for attempt {job.attempt + 1}"
-        case Waiting():
-            return f"waiting for a healthy node for attempt {job.attempt + 1}"
-        case Checking():
-            nodes = _listed(worker.node for worker in job.workers if worker.to_check and worker.node)
-            return f"checking {nodes} before attempt {job.attempt + 1} starts"
-        case Running():
-            return _running_words(job, phase)
-        case Diagnosing():
-            return f"finding out why attempt {job.attempt} failed"
-        case Isolating():
-            return f"isolating {', '.join(job.to_isolate[:NAMES_MAX])}"
-        case Stopping():
-            return f"ending what is left of attempt {job.attempt}"
-        case Healing():
-            return (
-                f"giving {', '.join(device.device for device in job.to_heal[:NAMES_MAX])} the chance to heal"
-            )
-        case Holding():
-            return f"failed: {phase.reason}; the scene is kept for people"
-        case Finishing():
-            return f"ending: {phase.reason}"
-        case Ended():
-            return f"{ended_words(phase)}: {phase.reason}"
-        case never:
-            assert_never(never)
-
-
-def _running_words(job: Job, phase: Running) -> str:
-    at = f", step {job.step}" if job.step is not None else ""
-    if job.incident is None:
-        return f"training{at}" if at or not job.attempt else "running; its log has named no step yet"
-    if phase.handled:
-        return f"left as it is after incident {job.incident.number} ({job.incident.rung})"
-    return f"started again after incident {job.incident.number}, no step yet"

@@ -1,4 +1,4 @@
-"""Whether a node's disks and links carry anything to speak of: what tells a long flush from a frozen file system. Pure."""
+"""Measures whether a node's disks and links are busy, which tells a long flush from a frozen file system. Pure."""
 
 from holdfast.model.nodes.samples import NodeSample
 
@@ -7,7 +7,7 @@ BUSY_BYTES_PER_S = 1 << 20
 
 
 def moved_bytes(before: NodeSample, now: NodeSample) -> int:
-    """By disks, RDMA ports and interfaces, both directions; not within the machine (`lo`)."""
+    """Bytes moved by disks, RDMA ports and interfaces in both directions, without `lo`."""
     was = _totals(before)
     return sum(max(0, total - was.get(name, total)) for name, total in _totals(now).items())
 

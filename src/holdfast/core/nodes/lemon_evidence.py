@@ -1,4 +1,4 @@
-"""What the node book holds of the last weeks, as the lemon score takes it. Pure."""
+"""Converts the last weeks of the node book into the input of the lemon score. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,15 +14,15 @@ from holdfast.model.nodes.book import (
 )
 
 WINDOW_DAYS = 28.0
-HOURS_LEAST = 1.0  # of a node that failed before it was at work at all: a check before the start
+HOURS_LEAST = 1.0  # for a node that failed before any attempt ran on it, in a boot check
 _HOUR_S = 3600.0
 
 
 def observed(lines: Sequence[AnyLine], attempts: Iterable[AttemptRan], *, since_s: float) -> Observed:
-    """What happened from `since_s` on; of a node that was repaired since, from its last repair on.
+    """What happened from `since_s` on; for a repaired node, from its last repair on.
 
-    Failures that somebody wanted, that are the training's own, or that were exonerated are not among them: for a node
-    alone where its exoneration names it, else altogether.
+    Leaves out requested ends, failures of the training itself and exonerated ones. An exoneration that names a node
+    clears only that node.
     """
     begun = _begun(lines, since_s)
     hours, job_hours, worker_groups = _exposure(attempts, begun, since_s)
@@ -47,7 +47,7 @@ def observed(lines: Sequence[AnyLine], attempts: Iterable[AttemptRan], *, since_
 
 
 def _begun(lines: Iterable[AnyLine], since_s: float) -> dict[str, float]:
-    """When the last repair of a node was."""
+    """The time of each node's last repair."""
     begun: dict[str, float] = {}
     for line in lines:
         if isinstance(line, RepairLine) and line.at_s > since_s:

@@ -1,16 +1,16 @@
-"""How likely it is that a node is a lemon: one that fails many times as often as the rest of its fleet. Pure.
+"""Scores how likely a node is a lemon: one that fails many times as often as the rest of its fleet. Pure.
 
-Two kinds of nodes are assumed, each failing by chance at its own rate; a job fails at the sum of its nodes' rates and a
-rate of its own. A failure that was attributed speaks of its node alone. One that was not is shared evidence over all
-nodes of the attempt: what it says of each is the ratio of how likely it was with this node a lemon and with it sound,
-given what is believed of the others. Since rates add up that ratio is exact for one failure; over many failures that
-share nodes it is loopy belief propagation. Rates, the share of lemons and how jobs fail by themselves are learned from
-the same data by expectation maximisation; figures of the field are priors, worth little against a fleet's own numbers.
+The model has two kinds of nodes, sound ones and lemons, each with a constant failure rate; a job fails at the sum of its
+nodes' rates plus a rate of its own. An attributed failure is evidence about its node alone. An unattributed one is shared
+evidence about all nodes of the attempt: for each, the likelihood ratio of the failure with this node a lemon and with it
+sound, given the beliefs about the others. Because rates add up, that ratio is exact for one failure; over many failures
+that share nodes it is loopy belief propagation. Expectation maximisation learns the rates, the share of lemons and the
+jobs' own rate from the same data; published figures are weak priors.
 
-Soft warnings (corrected errors, throttling, link flaps, slow steps) weigh by how much more often nodes that failures
-tell as lemons have shown them. What failures say is fixed while that is learned: a chatty node is not thereby a lemon.
+Soft warnings (corrected errors, throttling, link flaps, slow steps) weigh by how much more often likely lemons show them.
+The beliefs from failures are fixed while that is learned, so that many warnings alone do not make a lemon.
 
-Every score keeps its terms, in nats (natural log odds), and they add up to it.
+The terms of a score, in nats (natural log odds), add up to it.
 
 sources: docs/decisions/0014-how-a-lemon-is-told.md; loopy belief propagation: Pearl, Probabilistic Reasoning in
 Intelligent Systems (1988); naming by mean posterior: Newton et al., Biostatistics 5 (2004) 155-176
@@ -24,23 +24,23 @@ from msgspec import Struct
 
 HOURS_PER_DAY = 24.0
 SWEEPS_MAX = 80
-SETTLED = 1e-4  # a sweep that moves no log odds further is the last
+SETTLED = 1e-4  # the last sweep is the one that moves no log odds further than this
 # Of the rates of a warning among nodes that have any: a node's bin is 1 + how many of these quantiles it reaches.
 QUANTILES = (0.5, 0.8, 0.93, 0.98, 0.994, 0.998)
 BINS = len(QUANTILES) + 2
 MIXTURE_TURNS = 30
 UNSEEN = 0.5
 CLAMP = 30.0
-ODDS_MAX = 500.0  # nats: beyond it exp() has no answer, and nobody a question
-# So many jobs that fail within so short a time have a cause that no single node is: a switch, storage, a person.
+ODDS_MAX = 500.0  # nats; beyond it exp() overflows
+# This many jobs that fail within this many seconds share a cause other than one node: a switch, storage, a person.
 TOGETHER_JOBS, TOGETHER_S = 3, 60.0
-ROUNDS = 3  # beliefs by failures, then with what warnings say, then once more with what they say now
+ROUNDS = 3  # beliefs from failures, then with warnings, then once more with warnings learned again
 
 
 class Failure(Struct, frozen=True, kw_only=True):
-    """An attempt that failed and whose own fault that was not known to be. `run`: of which job.
+    """A failed attempt that was not the training's own fault. `run`: the job.
 
-    `node`: to which it is attributed, with this `confidence`; empty: to none, and any of `suspects` may be the cause.
+    `node`: to which it is attributed, with this `confidence`; empty: any of `suspects` may be the cause.
     """
 
     run: str
@@ -51,7 +51,7 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 
 class Observed(Struct, frozen=True, kw_only=True):
-    """What a fleet went through. `hours`: at work, by node; `job_hours`: by job, whatever the number of its nodes."""
+    """The history of a fleet. `hours`: at work, by node; `job_hours`: by job, whatever the number of its nodes."""
 
     hours: dict[str, float]
     job_hours: dict[str, float]
@@ -60,12 +60,12 @@ class Observed(Struct, frozen=True, kw_only=True):
 
 
 class Prior(Struct, frozen=True, kw_only=True):
-    """What is believed before a fleet has told, and how many failures or nodes that is worth.
+    """The beliefs before a fleet has data, and their weights in failures or nodes.
 
     `base_per_day`: of a sound node; 6.5 per 1,000 node-days on RSC-1, 2.34 on RSC-2 (arXiv 2410.21680).
     `share`: 40 lemons in those two clusters of 24,000 GPUs, 3,000 nodes. `factor`: what a lemon's rate is in terms of
-    a sound one's; not published: one that is worth taking away. `job_per_day`: failures of a job's own that stay
-    unexplained; not published. `likeness`: how alike jobs are in that, the shape of their gamma distribution.
+    a sound one's; not published: one that is worth removing. `job_per_day`: a job's own unexplained failures; not
+    published. `likeness`: how similar jobs are in that, the shape of their gamma distribution.
     """
 
     base_per_day: float = 0.0065
@@ -79,8 +79,8 @@ class Prior(Struct, frozen=True, kw_only=True):
     job_weight: float = 2.0
     likeness: float = 0.5
     warning_weight: float = 20.0
-    # Of those named this share at least is believed to be lemons. On simulated fleets that is too much by 0 to 10 of 100,
-    # for nodes differ more than two kinds do.
+    # The expected share of lemons among the named nodes. On simulated fleets it is 0 to 10 percentage points too high,
+    # because nodes differ more than two kinds do.
     precision: float = 0.9
     posterior_min: float = 0.5
 
@@ -101,7 +101,7 @@ class Learned(Struct, frozen=True, kw_only=True):
     node_days: float
     failures: int
     attributed: int
-    together: int  # more failures, of several jobs at one time: no node's
+    together: int  # further failures, of several jobs at one time, not counted against nodes
     sweeps: int
 
 
@@ -146,7 +146,7 @@ class _Rates(Struct, frozen=True):
 
 
 class _Shared:
-    """One failure without a known cause: the nodes it may be of, and what it says of each of them, in nats."""
+    """One failure without a known cause: its suspects, and its evidence about each of them, in nats."""
 
     __slots__ = ("beliefs", "job", "nodes", "said", "total")
 
@@ -158,7 +158,7 @@ class _Shared:
 
 
 class _Expected(Struct):
-    """Failures that are expected to be of sound nodes, of lemons, and of each job itself."""
+    """Expected numbers of failures of sound nodes, of lemons, and of each job itself."""
 
     good: float
     bad: float
@@ -224,7 +224,7 @@ class _Fleet:
     # Learning ------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Beliefs and rates, by turns, until neither moves."""
+        """Updates beliefs and rates in turn until both converge."""
         for _ in range(SWEEPS_MAX):
             before = self._rates
             self._start_over()
@@ -235,7 +235,7 @@ class _Fleet:
                 break
 
     def _start_over(self) -> None:
-        """The log odds of each node by all that is said of it, with the rates as they are now."""
+        """Computes the log odds of each node from all evidence, with the present rates."""
         prior = self._prior_term()
         self._odds = [
             max(
@@ -249,7 +249,7 @@ class _Fleet:
                 self._odds[node] += one.said[place]
 
     def _sweep(self) -> tuple[float, _Expected]:
-        """Each shared failure says anew what it has to say. Gives the largest change, and what is expected now.
+        """Updates the evidence of each shared failure. Returns the largest change and the expected numbers.
 
         With R the rates of all others, (R + bad) / (R + good) is 1 + more / (R + good), and R + good the sum of all
         rates less what a belief in this node adds.
@@ -279,7 +279,7 @@ class _Fleet:
         return moved, _Expected(good_ones, bad_ones, jobs)
 
     def _likely_its(self) -> list[float]:
-        """How many of the shared failures are expected to be of each node."""
+        """The expected number of shared failures that each node caused."""
         good, more = self._rates.good, self._rates.bad - self._rates.good
         nodes = [0.0] * len(self._names)
         for one in self._shared:
@@ -310,11 +310,11 @@ class _Fleet:
         return log(self._rates.share / (1.0 - self._rates.share))
 
     def _exposure_term(self, node: int) -> float:
-        """Hours without a failure speak against a lemon."""
+        """Hours at work are evidence against a lemon."""
         return -(self._rates.bad - self._rates.good) * self._hours[node]
 
     def _attributed_term(self, node: int) -> float:
-        """A doubtful attribution says as much as its doubt leaves."""
+        """The evidence of attributed failures, weighted by confidence."""
         usual = self._rates.good + self._rates.share * (self._rates.bad - self._rates.good)
         return sum(
             log(
@@ -324,7 +324,7 @@ class _Fleet:
         )
 
     def _warning_terms(self, lemons: Sequence[float]) -> list[dict[str, float]]:
-        """First learned over all kinds together, since lemons are few; then each kind's own, as far as it differs."""
+        """Learned over all kinds together, because lemons are few; then for each kind, as far as it differs."""
         terms: list[dict[str, float]] = [{} for _ in self._names]
         kinds = {
             kind: _bins(
@@ -401,7 +401,7 @@ class _Fleet:
 
 
 def not_together(failures: Sequence[Failure]) -> tuple[Failure, ...]:
-    """Without those of three jobs or more within a minute. In the order of time."""
+    """The failures in order of time, without those of three or more jobs within a minute."""
     order = sorted(failures, key=lambda failure: failure.at_s)
     bad, start = [False] * len(order), 0
     for end, last in enumerate(order):
@@ -421,9 +421,9 @@ def _warning_shares(
 ) -> tuple[list[float], list[float]]:
     """Each bin's share among sound nodes and among lemons. `lemons`: how likely each node is one, by its failures.
 
-    A mixture whose parts are known for each node. To either group `weight` nodes are added that are as `usual`; where
-    nothing is usual, sound ones as all are and lemons as sound ones, so that few lemons teach little. And of each kind half a
-    sound node more is in every bin (Jeffreys' prior): that none was seen there does not mean that none ever will be.
+    A mixture whose weights are known for each node. Each group gets `weight` pseudo-nodes distributed as `usual`; without
+    `usual`, sound ones like all nodes and lemons like sound ones, so that few lemons teach little. Each bin also gets half a
+    sound node per kind (Jeffreys' prior), so that no share is zero.
     """
     whole = [(bins.count(one) + 1.0 / BINS) / (len(bins) + 1.0) for one in range(BINS)]
     good_usual, bad_usual = usual or (whole, whole)
@@ -446,7 +446,7 @@ def _smoothed(counts: Sequence[float], usual: Sequence[float], weight: float) ->
 
 
 def _bins(rates: Sequence[float]) -> list[int]:
-    """0: none of it; the more, the higher."""
+    """The bin of each rate; 0: no warnings."""
     some = sorted(rate for rate in rates if rate > 0)
     if not some:
         return [0] * len(rates)
@@ -455,7 +455,7 @@ def _bins(rates: Sequence[float]) -> list[int]:
 
 
 def _named(posteriors: Sequence[float], prior: Prior) -> set[int]:
-    """The most likely ones, as long as the share of lemons expected among them is high enough."""
+    """The most likely lemons, as long as the expected share of lemons among them is high enough."""
     order = sorted(range(len(posteriors)), key=lambda node: -posteriors[node])
     named, total = set[int](), 0.0
     for count, node in enumerate(order, 1):

@@ -1,7 +1,6 @@
-"""What a job's events and decisions say of its nodes, as lines for the node book. Pure.
+"""Turns a job's events and decisions into lines for the node book. Pure.
 
-Reads the same pairs as the story does; told again, they give the same lines under the same keys, so that a controller
-which goes on after its own death writes nothing twice.
+A replay gives the same lines under the same keys, so a resumed controller writes nothing twice.
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,17 +41,17 @@ from holdfast.model.nodes.book import (
 from holdfast.model.state import CheckFault, DeviceFault, Ended, Incident, Job, NodeFault, State
 from holdfast.model.verdicts import Verdict
 
-HOURS_EVERY_S = 60.0  # the exposure of an attempt that runs on is said again this often
-SURE = 0.5  # a verdict less sure than this accuses nobody
+HOURS_EVERY_S = 60.0  # how often the hours of a running attempt are updated
+SURE = 0.5  # a verdict with less confidence accuses no node
 TEXT_MAX = 300
 NETWORK = frozenset(
     ("nic_down", "nic_link_flap", "nccl_network_error", "sxid", "fabric_manager", "nfs_lustre_stall")
 )
-# Somebody or something wanted the end; no node is behind it.
+# A person or the scheduler ended the job; no node caused it.
 ASKED = frozenset(
     ("user_interrupt", "time_limit", "slurm_time_limit", "pod_preempted", "failed_scheduling", "slurm_config")
 )
-# Words of findings and checks -> the soft warning that they are.
+# A word in a finding or check -> its soft warning.
 WARNINGS = (
     ("straggler", "slow-steps"),
     ("ecc", "ecc-corrected"),
@@ -67,21 +66,21 @@ WARNINGS = (
 
 
 class Noted(Struct, frozen=True):
-    """Lines, each with the key under which it replaces itself, and where the attempt ran."""
+    """Lines, each with the key under which it replaces an earlier one, and where the attempt ran."""
 
     lines: tuple[tuple[str, AnyLine], ...] = ()
     ran: tuple[AttemptRan, ...] = ()
 
 
 class NodeNotes:
-    """Feed it every event of one job with what was decided, from the first on."""
+    """Takes every event of one job with its decision, from the first on."""
 
     def __init__(self) -> None:
         self.run = ""
         self._job = Job()
         self._ranks: dict[int, int] = {}
-        self._homes: dict[int, str] = {}  # where each worker is, or was before the rung took its place away
-        self._since_s: float | None = None  # of the attempt that runs
+        self._homes: dict[int, str] = {}  # the node of each worker, or its last one
+        self._since_s: float | None = None  # start of the running attempt
         self._attempt = 0
         self._nodes: tuple[str, ...] = ()
         self._said_s = 0.0
@@ -89,7 +88,7 @@ class NodeNotes:
         self._serials: dict[tuple[str, str], str] = {}  # of devices: by node and place in it
 
     def why(self, node: str) -> str:
-        """What the last incident that is attributed to the node was; empty: there is none."""
+        """The last incident that is attributed to the node, in words; empty if there is none."""
         return self._accused.get(node, "")
 
     def hear(self, event: AnyEvent, decision: Decision) -> Noted:
@@ -131,7 +130,7 @@ class NodeNotes:
         return (hours,)
 
     def _hours(self, at_s: float) -> AttemptRan:
-        assert self._since_s is not None, "only of an attempt that runs"
+        assert self._since_s is not None, "no attempt runs"
         return AttemptRan(
             run=self.run,
             attempt=self._attempt,
@@ -168,7 +167,7 @@ class NodeNotes:
         return f"device/{self.run}/{event.node}/{event.device}/{event.at_s!r}", line
 
     def _checks(self, event: NodesChecked) -> Iterable[tuple[str, AnyLine]]:
-        """Which devices are where, what was not passed, and of a node with nothing of it the last time that it passed."""
+        """Lines for devices and their nodes, for failed checks and warnings, and for nodes that passed."""
         for one in event.devices:
             yield (
                 f"device-in/{one.serial}/{one.node}",
@@ -199,7 +198,7 @@ class NodeNotes:
                 yield f"check/{node}/{event.context}/passed", passed
 
     def _warnings(self, event: FindingNoted) -> Iterable[tuple[str, AnyLine]]:
-        """Findings tell no node: that of the rank they name, or the job's only one."""
+        """A finding names no node: takes that of its ranks, or the job's only one."""
         if event.finding not in ("straggler", "check"):
             return
         ranks = event.numbers.get("ranks")
@@ -216,7 +215,7 @@ class NodeNotes:
         yield f"warning/{self.run}/{node}/{event.finding}/{event.at_s!r}", line
 
     def _of_incident(self, before: Incident | None, at_s: float) -> Iterable[tuple[str, AnyLine]]:
-        """Written when there is a verdict, a rung or a fault of a node, and again when it has changed."""
+        """The line of the open incident, once it has a verdict, a rung or a node fault, and on each change."""
         incident = self._job.incident
         if incident is None or incident == before:
             return
@@ -238,11 +237,11 @@ _NOTHING = Noted()
 
 
 def incident_line(incident: Incident, homes: Mapping[int, str], run: str) -> IncidentLine:
-    """How the incident weighs on the job's nodes, from its faults and its verdict. `homes`: worker -> its node.
+    """Attributes the incident to the job's nodes, by its faults and its verdict. `homes`: worker -> its node.
 
-    A fault of a node or device is that node's. Else the verdict decides: a category of hardware, host, network or
-    scheduler with a culprit on a node is that node's; the training's own fault is nobody's; what stays unexplained may
-    be any of the nodes where its culprits ran, or of all.
+    A node or device fault counts against that node. Else the verdict decides: hardware, host, network and scheduler
+    categories count against the culprit's node; a fault of the training against none; an unexplained failure against all
+    nodes of its culprits, or all nodes of the job.
     """
     verdict = incident.verdict
     weighs, node, device, suspects = _weighed(incident, homes)
@@ -263,7 +262,7 @@ def incident_line(incident: Incident, homes: Mapping[int, str], run: str) -> Inc
 
 
 def _weighed(incident: Incident, homes: Mapping[int, str]) -> tuple[Weighs, str, str, tuple[str, ...]]:
-    """weighs, node, device, suspects. Several nodes that fail at once share a cause: a switch, a rack, a wrong check."""
+    """weighs, node, device, suspects. Nodes that fail at once share a cause: a switch, a rack, a wrong check."""
     accused: dict[str, str] = {}
     for fault in incident.faults:
         match fault:
@@ -315,12 +314,12 @@ def _class(verdict: Verdict) -> str:
 
 
 def _confidence(incident: Incident) -> float:
-    """A check, a driver or a scheduler said it; a verdict that agrees can only be surer."""
+    """At least 0.95: a check, a driver or the scheduler reported it."""
     return max(0.95, incident.verdict.confidence if incident.verdict else 0.0)
 
 
 def _fault_category(incident: Incident) -> str:
-    """Where no verdict was asked for: a node that is lost, a check that failed, a device that said so."""
+    """The category without a verdict, from the first fault."""
     match incident.faults[0] if incident.faults else None:
         case NodeFault():
             return "node_down"
@@ -361,7 +360,7 @@ def _warning_line(at_s: float, told: CheckTold, warning: str, run: str) -> Warni
 
 
 def _place(device: str) -> str:
-    """`PCI:0000:5D:00`, `0000:5d:00.0` -> `0000:5d:00`: drivers and kernels write one address in several ways."""
+    """`PCI:0000:5D:00`, `0000:5d:00.0` -> `0000:5d:00`: drivers and kernels format an address in several ways."""
     return device.lower().removeprefix("pci:").partition(".")[0]
 
 

@@ -1,9 +1,9 @@
-"""Which nodes passed their boot check a moment ago, so that it need not be made again before the next start. Pure.
+"""Remembers which nodes passed their boot check recently, so that the next start can skip it. Pure.
 
-A pass holds for `boot_check_again_s`, and only as long as nothing casts doubt on the machine: a node that is lost, set
-aside or given back, or that reports a faulty device, is looked at again; so are all nodes after a failure that may be a
-machine's doing; and so are all that the job has been away from for a while. What says nothing against any machine is
-listed here; all else casts doubt.
+A pass holds for `boot_check_again_s`, unless something casts doubt on the machine: a node that is lost, isolated or
+released, or that reports a faulty device, is checked again; so are all nodes after a failure that a machine may have
+caused, and after the job has been away from them for a while. The failures that no machine causes are listed here; all
+others cast doubt.
 """
 
 from msgspec.structs import replace
@@ -14,9 +14,9 @@ from holdfast.model.policy import Policy
 from holdfast.model.state import AnyFault, CheckFault, DeviceFault, Incident, Job, NodeFault, NodePassed
 
 PASSED_MAX = 16_384  # nodes remembered; those that passed first are forgotten
-AWAY_S = 60.0  # between two starts of a job: longer, and others may have used its nodes
+AWAY_S = 60.0  # after a longer pause between two starts, other jobs may have used the nodes
 SURE = 0.7  # of a verdict that clears the machines
-# The training's own doing, or that of whoever ended its processes.
+# Caused by the training itself, or by whatever ended its processes.
 NO_MACHINE = frozenset(
     {
         "process_killed",
@@ -35,7 +35,7 @@ NO_MACHINE = frozenset(
         "launcher_config",
     }
 )
-# What a lost node looks like to the others. Its loss explains it, and casts doubt on it alone.
+# What the other nodes see of a lost node. Its loss explains these, and casts doubt on that node alone.
 OF_A_LOSS = frozenset(
     {
         "node_down",
@@ -51,21 +51,21 @@ OF_A_LOSS = frozenset(
 
 
 def noted(job: Job, event: NodesChecked) -> Job:
-    """With the answer of a boot check: who passed, and who is not to be relied on any more."""
+    """The job with the result of a boot check: records nodes that passed, and forgets the others."""
     rest = without(job, *event.nodes).passed
     passed = (*rest, *(NodePassed(node=node, at_s=event.at_s) for node in _passed(event)))
     return replace(job, passed=passed[-PASSED_MAX:])
 
 
 def without(job: Job, *nodes: str) -> Job:
-    """What is known of these nodes counts no more."""
+    """The job without the passes of these nodes."""
     gone = set(nodes)
     rest = tuple(one for one in job.passed if one.node not in gone)
     return job if len(rest) == len(job.passed) else replace(job, passed=rest)
 
 
 def after_a_fault(job: Job, fault: AnyFault) -> Job:
-    """One more fault of a recovery: a lost node casts doubt on itself, broken hardware on what was seen of all."""
+    """After one more fault in a recovery: a lost node casts doubt on itself, broken hardware on all nodes."""
     match fault:
         case NodeFault(node=node):
             return without(job, node)
@@ -76,17 +76,17 @@ def after_a_fault(job: Job, fault: AnyFault) -> Job:
 
 
 def after_a_move(job: Job, event: JobMoved) -> Job:
-    """The scheduler has started the job again: at once, and in good order, or nothing is known of its nodes any more."""
+    """After a restart by the scheduler: passes hold only if it followed at once."""
     return job if event.away_s is not None and 0 <= event.away_s < AWAY_S else _of_none(job)
 
 
 def after_a_verdict(job: Job) -> Job:
-    """Whatever is done about it: after a failure that may be a machine's doing every node is looked at again."""
+    """After a failure that a machine may have caused, every node is checked again."""
     return _of_none(job) if job.incident is not None and _casts_doubt(job.incident) else job
 
 
 def still_good(job: Job, at_s: float, policy: Policy) -> frozenset[str]:
-    """Nodes that need not be looked at before they are used."""
+    """Nodes that need no check before they are used."""
     return frozenset(one.node for one in job.passed if 0 <= at_s - one.at_s < policy.boot_check_again_s)
 
 
@@ -95,7 +95,7 @@ def _of_none(job: Job) -> Job:
 
 
 def _casts_doubt(incident: Incident) -> bool:
-    """On the nodes at large, beyond those that are lost."""
+    """Whether the incident casts doubt on nodes other than the lost ones."""
     if any(isinstance(fault, DeviceFault | CheckFault) for fault in incident.faults):
         return True
     verdict = incident.verdict
@@ -108,7 +108,7 @@ def _casts_doubt(incident: Incident) -> bool:
 
 
 def _passed(event: NodesChecked) -> tuple[str, ...]:
-    """Something was looked at there, and nothing failed."""
+    """Nodes where checks ran and none failed."""
     if event.stop or event.why_not or event.passed <= 0:
         return ()
     if len(event.nodes) == 1 and event.status == FAIL:

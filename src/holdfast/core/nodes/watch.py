@@ -1,32 +1,32 @@
-"""What is concluded from the silence of a node's agent, and when. Pure.
+"""Decides when the silence of a node's agent counts as the loss of the node. Pure.
 
-A partition is not a death: the training may live on where no word comes from, and the node's own agent keeps it. So
-silence alone is noted, asked about, and waited for; it becomes a loss only by these rules, the first that applies:
+During a network partition the training and its agent may live on. So silence is first noted, and the engine is queried;
+it becomes a loss only by these rules, the first that applies:
 
-| what is known of a node that was in contact                | what follows                                          |
+| what is known of a node that was connected                 | what follows                                          |
 |------------------------------------------------------------|-------------------------------------------------------|
-| its connection has closed, or no beat for `noted_s` (3 s)  | the engine is asked how it is, every `ask_again_s`    |
+| its connection has closed, or no beat for `noted_s` (3 s)  | the engine is queried, every `ask_again_s`            |
 | the engine says that it is down                            | lost at once                                          |
 | the engine says that its agent has ended                   | another agent is started there, at most every         |
 |                                                            | `agent_again_s`, twice as long each time              |
-| that, of a node that closed its connection, and another    | lost after `agent_start_s` (30 s) in all: a node that |
-| agent is on its way                                        | starts it slowly is a busy one, and no partition      |
-| nothing, or that it is up, for `node_silence_s` (12 s)     | lost: unreachable for ranks, too, as far as is known  |
+| the same, its connection was closed, and another agent     | lost after `agent_start_s` (30 s) in all: a slow start |
+| is starting                                                | means a busy node, not a partition                     |
+| nothing, or that it is up, for `node_silence_s` (12 s)     | lost: ranks most likely cannot reach it either        |
 | its agent said goodbye                                     | as if its connection had closed                       |
 | the controller itself was held up meanwhile                | that time is not counted                              |
 
-A node that is lost and speaks again is not taken back for that: see `core.worker_group`.
+A lost node that reports again is not used at once: see `core.workers.roster`.
 """
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-STEADY_S = 60.0  # an agent that lived so long is not one that cannot live
+STEADY_S = 60.0  # an agent that lived this long does not count as failing at start
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All in seconds. `agent_start_s`: of silence, for another agent to come; `resumed_s`: for agents to find a
-    controller that has come back."""
+    """All in seconds. `agent_start_s`: silence allowed while another agent starts; `resumed_s`: for agents to find a
+    resumed controller."""
 
     noted_s: float = 3.0
     node_silence_s: float = 12.0
@@ -38,18 +38,16 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Contact(Struct, frozen=True, kw_only=True):
-    """The way to one agent. `silent_since_s`: None while it is heard. `allowed_s`: of silence; None: the usual."""
+    """The connection to one agent. `silent_since_s`: None while messages come. `allowed_s`: limit of silence; None: default."""
 
     silent_since_s: float | None = None
     closed: bool = False  # the connection is gone, not only quiet
-    said_end: bool = (
-        False  # and that it closed, or the engine's word that the agent has ended, came before any silence
-    )
+    said_end: bool = False  # the close, or the engine's news that the agent ended, came before any silence
     noted: bool = False
     asked_s: float | None = None
     alive_s: float | None = None  # the engine said that the node is up
-    agent_ended_s: float | None = None  # and that its agent is not; None once another was asked for
-    agents: int = 0  # asked for since it was last heard
+    agent_ended_s: float | None = None  # when its agent ended; None once another was requested
+    agents: int = 0  # requested since the last message
     agent_asked_s: float | None = None
     allowed_s: float | None = None
 
@@ -61,11 +59,11 @@ class Note(Struct, frozen=True):
 
 
 class Ask(Struct, frozen=True):
-    """The engine is to be asked how the node is."""
+    """The engine must be queried about the node."""
 
 
 class AgentAgain(Struct, frozen=True):
-    """The engine is to start another agent there."""
+    """The engine must start another agent there."""
 
 
 class Lost(Struct, frozen=True):
@@ -78,12 +76,12 @@ IN_CONTACT = Contact()
 
 
 def heard(contact: Contact) -> Contact:
-    """A word from there. That agents were started in vain is forgotten only with time: they may end again at once."""
+    """A message came. The count of failed agent starts is kept for a while: the new agent may end at once, too."""
     return Contact(agents=contact.agents, agent_asked_s=contact.agent_asked_s)
 
 
 def silent(contact: Contact, since_s: float, *, closed: bool = False) -> Contact:
-    """No word since then. Said again, the first time counts."""
+    """No message since then. The first call counts."""
     if contact.silent_since_s is None:
         agents, asked_s = contact.agents, contact.agent_asked_s
         if asked_s is not None and since_s - asked_s > STEADY_S:
@@ -100,7 +98,7 @@ def silent(contact: Contact, since_s: float, *, closed: bool = False) -> Contact
 
 
 def held_up(contact: Contact, for_s: float) -> Contact:
-    """The listener itself was stopped or starved so long: that is not the node's silence."""
+    """The controller itself was stopped for this long: that time does not count as the node's silence."""
     if contact.silent_since_s is None:
         return contact
     return replace(contact, silent_since_s=contact.silent_since_s + for_s)
@@ -117,7 +115,7 @@ def agent_ended(contact: Contact, at_s: float) -> Contact:
 
 
 def look(node: str, contact: Contact, at_s: float, settings: Settings) -> tuple[Contact, tuple[Step, ...]]:
-    """What is to be done now about a node that was not reported down. A lost one is the caller's to remember."""
+    """What to do now about a node that was not reported down. The caller remembers losses."""
     if contact.silent_since_s is None:
         return contact, ()
     for_s = at_s - contact.silent_since_s
@@ -141,14 +139,14 @@ def look(node: str, contact: Contact, at_s: float, settings: Settings) -> tuple[
 
 
 def look_for_agent(contact: Contact, at_s: float, settings: Settings) -> tuple[Contact, bool]:
-    """Of a node that is lost: whether another agent is to be started there, so that it may come back."""
+    """Whether to start another agent on a lost node, so that it can come back."""
     if contact.agent_ended_s is None or not _may_start_agent(contact, at_s, settings):
         return contact, False
     return replace(contact, agent_ended_s=None, agents=contact.agents + 1, agent_asked_s=at_s), True
 
 
 def _is_starting(contact: Contact) -> bool:
-    """Another agent was asked for in this silence, and the engine has not said that it ended, too."""
+    """Another agent was requested during this silence, and the engine has not reported its end."""
     assert contact.silent_since_s is not None
     asked_s = contact.agent_asked_s
     is_asked = asked_s is not None and asked_s >= contact.silent_since_s
@@ -165,5 +163,5 @@ def _may_start_agent(contact: Contact, at_s: float, settings: Settings) -> bool:
 def _reason(contact: Contact, for_s: float) -> str:
     says = "; the scheduler or the machine says that it is up" if contact.alive_s is not None else ""
     if contact.agents:
-        says = f"; {contact.agents} agents that were started there since did not come"
+        says = f"; {contact.agents} agents started there since did not connect"
     return f"not heard for {for_s:.0f} s{says}"

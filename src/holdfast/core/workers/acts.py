@@ -1,4 +1,4 @@
-"""What the worker_group wants done, in the order it wants it. Values only."""
+"""Defines the acts that the worker group requests. Values only."""
 
 from msgspec import Struct
 
@@ -7,7 +7,7 @@ from holdfast.model.nodes.workers import AnyCommand
 
 
 class Send(Struct, frozen=True):
-    """An order for an agent, kept until it says that it was carried out. The same `order_id` twice is one."""
+    """An order for an agent, kept until the agent reports it done. The same `order_id` twice is one order."""
 
     node: str
     order_id: str
@@ -15,21 +15,21 @@ class Send(Struct, frozen=True):
 
 
 class Say(Struct, frozen=True):
-    """For an agent that is connected now; not kept."""
+    """A message for an agent that is connected now; not kept."""
 
     node: str
     command: AnyCommand
 
 
 class Forget(Struct, frozen=True):
-    """Orders for this node whose ids begin so need not be carried out any more."""
+    """Cancels orders for this node whose ids begin with `prefix`."""
 
     node: str
     prefix: str = ""
 
 
 class Drop(Struct, frozen=True):
-    """The connection of this agent is to be closed, and why."""
+    """Closes the connection of this agent."""
 
     node: str
     why: str

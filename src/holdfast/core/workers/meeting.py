@@ -1,7 +1,7 @@
-"""Where the workers of an attempt meet: chosen when it is to start, and kept until the next one. Pure.
+"""Keeps the rendezvous of an attempt, from its start until the next attempt. Pure.
 
-The launcher of the first worker holds the store in which the others' launchers tell each other what they know. Those
-that stand by are held before they meet anybody, so that the place is nobody's before the start.
+The launcher of the first worker holds the store through which all launchers exchange their data. Standby ranks are held
+before they connect to it, so the port is free until the start.
 """
 
 from holdfast.core.workers.memory import Memory, Rendezvous
@@ -9,16 +9,16 @@ from holdfast.core.workers.roster import Roster
 
 
 class MeetingPlace:
-    """The last one that was chosen, by this controller or one before."""
+    """The last rendezvous, chosen by this controller or a previous one."""
 
     def __init__(self, memory: Memory) -> None:
         self._meets = memory.rendezvous
-        # Of one whose start nobody has told of it is not known who has been told to meet there.
+        # If no start was recorded, it is unknown which agents were told to meet there.
         self._is_doubtful = self._meets is not None and self._meets.attempt > memory.started
 
     @property
     def port(self) -> int:
-        """0: there was none yet."""
+        """0 if there is none yet."""
         return 0 if self._meets is None else self._meets.port
 
     def take(self, meets: Rendezvous) -> Rendezvous:
@@ -26,7 +26,7 @@ class MeetingPlace:
         return meets
 
     def of(self, attempt: int, roster: Roster) -> Rendezvous | None:
-        """None: one is to be chosen, since there is none, or the first worker has moved."""
+        """The rendezvous of the attempt; None if one must be chosen: there is none, or the first worker has moved."""
         meets = self._meets
         if meets is None or meets.attempt != attempt:
             return None

@@ -1,6 +1,6 @@
-"""What a controller that comes back learns about its worker_group from the journal. Pure.
+"""Reads from the journal what a resumed controller must know about its agents. Pure.
 
-The core's own state is replayed elsewhere; here is what only concerns the way to the agents.
+`controller.loop` replays the core's own state.
 """
 
 from collections.abc import Iterable
@@ -19,12 +19,12 @@ from holdfast.model.events import (
 )
 
 MOVED = "job-moved"  # the kind of the finding that says that the scheduler starts the job anew
-FOR_OTHERS = "for_others"  # 1 among its numbers: the nodes may be somebody else's meanwhile
-RENDEZVOUS = "rendezvous"  # the kind of the finding that says where an attempt meets
+FOR_OTHERS = "for_others"  # 1 among its numbers: another job may use the nodes meanwhile
+RENDEZVOUS = "rendezvous"  # the kind of the finding that holds an attempt's rendezvous
 
 
 class Rendezvous(Struct, frozen=True, kw_only=True):
-    """Where the ranks of one attempt meet, and by what name: nothing left of an older attempt can join it."""
+    """Where the ranks of one attempt meet, and under what name, so that no rank of an older attempt can join."""
 
     attempt: int
     address: str
@@ -32,23 +32,23 @@ class Rendezvous(Struct, frozen=True, kw_only=True):
     run_id: str
 
     def noted(self, at_s: float) -> FindingNoted:
-        """For the journal, before anyone is told: a controller that comes back gives no second one."""
+        """For the journal, before agents hear of it: so a resumed controller does not choose a second one."""
         numbers: Numbers = {"address": self.address, "port": self.port, "run_id": self.run_id}
         text = f"attempt {self.attempt} meets at {self.address}:{self.port} as {self.run_id}"
         return FindingNoted(at_s=at_s, finding=RENDEZVOUS, text=text, attempt=self.attempt, numbers=numbers)
 
 
 class Memory(Struct):
-    """`seen`: the highest sequence number of each stream that is in the journal. `exited`: workers of `attempt`.
+    """`seen`: the highest sequence number of each stream in the journal. `exited`: workers of `attempt`.
 
-    `nodes`: where each worker was placed last, also where the core has given its place up since: it may still run there.
-    `moved`: the scheduler has ended all processes of the job, to start it anew, and no controller has gone on since.
-    `left_s`: when the job was said to be moved, where nobody else could have its nodes.
+    `nodes`: where each worker was placed last, even if the core has taken the place away: it may still run there.
+    `moved`: the scheduler ended all processes of the job to restart it, and no controller has resumed it since.
+    `left_s`: when the job was moved, if no other job could use its nodes meanwhile.
     """
 
     resumes: int = 0
     rendezvous: Rendezvous | None = None
-    started: int = 0  # the last attempt whose command was said to run in every worker
+    started: int = 0  # the last attempt that was reported to run in every worker
     attempt: int = 0
     exited: set[int] = set()
     seen: dict[str, int] = {}
@@ -84,7 +84,7 @@ class Memory(Struct):
 
 
 def remembered(events: Iterable[AnyEvent]) -> Memory:
-    """From all events of the journal, in their order."""
+    """The memory after all events of the journal, in order."""
     memory = Memory()
     for event in events:
         memory.hear(event)

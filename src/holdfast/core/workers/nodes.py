@@ -1,4 +1,4 @@
-"""The nodes of a job as the worker_group knows them, and which of them workers are placed on. Pure."""
+"""Describes the nodes of a job, and chooses nodes for workers. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
@@ -7,16 +7,17 @@ from msgspec import Struct
 
 from holdfast.core.nodes.watch import IN_CONTACT, Contact
 
-# What stands between a node that was lost and its use. hold: its worker belongs to the attempt that still runs;
-# stop: what it runs of an old attempt is being ended; check: it is looked at; refused: the check found it broken.
+# Why a node that is back is not in use yet. hold: its worker belongs to the running attempt; stop: processes of an old
+# attempt are being ended; check: a check of it runs; refused: the check found it broken.
 Return = Literal["", "hold", "stop", "check", "refused"]
 
 
 class Node(Struct):
     """One node. `known`: the engine lists it. `attempt`, `worker`: what runs there as far as is known; 0, None: nothing.
 
-    `lost`: the core was told so, and not yet that it is back; `with_job`: as all nodes of the job. `down`: the engine's word for why; "": it has none.
-    `returns`: how often it has come back. `gone_s`: its agent is a new one and knows nothing of a worker that ran.
+    `lost`: reported to the core as lost, and not as back; `with_job`: lost with all nodes of the job. `down`: the engine's
+    reason; empty: the engine does not say that it is down. `returns`: how often it has come back. `gone_s`: since when a
+    new agent there does not know the worker that ran.
     """
 
     name: str
@@ -29,20 +30,18 @@ class Node(Struct):
     lost_s: float = 0.0
     with_job: bool = False
     isolated: bool = False
-    aside: bool = (
-        False  # the core keeps away from it for its loss alone: what it passes on its return gives it back
-    )
+    aside: bool = False  # the core avoids it only because it was lost: a passed check releases it
     down: str = ""
     attempt: int = 0
     worker: int | None = None
     returning: Return = ""
     returns: int = 0
-    asked_s: float = 0.0  # of `returning`: since when its answer is waited for
+    asked_s: float = 0.0  # when `returning` began to wait for an answer
     gone_s: float | None = None
 
     @property
     def is_reachable(self) -> bool:
-        """Its agent is connected and heard."""
+        """Its agent is connected and not silent."""
         return self.joined and self.contact.silent_since_s is None
 
     @property
@@ -56,14 +55,14 @@ class Node(Struct):
 
     @property
     def may_become_usable(self) -> bool:
-        """By waiting a little: it is expected, or its agent is away for the moment."""
+        """It may become usable soon: it is expected, or its agent is away for the moment."""
         return self.known and not (self.lost or self.isolated or self.down)
 
 
 def placed(workers: Sequence[int], former: Mapping[int, str], free: Sequence[str]) -> dict[int, str] | None:
-    """A node for each worker, no node twice: its former one where that is free, else the first free one.
+    """A different node for each worker: its former one if it is free, else the first free one.
 
-    None where there are too few: never fewer workers than asked for.
+    None if there are too few nodes.
     """
     left = list(dict.fromkeys(free))
     if len(left) < len(workers):
@@ -81,7 +80,7 @@ def placed(workers: Sequence[int], former: Mapping[int, str], free: Sequence[str
 
 
 def names(nodes: Iterable[str], most: int = 4) -> str:
-    """For people: the first few, and how many more."""
+    """The first names in order, and how many more: `n0, n1, n2, n3 and 5 more`."""
     all_ = sorted(nodes)
     more = f" and {len(all_) - most} more" if len(all_) > most else ""
     return ", ".join(all_[:most]) + more

@@ -1,4 +1,4 @@
-"""What many nodes say alike is said twice at most: by the first of them at once, and of the others in one line. Pure."""
+"""Merges equal notes of many nodes: the first one at once, the others in one later line. Pure."""
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -9,8 +9,8 @@ from holdfast.model.events import FindingNoted
 OF_ONE = (
     "environment",
     "command-running",
-)  # every worker's is alike, but for its number: the first one's is said
-GATHER_S = 3.0  # for the others to say it, too
+)  # equal for all workers but for the number: only the first one's counts
+GATHER_S = 3.0  # how long to collect the same note from other nodes
 NOTES_MAX = 2000  # different ones remembered
 NAMED_MAX = 8
 
@@ -19,12 +19,12 @@ class _Note:
     def __init__(self, event: FindingNoted, at_s: float) -> None:
         self.event = event
         self.since_s = at_s
-        self.told: set[str] = set()  # nodes that were named
+        self.told: set[str] = set()  # nodes already named
         self.more: set[str] = set()
 
 
 class SameNotes:
-    """Those of one attempt."""
+    """The notes of one attempt."""
 
     def __init__(self) -> None:
         self._attempt: int | None = None
@@ -32,7 +32,7 @@ class SameNotes:
         self._open: list[_Note] = []
 
     def hear(self, node: str, event: FindingNoted, at_s: float, *, is_first: bool) -> FindingNoted | None:
-        """The note as it is to be told now, if it is. `is_first`: it is of the first worker."""
+        """The note to report now, if any. `is_first`: it comes from the first worker's node."""
         if event.attempt != self._attempt and event.attempt is not None:
             self._attempt, self._notes = event.attempt, {}
         if event.finding in OF_ONE and not is_first:
@@ -52,13 +52,13 @@ class SameNotes:
         return None
 
     def turn(self, at_s: float) -> list[FindingNoted]:
-        """Of the others that said the same, once they have had their time."""
+        """The merged notes whose collection time is over."""
         due = [note for note in self._open if at_s - note.since_s >= GATHER_S]
         self._open = [note for note in self._open if at_s - note.since_s < GATHER_S]
         told = []
         for note in due:
             who = names(note.more, NAMED_MAX)
-            told.append(replace(note.event, at_s=at_s, via=UNSET, text=f"{who}, too: {note.event.text}"))
+            told.append(replace(note.event, at_s=at_s, via=UNSET, text=f"also {who}: {note.event.text}"))
             note.told |= note.more
             note.more = set()
         return told

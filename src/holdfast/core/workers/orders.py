@@ -1,4 +1,4 @@
-"""The orders of a job's core that many agents carry out, while they are under way: what is waited for, from whom. Pure."""
+"""Holds the core's orders while agents carry them out, with the nodes or workers each one waits for. Pure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,13 +11,13 @@ from holdfast.model.events import NodesChecked
 from holdfast.model.nodes.workers import PortFound, StartWorker
 from holdfast.model.orders import CheckNodes, PlaceWorkers, StartAttempt, StopAttempt, WorkerStart
 
-TROUBLES_MAX = 256  # said of one check of all nodes
+TROUBLES_MAX = 256  # reported for one check of all nodes
 
 
 class Placing(Struct):
-    """`more_asked`: the engine was asked for other nodes. `failed`: the core was told that there are too few.
+    """`more_asked`: the engine was asked for other nodes. `failed`: the core has been told that there are too few.
 
-    `missing`: so many nodes must become free before there can be a place for all.
+    `missing`: how many more nodes must become free before all workers can be placed.
     """
 
     order: PlaceWorkers
@@ -35,7 +35,7 @@ class Checking(Struct):
 
 
 class Starting(Struct):
-    """`old`: nodes on which something of an older attempt is still to end. `begun`: workers were told to start."""
+    """`old`: nodes where processes of an older attempt still have to end. `begun`: workers were told to start."""
 
     order: StartAttempt
     since_s: float
@@ -47,7 +47,7 @@ class Starting(Struct):
 
 
 class Stopping(Struct):
-    """`left`: by node, processes that cannot be ended. `told`: what the core was last told of them."""
+    """`left`: by node, processes that cannot be ended. `told`: those last reported to the core."""
 
     order: StopAttempt
     waits_for: set[str]
@@ -60,7 +60,7 @@ class Stopping(Struct):
 
 
 def joined(order: CheckNodes, answers: Sequence[NodesChecked], at_s: float) -> NodesChecked:
-    """One answer for all nodes that gave one. The first `stop` counts; the slowest says how long it took."""
+    """Joins the answers of all nodes. The first `stop` counts; `seconds` is that of the slowest node."""
     places = {node: number for number, node in enumerate(order.nodes)}
     answers = sorted(answers, key=lambda one: places.get(one.nodes[0], 0) if one.nodes else 0)
     nodes = tuple(dict.fromkeys(node for one in answers for node in one.nodes))
@@ -86,7 +86,7 @@ def joined(order: CheckNodes, answers: Sequence[NodesChecked], at_s: float) -> N
 
 
 def has_passed(answer: NodesChecked) -> bool:
-    """Of one node: it was looked at, and nothing failed."""
+    """Whether the node was checked, and nothing failed."""
     return answer.status != FAIL and answer.passed > 0 and not (answer.why_not or answer.stop)
 
 
@@ -110,7 +110,7 @@ def starts(start: WorkerStart, meets: Rendezvous, order: StartAttempt) -> StartW
 
 
 def of_node(answer: NodesChecked, node: str) -> NodesChecked:
-    """What an agent says of itself, by the name that the job knows it by."""
+    """An agent's answer about itself, under the job's name for the node."""
     if answer.nodes == (node,):
         return answer
     devices = tuple(replace(one, node=node) for one in answer.devices)

@@ -1,7 +1,7 @@
-"""Follows the nodes of a job: who joins, falls silent, is lost, comes back, and is told to leave. Pure.
+"""Tracks the nodes of a job: which join, fall silent, are lost, come back, or must leave. Pure.
 
-Silence is judged by `core.node_watch`. A node that was lost is used again only when its agent has said that nothing of
-an old attempt is left there, and, where checks are on, a check of it has passed.
+`core.nodes.watch` judges silence. A lost node is used again only after its agent reports that nothing of an old attempt
+is left there and, with checks on, the node passes a check.
 """
 
 import math
@@ -36,19 +36,19 @@ from holdfast.model.nodes.workers import (
     StopWorker,
 )
 
-LEFT_OUT = 0  # the exit code of an agent that is sent away for no fault of the job
+LEFT_OUT = 0  # the exit code of an agent that is sent away without a fault of the job
 KILLED = -9
-WORD_S = 1.0  # a word counts as heard for so long
+WORD_S = 1.0  # how long a message proves that its sender lives
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All times in seconds.
 
-    `gather_s`: for nodes that are expected, before others are asked for. `start_wait_s`: for an agent that is heard to
-    start its worker. `check_wait_s`: for a node that came back to end what is old and to be checked, before it is asked
-    again. `gone_s`: for a new agent on a node to say what became of the worker there. `checks`: a node that came back is
-    checked. `standby`: the next attempt's processes are kept ready from the first step on. `spare_check`: the suite that
-    nodes which stand by are looked at with; empty: they are not. `check_again_s`: how long a pass holds.
+    `gather_s`: wait for expected nodes before others are requested. `start_wait_s`: wait for a connected agent to start
+    its worker. `check_wait_s`: wait for a node that came back to end old processes and to be checked, before the order is
+    repeated. `gone_s`: wait for a new agent to report what became of its node's worker. `checks`: check nodes that came
+    back. `standby`: keep the next attempt's processes ready from the first step on. `spare_check`: the suite for spares;
+    empty: no checks. `check_again_s`: how long a pass holds.
     """
 
     watch: node_watch.Settings = node_watch.Settings()
@@ -63,20 +63,20 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Team(Struct):
-    """The workers of the present attempt. `nodes`: by worker. `stop_asked`: its end was ordered. `over`: and has come."""
+    """The workers of the present attempt. `nodes`: by worker. `stop_asked`: its end was ordered. `over`: it has ended."""
 
     attempt: int = 0
     nodes: dict[int, str] = {}
-    started: set[int] = set()  # these were said to run
+    started: set[int] = set()  # reported to run
     exited: set[int] = set()  # their commands have ended
     stop_asked: bool = False
     over: bool = True
 
-    places: dict[str, int] = {}  # the same the other way round, of `placed`
+    places: dict[str, int] = {}  # worker by node, the inverse of `placed`
     placed: dict[int, str] = {}
 
     def worker_on(self, node: str) -> int | None:
-        """Asked with every report of thousands of nodes. `nodes` is replaced by another, never changed."""
+        """The worker on this node. Called for every report of thousands of nodes; `nodes` is replaced, never changed."""
         if self.placed is not self.nodes:
             self.places = {where: worker for worker, where in self.nodes.items()}
             self.placed = self.nodes
@@ -84,26 +84,26 @@ class Team(Struct):
 
 
 class Roster:
-    """`version`: of this Holdfast, which every agent's must be. `epoch`: how often the controller has come back."""
+    """`version`: of this Holdfast; all agents must have the same. `epoch`: how often the controller has resumed."""
 
     def __init__(self, nodes: Iterable[str], settings: Settings, version: str) -> None:
         self.nodes: dict[str, Node] = {name: Node(name=name) for name in nodes}
         self.team = Team()
         self.epoch = 0
         self.order: list[str] = list(self.nodes)  # in which they are preferred
-        self.changed = False  # since the caller last looked: who may be used
-        self.lost_now: list[str] = []  # the same: whom nobody waits for any more
+        self.changed = False  # since the caller last looked: which nodes may be used
+        self.lost_now: list[str] = []  # since the caller last looked: nodes lost
         self._settings = settings
         self._version = version
         self._spares = SpareChecks(settings.spare_check, settings.check_again_s)
         self._given: dict[str, int] = {}
         self._refused: set[str] = set()  # instances of agents that were told to leave
-        self._awaits_all = True  # once the controller has come back
+        self._awaits_all = True  # once the controller has resumed
 
     # Facts ------------------------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> Node:
-        """A node the engine has not named yet may speak; it is not used before."""
+        """The node of this name. One that the engine has not listed yet may report, but is not used."""
         node = self.nodes.get(name)
         if node is None:
             node = self.nodes[name] = Node(name=name, known=False)
@@ -115,17 +115,17 @@ class Roster:
         return [name for name in self.order if name not in shunned and self.nodes[name].is_usable]
 
     def hopeful(self, without: Iterable[str]) -> list[str]:
-        """Those that are usable or may become so by waiting a little."""
+        """The nodes that are usable, or may become so soon."""
         shunned = set(without)
         return [name for name in self.order if name not in shunned and self.nodes[name].may_become_usable]
 
     def order_id(self, base: str) -> str:
-        """Once `base` itself; when given again, or by a controller that has come back, it is another order."""
+        """`base` the first time; a different id when repeated, or from a resumed controller."""
         count = self._given[base] = self._given.get(base, 0) + 1
         return base if count == 1 and not self.epoch else f"{base}/{self.epoch}.{count}"
 
     def expect(self, worker: int, name: str, at_s: float, *, runs: bool) -> None:
-        """After the controller has come back: a worker was placed there, and the agent is to be heard soon."""
+        """After the controller resumes: a worker was placed there, and its agent should connect soon."""
         node = self[name]
         node.contact = node_watch.Contact(
             silent_since_s=at_s, allowed_s=self._settings.watch.resumed_s, noted=True
@@ -134,9 +134,9 @@ class Roster:
             self.team.started.add(worker)
 
     def _await_all(self, at_s: float) -> None:
-        """After the controller has come back: the engine is asked of nodes that are not heard, though none runs a worker.
+        """After the controller resumes: has the engine queried about silent nodes, even those without a worker.
 
-        An agent may have been lost while it was only being launched, by who went with the controller of before.
+        An agent may have been lost during its launch, together with the previous controller.
         """
         for node in self.nodes.values():
             if node.known and not (node.joined or node.lost) and node.contact.silent_since_s is None:
@@ -184,18 +184,18 @@ class Roster:
         return []
 
     def _forget_held(self, node: Node) -> None:
-        """A lost node was asked to end its worker while it could be heard: now nobody waits for it any more."""
+        """Stops waiting for a lost node that was ending its worker and fell silent again."""
         if node.lost and node.returning == "hold":
             self.lost_now.append(node.name)
 
     def heard(self, name: str, at_s: float) -> list[Act]:
-        """A word came over a connection that had been quiet; of a lost node it is the first since."""
+        """A message came over a connection that had been quiet, perhaps from a lost node."""
         node = self.nodes.get(name)
         if node is None or not node.joined or node.contact.silent_since_s is None:
             return []
         ended_s = node.contact.agent_ended_s
         if ended_s is not None and at_s - ended_s <= WORD_S:
-            return []  # it may have come before the end of that agent
+            return []  # it may have been sent before that agent ended
         node.contact = node_watch.heard(node.contact)
         self.changed = True
         return self._may_return(node, at_s) if node.lost else []
@@ -215,13 +215,13 @@ class Roster:
         return is_mine and not team.over and team.nodes.get(node.worker or 0) == node.name
 
     def _ran_here(self, node: Node) -> bool:
-        """A worker of the attempt that runs has started there, and its end was not heard of."""
+        """A worker of the running attempt started there, and no end of it was reported."""
         team = self.team
         worker = None if team.over or team.stop_asked else team.worker_on(node.name)
         return worker in team.started and worker not in team.exited
 
     def _stop_stray(self, node: Node, at_s: float) -> list[Act]:
-        """Something of an old attempt runs there, or of a worker that is elsewhere: it is not used before that ends."""
+        """Ends processes of an old attempt, or of a worker placed elsewhere, before the node is used."""
         acts = self._stop_old(node, at_s)
         if node.attempt == self.team.attempt and node.worker in self.team.nodes:
             text = (
@@ -241,7 +241,7 @@ class Roster:
 
     def _may_return(self, node: Node, at_s: float) -> list[Act]:
         if node.attempt and self._is_of_team(node) and not self.team.stop_asked:
-            node.returning = "hold"  # whether its attempt goes on is not decided here
+            node.returning = "hold"  # the core decides whether its attempt goes on
             return []
         return self._stop_old(node, at_s) if node.attempt else self._check(node, at_s)
 
@@ -267,7 +267,7 @@ class Roster:
         return [Tell(NodeReturned(at_s=at_s, node=node.name))]
 
     def stopped(self, name: str, attempt: int, at_s: float, *, all_gone: bool) -> list[Act]:
-        """Its agent says that nothing of this attempt, nor of one before, is left there; or that something is."""
+        """Its agent reports that nothing of this attempt or an earlier one is left there; or that something is."""
         node = self[name]
         if not all_gone or attempt < node.attempt:
             return []
@@ -278,7 +278,7 @@ class Roster:
         return []
 
     def checked(self, name: str, answer: NodesChecked, at_s: float) -> list[Act] | None:
-        """None: the check was not one of a node that came back, or that stands by."""
+        """The acts that follow; None if this was no check of a spare or of a node that came back."""
         node = self[name]
         if node.returning != "check":
             return self._spare_checked(node, answer, at_s)
@@ -292,16 +292,14 @@ class Roster:
         return [noted, SetNodeAside(name, why)] if name in answer.isolate else [noted]
 
     def _spare_checked(self, node: Node, answer: NodesChecked, at_s: float) -> list[Act] | None:
-        if (
-            self.team.worker_on(node.name) is not None
-        ):  # placed meanwhile: it may be the core that waits for this
+        if self.team.worker_on(node.name) is not None:  # placed meanwhile: the core may wait for this answer
             return None
         acts = self._spares.checked(node, answer, at_s)
         self.changed = self.changed or acts is not None
         return acts
 
     def set_aside(self, name: str) -> bool:
-        """The core wants it isolated. False: it is lost, and that is reason enough to keep away from it."""
+        """Isolates the node for the core. False if it is lost, which already keeps it from being used."""
         node = self[name]
         node.aside, self.changed = node.lost, True
         node.isolated = not node.lost
@@ -318,7 +316,7 @@ class Roster:
                 node.down, self.changed = news.reason or "down", True
                 reason = news.reason or "the scheduler says that it is down"
                 return self._lose(node, reason, at_s, with_job=news.with_job)
-            case AgentEnded():  # the connection tells whose end it was: another agent may live there, and be heard
+            case AgentEnded():  # another agent may live there and be connected
                 node.contact = node_watch.agent_ended(node.contact, at_s)
                 self.changed = True
                 return []
@@ -340,7 +338,7 @@ class Roster:
         return self._may_return(node, at_s) if node.lost and node.is_reachable else []
 
     def _lose(self, node: Node, reason: str, at_s: float, *, with_job: bool = False) -> list[Act]:
-        """Its orders are not worth keeping: what it runs is fenced off by the next attempt's port and name."""
+        """Drops its orders: the next attempt's port and name fence off what it still runs."""
         if node.lost:
             node.returning = ""
             return []
@@ -375,7 +373,7 @@ class Roster:
         settings = self._settings.watch
         ended_s = node.contact.agent_ended_s
         if node.joined and ended_s is not None and at_s - ended_s < 2 * WORD_S:
-            return []  # its connection is open: is it still heard?
+            return []  # its connection is open: wait for the next message
         if node.lost:
             node.contact, is_again = node_watch.look_for_agent(node.contact, at_s, settings)
             return [StartAgent(node.name)] if is_again else []
@@ -399,7 +397,7 @@ class Roster:
         return self._check(node, at_s) if node.returning == "check" else self._stop_old(node, at_s)
 
     def _worker_gone(self, node: Node, at_s: float) -> list[Act]:
-        """A new agent found nothing of the worker that ran there, and nobody has said how it ended."""
+        """A new agent found no worker where one ran, and no report says how it ended."""
         node.gone_s = None
         team = self.team
         worker = team.worker_on(node.name)
@@ -417,6 +415,6 @@ class Roster:
         self.changed = True
 
     def held_up(self, for_s: float) -> None:
-        """The controller itself did nothing meanwhile: what was not heard then is nobody's silence."""
+        """The controller itself was stopped for this long: that time does not count as silence of nodes."""
         for node in self.nodes.values():
             node.contact = node_watch.held_up(node.contact, for_s)

@@ -1,4 +1,4 @@
-"""Which workers are to have the next attempt's processes ready, and which have. Pure."""
+"""Has agents prepare the next attempt's processes, and tracks which workers have them ready. Pure."""
 
 from collections.abc import Mapping
 
@@ -11,16 +11,16 @@ STANDBY = "standby"  # the kind of the finding that says that the next attempt's
 
 
 class Standbys:
-    """`asked`: the attempt during which the next one's processes were asked for last."""
+    """`asked`: the attempt during which standby processes were last requested."""
 
     def __init__(self) -> None:
         self.asked = 0
         self._ready: set[int] = set()  # the workers that have them ready
-        self._told = 0  # of which attempt that was said
-        self._asked_of: dict[str, str] = {}  # by node, the agent: what it has begun ends with it
+        self._told = 0  # the attempt that was last reported ready
+        self._asked_of: dict[str, str] = {}  # the agent by node: its standby processes end with it
 
     def ask(self, roster: Roster) -> list[Act]:
-        """Of all workers: they train."""
+        """Requests standby processes from all workers."""
         team = roster.team
         self.asked, self._ready = team.attempt, set()
         self._asked_of = {where: roster[where].instance for where in team.nodes.values()}
@@ -28,7 +28,7 @@ class Standbys:
         return begin(team.attempt + 1, nodes, roster)
 
     def joined(self, hello: AgentHello, roster: Roster) -> list[Act]:
-        """An agent that was not asked has taken up a worker: what stood by beside it went with the one before."""
+        """Requests them again from a new agent that reattached to a worker: they ended with the previous agent."""
         team, worker = roster.team, hello.worker
         is_new = self._asked_of.get(hello.node, hello.instance) != hello.instance
         if not is_new or worker is None or self.asked != team.attempt or team.nodes.get(worker) != hello.node:
@@ -38,15 +38,15 @@ class Standbys:
         return begin(team.attempt + 1, {worker: hello.node}, roster)
 
     def resumed(self, attempt: int) -> None:
-        """This attempt has trained, and the scheduler has ended all its processes: the next one's begin once placed."""
+        """This attempt trained before the scheduler ended it: the next one's processes start once placed."""
         self.asked = attempt
 
     def begin(self, attempt: int, nodes: Mapping[int, str], roster: Roster) -> list[Act]:
-        """Also on a node that has just got a worker: until all old is gone and it is checked, it can have begun."""
+        """Requests them on newly placed nodes too: they can start while old processes end and checks run."""
         return begin(attempt, nodes, roster) if self.asked == attempt - 1 > 0 else []
 
     def hear(self, node: str, report: StandbyState, roster: Roster, at_s: float) -> list[Act]:
-        """Said once of each attempt, when the next one's processes have been made ready in full, in every worker."""
+        """Reports once for each attempt that the next one's processes are ready in every worker."""
         team = roster.team
         if report.attempt != team.attempt + 1 or team.nodes.get(report.worker) != node:
             return []
@@ -54,7 +54,7 @@ class Standbys:
         if self._told == report.attempt or not self._ready >= set(team.nodes):
             return []
         self._told = report.attempt
-        text = "the next attempt's processes stand ready in all workers"
+        text = "the next attempt's processes are ready in all workers"
         return [Tell(FindingNoted(at_s=at_s, finding=STANDBY, text=text, attempt=team.attempt))]
 
 

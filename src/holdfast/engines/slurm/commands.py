@@ -1,6 +1,6 @@
 """Runs Slurm's commands, each in a child process with a deadline, without blocking.
 
-Only tells what a command answered, or that it did not: what that means for the job is judged elsewhere.
+Returns what a command answered, or that it did not; does not judge what that means for the job.
 """
 
 import os
@@ -18,8 +18,8 @@ AT_ONCE = 8
 WITHIN_S = 15.0
 OUTPUT_BYTES_MAX = 64 << 20
 SAID_MAX = 300
-NOT_FOUND = 127  # as a shell says it
-# Read by sbatch and srun as if they were flags: of another job, or of the user's own steps, not of ours.
+NOT_FOUND = 127  # a shell's code for it
+# sbatch and srun read these as flags. They belong to another job, or to the user's own steps.
 _FLAGS_OF_OTHERS = ("SBATCH_", "SRUN_", "SALLOC_")
 _SHAPES = (
     "SLURM_NTASKS",
@@ -48,10 +48,7 @@ _SHAPES = (
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """`code` None: it did not answer in time, or could not be started; `why` then says so, as for any other failure.
-
-    NOT_FOUND: there is no such command.
-    """
+    """`code`: None if the command timed out or could not be started, NOT_FOUND if it does not exist. `why`: of a failure."""
 
     words: tuple[str, ...]
     code: int | None
@@ -68,7 +65,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 
     @property
     def is_sick(self) -> bool:
-        """It is Slurm that did not answer, not that it said no."""
+        """Slurm did not answer, as opposed to a refusal."""
         sick = (
             "unable to contact",
             "timed out",
@@ -81,7 +78,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 
     @property
     def is_refused(self) -> bool:
-        """Slurm was asked, and we have no right to that."""
+        """Slurm answered that this user lacks the right."""
         no = ("invalid user id", "access/permission denied", "operation not permitted", "permission denied")
         return not self.is_good and any(word in self.why.lower() for word in no)
 
@@ -126,15 +123,13 @@ class _Call:
         os.close(self._out)
         os.close(self._errors)
         code = None if self._why or self.process is None else self.process.returncode
-        code = (
-            NOT_FOUND if self._missing else code
-        )  # which is not Slurm's silence: asked again it is as missing
+        code = NOT_FOUND if self._missing else code  # not a silence of Slurm: asking again would not help
         why = "" if code == 0 else self._why or said[-SAID_MAX:] or f"it ended with {code}"
         return Answer(words=self.words, code=code, out=out, why=why)
 
 
 class Commands:
-    """Calls under way and those that wait for their turn. `env`: of all of them."""
+    """Running and waiting calls. `env`: of all of them."""
 
     def __init__(self, env: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
         self._env = env
@@ -147,7 +142,7 @@ class Commands:
     def ask(
         self, words: Sequence[str], heard: Heard, within_s: float = WITHIN_S, *, first: bool = False
     ) -> None:
-        """Starts the command when it is its turn; `heard` is called by a later `turn`. `first`: before those that wait."""
+        """Queues the command; a later `turn` calls `heard`. `first`: ahead of the waiting ones."""
         one = (tuple(words), within_s, heard)
         self._waiting.appendleft(one) if first else self._waiting.append(one)
         self._start()
@@ -169,7 +164,7 @@ class Commands:
         return bool(self._running or self._waiting)
 
     def drop(self) -> None:
-        """Ends what runs; nobody is told."""
+        """Ends all calls without an answer."""
         self._waiting.clear()
         for call in self._running:
             call.is_over(float("inf"))
@@ -185,7 +180,7 @@ class Commands:
 
 
 def asked(words: Sequence[str], env: Mapping[str, str], within_s: float = WITHIN_S) -> Answer:
-    """For a moment where waiting is right: before a job begins, or after it."""
+    """Runs one command and waits for it: only before a job begins, or after it."""
     found: list[Answer] = []
     commands = Commands(env)
     commands.ask(words, found.append, within_s)
@@ -196,7 +191,7 @@ def asked(words: Sequence[str], env: Mapping[str, str], within_s: float = WITHIN
 
 
 def plain_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """`env` without what sbatch and srun would take for their flags, and without what shaped the user's own steps."""
+    """`env` without the variables that sbatch and srun read as flags, and those that shaped the user's own steps."""
     return {
         key: value
         for key, value in env.items()
@@ -205,5 +200,5 @@ def plain_environment(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_plain_times(env: Mapping[str, str]) -> dict[str, str]:
-    """Slurm's commands then print seconds since 1970, not a local time without its zone."""
+    """Makes Slurm's commands print seconds since 1970 instead of a local time without zone."""
     return {**env, "SLURM_TIME_FORMAT": "%s"}

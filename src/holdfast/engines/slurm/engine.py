@@ -1,7 +1,7 @@
 """The engine `slurm`: a job's nodes are those of the Slurm allocation that this process runs in.
 
-One step on each node carries its agent. What Slurm says of nodes and of the job is asked for now and then, and when
-the controller wants to know; what Slurm does not tell, or cannot do, is a note and is asked again, never a verdict.
+One step on each node runs its agent. The engine asks Slurm about nodes and the job at intervals, and when the controller
+needs it. If Slurm does not answer or refuses, the engine notes it and asks again; it never concludes a failure from that.
 """
 
 import os
@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from msgspec import Struct
-
 from holdfast.engines.nodes import IN_USE, EngineRefused, JobPlace
 from holdfast.engines.slurm.commands import Answer, Commands, asked, plain_environment, with_plain_times
 from holdfast.engines.slurm.job_watch import JobWatch
@@ -21,8 +19,10 @@ from holdfast.engines.slurm.move import Move, put_back
 from holdfast.engines.slurm.probe import Probe
 from holdfast.engines.slurm.queries import node_words, nodes_in
 from holdfast.engines.slurm.rights import Rights
+from holdfast.engines.slurm.slurmd_watch import PROBE_S, SlurmdWatch, port_of
 from holdfast.engines.slurm.standby_controller import STANDBY_NAME, StandbyController, standby_log
 from holdfast.engines.slurm.steps import AGENT, STEP_NAME, AgentStep, environment, keeper_words
+from holdfast.engines.slurm.tracked import Agent, Look
 from holdfast.model.nodes.workers import (
     AgentEnded,
     AnyNews,
@@ -41,51 +41,18 @@ from holdfast.parsers.slurm import (
 )
 from holdfast.slurm_names import Allocation
 
-POLL_S, POLL_SOON_S = 10.0, 2.0  # the latter for a minute after a slurmd has fallen silent
-SOON_FOR_S = 60.0
 ASK_AGAIN_S = 2.0
-PROBE_S = 1.2  # in which a machine that is there has answered one of several packets
-ROUND_MAX = 256
-SURE_S = 5.0  # for agents of before to find this controller
-SOON_S, WAIT_S_MAX = 10.0, 30.0  # an agent that ends sooner waits longer each time before it is started again
+SURE_S = 5.0  # for agents that run already to find this controller
+SOON_S, WAIT_S_MAX = 10.0, 30.0  # an agent that ends sooner is restarted after a wait that doubles each time
 END_S = 5.0
-DEFAULT_PORT = 6818
 SRUN_LOG = "srun.log"  # beside the log of the agent
-SILENT_S = 5.0
-GIVE_UP_PART = 0.6  # of SlurmdTimeout, before Slurm ends a job that was not submitted with --no-kill
-
-
-class _Look(Struct):
-    """A question about a node under way. `wanted`: by the controller. `code`: of its step, which has ended.
-
-    `heard`: Slurm has answered, or will not.
-    """
-
-    wanted: bool = False
-    code: int | None = None
-    node: SlurmNode | None = None
-    heard: bool = False
-    probe: Probe | None = None
-
-
-class _Agent(Struct):
-    """`step`: None for one that another controller began. `lives`: as far as is known. `sure_s`: when it may be made
-    sure that such a one does."""
-
-    step: AgentStep | None = None
-    lives: bool = False
-    begun_s: float = 0.0
-    wait_s: float = 0.0
-    due_s: float | None = None
-    sure_s: float = 0.0
 
 
 class SlurmEngine:
-    """A NodeEngine. `env`: of this process; `agent`: the words that start an agent.
+    """A NodeEngine. `env`: of this process; `agent`: the command that starts an agent.
 
-    `no_kill`: the job was submitted with --no-kill, so it outlives its nodes; False where that is not known.
-    `standby`: the words of who goes on when this node is lost. `lost_with`: the node of the controller before this one,
-    which has ended without a word.
+    `no_kill`: the job was submitted with --no-kill, so it outlives its nodes; False if unknown.
+    `standby`: the command of the standby controller. `lost_with`: the node of the previous controller, which died.
     """
 
     def __init__(
@@ -103,14 +70,11 @@ class SlurmEngine:
         self._clock, self._agent_words, self._no_kill = clock, tuple(agent), no_kill
         self._env = plain_environment(env)
         self._commands = Commands(with_plain_times(self._env))
-        self._agents = {name: _Agent() for name in allocation.nodes}
+        self._agents = {name: Agent() for name in allocation.nodes}
         self._lines = Lines()
         self._cut: set[str] = set()
-        self._looks: dict[str, _Look] = {}
+        self._looks: dict[str, Look] = {}
         self._seen: dict[str, SlurmNode] = {}
-        self._silent_since: dict[str, float] = {}
-        self._rounds: dict[str, Probe] = {}  # of slurmd on nodes that nobody asks about
-        self._next_round = 0
         self._gone: set[str] = set()
         self._news: list[AnyNews] = []
         self._told: set[str] = set()
@@ -120,6 +84,7 @@ class SlurmEngine:
         self._poll_open = False
         self._place: JobPlace | None = None
         self._rights = Rights(allocation, self._commands, self._note, clock)
+        self._slurmd = SlurmdWatch(self._seen, self._note, self._slurmd_is_lost, clock, no_kill=no_kill)
         self._watch = JobWatch(allocation, self._commands, self._note, clock)
         self._move: Move | None = None
         here = allocation.node or socket.gethostname()
@@ -136,7 +101,7 @@ class SlurmEngine:
         return self.allocation.nodes
 
     def listen(self, folder: Path) -> Sequence[str]:
-        """The address by which Slurm reaches this node. Waits for scontrol, a few seconds at most."""
+        """The address at which Slurm reaches this node. Waits a few seconds for scontrol."""
         node = self.allocation.node or socket.gethostname()
         answer = asked(node_words([node]), self._env, 5.0)
         address = next((one.address for one in nodes_in(answer) if one.address), node)
@@ -163,16 +128,16 @@ class SlurmEngine:
             self._turn_lines()
         for name in list(self._looks):
             self._turn_look(name, now_s)
-        if now_s - self._polled_s >= self._poll_s(now_s) and self._place is not None:
+        if now_s - self._polled_s >= self._slurmd.poll_s(now_s) and self._place is not None:
             self._polled_s = now_s
             self._poll(now_s)
-        self._turn_rounds(now_s)
+        self._slurmd.turn(now_s)
         self._rights.turn(now_s)
         if self._move is not None:
             self._move.turn(now_s)
         self._watch.turn(now_s)
         self._turn_standby(now_s)
-        news = [  # why the job ends before what ends with it
+        news = [  # first why the job ends, then what ends with it
             *self._watch.news(),
             *(self._move.news() if self._move else ()),
             *self._news,
@@ -202,7 +167,7 @@ class SlurmEngine:
 
     def more_nodes(self, workers: int, without: Sequence[str]) -> None:
         if self._place is None or not self.allocation.is_batch:
-            why = "this allocation has no batch script that Slurm could start anew elsewhere"
+            why = "this allocation has no batch script that Slurm could start again on other nodes"
             self._news.append(NoMoreNodes(reason=why))
             return
         if self._move is None or self._move.is_over:
@@ -221,16 +186,16 @@ class SlurmEngine:
         return True
 
     def signalled(self, number: int) -> bool:
-        """Whether Slurm can say why the controller was told to end: then EndAsked follows within 3 s."""
+        """Whether Slurm can say why the controller got the signal: then EndAsked follows within 3 s."""
         if self._move is not None and self._move.is_moved:
             return True
         self._watch.told_to_end(number, seconds_of(self._settings.get("KillWait", ""), 30.0))
         return True
 
     def end(self, code: int) -> None:
-        """Steps whose agents have not left are ended. Waits a few seconds at most; not at all where Slurm ends them.
+        """Ends the steps whose agents still run. Waits a few seconds at most; not at all if Slurm ends the job itself.
 
-        It starts a job anew only when the last process of the batch script is gone.
+        Slurm restarts a job only once the last process of its batch script is gone.
         """
         self._commands.drop()
         if self._standby is not None and self._standby.step is not None:
@@ -274,7 +239,7 @@ class SlurmEngine:
         except OSError as error:
             agent.wait_s = _longer(agent.wait_s)
             agent.due_s = self._clock() + agent.wait_s
-            self._note(f"the agent on {name} cannot be started, it is tried again: {error}")
+            self._note(f"the agent on {name} cannot be started, Holdfast tries again: {error}")
             return
         agent.lives, agent.begun_s = True, self._clock()
 
@@ -291,21 +256,21 @@ class SlurmEngine:
         try:
             self._standby.turn(now_s, self._gone)
         except OSError as error:
-            self._tell("standby", f"nobody can be started to go on when this node is lost: {error}")
+            self._tell("standby", f"the standby controller cannot be started: {error}")
 
     @property
     def _binds(self) -> bool:
-        """Whether the cluster binds tasks to cores."""
+        """The cluster binds tasks to cores."""
         return self._settings.get("TaskPlugin", "") not in ("", "task/none", "(null)")
 
-    def _turn_agent(self, name: str, agent: _Agent, now_s: float) -> None:
+    def _turn_agent(self, name: str, agent: Agent, now_s: float) -> None:
         if agent.due_s is not None and now_s >= agent.due_s and name not in self._gone:
             self._start(name)
         if agent.step is None or (code := agent.step.code()) is None:
             return
         is_launched = self._lines.was_connected(agent.step.process.pid)
         agent.step, agent.lives = None, False
-        if code < 0 or code == IN_USE:  # srun itself was killed: the step does not mind, if it had begun
+        if code < 0 or code == IN_USE:  # srun was killed: its step lives on, if it had begun
             agent.lives, agent.sure_s = True, now_s + WAIT_S_MAX
             agent.due_s = None if code == IN_USE or is_launched else now_s
             self._ask_steps()
@@ -321,7 +286,7 @@ class SlurmEngine:
     def _steps_heard(self, answer: Answer, first: bool) -> None:
         if not answer.is_good:
             self._note(
-                f"Slurm does not tell the steps of job {self.allocation.job}, it is asked again: {answer.why}"
+                f"Slurm does not list the steps of job {self.allocation.job}, Holdfast asks again: {answer.why}"
             )
             if first:
                 self._later(lambda: self._ask_steps(first=True))
@@ -349,19 +314,19 @@ class SlurmEngine:
     # Nodes ------------------------------------------------------------------------------------------------------
 
     def _turn_lines(self) -> None:
-        """A node whose step has lost its connections is looked at before anybody asks."""
+        """Checks nodes whose step has lost its connections, before the controller asks."""
         self._cut = self._lines.cut(
             {name: one.step.process.pid for name, one in self._agents.items() if one.step is not None}
         )
         for name in self._cut - self._gone - self._looks.keys():
             if (seen := self._seen.get(name)) is not None:
-                look = self._looks[name] = _Look(heard=True)
+                look = self._looks[name] = Look(heard=True)
                 self._probe(look, seen)
 
-    def _look(self, name: str) -> _Look:
+    def _look(self, name: str) -> Look:
         """Asks Slurm and the node's slurmd at once."""
         if name not in self._looks:
-            look = self._looks[name] = _Look()
+            look = self._looks[name] = Look()
             self._commands.ask(
                 node_words([name], self._version),
                 lambda answer: self._look_heard(name, answer),
@@ -382,23 +347,19 @@ class SlurmEngine:
         if look.probe is None and look.node is not None:
             self._probe(look, look.node)
 
-    def _probe(self, look: _Look, node: SlurmNode) -> None:
+    def _probe(self, look: Look, node: SlurmNode) -> None:
         if node.address:
-            look.probe = Probe(node.address, self._port(node), self._clock(), PROBE_S)
-
-    def _port(self, node: SlurmNode) -> int:
-        default = self._settings.get("SlurmdPort", "")
-        return node.port or (int(default) if default.isdigit() else DEFAULT_PORT)
+            look.probe = Probe(node.address, port_of(node, self._settings), self._clock(), PROBE_S)
 
     def _turn_look(self, name: str, now_s: float) -> None:
         look = self._looks[name]
         reached = look.probe.look(now_s) if look.probe is not None else None
         ended = look.code is not None or name in self._cut or name == self._lost_with
         if reached is False and not ended and look.wanted and not self._is_second:
-            # So its agent was heard, and its step had begun.
+            # The controller heard its agent, so its step had begun.
             step = self._agents[name].step
             ended = step is not None and has_none(step.process.pid)
-        is_proven = reached is False and ended  # whether or not Slurm answers
+        is_proven = reached is False and ended  # whatever Slurm answers
         if not is_proven and (not look.heard or (look.probe is not None and reached is None)):
             return
         del self._looks[name]
@@ -412,7 +373,7 @@ class SlurmEngine:
             self._gone.add(name)
             self._news.append(
                 NodeDown(
-                    node=name, reason="Slurm has ended the job's step there, as all of the job", with_job=True
+                    node=name, reason="Slurm ended the job's step there, with the whole job", with_job=True
                 )
             )
         elif look.code is not None:
@@ -422,14 +383,15 @@ class SlurmEngine:
             self._make_sure(name, now_s)
         elif look.wanted and reached is False:
             self._tell(
-                f"cut-{name}", f"{name} cannot be reached, and Slurm has not given it up: that is no proof"
+                f"cut-{name}",
+                f"{name} cannot be reached, but Slurm still counts it as up: it is not lost yet",
             )
 
     def _make_sure(self, name: str, now_s: float) -> None:
-        """Slurm lists a step of another's there, and its agent is not heard: that srun may have gone while it launched it.
+        """Starts one more agent where Slurm lists a step of the previous controller but no agent is heard.
 
-        Whether an agent runs is known only to the node: one more is started, which ends where it finds another. It knows
-        that by a lock, and there is a standby only where the disk has locks.
+        That controller's srun may have died during the launch. The new agent ends if it finds another one, by a lock:
+        standby controllers exist only where the disk has locks.
         """
         agent = self._agents[name]
         may_be_gone = self._lost_with and agent.lives and agent.step is None
@@ -439,7 +401,7 @@ class SlurmEngine:
 
     @property
     def _is_ending(self) -> bool:
-        """Slurm takes the job's nodes away: no step can be started on them any more."""
+        """Slurm is taking the job's nodes away: no step can be started on them."""
         return self._watch.is_told or (self._move is not None and self._move.is_moved)
 
     def _lose(self, name: str, reason: str) -> None:
@@ -447,7 +409,7 @@ class SlurmEngine:
         if agent.step is not None:
             agent.step.end()
             self._rights.leave_to_end(agent.step)
-        self._agents[name] = _Agent()
+        self._agents[name] = Agent()
         self._gone.add(name)
         self._news.append(NodeDown(node=name, reason=reason))
         self._rights.crashed(name, reason, self._remaining(), no_kill=self._no_kill)
@@ -455,17 +417,13 @@ class SlurmEngine:
     def _remaining(self) -> tuple[str, ...]:
         return tuple(name for name in self.nodes if name not in self._gone)
 
-    # What Slurm says now and then -------------------------------------------------------------------------------
-
-    def _poll_s(self, now_s: float) -> float:
-        is_new = any(now_s - since_s < SOON_FOR_S for since_s in self._silent_since.values())
-        return POLL_SOON_S if is_new else POLL_S
+    # Polling ----------------------------------------------------------------------------------------------------
 
     def _poll(self, now_s: float) -> None:
         if self._poll_open:
             return
         self._poll_open = True
-        self._begin_rounds(now_s)
+        self._slurmd.begin_round(self._remaining(), now_s)
         self._ask_nodes()
         if any(agent.lives and agent.step is None for agent in self._agents.values()):
             self._ask_steps()
@@ -479,7 +437,7 @@ class SlurmEngine:
         self._nodes_heard(answer)
         if answer.is_good:
             return
-        self._tell("sick", f"Slurm does not answer; the training goes on without it: {answer.why}")
+        self._tell("sick", f"Slurm does not answer, the training goes on: {answer.why}")
 
     def _nodes_heard(self, answer: Answer) -> None:
         if answer.is_good:
@@ -487,59 +445,15 @@ class SlurmEngine:
         for node in nodes_in(answer):
             if node.name in self._agents:
                 self._seen[node.name] = node
-                self._judge_slurmd(node)
-
-    def _judge_slurmd(self, node: SlurmNode) -> None:
-        """slurmd may be gone while the training is well: Slurm then acts on the node, later, as on a dead one."""
-        name = node.name
-        if node.is_down or name in self._gone:
-            self._silent_since.pop(name, None)
-        elif not node.answers:
-            self._slurmd_is_silent(name)
-
-    def _begin_rounds(self, now_s: float) -> None:
-        """Slurm itself finds out late that a slurmd is gone: whether they listen is looked at, some at a time."""
-        names = [name for name in self._remaining() if name in self._seen and name not in self._rounds]
-        some = [
-            names[(self._next_round + number) % len(names)] for number in range(min(len(names), ROUND_MAX))
-        ]
-        self._next_round += len(some)
-        for name in some:
-            node = self._seen[name]
-            if node.address:
-                self._rounds[name] = Probe(node.address, self._port(node), now_s, PROBE_S)
-
-    def _turn_rounds(self, now_s: float) -> None:
-        over = {name: probe for name, probe in self._rounds.items() if probe.look(now_s) is not None}
-        for name, probe in over.items():
-            del self._rounds[name]
-            if probe.refused:
-                self._slurmd_is_silent(name)
-            elif probe.answer and self._seen[name].answers:
-                self._silent_since.pop(name, None)
-                self._told.discard(f"slurmd-{name}")
-
-    def _slurmd_is_silent(self, name: str) -> None:
-        since_s = self._silent_since.setdefault(name, self._clock())
-        if self._clock() - since_s < SILENT_S:  # slurmctld has just begun, and waits for all of them
-            return
-        limit_s = seconds_of(self._settings.get("SlurmdTimeout", ""), 300.0)
-        then = "takes the node from the job" if self._no_kill else "ends the whole job"
-        self._tell(
-            f"slurmd-{name}",
-            f"slurmd on {name} does not answer Slurm, which {then} after {limit_s:g} s (SlurmdTimeout), "
-            f"whatever runs there; start slurmd on {name} again",
-        )
-        if not self._no_kill and limit_s and self._clock() - since_s > GIVE_UP_PART * limit_s:
-            self._rights.give_back(name, tuple(one for one in self._remaining() if one != name))
+                self._slurmd.heard(node, is_gone=node.name in self._gone)
 
     def _ask_config(self, then: Callable[[], None]) -> None:
-        """`then` is done in any case: what is not known has its usual value."""
+        """Calls `then` in any case: unknown settings keep their defaults."""
 
         def heard(answer: Answer) -> None:
             if answer.is_good:
                 self._settings = settings_of(answer.text)
-                self._rights.settings = self._settings
+                self._rights.settings = self._slurmd.settings = self._settings
                 self._version = self._watch.version = version_of(self._settings.get("SLURM_VERSION", ""))
             else:
                 self._later(lambda: self._ask_config(lambda: None))
@@ -547,11 +461,15 @@ class SlurmEngine:
 
         self._commands.ask(["scontrol", "show", "config"], heard)
 
+    def _slurmd_is_lost(self, name: str) -> None:
+        """Slurm is about to give the node up, and would then end the whole job."""
+        self._rights.give_back(name, tuple(one for one in self._remaining() if one != name))
+
     def _note(self, text: str) -> None:
         self._news.append(EngineNote(text=text))
 
     def _tell(self, what: str, text: str) -> None:
-        """Once, until it is over."""
+        """Reports it once, until it is over."""
         if what not in self._told:
             self._told.add(what)
             self._note(text)

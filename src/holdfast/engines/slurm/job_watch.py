@@ -29,10 +29,9 @@ class JobWatch:
         self._asked_s = 0.0
         self._kill_wait_s = 30.0
         self.is_told = False  # EndAsked was
-        self.is_to_be_put_back = (
-            False  # by us: Slurm does so only where something of the job is left to be ended
-        )
-        self._wonders = False  # whether Slurm ends the job: somebody waits for the answer
+        # By Holdfast: Slurm requeues a job only while something of it is left to be ended.
+        self.is_to_be_put_back = False
+        self._wonders = False  # the caller waits to hear whether Slurm ends the job
         self._warned = False
         self._news: list[AnyNews] = []
 
@@ -41,7 +40,7 @@ class JobWatch:
         return news
 
     def look(self) -> None:
-        """Slurm may have put the job back, or be ending it, without any signal having come through."""
+        """Slurm may have requeued the job, or be ending it, without a signal to this process."""
         self._commands.ask(job_words(self._allocation.target, self.version), self._heard, ANSWER_WITHIN_S)
 
     def told_to_end(self, number: int, kill_wait_s: float) -> None:
@@ -50,7 +49,7 @@ class JobWatch:
         self.look()
 
     def wonder(self) -> None:
-        """Something of the job was told to end on another node: by Slurm, or by somebody else."""
+        """A process of the job got a signal to end on another node, from Slurm or from elsewhere."""
         self._wonders = True
         self.look()
 
@@ -64,10 +63,10 @@ class JobWatch:
             return  # `turn` answers when it is time
         restarted = job.restarts is not None and job.restarts > self._allocation.restarts
         if restarted:
-            # Also where a job of higher priority takes the nodes at once: Slurm does not tell the two apart.
+            # Also if a job of higher priority takes the nodes at once: Slurm does not distinguish the two.
             self._end("Slurm puts the job back into its queue", comes_back=True, for_others=True)
         elif job.preempted:
-            # In the time of grace. Where all has ended before that is over, the job is over, too, unless it is put back.
+            # During the grace time. If everything ends before it is over, so does the job, unless it is requeued.
             self.is_to_be_put_back = bool(job.requeue) and not (job.is_over or job.completing)
             why = "Slurm gives the nodes to a job of higher priority"
             self._end(why, comes_back=bool(job.requeue) and not job.is_over, for_others=True)

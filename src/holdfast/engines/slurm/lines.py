@@ -1,6 +1,6 @@
 """Watches the connections between srun and its step: a node that crashes or shuts down closes them.
 
-One that loses its power, or its link, closes nothing: silence is no proof of anything.
+A node that loses its power or its link closes nothing, so silence proves nothing.
 
 source: proc_net_tcp(5): `0: 0100007F:7337 0200007F:1F90 01 ... 0 12345`, state 01 is established, field 10 is the inode
 """
@@ -16,7 +16,7 @@ EVERY_S, SOON_S = 0.5, 0.2  # the latter while some are not connected yet
 
 
 class Lines:
-    """Of the sruns of this process's own: which were connected to their steps, and are not any more."""
+    """Finds this process's sruns that have lost the connection to their step."""
 
     def __init__(self) -> None:
         self._looked_s = float("-inf")
@@ -24,14 +24,14 @@ class Lines:
         self._of: dict[int, frozenset[str]] = {}  # by pid of srun: its sockets that were once connected
 
     def due(self, now_s: float) -> bool:
-        """Whether it is time for another look."""
+        """Whether the next poll is due."""
         if now_s - self._looked_s < (SOON_S if self._is_new else EVERY_S):
             return False
         self._looked_s = now_s
         return True
 
     def cut(self, pids: Mapping[str, int]) -> set[str]:
-        """The names whose srun has no connection left, of those that were seen with one."""
+        """The names whose srun had a connection and has none now."""
         self._is_new = False
         if not pids:
             return set()
@@ -47,12 +47,12 @@ class Lines:
         return {name for name, pid in over.items() if not standing & _sockets(pid)}
 
     def was_connected(self, pid: int) -> bool:
-        """Whether that srun was ever seen to be."""
+        """Whether this srun was ever seen connected."""
         return pid in self._of
 
 
 def has_none(pid: int) -> bool:
-    """Whether an srun that has begun is not connected to its step, now; whether it ever was is not known."""
+    """Whether a running srun is not connected to its step now."""
     sockets = _sockets(pid)
     return bool(sockets) and not sockets & _standing()
 

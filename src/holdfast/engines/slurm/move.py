@@ -1,8 +1,8 @@
 """Requeues the whole job on other nodes, without the two minutes that Slurm waits by default.
 
-Slurm sets the time of the new start when the last process of the old one has ended, so nothing inside the job can ask
-for an earlier one. A tiny job of its own does: it waits until the job is pending, tells Slurm which nodes to avoid and
-to start it now, and ends. The same is done, sooner, by a `holdfast run` that follows the job: it needs no core for that.
+Slurm sets the new start time when the last process of the job has ended, so nothing inside the job can request an
+earlier one. A tiny separate job does: it waits until the job is pending, tells Slurm which nodes to avoid and to start
+it now, and ends. A `holdfast run` that follows the job does the same sooner, and needs no core for it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ from holdfast.slurm_names import Allocation, folded
 CODE = 143  # of a batch script that Slurm ends
 NUDGE_NAME = "holdfast-nudge"
 NUDGE_FILE = "slurm-nudge.sh"
-PLAN_FILE = "slurm-move.json"  # in the job's folder: for who follows the job
+PLAN_FILE = "slurm-move.json"  # in the job's folder: for a `holdfast run` that follows the job
 NUDGE = """#!/bin/sh
 # Starts Slurm job $1 as soon as it is pending again: not on the nodes $2, on $3 nodes, as $4 tasks; where there turn out to
 # be too few, on $5, as $6. By Holdfast; ends by itself.
@@ -54,17 +54,17 @@ exit 1
 """
 MARGIN_S = 2.0
 PUT_BACK_S = 5.0
-# A Slurm that does not answer is asked again: the job has too few nodes, so it can only wait.
+# If Slurm does not answer, the engine asks again: the job has too few nodes, so it can only wait.
 AGAIN_S, ASKED_S_MAX = 1.0, 600.0
-# For the nodes that are gone to be marked down: with the controller's end nobody is left to do it, and a job that is put
-# back is not started before Slurm knows that its processes on them are over (SlurmdTimeout).
+# Time to mark lost nodes down before the controller ends: otherwise Slurm starts a requeued job only after SlurmdTimeout,
+# when it knows that the job's processes there are over.
 TOLD_S_MAX = 30.0
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """How a job that is put back is to start again. `restarts`: how often it was put back before.
+    """How a requeued job is to start again. `restarts`: how often it was requeued before.
 
-    `least`, `least_tasks`: what it gets by with where Slurm finds that there are not so many nodes.
+    `least`, `least_tasks`: what suffices if Slurm does not have that many nodes.
     """
 
     job: str
@@ -76,14 +76,14 @@ class Plan(Struct, frozen=True, kw_only=True):
     least_tasks: str = ""
 
     def fewer_words(self) -> list[str]:
-        """Of scontrol, for a job that waits for nodes that are not there; none where it may wait for nothing less."""
+        """The scontrol command for a job that waits for missing nodes; empty if it cannot do with fewer."""
         if not self.least_tasks:
             return []
         some = [f"NumNodes={self.least}", f"NumTasks={self.least_tasks}", "StartTime=now"]
         return ["scontrol", "update", f"JobId={self.job}", *some]
 
     def words(self) -> list[list[str]]:
-        """Of scontrol, for the job once it is pending: all in one; then, where that is refused, one by one."""
+        """The scontrol commands for the pending job: all changes at once; then, if refused, one by one."""
         each = [f"ExcNodeList={self.without}"] if self.without else []
         each += [f"NumNodes={self.nodes}"] if self.nodes else []
         each += [f"NumTasks={self.tasks}"] if self.tasks else []
@@ -94,12 +94,12 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 def lacks_nodes(reason: str) -> bool:
-    """Whether a pending job waits for nodes that Slurm has not got, by its reason."""
+    """Whether this reason says that a pending job waits for nodes that Slurm does not have."""
     return reason == "BadConstraints" or "DOWN" in reason or reason.startswith("ReqNodeNotAvail")
 
 
 def plan_in(folder: Path) -> Plan | None:
-    """The last move of the job with this folder; None: there was none, or it cannot be read."""
+    """The last move of the job with this folder; None if there was none, or it cannot be read."""
     with suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode((folder / PLAN_FILE).read_bytes(), type=Plan)
     return None
@@ -112,10 +112,9 @@ class _Later(Struct, frozen=True):
 
 
 class Move:
-    """One move. `workers`: so many nodes at least. `is_over`: it was answered; `is_moved`: well.
+    """One move. `workers`: minimum number of nodes. `is_over`: it has an outcome; `is_moved`: it succeeded.
 
-    `bad`: the nodes it is to keep off, asked for once Slurm answers. `is_told`: whether Slurm knows all it is to know
-    before the job's nodes are left.
+    `bad`: the nodes to avoid, called once Slurm answers. `is_told`: whether Slurm knows of every lost node.
     """
 
     def __init__(
@@ -135,7 +134,7 @@ class Move:
         self._without: Sequence[str] = ()
         self.is_over = self.is_moved = False
         self._begun_s = clock()
-        self._planned_s: float | None = None  # since when it only waits until Slurm is told
+        self._planned_s: float | None = None  # since when it only waits for `is_told`
         self._later: _Later | None = None
         self._said = False
         self._nudge = ""
@@ -152,7 +151,7 @@ class Move:
             self._requeue(self._requeued)
 
     def _ask(self, words: Sequence[str], heard: Callable[[Answer], None]) -> None:
-        """Again and again, while it is Slurm that does not answer."""
+        """Repeats the call until Slurm answers, or `ASKED_S_MAX` is over."""
 
         def answered(answer: Answer) -> None:
             now_s = self._clock()
@@ -161,7 +160,7 @@ class Move:
                 return
             if not self._said:
                 self._said = True
-                said = "Slurm does not answer, and is asked again until the job is moved to other nodes"
+                said = "Slurm does not answer, Holdfast asks again until the job is moved to other nodes"
                 self._news.append(EngineNote(text=f"{said}: {answer.why}"))
             self._later = _Later(now_s + AGAIN_S, words, heard)
 
@@ -189,9 +188,9 @@ class Move:
         self._ask(["sinfo", "-h", "-N", *partition, "-o", "%N|%T|%E"], heard)
 
     def _to_be_had(self, answer: Answer, avoided: Sequence[str]) -> int:
-        """How many nodes to ask for: a job with so many tasks on each gets the nodes of all its tasks, or none.
+        """How many nodes to request, for a job with a number of tasks per node: it gets all of them, or does not start.
 
-        So it is told what there is: its own nodes and idle ones, for spares too, and its workers at least.
+        Counts its own good nodes and idle ones, spares included, up to its present number; its workers at least.
         """
         own, most = set(self._allocation.nodes), len(self._allocation.nodes)
         if not answer.is_good:
@@ -241,19 +240,19 @@ class Move:
         if self._nudge:
             self._commands.ask(["scancel", self._nudge], lambda _: None)
         self.is_over = True
-        reason = f"Slurm does not put job {self._allocation.job} back into its queue: {answer.why}"
+        reason = f"Slurm does not requeue job {self._allocation.job}: {answer.why}"
         self._news.append(NoMoreNodes(reason=reason))
 
     def _moved(self) -> None:
         self.is_over = self.is_moved = True
         without = f", without {folded(self._without)}" if self._without else ""
-        reason = f"Slurm starts the job anew on other nodes{without}"
+        reason = f"Slurm restarts the job on other nodes{without}"
         finish_s = max(1.0, self._kill_wait_s - MARGIN_S)
         self._news.append(EndAsked(reason=reason, code=CODE, finish_s=finish_s, comes_back=True))
 
 
 def put_back(allocation: Allocation, env: Mapping[str, str], folder: Path) -> None:
-    """Has Slurm start the job again, on any nodes, as soon as there are some. Waits for Slurm, a few seconds at most."""
+    """Requeues the job, to start on any nodes as soon as possible. Waits a few seconds for Slurm."""
     with suppress(OSError):  # without it the job starts two minutes later
         (folder / NUDGE_FILE).write_text(NUDGE)
         asked(_nudge_words(allocation, folder), env, PUT_BACK_S)

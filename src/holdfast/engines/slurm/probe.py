@@ -11,8 +11,8 @@ TRIES_MAX = 4
 
 
 class Probe:
-    """A few attempts to connect. `answer`: None while they are under way; True: the machine is there, whether or not it
-    takes connections; False: nobody answered any of them. `refused`: the machine answered that nobody listens there."""
+    """A few attempts to connect. `answer`: None while they run; True: the machine answered, whether or not it accepted;
+    False: no answer. `refused`: the machine answered that no process listens on the port."""
 
     def __init__(self, address: str, port: int, now_s: float, within_s: float) -> None:
         self.answer: bool | None = None
@@ -54,7 +54,7 @@ class Probe:
         self._next_s = now_s + TRY_AGAIN_S
         try:
             one = socket.socket(self._family, self._kind | socket.SOCK_NONBLOCK, self._proto)
-        except OSError:  # no descriptor is left: that says nothing of the node
+        except OSError:  # out of descriptors: says nothing about the node
             self._left += 1
             return
         self._sockets.append(one)

@@ -1,6 +1,6 @@
-"""Queries of nodes and jobs: JSON where scontrol supports it, else one line each.
+"""Queries nodes and jobs: as JSON where scontrol supports it, else as one line each.
 
-`sinfo --json` and `squeue --json` of 22.05 tell of the whole cluster, whatever was asked for: they are not used.
+`sinfo --json` and `squeue --json` of 22.05 always list the whole cluster, so they are not used.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from holdfast.parsers.slurm import (
 )
 from holdfast.slurm_names import folded
 
-SPEAKS_JSON = (23, 11)  # before, scontrol has no --json, or leaves out what was asked for
+SPEAKS_JSON = (23, 11)  # older versions of scontrol have no --json, or leave fields out
 
 
 def node_words(names: Sequence[str], version: tuple[int, int] = (0, 0)) -> list[str]:
@@ -29,7 +29,7 @@ def job_words(job: str, version: tuple[int, int] = (0, 0)) -> list[str]:
 
 
 def nodes_in(answer: Answer) -> tuple[SlurmNode, ...]:
-    """None where Slurm did not answer, or not as Slurm does."""
+    """The nodes of the answer; empty if Slurm did not answer, or the answer is not Slurm's format."""
     if not answer.is_good:
         return ()
     try:
@@ -39,7 +39,7 @@ def nodes_in(answer: Answer) -> tuple[SlurmNode, ...]:
 
 
 def job_in(answer: Answer, job: str) -> SlurmJob | None:
-    """None where Slurm did not answer, or does not know the job any more."""
+    """The job in the answer; None if Slurm did not answer, or no longer knows the job."""
     if not answer.is_good:
         return None
     try:

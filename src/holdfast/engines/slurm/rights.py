@@ -1,7 +1,7 @@
 """Changes the state of Slurm's nodes, as far as permitted: drain, mark down, resume.
 
-A right that is missing is said once. What cannot be had is replaced: a node that cannot be drained is excluded when the
-job is moved; one that cannot be marked down is taken out of the job, which every user may do with a job of their own.
+A missing right is reported once, and worked around: a node that cannot be drained is excluded when the job moves; one
+that cannot be marked down is removed from the job, which every user may do with their own job.
 """
 
 import os
@@ -17,20 +17,18 @@ from holdfast.model.nodes.workers import AnyNews, SetAside
 from holdfast.slurm_names import Allocation, folded
 
 BY = "holdfast"
-# A Slurm that was away is asked again, for as long as the job runs. scontrol itself tries for some seconds, so one is
-# nearly always under way when Slurm comes back.
+# If Slurm does not answer, Holdfast asks again for as long as the job runs. scontrol itself retries for some seconds, so
+# a call is nearly always under way when Slurm comes back.
 AGAIN_S, AGAIN_S_MAX = 0.5, 15.0
 WITHIN_S = 10.0
-DOWN_S = (
-    120.0  # a node that is gone is marked down so long at most: later it may be another boot of it that runs
-)
+DOWN_S = 120.0  # how long to try to mark a lost node down: later it may have booted again
 KILL_S = 5.0
 
 
 class _Again(Struct):
-    """Something that Slurm could not be asked to do. `failed_s`: when that was known."""
+    """A request that Slurm did not answer. `failed_s`: when that was known."""
 
-    do: Callable[[int], None]  # given how often it was tried
+    do: Callable[[int], None]  # takes the number of tries so far
     tried: int
     failed_s: float
     due_s: float
@@ -60,7 +58,7 @@ class Rights:
         return news
 
     def has_marked(self) -> bool:
-        """Whether Slurm knows of every node that is gone, as far as it can be told."""
+        """Whether no attempt to mark a lost node down is still under way."""
         return not self._marking
 
     def turn(self, now_s: float) -> None:
@@ -76,7 +74,7 @@ class Rights:
         self._ending = [one for one in self._ending if one[1].code() is None]
 
     def leave_to_end(self, step: AgentStep) -> None:
-        """Its node is gone: srun is given a while, and collected."""
+        """Gives the srun of a lost node some seconds to end, then kills it."""
         self._ending.append((self._clock() + KILL_S, step))
 
     def _later(self, do: Callable[[int], None], tried: int) -> None:
@@ -108,7 +106,7 @@ class Rights:
             self._news.append(SetAside(node=node, says=says))
         elif answer.is_sick:
             if tried == 0:
-                says = f"{self._only_excluded(node)}; {answer.why}; it is asked again"
+                says = f"{self._only_excluded(node)}; {answer.why}; Holdfast asks again"
                 self._news.append(SetAside(node=node, says=says))
             self._later(lambda again: self._drain(node, reason, again), tried)
         else:
@@ -116,12 +114,12 @@ class Rights:
             self._news.append(SetAside(node=node, says=f"{self._only_excluded(node)} ({answer.why})"))
 
     def _only_excluded(self, node: str) -> str:
-        return f"not drained in Slurm: this job keeps off {node}, other jobs may still be placed there"
+        return f"not drained in Slurm: this job avoids {node}, other jobs may still be placed there"
 
-    # A node that is gone ----------------------------------------------------------------------------------------
+    # A lost node ------------------------------------------------------------------------------------------------
 
     def crashed(self, node: str, reason: str, remaining: Sequence[str], *, no_kill: bool) -> None:
-        """Slurm would keep it for SlurmdTimeout, and would then end a job that was not submitted with --no-kill."""
+        """Marks it down: Slurm would wait for SlurmdTimeout, then end a job that was not submitted with --no-kill."""
         if not no_kill:
             self.give_back(node, remaining)
         if self._may_update_nodes is False:
@@ -137,7 +135,7 @@ class Rights:
                 self._marked(node, answer)
                 return
             if tried == 0:
-                self._note(f"{node} could not be marked down in Slurm, which is asked again: {answer.why}")
+                self._note(f"{node} could not be marked down in Slurm, Holdfast asks again: {answer.why}")
             self._later(lambda again: self._mark_down(node, reason, until_s, again), tried)
 
         self._ask(words, heard)
@@ -147,18 +145,18 @@ class Rights:
         if answer.is_good:
             self._may_update_nodes = True
             self._note(
-                f"{node} is marked down in Slurm, and stays so when it is up again, until: "
+                f"{node} is marked down in Slurm, also after it boots again; to resume it: "
                 f"scontrol update NodeName={node} State=RESUME"
             )
         elif answer.is_refused:
             self._may_update_nodes = False
             limit = self.settings.get("SlurmdTimeout", "its SlurmdTimeout")
-            self._note(f"no right to mark {node} down in Slurm, which finds out by itself after {limit}")
+            self._note(f"no right to mark {node} down in Slurm, which notices by itself after {limit}")
         else:
             self._note(f"{node} could not be marked down in Slurm: {answer.why}")
 
     def give_back(self, node: str, remaining: Sequence[str]) -> None:
-        """Takes the node out of the job, so that its end is not the job's."""
+        """Removes the node from the job, so that Slurm does not end the job with it."""
         if node in self._given_back or not remaining:
             return
         self._given_back.add(node)
@@ -178,7 +176,7 @@ class Rights:
     def _gave_back(self, node: str, answer: Answer) -> None:
         if answer.is_good:
             self._note(
-                f"{node} was taken out of Slurm's job {self._job}, which does not end with it any more"
+                f"{node} was taken out of Slurm's job {self._job}, so that the job does not end with it"
             )
             return
         self._note(

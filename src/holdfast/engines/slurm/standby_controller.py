@@ -1,6 +1,6 @@
-"""The standby controller: a process on another node that takes over when the first node, and the controller with it, is lost.
+"""Keeps a standby controller on another node, which takes over if the first node and its controller are lost.
 
-Under --no-kill Slurm keeps such a job, without its batch script, and nobody ends it.
+Under --no-kill Slurm keeps such a job, without its batch script, and nothing else would end it.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -14,7 +14,7 @@ AGAIN_S = 10.0
 
 
 class StandbyController:
-    """Keeps one running, on the last node that is left, other than the controller's own."""
+    """Keeps one running, on the last remaining node other than the controller's own."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class StandbyController:
         self._due_s: float | None = None
 
     def heard(self, steps: Sequence[SlurmStep], now_s: float) -> None:
-        """What ran of the job when this controller began, or runs now."""
+        """`steps`: of the job, as Slurm lists them."""
         if self._step is not None:
             return
         at = [node for step in steps if step.name == STANDBY_NAME for node in step.nodes]
@@ -39,7 +39,7 @@ class StandbyController:
             self._due_s = now_s
 
     def turn(self, now_s: float, gone: Collection[str]) -> None:
-        """raises: OSError, where srun cannot be started"""
+        """raises: OSError, if srun cannot be started"""
         over = self._step is not None and self._step.code() is not None
         if self._node and (over or self._node in gone):
             if self._step is not None and not over:

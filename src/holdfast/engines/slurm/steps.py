@@ -1,7 +1,7 @@
 """Starts the agent of each node as a Slurm step of its own, so that a crashed node affects no other.
 
-A step over all nodes ends whole when the connection to one of them breaks, even under --no-kill. What runs in the
-step is a shell that starts the agent again when something kills it: the step lives on, and with it the training.
+A step over all nodes ends as a whole if the connection to one of them breaks, even under --no-kill. The step runs a shell
+that restarts the agent if something kills it, so the step and its training live on.
 """
 
 import os
@@ -15,10 +15,10 @@ from pathlib import Path
 from holdfast.engines.nodes import JobPlace
 
 STEP_NAME = "holdfast-agent"
-# -P: a module of the user's folder is not taken for one of ours.
+# -P: Python must not import modules from the user's folder.
 AGENT = (sys.executable, "-P", "-m", "holdfast", "agent")
-# Signals of Slurm go to every process of the step: the shell stays for its agent, which acts on them.
-# What is said there is written there: by way of srun it would be lost with srun's node.
+# Slurm signals every process of the step: the shell stays, and its agent acts on the signal.
+# Output is written on the node itself: through srun it would be lost with srun's node.
 KEEPER = """
 stop=; kept=0; log=$1; shift
 if { true >> "$log"; } 2>/dev/null; then exec >> "$log" 2>&1; fi
@@ -33,10 +33,10 @@ done
 
 
 def keeper_words(node: str, name: str, words: Sequence[str], log: Path, *, binds: bool = True) -> list[str]:
-    """The command that starts a step of this name, in which `words` are kept running and `log` is written.
+    """The srun command of a step of this name, which keeps the command `words` running and writes its output to `log`.
 
-    All memory, cores and devices that the job has on the node are its. `binds`: the cluster binds tasks to cores, which
-    one task for the whole node must not be.
+    The step may use all memory, cores and devices that the job has on the node. `binds`: the cluster binds tasks to cores,
+    which must be off for one task that spans the node.
     """
     flags = [
         "--overlap",
@@ -58,9 +58,9 @@ def keeper_words(node: str, name: str, words: Sequence[str], log: Path, *, binds
 
 
 class AgentStep:
-    """One srun. It outlives this process, and the step outlives it: srun is needed to start one, and to hear its end.
+    """One srun. It outlives this process, and its step outlives it: srun only starts the step and reports its end.
 
-    `log`: of what srun itself has to say.
+    `log`: for srun's own output.
     """
 
     def __init__(self, node: str, words: Sequence[str], env: Mapping[str, str], log: Path) -> None:
@@ -76,17 +76,17 @@ class AgentStep:
             )
 
     def code(self) -> int | None:
-        """None while it runs; -N: srun itself was killed by signal N, which says nothing of the step."""
+        """None while it runs; -N: srun itself was killed by signal N, which says nothing about the step."""
         return self.process.poll()
 
     def end(self) -> None:
-        """Slurm passes it on to all that runs in the step."""
+        """Sends SIGTERM to srun; Slurm forwards it to all processes of the step."""
         with suppress(ProcessLookupError):
             os.kill(self.process.pid, signal.SIGTERM)
 
 
 def environment(env: Mapping[str, str], node: str, place: JobPlace) -> dict[str, str]:
-    """What the agent finds; `env` is already plain."""
+    """The agent's environment. `env`: already plain."""
     return {
         **env,
         "HOLDFAST_JOB_FOLDER": str(place.folder),

@@ -1,8 +1,8 @@
-"""Access of a run to the node book, in a thread of its own with a bounded wait.
+"""Gives a run access to the node book through a thread, with a bounded wait.
 
-A fleet folder on a server that has died blocks whoever touches it, for minutes or for ever. So the run only hands
-lines over; where it needs an answer (which nodes are isolated) it waits `wait_s` and then goes on by what it last knew.
-That is said once, and once more when the book answers again. Decides nothing.
+A fleet folder on a dead file server blocks any process that touches it, for minutes or forever. So the run only queues
+lines; if it needs an answer (which nodes are isolated) it waits `wait_s` and then uses the last known one. It reports this
+once, and once more when the book answers again.
 """
 
 import threading
@@ -15,7 +15,8 @@ from typing import TypeVar
 
 from holdfast.core.nodes.isolation_limit import IsolationLimit
 from holdfast.core.plurals import counted
-from holdfast.journal.node_book import NodeBook, NodeBookUnusable
+from holdfast.journal.nodes.book import NodeBook
+from holdfast.journal.nodes.file import NodeBookUnusable
 from holdfast.model.nodes.book import (
     AnyLine,
     AttemptRan,
@@ -25,17 +26,15 @@ from holdfast.model.nodes.book import (
 )
 
 WAIT_S = 2.0  # for an answer
-BUSY_S = 1.0  # for the others' transactions
+BUSY_S = 1.0  # for transactions of other processes
 RETRY_S = 30.0  # what could not be written is tried again after this long
-LINES_MAX = 10_000  # that wait to be written; the oldest go first
+LINES_MAX = 10_000  # waiting to be written; the oldest are dropped first
 _Answer = TypeVar("_Answer")
 
 
 class FleetBook:
-    """Every method returns within `wait_s`, and raises nothing. `say`: tells people, one sentence a call.
-
-    `say` is called from `turn` and from methods, never from the thread.
-    """
+    """Every method returns within `wait_s` and raises nothing. `say`: shows people one sentence; never called from the
+    thread."""
 
     def __init__(
         self,
@@ -53,7 +52,7 @@ class FleetBook:
         self._ran: dict[tuple[str, int], AttemptRan] = {}
         self._asked: deque[Callable[[], None]] = deque()
         self._known: dict[str, Isolation] = {}  # the last answer
-        # Isolated while the book did not answer, each with the number of nodes: written as soon as it does.
+        # Isolated while the book did not answer, each with the job's number of nodes: written as soon as it answers.
         self._own: dict[str, tuple[Isolation, int]] = {}
         self._trouble = ""
         self._unwritten = False
@@ -65,7 +64,7 @@ class FleetBook:
     # Called by the run --------------------------------------------------------------------------------------
 
     def note(self, lines: Iterable[tuple[str, AnyLine]], ran: Iterable[AttemptRan] = ()) -> None:
-        """Hands them over. A key that is noted again replaces what it was; an attempt likewise."""
+        """Queues lines and attempts. The same key, or the same attempt, replaces the earlier one."""
         with self._turn:
             self._lines.extend(lines)
             self._ran.update(((one.run, one.attempt), one) for one in ran)
@@ -74,16 +73,16 @@ class FleetBook:
                 self._turn.notify()
 
     def isolated(self) -> dict[str, Isolation]:
-        """The nodes that no job may use now; by what was last known, where the book does not answer in time."""
+        """The nodes that no job may use now; the last known ones if the book does not answer in time."""
         found = self._ask(self._book.isolated)
         if found is not None:
             self._known = {**found, **{node: one for node, (one, _) in self._own.items()}}
         return dict(self._known)
 
     def isolate(self, wanted: Isolation, *, nodes: int = 0) -> IsolationAnswer:
-        """For all jobs, within the limit of the fleet; see NodeBook.isolate.
+        """Isolates a node for all jobs, within the fleet's limit; see NodeBook.isolate.
 
-        Where the book does not answer the node is isolated for this job, and in the book once it answers.
+        If the book does not answer, the node is isolated for this job, and in the book once it answers.
         """
         answer = self._ask(lambda: self._book.isolate(wanted, limit=self._limit, nodes=nodes))
         if answer is None:
@@ -96,7 +95,7 @@ class FleetBook:
         return answer
 
     def release(self, line: ReleaseLine) -> bool | None:
-        """Gives a node back that a check found well. None: the book did not answer, and nothing has changed."""
+        """Releases a node that passed a check. None if the book did not answer; then nothing has changed."""
         done = self._ask(lambda: self._book.release(line))
         if done is not None:
             self._known.pop(line.node, None)
@@ -114,21 +113,20 @@ class FleetBook:
         return self._ask(lambda: self._book.attempts(since_s))
 
     def turn(self) -> None:
-        """Says what is to be said; call it now and then. Never waits."""
+        """Shows pending messages. Never waits; to be called regularly."""
         while self._book.notes:
             self._tell(self._book.notes.pop(0))
         if self._trouble and not self._told:
             self._told = True
             self._tell(
-                f"{self._trouble}: the run goes on without it, by the isolated nodes that are known; "
-                "what is to be written waits"
+                f"{self._trouble}: the run goes on with the last known isolated nodes; new lines wait to be written"
             )
         elif self._told and not self._trouble:
             self._told = False
             self._tell(f"the node book in {self.folder} answers again")
 
     def close(self) -> None:
-        """Leaves the thread `wait_s` to write what is left."""
+        """Gives the thread `wait_s` to write what is left."""
         with self._turn:
             self._closing = True
             self._turn.notify()
@@ -137,14 +135,14 @@ class FleetBook:
             left = len(self._lines) + len(self._ran)
             if left:
                 self._tell(
-                    f"the node book in {self.folder} was not written to its end: {counted(left, 'line is', 'lines are')} lost"
+                    f"the node book in {self.folder} could not be written: {counted(left, 'line is', 'lines are')} lost"
                 )
         self.turn()
 
     # Inside -------------------------------------------------------------------------------------------------
 
     def _ask(self, ask: Callable[[], _Answer]) -> _Answer | None:
-        """Has the thread ask; None when it failed or took too long. What is asked too late is not done at all."""
+        """Runs `ask` in the thread; None if it failed or took too long. A request that timed out in the queue is dropped."""
         answers: list[_Answer] = []
         done, given_up = threading.Event(), threading.Event()
 
@@ -174,7 +172,7 @@ class FleetBook:
             self._trouble = str(error)
             raise
         if not self._own and not self._unwritten:
-            self._trouble = ""  # a book that can be read and not be written has not answered yet
+            self._trouble = ""  # not while lines could be read but not written
         return answer
 
     def _begin(self) -> None:

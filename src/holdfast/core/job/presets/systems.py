@@ -1,181 +1,16 @@
-"""Translates the fault-tolerance settings of other systems into a policy: `--policy NAME[:key=value,…]`.
+"""Lists the settings of each known system, with the defaults of its public documents, and translates their values. Pure."""
 
-Each system is a table of its own setting names, with the defaults its public documents give, and one
-function from their values to a policy. What has no counterpart becomes a note, never silence. Never reads
-a file or the environment.
-"""
-
-import difflib
-from collections.abc import Callable, Mapping
-
-from msgspec import Struct
-from msgspec.structs import replace
-
-from holdfast.model.policy import Policy
-
-RESTARTS_MAX = 128
-YES = frozenset(("true", "yes", "on", "1"))
-NO = frozenset(("false", "no", "off", "0"))
-
-Value = int | float | bool | str | None
-
-
-class BadPreset(ValueError):
-    """The text after --policy cannot be understood; the text of the error says why and what would do."""
-
-
-class Key(Struct, frozen=True, kw_only=True):
-    """One setting of a system. `kind`: whole, seconds, minutes, yes or text. `low`, `high`: the range of numbers.
-
-    `default`: what its documents say; None: off, or not said.
-    """
-
-    name: str
-    kind: str
-    meaning: str
-    default: Value = None
-    low: float = 0
-    high: float = 0
-    words: tuple[str, ...] = ()  # of a text: the only ones allowed
-
-
-class Preset(Struct, frozen=True, kw_only=True):
-    """`fields` names the settings that the preset decides: fields of Policy, and the two kept beside it here."""
-
-    policy: Policy
-    fields: frozenset[str]
-    notes: tuple[str, ...] = ()
-    platform_hang_min: float | None = None
-    termination_wait_s: float | None = None
-
-
-class _Told:
-    """The values given for one system, with its defaults behind them."""
-
-    def __init__(self, keys: tuple[Key, ...], given: Mapping[str, Value]) -> None:
-        self.given = given
-        self._defaults = {key.name: key.default for key in keys}
-
-    def whole(self, name: str) -> int | None:
-        value = self.given.get(name, self._defaults[name])
-        return None if value is None else int(value)
-
-    def number(self, name: str) -> float | None:
-        value = self.given.get(name, self._defaults[name])
-        return None if value is None else float(value)
-
-    def yes(self, name: str) -> bool:
-        return bool(self.given.get(name, self._defaults[name]))
-
-    def text(self, name: str) -> str:
-        return str(self.given.get(name, self._defaults[name]) or "")
-
-
-class System(Struct, frozen=True, kw_only=True):
-    name: str
-    who: str
-    keys: tuple[Key, ...]
-    translate: Callable[[_Told], Preset]
-
-
-def translate(text: str) -> Preset:
-    """`modelarts`, or `modelarts:job-retry-num=3,hang-retry=true`. raises: BadPreset"""
-    name, _, rest = text.strip().partition(":")
-    system = SYSTEMS.get(name.strip().lower())
-    if system is None:
-        raise BadPreset(
-            f"there is no policy {name!r}{_nearest(name.lower(), SYSTEMS)}; known: {', '.join(SYSTEMS)}"
-        )
-    given: dict[str, Value] = {}
-    for part in filter(None, (part.strip() for part in rest.split(","))):
-        key, value = _one(system, part)
-        given[key.name] = value
-    return system.translate(_Told(system.keys, given))
-
-
-# Reading -------------------------------------------------------------------------------------------------
-
-
-def _one(system: System, part: str) -> tuple[Key, Value]:
-    name, equals, raw = part.partition("=")
-    key = _key(system, name.strip())
-    if not equals:
-        if key.kind != "yes":
-            raise BadPreset(f"{system.name}: {key.name} needs a value: {key.name}={_range(key)}")
-        return key, True
-    return key, _value(system, key, raw.strip().strip("\"'"))
-
-
-def _key(system: System, name: str) -> Key:
-    """The key of this name: without its annotation prefix, the folder it stands in, or a flag's hyphens."""
-    plain = _plain(name)
-    for key in system.keys:
-        if _plain(key.name) == plain:
-            return key
-    names = [key.name for key in system.keys]
-    near = _nearest(plain, {_plain(known): known for known in names})
-    raise BadPreset(f"{system.name} has no setting {name!r}{near}; known: {', '.join(names)}")
-
-
-def _plain(name: str) -> str:
-    return name.lstrip("-").rpartition("/")[2].rpartition(".")[2].lower().replace("_", "-")
-
-
-def _nearest(name: str, known: Mapping[str, object]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    if not close:
-        return ""
-    value = known[close[0]]
-    return f" (did you mean {value if isinstance(value, str) else close[0]}?)"
-
-
-def _value(system: System, key: Key, raw: str) -> Value:
-    match key.kind:
-        case "yes":
-            if raw.lower() in YES or raw.lower() in NO:
-                return raw.lower() in YES
-        case "text":
-            found = [word for word in key.words if word.lower() == raw.lower()]
-            if found or not key.words:
-                return found[0] if found else raw
-        case _:
-            number = _number(raw, key)
-            if number is not None:
-                return number
-    raise BadPreset(f"{system.name}: {key.name} cannot be {raw!r}: {_range(key)} is allowed")
-
-
-def _number(raw: str, key: Key) -> int | float | None:
-    try:
-        number = int(raw) if key.kind == "whole" else float(raw)
-    except ValueError:
-        return None
-    return number if key.low <= number <= key.high else None
-
-
-def _range(key: Key) -> str:
-    match key.kind:
-        case "yes":
-            return "true or false"
-        case "text":
-            return " or ".join(key.words) or "a text"
-        case "whole":
-            return f"{key.low:g} to {key.high:g}"
-        case kind:
-            return f"{key.low:g} to {key.high:g} ({kind})"
-
-
-def _preset(policy: dict[str, Value], notes: list[str], **beside: float | None) -> Preset:
-    """Every field named is decided by the preset, also where it says what the default says."""
-    return Preset(
-        policy=replace(Policy(), **policy), fields=frozenset((*policy, *beside)), notes=tuple(notes), **beside
-    )
-
-
-def _notes(told: _Told, notes: dict[str, str]) -> list[str]:
-    """The notes of those settings that were given."""
-    return [f"{name}: {text}" for name, text in notes.items() if name in told.given]
-
+from holdfast.core.job.presets.preset import (
+    RESTARTS_MAX,
+    BadPreset,
+    Given,
+    Key,
+    Preset,
+    System,
+    Value,
+    notes_given,
+    preset,
+)
 
 # Holdfast ------------------------------------------------------------------------------------------------
 
@@ -194,15 +29,16 @@ _OWN = (
 )
 
 
-def _own(told: _Told) -> Preset:
+def _own(given: Given) -> Preset:
     fields: dict[str, Value] = {
-        "max_restarts": told.whole("max-restarts"),
-        "unconditional_restart": told.yes("unconditional-restart"),
-        "hang_restart": told.yes("hang-restart"),
-        "replace_workers": told.whole("replace-workers"),
-        "same_error_fails": "unconditional-restart" not in told.given,  # who asks for it gets every restart
+        "max_restarts": given.whole("max-restarts"),
+        "unconditional_restart": given.yes("unconditional-restart"),
+        "hang_restart": given.yes("hang-restart"),
+        "replace_workers": given.whole("replace-workers"),
+        "same_error_fails": "unconditional-restart"
+        not in given.values,  # given explicitly, it restarts always
     }
-    return _preset(fields, [])
+    return preset(fields, [])
 
 
 # Huawei ModelArts ----------------------------------------------------------------------------------------
@@ -264,26 +100,26 @@ _MODELARTS = (
 )
 
 
-def _modelarts(told: _Told) -> Preset:
+def _modelarts(given: Given) -> Preset:
     fields: dict[str, Value] = {
-        "max_restarts": told.whole("fault-tolerance/job-retry-num"),
-        "unconditional_restart": told.yes("fault-tolerance/job-unconditional-retry"),
-        "hang_restart": told.yes("fault-tolerance/hang-retry"),
-        "replace_workers": told.whole("fault-tolerance/pod-retry-num"),
+        "max_restarts": given.whole("fault-tolerance/job-retry-num"),
+        "unconditional_restart": given.yes("fault-tolerance/job-unconditional-retry"),
+        "hang_restart": given.yes("fault-tolerance/hang-retry"),
+        "replace_workers": given.whole("fault-tolerance/pod-retry-num"),
     }
-    wait_s = told.number("MA_FAILOVER_TERMINATION_GRACE_PERIOD_SECONDS")
+    wait_s = given.number("MA_FAILOVER_TERMINATION_GRACE_PERIOD_SECONDS")
     learned = "not translated: what a usual step is is learned from the run itself"
-    notes = _notes(told, {"PERF_BASELINE_SKIP_STEPS": learned, "PERF_BASELINE_STEPS": learned})
+    notes = notes_given(given, {"PERF_BASELINE_SKIP_STEPS": learned, "PERF_BASELINE_STEPS": learned})
     if fields["unconditional_restart"] and fields["max_restarts"] is None:
         notes.append("job-unconditional-retry restarts nothing unless job-retry-num is given too")
     if not any(fields.values()):
         notes.append(
             "every fault-tolerance annotation is off by default: nothing is restarted; give job-retry-num=…"
         )
-    return _preset(
+    return preset(
         fields,
         notes,
-        platform_hang_min=told.number("MA_HANG_DETECT_TIME"),
+        platform_hang_min=given.number("MA_HANG_DETECT_TIME"),
         termination_wait_s=wait_s if wait_s is not None and wait_s >= 0 else None,
     )
 
@@ -311,11 +147,11 @@ _AISTUDIO = (
 _AISTUDIO_RESTARTS = 3  # no document states a default; this is ours
 
 
-def _aistudio(told: _Told) -> Preset:
-    on = told.yes("fault-tolerance")
-    restarts = told.whole("max-restarts")
-    notes = _notes(
-        told,
+def _aistudio(given: Given) -> Preset:
+    on = given.yes("fault-tolerance")
+    restarts = given.whole("max-restarts")
+    notes = notes_given(
+        given,
         {
             "slowdown-detection": "not translated: --slowdown-rule aistudio warns by this rule",
             "slowdown-threshold": "not translated: the threshold of --slowdown-rule aistudio is 0.8",
@@ -329,7 +165,7 @@ def _aistudio(told: _Told) -> Preset:
         notes.append(
             "task fault tolerance is off by default: nothing is restarted; give fault-tolerance=true"
         )
-    return _preset({"max_restarts": restarts, "unconditional_restart": False, "hang_restart": False}, notes)
+    return preset({"max_restarts": restarts, "unconditional_restart": False, "hang_restart": False}, notes)
 
 
 # Alibaba PAI AIMaster ------------------------------------------------------------------------------------
@@ -371,12 +207,12 @@ _AIMASTER = (
 )
 
 
-def _aimaster(told: _Told) -> Preset:
-    on = told.yes("enable-job-restart")
-    restarts = told.whole("max-num-of-job-restart") if on else None
-    hangs, exit_hangs = told.yes("enable-job-hang-detection"), told.yes("enable-job-exit-hang-detection")
-    notes = _notes(
-        told,
+def _aimaster(given: Given) -> Preset:
+    on = given.yes("enable-job-restart")
+    restarts = given.whole("max-num-of-job-restart") if on else None
+    hangs, exit_hangs = given.yes("enable-job-hang-detection"), given.yes("enable-job-exit-hang-detection")
+    notes = notes_given(
+        given,
         {"job-exit-hang-interval": "not translated: Holdfast finds a hang at the end by what the ranks do"},
     )
     if not on:
@@ -391,7 +227,7 @@ def _aimaster(told: _Told) -> Preset:
         notes.append("job-hang-interval: Holdfast looks for any sign of life, not only at stdout and stderr")
     if hangs or exit_hangs:
         notes.append("restarts after a hang do not count as restarts; after 3 in a row the job fails")
-    alone = told.text("job-execution-mode") == "Async"
+    alone = given.text("job-execution-mode") == "Async"
     if alone:
         notes.append(
             "job-execution-mode=Async: one instance is replaced on a node or device fault; else all restart"
@@ -401,9 +237,9 @@ def _aimaster(told: _Told) -> Preset:
         "unconditional_restart": on,
         "hang_restart": hangs or exit_hangs,
         "replace_workers": restarts if alone else None,
-        "hang_timeout_s": told.number("job-hang-interval") if hangs else None,
+        "hang_timeout_s": given.number("job-hang-interval") if hangs else None,
     }
-    return _preset(fields, notes)
+    return preset(fields, notes)
 
 
 # AWS SageMaker HyperPod ----------------------------------------------------------------------------------
@@ -457,14 +293,14 @@ _HYPERPOD = (
 )
 
 
-def _hyperpod(told: _Told) -> Preset:
-    retries = told.whole("jobMaxRetryCount") or 0
-    hang_s = told.number("logMonitoringConfiguration.expectedRecurringFrequencyInSeconds")
+def _hyperpod(given: Given) -> Preset:
+    retries = given.whole("jobMaxRetryCount") or 0
+    hang_s = given.number("logMonitoringConfiguration.expectedRecurringFrequencyInSeconds")
     in_place = (
         "not translated: Holdfast restarts the command in all workers, and does not count processes apart"
     )
-    notes = _notes(
-        told,
+    notes = notes_given(
+        given,
         {
             "restartPolicy.numRestartBeforeFullJobRestart": in_place,
             "restartPolicy.evalPeriodSeconds": in_place,
@@ -474,7 +310,7 @@ def _hyperpod(told: _Told) -> Preset:
             "logMonitoringConfiguration.metricThreshold": "not translated: a bad number never restarts a job",
         },
     )
-    if "jobMaxRetryCount" not in told.given:
+    if "jobMaxRetryCount" not in given.values:
         notes.append("jobMaxRetryCount: the documents show 50 as a sample; it is taken as the default")
     if retries > RESTARTS_MAX:
         notes.append(f"jobMaxRetryCount={retries}: at most {RESTARTS_MAX} restarts are possible")
@@ -488,7 +324,7 @@ def _hyperpod(told: _Told) -> Preset:
         "hang_restart": hang_s is not None,
         "hang_timeout_s": hang_s,
     }
-    return _preset(fields, notes)
+    return preset(fields, notes)
 
 
 # SenseTime SenseCore -------------------------------------------------------------------------------------
@@ -503,12 +339,12 @@ _SENSECORE = (
 _EVERY_CODE = frozenset(range(1, 256))
 
 
-def _sensecore(told: _Told) -> Preset:
-    restarts = told.whole("max-restarts")
-    codes = _codes(told.text("exit-codes"), "exit-codes")
-    _codes(told.text("anti-affinity"), "anti-affinity")
-    notes = _notes(
-        told, {"anti-affinity": "not translated: a node is avoided after a fault of it, not after a code"}
+def _sensecore(given: Given) -> Preset:
+    restarts = given.whole("max-restarts")
+    codes = _codes(given.text("exit-codes"), "exit-codes")
+    _codes(given.text("anti-affinity"), "anti-affinity")
+    notes = notes_given(
+        given, {"anti-affinity": "not translated: a node is avoided after a fault of it, not after a code"}
     )
     if restarts is None:
         notes.append("max-restarts has no documented default: nothing is restarted; give max-restarts=…")
@@ -525,7 +361,7 @@ def _sensecore(told: _Told) -> Preset:
         "unconditional_restart": bool(codes),
         "hang_restart": False,
     }
-    return _preset(fields, notes)
+    return preset(fields, notes)
 
 
 def _codes(text: str, name: str) -> frozenset[int]:

@@ -1,0 +1,1 @@
+"""Translates the fault-tolerance settings of other systems into a policy. Pure."""

@@ -1,0 +1,76 @@
+"""Holds what the hub knows of its peers: their connections, their streams of entries, and the limits for all of them."""
+
+from msgspec import Struct
+
+from holdfast.link.beats import Beats
+from holdfast.link.channel import Channel
+from holdfast.link.order_books import OrderBook
+
+AGENT = "agent"  # the role of peers whose silence is reported; clients of other roles may leave at any time
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """`silent_s`: silence after which it is reported. `lost_s`: silence after which the connection is closed.
+    `strangers`: maximum number of unproven connections; beyond it, one older than `patience_s` makes room for the next.
+    `turn_bytes`, `serve_bytes`: about how much one turn takes in from all peers and from one, uncompressed.
+    `read_bytes`: the same for one peer, compressed. `out_bytes`: what may wait to be sent to one peer.
+    `prompt_acks`: up to this many connections are acknowledged at once; with more, `acks_a_second`, or with a beat."""
+
+    beat_s: float = 1.0
+    silent_s: float = 3.0
+    lost_s: float = 30.0
+    handshake_s: float = 5.0
+    strangers: int = 4096
+    patience_s: float = 2.5
+    peers: int = 8192
+    turn_bytes: int = 4 << 20
+    read_bytes: int = 1 << 18
+    serve_bytes: int = 1 << 20
+    ack_bytes: int = 1 << 20
+    prompt_acks: int = 64
+    acks_a_second: int = 2000
+    out_bytes: int = 8 << 20
+    refusals_a_minute: int = 60
+
+
+LIMITS = Limits()
+
+
+class Stream(Struct):
+    """`received`: the controller has all up to here. `recorded`: the journal has all up to here."""
+
+    received: int = 0
+    recorded: int = 0
+    kept: int = 0  # the last that must not be lost
+
+
+class Connection(Struct, eq=False):
+    channel: Channel
+    mask: int
+    peer: "Peer | None" = None
+    is_open: bool = True
+    ack_due: bool = False
+    ack_due_s: float = 0.0
+    unacknowledged_bytes: int = 0
+
+
+class Peer(Struct, eq=False):
+    name: str
+    role: str
+    beats: Beats
+    orders: OrderBook
+    stream: str = ""
+    instance: str = ""
+    connection: Connection | None = None
+    has_joined: bool = False
+    said_goodbye: bool = False
+    silence_told: bool = False
+    orders_wait: bool = False  # the controller has not yet seen its Joined
+
+
+def used_twice(name: str, there: str, here: str) -> str:
+    """Why a second peer of this name is refused. Without ports, so that the text is the same each time."""
+    return (
+        f"the name {name!r} is used twice: by {there}, which is connected, and by {here}, which is refused; "
+        "give each node a name of its own"
+    )
