@@ -10,7 +10,7 @@ from holdfast.checks.env.run import gpu_count
 from holdfast.checks.registry import Check, Seen
 from holdfast.checks.training_python.rank_answers import asked_of_ranks
 from holdfast.checks.training_python.run import run_of
-from holdfast.core.checks.comm_local import GLOO, NCCL, of_meeting, of_sums
+from holdfast.core.checks.comm.local import GLOO, NCCL, of_meeting, of_sums
 from holdfast.model.checks import BOOT, DEVICE, LIGHT, MANUAL, ON_FAILURE, PROLOG, SKIP, Finding, Scene, Spec
 from holdfast.model.signatures import Words
 

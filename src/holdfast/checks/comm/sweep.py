@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from holdfast.checks.env.run import gpu_count
 from holdfast.checks.registry import Check, Seen
 from holdfast.checks.training_python.rank_answers import asked_of_ranks
-from holdfast.core.checks.comm_local import GLOO, NCCL
-from holdfast.core.checks.sweep import of_sweep, rows
+from holdfast.core.checks.comm.local import GLOO, NCCL
+from holdfast.core.checks.comm.sweep import of_sweep, rows
 from holdfast.model.checks import MANUAL, NODE, Scene, Spec
 from holdfast.model.signatures import Words
 

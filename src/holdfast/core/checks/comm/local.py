@@ -1,4 +1,4 @@
-"""What it means how the ranks of one node met and summed. Pure.
+"""Judges how the ranks of one node met and whether their sums are right. Pure.
 
 Bus bandwidth of an all-reduce of n ranks: bytes / seconds * 2 (n - 1) / n. source: nccl-tests, PERFORMANCE.md
 """

@@ -1,4 +1,4 @@
-"""An all-reduce over many message sizes: what its times come to, and the table that nccl-tests prints. Pure.
+"""Judges an all-reduce over many message sizes, and prints the table of nccl-tests. Pure.
 
 Algorithm bandwidth is size by time; bus bandwidth is that times 2(n-1)/n, which does not depend on how many ranks
 there are. source: nccl-tests, PERFORMANCE.md. torch reduces in place, so only those columns are drawn.
@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.core.checks.comm_local import NCCL, bus_bandwidth
+from holdfast.core.checks.comm.local import NCCL, bus_bandwidth
 from holdfast.core.plurals import counted
 from holdfast.model.checks import DEVICE_FAULT, FAIL, PASS, RULE, Fact, Finding
 from holdfast.model.signatures import Words
