@@ -6,7 +6,8 @@ from msgspec import structs
 
 from holdfast.checks.registry import Check, Seen
 from holdfast.checks.training_python.run import QUICK_S, Prepared, in_shell, run_of
-from holdfast.core.checks.env.command import Preparation, Shell, name_of
+from holdfast.core.checks.env.launchers import Shell, name_of
+from holdfast.core.checks.env.preparations import Preparation
 from holdfast.core.checks.env.shell import of_preparations
 from holdfast.model.checks import BOOT, LIGHT, MANUAL, ON_FAILURE, PROLOG, SKIP, Finding, Scene, Spec
 from holdfast.model.signatures import Words

@@ -21,7 +21,9 @@ import psutil
 from msgspec import Struct, structs
 
 from holdfast.core.checks.asked import Asked, asked_by
-from holdfast.core.checks.env.command import SHELLS, Launch, Preparation, Shell, launch_of, name_of
+from holdfast.core.checks.env.command import SHELLS, launch_of
+from holdfast.core.checks.env.launchers import Launch, Shell, name_of
+from holdfast.core.checks.env.preparations import Preparation
 from holdfast.core.checks.env.script import SHADOWING_PACKAGES, SHADOWING_STANDARD
 from holdfast.core.checks.env.shell_text import is_known
 from holdfast.model.checks import Scene

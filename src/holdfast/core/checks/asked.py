@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from holdfast.core.checks.env.command import Launch, launch_of, options_of
+from holdfast.core.checks.env.command import launch_of
+from holdfast.core.checks.env.launchers import Launch, options_of
 from holdfast.core.checks.env.shell_text import is_known
 
 RANKS_MAX = 1 << 16

@@ -54,18 +54,14 @@ def search(
     left_s = RE_MAX_S - sum(RE_LOG_S + RE_BYTE_S * file.size_bytes for file in files)
     ahead = None if stdin is None else ReadAhead(stdin, max(1, int(left_s / RE_BYTE_S)))
     is_small = left_s > 0 and (ahead is None or ahead.is_all)
-    pool = _SearchPool(
-        signatures, engine(signatures, cache, is_small=is_small), len(files) + 1, beside
-    )
+    pool = _SearchPool(signatures, engine(signatures, cache, is_small=is_small), len(files) + 1, beside)
     found = pool.search(files)
     if ahead is not None:
         found.append(pool.search_stdin(ahead))
     logs = sorted((log for one in found for log in one.logs), key=lambda log: natural(log.source.name))
     _count_lines(logs, pool.knowledge)
     matches = tuple(
-        made(entry, number, pool.knowledge)
-        for number, log in enumerate(logs)
-        for entry in log.entries
+        made(entry, number, pool.knowledge) for number, log in enumerate(logs) for entry in log.entries
     )
     return Search(
         sources=as_streams([log.source for log in logs]),
