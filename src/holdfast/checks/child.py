@@ -61,7 +61,7 @@ def look(check: Check, scene: Scene) -> Outcome:
         why = f"the check itself failed: {type(error).__name__}: {error}; please report it"
         findings.append(Finding(status=SKIP, why=why))
     if not findings:
-        findings.append(Finding(status=SKIP, why="the check had nothing to look at"))
+        findings.append(Finding(status=SKIP, why="the check found nothing to examine"))
     return Outcome(
         check=check.spec.name,
         area=check.spec.area,

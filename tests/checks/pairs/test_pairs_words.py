@@ -61,7 +61,7 @@ def test_two_nodes_alone_are_told_what_is_needed():
     assert finding.status == WARN
     assert (
         finding.why
-        == "between gpu-03 and gpu-04 one is bad, or the link; a third node is needed to tell which"
+        == "between gpu-03 and gpu-04 one is bad, or the link; a third node is needed to find out which"
     )
 
 
@@ -70,7 +70,7 @@ def test_a_link_is_told_on_both_of_its_nodes():
     for node in ("gpu-03", "gpu-04"):
         finding = finding_of(told, node)
         assert finding.device == "link gpu-03 - gpu-04"
-        assert finding.whence == "baseline" and "as was learned" in finding.expected
+        assert finding.whence == "baseline" and "the learned value" in finding.expected
         assert "gpu-03" in finding.advice.zh and "gpu-04" in finding.advice.zh
 
 

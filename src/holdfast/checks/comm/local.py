@@ -89,7 +89,7 @@ def _spec(name: str, en: str, zh: str, cost: str, needs: tuple[str, ...]) -> Spe
         timeout_s=WITHIN_S + 20.0,
         needs=needs,
         hang_advice=Words(
-            en="Look at the Python of the run and at the folders it reads.",
+            en="Check the Python of the run and the folders it reads.",
             zh="请检查运行所用 Python 及其读取的目录。",
         ),
     )

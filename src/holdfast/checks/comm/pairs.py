@@ -9,7 +9,7 @@ from holdfast.model.signatures import Words
 
 
 def of_one_node(scene: Scene) -> Iterator[Seen]:
-    yield Finding(status=SKIP, why="it takes several nodes: holdfast check --nodes A,B,C")
+    yield Finding(status=SKIP, why="it needs several nodes: holdfast check --nodes A,B,C")
 
 
 CHECKS = (

@@ -70,7 +70,7 @@ CHECKS = (
             needs=("torch",),
             bench=True,
             hang_advice=Words(
-                en="Look at the Python of the run and at what its ranks wait for; the node should be idle.",
+                en="Check the Python of the run and what its ranks wait for; the node should be idle.",
                 zh="请检查运行所用的 Python 及各 rank 在等待什么；测试时节点应空闲。",
             ),
         ),

@@ -26,7 +26,7 @@ def shell(scene: Scene) -> Iterator[Seen]:
         yield Finding(status=SKIP, why="the command activates no environment in a shell")
         return
     if not run.prepared.results:
-        yield Finding(status=SKIP, why=run.prepared.why_not or "the shell said nothing")
+        yield Finding(status=SKIP, why=run.prepared.why_not or "the shell printed nothing")
         return
     failed = [one for one, code, _ in run.prepared.results if _failed(one, code)]
     other = _other_kind(scene, own) if failed and not own.login else ""

@@ -255,7 +255,7 @@ def no_number(answer: Mapping[str, Any], where: str) -> Iterator[Finding]:
             measured="the loss is no number",
             expected="a number",
             whence=RULE,
-            why="the loss of a small training from fixed weights is no number",
+            why="the loss of a small training from fixed weights is not a number",
             advice=Words(
                 en="Run gpu-burn or host-burn for longer: this node may compute wrongly.",
                 zh="请延长运行 gpu-burn 或 host-burn：该节点的计算可能有误。",

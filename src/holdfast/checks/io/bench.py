@@ -62,7 +62,7 @@ def judged_content(folder: str, speed: DiskSpeed) -> Iterator[Finding]:
             measured=f"{speed.wrong_chunks} pieces of 4 MiB differ",
             expected="what was written",
             whence=RULE,
-            why=f"{folder} gave back other bytes than were written, in {speed.wrong_chunks} pieces of 4 MiB",
+            why=f"{folder} returned different bytes than were written, in {speed.wrong_chunks} pieces of 4 MiB",
             advice=Words(
                 en="Write no checkpoints here; check the disk (smartctl, kernel log) or tell who runs the file system.",
                 zh="请勿在此写入检查点；检查磁盘（smartctl、内核日志）或联系文件系统管理员。",

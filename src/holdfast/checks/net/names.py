@@ -97,7 +97,7 @@ def _port(port: int, scene: Scene) -> Finding:
         "free",
         ASKED,
         device=f"port {port}",
-        why=f"port {port}, at which the ranks are to meet, is held by {who}",
+        why=f"port {port}, where the ranks are to meet, is held by {who}",
         en="End it, or choose another port (MASTER_PORT).",
         zh="结束该进程,或更换端口(MASTER_PORT)。",
         category="port_in_use",

@@ -89,7 +89,7 @@ def _none_is_up(found: tuple[Port, ...], scene: Scene) -> Iterator[Finding]:
             f"none of {len(wanted)} InfiniBand ports is up",
             "one that is up",
             RULE,
-            why="no RDMA port is up, so a run over several nodes goes over the slow network",
+            why="no RDMA port is up, so a run over several nodes uses the slow network",
             en="Look at cables and the subnet manager (`ibstat`); or set NCCL_IB_DISABLE=1 where that is meant.",
             zh="检查线缆与子网管理器(`ibstat`);若本就不用 RDMA,请设置 NCCL_IB_DISABLE=1。",
             category="nic_down",

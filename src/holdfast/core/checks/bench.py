@@ -199,7 +199,7 @@ def wrong_result(
         measured=f"{wrong_repeats} of {repeats} products differ: {few}",
         expected="the same bits each time",
         whence=RULE,
-        why=f"{what} computes wrongly without saying so: {wrong_repeats} of {repeats} repeats of one product"
+        why=f"{what} computes wrong results without an error: {wrong_repeats} of {repeats} repeats of one product"
         f" had other bits ({few})",
         advice=_WRONG,
         fault=DEVICE_FAULT,
@@ -215,7 +215,7 @@ def wrong_always(where: str, why: str, *, others_are_right: bool, category: str 
         measured=why,
         expected="the exact product",
         whence=PEERS if others_are_right else RULE,
-        why=f"{why}{', and the others here computed it rightly' if others_are_right else ''}",
+        why=f"{why}{', and the other devices here computed it correctly' if others_are_right else ''}",
         advice=_WRONG,
         fault=DEVICE_FAULT if others_are_right else NO_FAULT,
         category=category,
@@ -223,7 +223,7 @@ def wrong_always(where: str, why: str, *, others_are_right: bool, category: str 
 
 
 _WRONG = Words(
-    en="Keep the node out: what it trains may be damaged. Run the same check again for longer (--option ...seconds=600) "
+    en="Keep the node out of training: its results may be wrong. Run the same check again for longer (--option ...seconds=600) "
     "to confirm, then have the part replaced. Distrust checkpoints that it wrote.",
     zh="请隔离该节点：其训练结果可能已损坏。延长时间重跑同一检查（--option ...seconds=600）以确认，然后更换部件；"
     "对其写入的检查点保持怀疑。",

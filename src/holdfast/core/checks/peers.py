@@ -120,7 +120,7 @@ def _off(fact: Fact, value: float, middle: float, off: float, others: int) -> Fi
         whence=PEERS,
         why=f"{fact.name} is {off:.0%} {side} the median of {others} others",
         advice=Words(
-            en="Run the same benchmark again with the node idle; if it stays, take the node out and have it looked at.",
+            en="Run the same benchmark again with the node idle; if it is still off, take the node out and inspect it.",
             zh="在节点空闲时重跑同一基准；若仍偏离，请将该节点移出并检修。",
         ),
     )

@@ -195,9 +195,9 @@ def _missing(gpus: Sequence[AmdGpu], on_bus: int | None, baseline: Baseline) -> 
         measured=counted(len(gpus), "GPU"),
         expected=counted(learned, "GPU"),
         whence=BASELINE,
-        why=f"{learned - len(gpus)} of the {learned} AMD GPUs that this node had are not to be seen",
+        why=f"{learned - len(gpus)} of the {learned} AMD GPUs that this node had are missing",
         advice=Words(
-            en="Look at `amd-smi list`, `lspci -d 1002:` and the kernel log for amdgpu lines; power-cycle the node. If"
+            en="Check `amd-smi list`, `lspci -d 1002:` and the kernel log for amdgpu lines; power-cycle the node. If"
             " it was taken out on purpose: `holdfast check --baseline reset`.",
             zh="查看 `amd-smi list`、`lspci -d 1002:` 与内核日志中的 amdgpu 行;断电重启节点。若为有意移除:"
             "`holdfast check --baseline reset`。",
