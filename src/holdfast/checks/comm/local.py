@@ -1,4 +1,4 @@
-"""Real ranks of the run's Python on this one node: do they meet, are their sums right, how fast are they."""
+"""Checks with real ranks of the run's Python on this node: rendezvous, correct sums, bandwidth."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Names the check of pairs of nodes. It is carried out from outside, for no node can do it by itself: see pair_run."""
+"""Declares the check of pairs of nodes. A coordinator runs it, because it needs several nodes: see pair_run."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""All-reduce over message sizes among real ranks of this node, in the Python of the run: the table of nccl-tests."""
+"""Measures all-reduce over message sizes among real ranks of this node; prints the table of nccl-tests."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Whether checkpoints can be written where the run puts them, and whether it can go on from the newest."""
+"""Checks whether the run can write its checkpoints and resume from the newest."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Whether the port on which the workers of the run meet is free on this node, where this node is to listen on it."""
+"""Checks whether the rendezvous port is free, on the node that listens on it."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""The Python that the command will run, its versions, its script, and what the script imports. Runs none of it."""
+"""Checks the Python that the command will run, its versions, its script and the script's imports. Runs none of it."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Whether the shell of the command can do what it is told before the launch: conda activate, module load, source."""
+"""Checks whether the command's shell can prepare its environment: conda activate, module load, source."""
 
 from collections.abc import Iterator
 
@@ -66,7 +66,7 @@ CHECKS = (
             timeout_s=18.0,
             quick=True,
             hang_advice=Words(
-                en="The start-up files of the shell do not come to an end: look at ~/.bashrc and ~/.bash_profile.",
+                en="The start-up files of the shell do not finish: check ~/.bashrc and ~/.bash_profile.",
                 zh="shell 启动文件未能结束，请检查 ~/.bashrc 与 ~/.bash_profile。",
             ),
         ),

@@ -171,7 +171,7 @@ CHECKS = (
             timeout_s=3000.0,
             bench=True,
             hang_advice=Words(
-                en="The file system does not answer: look at its server, its mount and the kernel log.",
+                en="The file system does not answer: check its server, its mount and the kernel log.",
                 zh="文件系统无响应：请检查其服务器、挂载与内核日志。",
             ),
         ),

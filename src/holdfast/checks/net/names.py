@@ -1,4 +1,4 @@
-"""Names and ports that a run needs: its own host's, the first node's, the port at which the ranks meet."""
+"""Checks names and ports that a run needs: this host, the first node, the rendezvous port."""
 
 import errno
 import socket
@@ -63,7 +63,7 @@ def look_at_port(scene: Scene) -> Iterator[Seen]:
     if scene.training:
         yield skipped("a job trains here, and holds its port")
     elif scene.command:
-        yield skipped("the port of a command is looked at by env-port")
+        yield skipped("env-port checks the port of a command")
     elif not 0 < port <= PORT_MAX:
         yield skipped("MASTER_PORT names no port")
     elif not _is_first(scene):

@@ -1,4 +1,4 @@
-"""Ascend NPUs, as `npu-smi` tells of them."""
+"""Checks Ascend NPUs with `npu-smi`."""
 
 import os
 from collections.abc import Iterator

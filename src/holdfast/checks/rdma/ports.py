@@ -1,4 +1,4 @@
-"""RDMA ports: up, as fast as they were, and with an address that NCCL can use."""
+"""Checks RDMA ports: up, as fast as before, and with an address that NCCL can use."""
 
 from collections.abc import Iterator
 
@@ -127,7 +127,7 @@ CHECKS = (
             contexts=(BOOT, PROLOG, EPILOG, CONTINUOUS, ON_FAILURE, MANUAL),
             quick=True,
             hang_advice=Words(
-                en="A card that does not answer its driver is broken or resets: look at the kernel log for mlx5 lines.",
+                en="A card that does not answer its driver is broken or resets: check the kernel log for mlx5 lines.",
                 zh="网卡不应答驱动,可能已损坏或正在复位:查看内核日志中的 mlx5 相关行。",
             ),
         ),

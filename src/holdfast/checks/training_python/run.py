@@ -1,4 +1,4 @@
-"""The Python of the run: which it is, and what it says of itself, the script and its imports.
+"""Finds the Python of the run, and asks it about itself, the script and the script's imports.
 
 It is found as the run will find it: in the run's environment, folder and shell, after what the shell is told to do
 before. Nothing of the run's own code is executed, and nothing is waited for longer than its deadline.

@@ -1,4 +1,4 @@
-"""What a training asks of its nodes, as far as its command and environment say so. Pure.
+"""Reads from a training's command and environment what it needs of its nodes. Pure.
 
 ("torchrun", "--nnodes=2", "--nproc-per-node", "8", "train.py", "--num-workers", "4", "--save", "/ckpt")
 -> ranks 8, nodes 2, loader_workers 4, checkpoint "/ckpt", script "train.py"

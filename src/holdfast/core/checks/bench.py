@@ -1,4 +1,4 @@
-"""What benchmarks found, judged: against the same device before, others of its model before, and the others here. Pure.
+"""Judges benchmark results against the same device's baseline, its model's baseline, and the other devices here. Pure.
 
 A number is compared only where nobody else was at work, and never held to be more exact than it was from repeat to
 repeat. One that is low is told, and isolates nobody: a bit that is wrong does.
@@ -126,8 +126,8 @@ def _finding(bench: Bench, benches: Sequence[Bench], baseline: Baseline) -> Find
         whence=expected.whence,
         why=f"{one.name} is {off:.0%} {side} {expected.words}{beside}",
         advice=Words(
-            en="Run the same benchmark again with the node idle; look at clocks, temperature and power while it runs; "
-            "if it stays, keep the node out of large runs and have it looked at.",
+            en="Run the same benchmark again with the node idle; check clocks, temperature and power while it runs;  "
+            "if it is still off, keep the node out of large runs and inspect it.",
             zh="在节点空闲时重跑同一基准，并观察时钟、温度和功耗；若仍偏离，请勿将其用于大规模训练并检修。",
         ),
     )

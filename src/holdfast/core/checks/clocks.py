@@ -1,4 +1,4 @@
-"""How far the clocks of nodes are apart, by when each says that it answered and when that was heard. Pure.
+"""Computes clock offsets between nodes from the time each node reports and the time its answer arrived. Pure.
 
 An answer takes its way: at most some tenths of a second, about as long from all nodes. So a node is held against the
 median of all; of two, only what their ways cannot explain is told.

@@ -1,4 +1,4 @@
-"""Processors, memory, processes and clock of a node, against what a run needs. Pure.
+"""Judges CPUs, memory, processes and clock of a node against what a run needs. Pure.
 
 sources: Linux, Documentation/admin-guide/pm/cpufreq.rst, filesystems/proc.rst (meminfo), accounting/psi.rst;
 adjtimex(2); chronyc(1), tracking

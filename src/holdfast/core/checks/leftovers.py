@@ -1,4 +1,4 @@
-"""What an earlier job left on a node: processes, files of shared memory. Pure."""
+"""Judges what an earlier job left on a node: processes, shared-memory files. Pure."""
 
 from collections.abc import Mapping, Sequence, Set
 

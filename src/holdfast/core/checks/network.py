@@ -1,4 +1,4 @@
-"""Network interfaces: which one a run would use, whether it is sound, what its counters tell; names and ports. Pure.
+"""Judges the network interface that a run would use, its counters, host names and ports. Pure.
 
 sources: NCCL, src/misc/socket.cc (choice of the interface, NCCL_SOCKET_IFNAME); Linux,
 Documentation/ABI/testing/sysfs-class-net and sysfs-class-net-statistics; bonding.rst
@@ -189,7 +189,7 @@ def _slower(one: Interface, before: int) -> Finding:
         BASELINE,
         device=one.name,
         why=f"{one.name} runs at {one.speed_mbps / before:.0%} of the learned speed",
-        en=f"Reseat or replace cable and transceiver of {one.name}; look at the speed that the switch port allows.",
+        en=f"Reseat or replace cable and transceiver of {one.name}; check the speed that the switch port allows.",
         zh=f"重新插拔或更换 {one.name} 的线缆与光模块;检查交换机端口允许的速率。",
         category="straggler",
     )
@@ -247,7 +247,7 @@ def judge_traffic(name: str, seen: Traffic, flaps: tuple[int, float, str]) -> li
                 RULE,
                 device=name,
                 why=f"{name} corrupts packets: {seen.errors / packets:.2g} of them are corrupt",
-                en=f"Replace cable and transceiver of {name}; look at the counters of the switch port.",
+                en=f"Replace cable and transceiver of {name}; check the counters of the switch port.",
                 zh=f"更换 {name} 的线缆与光模块;查看交换机端口计数。",
                 category="nccl_network_error",
             )
@@ -286,7 +286,7 @@ def _flapped(name: str, flaps: tuple[int, float, str]) -> Finding:
         RULE,
         device=name,
         why=f"the link of {name} goes down and comes back",
-        en=f"Reseat or replace cable and transceiver of {name}; look at the log of the switch port.",
+        en=f"Reseat or replace cable and transceiver of {name}; check the log of the switch port.",
         zh=f"重新插拔或更换 {name} 的线缆与光模块;查看交换机端口日志。",
         category="nic_link_flap",
     )

@@ -1,4 +1,4 @@
-"""Ascend NPUs: what `npu-smi` prints, read and judged. Pure, and never raises for what it reads.
+"""Reads and judges the output of `npu-smi` for Ascend NPUs. Pure, and never raises for what it reads.
 
     | NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
     | Chip                      | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |

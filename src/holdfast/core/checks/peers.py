@@ -1,4 +1,4 @@
-"""What nodes say of themselves, compared: what must be equal and is not, and who is far from the others. Pure.
+"""Compares facts of nodes: values that must be equal and are not, and nodes far from the median. Pure.
 
 The majority is right about what must be equal; where there is none, all are told. A number is compared with the
 median of the others of the same model, with at least two of them.

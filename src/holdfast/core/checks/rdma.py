@@ -1,4 +1,4 @@
-"""What the ports of RDMA devices say of themselves, judged: state, rate, addresses, the way to the GPUs' memory. Pure.
+"""Judges RDMA ports: state, rate, addresses, and direct access to GPU memory. Pure.
 
 sources: Linux, Documentation/ABI/stable/sysfs-class-infiniband; NCCL, environment variables NCCL_IB_* and
 src/transport/net_ib (choice of the GID index)
@@ -189,7 +189,7 @@ def _slower(port: Port, key: str, baseline: Baseline) -> list[Finding]:
                 BASELINE,
                 device=port.name,
                 why=f"the port {port.name} runs at {gbps:g} Gb/s, {gbps / max(gbps_before, gbps, 1.0):.0%} of what was learned",
-                en=f"Reseat or replace the cable of {port.name}, and look at the errors of the port at both ends.",
+                en=f"Reseat or replace the cable of {port.name}, and check the error counters of the port at both ends.",
                 zh=f"重新插拔或更换 {port.name} 的线缆,并检查两端端口的错误计数。",
                 category="straggler",
             )

@@ -1,4 +1,4 @@
-"""Folders, mounts, shared memory and limits of a run, judged. Pure.
+"""Judges folders, mounts, shared memory and limits of a run. Pure.
 
 sources: proc_pid_mountinfo(5); statvfs(3); getrlimit(2); the defaults of Docker (/dev/shm of 64 MiB)
 """

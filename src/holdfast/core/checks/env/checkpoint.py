@@ -1,4 +1,4 @@
-"""Whether a checkpoint is whole, by its layout and by the first and last bytes of its files. Pure.
+"""Judges whether a checkpoint is complete, by its layout and by the first and last bytes of its files. Pure.
 
 source: torch.save writes a zip file (APPNOTE.TXT 4.3, end of central directory); safetensors, Format; Megatron-LM,
 checkpointing.py (latest_checkpointed_iteration.txt, iter_0000100); DeepSpeed, engine.py (latest); transformers,

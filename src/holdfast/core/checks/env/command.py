@@ -1,4 +1,4 @@
-"""What a command launches: through which shell and wrappers, by which launcher, with what script. Pure.
+"""Finds what a command launches: its shell, wrappers, launcher and script. Pure.
 
     ("bash", "-lc", "conda activate llm && torchrun --nproc-per-node 8 train.py --save /ckpt")
     -> shell bash, login, prepared by `conda activate llm`; torchrun; script train.py; arguments --save /ckpt

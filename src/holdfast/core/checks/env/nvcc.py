@@ -1,4 +1,4 @@
-"""Whether a run that compiles its own kernels can: nvcc, of the CUDA of torch, a C++ compiler and ninja. Pure.
+"""Judges whether a run can compile its kernels: nvcc of torch's CUDA version, a C++ compiler and ninja. Pure.
 
 source: torch/utils/cpp_extension.py (_find_cuda_home, _check_cuda_version); deepspeed/ops/op_builder/builder.py
 """

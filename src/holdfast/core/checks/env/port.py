@@ -1,4 +1,4 @@
-"""Whether the workers can meet where the command says. Pure.
+"""Judges whether the workers can meet at the rendezvous address of the command. Pure.
 
 source: torch/distributed/run.py and elastic/rendezvous of PyTorch 2.13: a static rendezvous listens on the port on the
 node of rank 0; c10d listens where the host of the endpoint is this one; etcd is a server of its own.

@@ -1,4 +1,4 @@
-"""Whether the Python of a run, its torch, CUDA and NCCL fit together and to the driver. Pure.
+"""Judges whether Python, torch, CUDA, NCCL and the driver of a run are compatible. Pure.
 
 source of what driver a CUDA version needs: CUDA Compatibility, table of minor version compatibility (a driver of the
 major version's first release runs programs of all its minor versions), and CUDA Toolkit release notes, table 3.

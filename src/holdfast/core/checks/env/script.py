@@ -1,4 +1,4 @@
-"""What is wrong with the script of a run before it is started: its file, its imports, and files that hide modules. Pure."""
+"""Finds problems of the run's script before it starts: its file, its imports, and files that shadow modules. Pure."""
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What it means that a shell cannot activate an environment. Pure."""
+"""Judges whether a shell can activate an environment, and why not. Pure."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""Variables whose mere value is worth a word, as data: what it does, and what to do about it. Pure.
+"""Lists variables whose value alone is a problem: what the value does, and what to do about it. Pure.
 
 A rule speaks only where its value surely costs something on such a node: many images set others on purpose.
 """

@@ -1,4 +1,4 @@
-"""Judges the variables of a run's environment against the node they meet: a table, and what takes counting. Pure.
+"""Judges the environment variables of a run against its node. Pure.
 
 Their values come without secrets, for they are shown.
 

@@ -1,4 +1,4 @@
-"""The links of GPUs: NVLink and PCIe. Judged against what was learned, then against the node's other GPUs. Pure.
+"""Judges the links of GPUs (NVLink, PCIe) against the baseline, then against the node's other GPUs. Pure.
 
 Cards without NVLink, cards with bridges between some of them, slots that are narrower for all, and PCIe that slows
 down while nothing runs are no fault.
@@ -134,7 +134,7 @@ def _links_down(one: NvLinks, expected: int, whence: str, fault: str) -> Finding
         advice=advice(
             Words(
                 en="Look for Xid 74 or 144-150 in the kernel log and at `nvidia-smi nvlink -s -i {gpu}`; restart the"
-                " fabric manager and reset the GPUs; if a link stays down, have baseboard or bridge looked at.",
+                " fabric manager and reset the GPUs; if a link stays down, have baseboard or bridge inspected.",
                 zh="查看内核日志中的 Xid 74 或 144-150 与 `nvidia-smi nvlink -s -i {gpu}`;重启 fabric manager 并重置 GPU;"
                 "若链路仍断开,检修底板或桥接器。",
             ),
@@ -165,7 +165,7 @@ def _link_errors(one: NvLinks) -> list[Finding]:
             advice=advice(
                 Words(
                     en="Compare `nvidia-smi nvlink -e -i {gpu}` over some minutes; if the count of a link keeps rising, reset"
-                    " the GPUs, and have its seating, bridge or cable looked at.",
+                    " the GPUs, and check its seating, bridge or cable.",
                     zh="间隔几分钟对比 `nvidia-smi nvlink -e -i {gpu}`;若某条链路持续增长,重置 GPU 并检查插接、桥接器或线缆。",
                 ),
                 one.gpu.where,

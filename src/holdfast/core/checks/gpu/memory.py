@@ -1,4 +1,4 @@
-"""The memory of GPUs: errors, repairs that wait or failed, and what the driver itself asks for. Pure.
+"""Judges the memory of GPUs: errors, pending or failed repairs, and the recovery action that the driver requests. Pure.
 
 The driver's own word goes before ours: where it says that nothing is to be done, an uncorrected error fails the check
 and does not take the node out.
@@ -116,7 +116,7 @@ def _uncorrected(errors: Errors, count: int, why: str) -> Finding:
     if errors.recovery == NO_ACTION:
         words = Words(
             en="The driver asks for no action, so the GPU can be used; reset {gpu} at the next pause, and have it"
-            " looked at if it comes again.",
+            " inspected if it comes again.",
             zh="驱动未要求任何动作:该 GPU 可继续使用;下次空闲时重置 {gpu},若再次出现请检修。",
         )
         return _fault(where, f"{count} uncorrected", "0", why, advice(words, where), fault=NO_FAULT)

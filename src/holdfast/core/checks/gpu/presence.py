@@ -1,4 +1,4 @@
-"""Are all GPUs there, does the driver answer, does it stay loaded: what was read, judged. Pure.
+"""Judges whether all GPUs are present, the driver answers, and the driver stays loaded. Pure.
 
 What is visible to us may be less than what the node has (a container, a Slurm job with constrained devices, a VM): a
 GPU counts as missing only where we would be allowed to see it, or where it has left the PCI bus.

@@ -1,4 +1,4 @@
-"""What slows GPUs down: heat, power, limits that somebody set. Pure.
+"""Judges what slows GPUs down: heat, power, configured limits. Pure.
 
 A reason counts only where every look within a while showed it: all GPUs touch their limits for moments.
 """
@@ -19,7 +19,7 @@ MARGIN_MIN_C = 3  # to the slowdown of this very GPU
 
 _COOL = Words(
     en="Check fans, air flow and dust of {gpu}, and the room temperature; if only this GPU is hot, have its"
-    " cooler looked at and keep the node out of runs that wait for the slowest.",
+    " cooler inspected, and keep the node out of runs that wait for the slowest.",
     zh="检查 {gpu} 的风扇、风道、积灰与机房温度;若仅该 GPU 过热,检修其散热器,且不要让该节点参与同步训练。",
 )
 _POWER = Words(

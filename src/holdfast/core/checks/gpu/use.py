@@ -1,4 +1,4 @@
-"""Who uses GPUs, and how they are divided: others' processes, memory that nobody owns, MIG. Pure."""
+"""Judges who uses GPUs and how they are divided: other processes, memory without an owner, MIG. Pure."""
 
 from collections.abc import Sequence
 

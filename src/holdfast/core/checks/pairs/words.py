@@ -1,4 +1,4 @@
-"""The verdict on rounds of pairs in words, as findings of each node in both languages. Pure.
+"""Turns the verdict on rounds of pairs into findings of each node, in both languages. Pure.
 
 What is slow warns; what is slower than half of what others reach has failed. A node is called broken only where it
 reaches next to nothing, or nothing at all, with each of several partners that are well with others.
