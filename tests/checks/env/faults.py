@@ -345,7 +345,11 @@ FAULTS = (
     Fault("no interface for gloo", "env-variables", WARN, "GLOO", _sets(GLOO_SOCKET_IFNAME="ens5")),
     Fault("LL128 forced", "env-variables", WARN, "NCCL_PROTO", _sets(NCCL_PROTO="LL128")),
     Fault(
-        "a topology file that is gone", "env-variables", WARN, "not there", _sets(NCCL_TOPO_FILE="/gone.xml")
+        "a topology file that is gone",
+        "env-variables",
+        WARN,
+        "does not exist",
+        _sets(NCCL_TOPO_FILE="/gone.xml"),
     ),
     Fault("kernels launched one by one", "env-variables", WARN, "slow", _sets(CUDA_LAUNCH_BLOCKING="1")),
     Fault(
@@ -363,9 +367,9 @@ FAULTS = (
     Fault("a device that is not there", "env-variables", FAIL, "CUDA_VISIBLE", _beyond_devices),
     Fault("a stub of libcuda", "env-variables", FAIL, "stub", _stub),
     Fault("a preload that is gone", "env-variables", WARN, "LD_PRELOAD", _sets(LD_PRELOAD="/gone/libx.so")),
-    Fault("DeepSpeed without nvcc", "env-nvcc", WARN, "nvcc is nowhere", _needs_nvcc),
+    Fault("DeepSpeed without nvcc", "env-nvcc", WARN, "nvcc is not installed", _needs_nvcc),
     Fault("nvcc of another CUDA", "env-nvcc", WARN, "nvcc is of CUDA 11.8", _other_nvcc),
     Fault("a known defect of NCCL", "env-versions", WARN, "Message truncated", _bad_nccl),
     Fault("a driver too old for torch", "env-versions", FAIL, "too old", _old_driver),
-    Fault("a torch without CUDA", "env-versions", WARN, "for processors only", _no_cuda_build),
+    Fault("a torch without CUDA", "env-versions", WARN, "for CPUs only", _no_cuda_build),
 )

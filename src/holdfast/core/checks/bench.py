@@ -75,7 +75,7 @@ def disturbed(had: float) -> str:
     """Empty where we had nearly all of the processors that we wanted."""
     if had >= HAD_MIN:
         return ""
-    return f"others were at work: {had:.0%} of the processors were free for it; run it again on an idle node"
+    return f"other processes were running: only {had:.0%} of the CPUs were free for it; run it again on an idle node"
 
 
 def judged(benches: Sequence[Bench], baseline: Baseline) -> Iterator[Finding | Fact]:
