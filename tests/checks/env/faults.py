@@ -306,9 +306,9 @@ FAULTS = (
     ),
     Fault("a module of one's own is missing", "env-imports", FAIL, "utils.data", _missing_local_module),
     Fault("a relative import in a script", "env-imports", FAIL, "relative import", _relative_import),
-    Fault("torch.py beside the script", "env-imports", FAIL, "in place of the module torch", _local_torch),
-    Fault("random.py beside the script", "env-imports", WARN, "in place of the module random", _local_random),
-    Fault("queue.py on PYTHONPATH", "env-imports", WARN, "in place of the module queue", _module_on_path),
+    Fault("torch.py beside the script", "env-imports", FAIL, "shadows the module torch", _local_torch),
+    Fault("random.py beside the script", "env-imports", WARN, "shadows the module random", _local_random),
+    Fault("queue.py on PYTHONPATH", "env-imports", WARN, "shadows the module queue", _module_on_path),
     Fault("a syntax error", "env-script", FAIL, "line 2", _syntax),
     Fault("a script that is not there", "env-script", FAIL, "does not exist", _no_script),
     Fault("a module that is not there", "env-script", FAIL, "project.train", _script_of_module),
@@ -358,7 +358,7 @@ FAULTS = (
     Fault("a proxy catches the rendezvous", "env-variables", WARN, "proxy", _proxy),
     Fault("one thread on many cores", "env-variables", WARN, "one thread", _one_thread),
     Fault("more threads than cores", "env-variables", WARN, "share 64 cores", _too_many_threads),
-    Fault("threads that are no number", "env-variables", WARN, "no number", _sets(OMP_NUM_THREADS="auto")),
+    Fault("threads that are no number", "env-variables", WARN, "not a number", _sets(OMP_NUM_THREADS="auto")),
     Fault(
         "all ranks tied to the first cores", "env-variables", WARN, "same first", _sets(OMP_PROC_BIND="true")
     ),
