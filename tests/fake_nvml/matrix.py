@@ -174,7 +174,7 @@ FAULTS = (
     Case("uncorrected errors come meanwhile", {"gpu.3.ecc_unc_vol": 1},
          Found("gpu-ecc", FAIL, DEVICE_FAULT, ECC, "--gpu-reset"), before={}),
     Case("an uncorrected error that the driver contained", {"gpu.3.ecc_unc_vol": 1, "gpu.*.field.230": 0},
-         Found("gpu-ecc", FAIL, NO_FAULT, ECC, "asks for nothing")),
+         Found("gpu-ecc", FAIL, NO_FAULT, ECC, "asks for no action")),
     Case("uncorrected errors in caches", {"gpu.0.sram_unc_vol": 1},
          Found("gpu-ecc", FAIL, DEVICE_FAULT, ECC, "--gpu-reset")),
     Case("worn caches", {"gpu.0.sram_exceeded": 1, "gpu.0.sram_unc_agg": 5},

@@ -1,1 +1,1 @@
-"""Is the machine fit: boot check, troubleshooting and benchmarks. One registry, and a runner that nothing can hang."""
+"""Checks machines: boot check, troubleshooting and benchmarks. One registry, and a runner that never blocks."""

@@ -1,4 +1,4 @@
-"""What was learned of this node, in a file of the state folder. One writer at a time; a torn or foreign file is said."""
+"""Stores the baseline of this node in the state folder. One writer at a time; a damaged or foreign file is reported."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""The process in which checks look: one that hangs, or that a driver brings down, costs this process and no other.
+"""Runs checks in a child process, so that a hang or a crash of a driver ends only that process.
 
 Reads from stdin one line of JSON, the scene, then names of checks, a line each; answers each with an outcome, a line
 of JSON. Ends when stdin does. What a library prints goes to stderr.
@@ -61,7 +61,7 @@ def look(check: Check, scene: Scene) -> Outcome:
         why = f"the check itself failed: {type(error).__name__}: {error}; please report it"
         findings.append(Finding(status=SKIP, why=why))
     if not findings:
-        findings.append(Finding(status=SKIP, why="the check had nothing to look at"))
+        findings.append(Finding(status=SKIP, why="the check found nothing to examine"))
     return Outcome(
         check=check.spec.name,
         area=check.spec.area,

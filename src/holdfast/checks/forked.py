@@ -1,4 +1,4 @@
-"""A copy of this process that answers checks: it starts at once, and shares the memory of what is imported already.
+"""Forks this process to answer checks: it starts at once, and shares the memory of imported modules.
 
 Only for a process without threads: a lock that another thread held would stay locked in the copy for ever.
 """

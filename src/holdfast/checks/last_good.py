@@ -1,4 +1,4 @@
-"""When a training last made a step on this node: beside what was learned of it, in the state folder."""
+"""Stores when a training last made a step on this node, beside the baseline in the state folder."""
 
 from contextlib import suppress
 from pathlib import Path

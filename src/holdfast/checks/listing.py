@@ -1,4 +1,4 @@
-"""The list of all checks, made in a process of its own: who runs beside a training need not import them (14 MiB, 0.4 s)."""
+"""Lists all checks in a separate process, so that a process beside a training need not import them (14 MiB, 0.4 s)."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Processes of checks that were killed: each is waited for a moment only, and who is not gone by then is collected later.
+"""Waits briefly for killed check processes; one that has not ended by then is collected later.
 
 A busy machine takes longer than that to take a process apart, and the kernel may not let go of one for ever.
 """

@@ -1,4 +1,4 @@
-"""Which checks there are. Each module in the folder of an area (gpu, rdma, net, …) declares its own in `CHECKS`."""
+"""Registers all checks. Each module in the folder of an area (gpu, rdma, net, …) declares its own in `CHECKS`."""
 
 import importlib
 import pkgutil

@@ -1,4 +1,4 @@
-"""The same checks on other nodes: by ssh, by srun inside an allocation, or by whatever starts a program there.
+"""Runs the checks on other nodes: by ssh, by srun inside an allocation, or by any command that starts a program there.
 
 All nodes are asked at once. One that does not answer in time is given up and said so; the others do not wait for it.
 """

@@ -1,4 +1,4 @@
-"""Runs a suite of checks on this node, in processes of their own, to its end or its deadline. Never waits by itself.
+"""Runs a suite of checks on this node in child processes, to its end or deadline. Never blocks.
 
 A check that does not come back is cut off: its process is killed, or left behind where the kernel does not let go of
 it, and the rest goes on in a new one. A process that only lacks the processor is given more time, and so is the suite.

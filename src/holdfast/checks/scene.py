@@ -1,4 +1,4 @@
-"""Puts together what the checks of this node are told: of the node, of the run, of what was learned."""
+"""Builds the scene of this node's checks: the node, the run, and the baseline."""
 
 import os
 import socket

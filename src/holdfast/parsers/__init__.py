@@ -1,1 +1,1 @@
-"""Text and bytes to model. Pure."""
+"""Parses text and bytes into model types. Pure."""

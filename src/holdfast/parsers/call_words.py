@@ -1,4 +1,4 @@
-"""Words about calls (model.calls) to bytes and back. Pure."""
+"""Encodes and decodes the call messages of model.calls. Pure."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""What a launch command says of itself: is it torchrun, does it restart ranks, is its address fixed. Pure.
+"""Reads from a launch command whether it is torchrun, whether it restarts ranks, and whether its address is fixed. Pure.
 
     ("torchrun", "--standalone", "--nproc-per-node", "4", "train.py")
     ("python3", "-u", "-m", "torch.distributed.run", "--rdzv-endpoint=host:29400", "train.py")

@@ -1,4 +1,4 @@
-"""Reads what torchrun says of the ranks that failed: its table, its log line, its error files. Pure.
+"""Reads what torchrun reports about failed ranks: its table, its log line, its error files. Pure.
 
 Never raises for what it reads. At the end of its output, in this order, the root cause last:
 

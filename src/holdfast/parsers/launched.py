@@ -1,4 +1,4 @@
-"""Which worker of how many a process is, by what its launcher has put into the environment. Pure.
+"""Finds the worker number and worker count of a process from the environment its launcher set. Pure.
 
     SLURM_PROCID=3 SLURM_NTASKS=8 SLURM_STEP_NODELIST=n[1-8] SLURM_JOB_ID=4242 SLURM_STEP_ID=0      of srun
     OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=8                                                   of Open MPI's mpirun

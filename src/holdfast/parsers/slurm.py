@@ -1,4 +1,4 @@
-"""What Slurm's commands say of nodes, jobs and steps. Pure.
+"""Parses the output of Slurm's commands about nodes, jobs and steps. Pure.
 
 Three forms, by version: 22.05 has JSON with plain strings (and shows every job and node of the cluster, whatever was
 asked for); from 23.11 on values are lists (`"job_state": ["RUNNING"]`) and structs (`{"set": true, "infinite": false,

@@ -77,8 +77,8 @@ def test_in_a_burn_each_gpu_with_a_fault_is_named_with_it(bench):
     outcome = bench("gpu-burn", count=6, FAULTS="1:flip,2:wrong,3:ecc,4:die")
     assert sorted(faults(outcome)) == [(address(n), DEVICE_FAULT) for n in (1, 2, 3)]
     flips = of(outcome, address(1))[0].why
-    assert "computes wrongly" in flips and "row 0 column 3 bits 0040" in flips
-    assert "the others here computed it rightly" in of(outcome, address(2))[0].why
+    assert "computes wrong results" in flips and "row 0 column 3 bits 0040" in flips
+    assert "the other devices here computed it correctly" in of(outcome, address(2))[0].why
     assert "uncorrectable ECC" in of(outcome, address(3))[0].why
     (dead,) = of(outcome, address(4))
     assert dead.status == WARN and "ended with -6" in dead.why

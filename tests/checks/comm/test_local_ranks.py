@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.checks.child import look
 from holdfast.checks.registry import check_named
-from holdfast.core.checks.comm_local import GLOO, NCCL, bus_bandwidth, of_sums, trouble
+from holdfast.core.checks.comm.local import GLOO, NCCL, bus_bandwidth, of_sums, trouble
 from holdfast.model.checks import DEVICE_FAULT, ENVIRONMENT_FAULT, FAIL, PASS, SKIP, WARN, Fact, Scene
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None

@@ -306,9 +306,9 @@ FAULTS = (
     ),
     Fault("a module of one's own is missing", "env-imports", FAIL, "utils.data", _missing_local_module),
     Fault("a relative import in a script", "env-imports", FAIL, "relative import", _relative_import),
-    Fault("torch.py beside the script", "env-imports", FAIL, "in place of the module torch", _local_torch),
-    Fault("random.py beside the script", "env-imports", WARN, "in place of the module random", _local_random),
-    Fault("queue.py on PYTHONPATH", "env-imports", WARN, "in place of the module queue", _module_on_path),
+    Fault("torch.py beside the script", "env-imports", FAIL, "shadows the module torch", _local_torch),
+    Fault("random.py beside the script", "env-imports", WARN, "shadows the module random", _local_random),
+    Fault("queue.py on PYTHONPATH", "env-imports", WARN, "shadows the module queue", _module_on_path),
     Fault("a syntax error", "env-script", FAIL, "line 2", _syntax),
     Fault("a script that is not there", "env-script", FAIL, "does not exist", _no_script),
     Fault("a module that is not there", "env-script", FAIL, "project.train", _script_of_module),
@@ -345,7 +345,11 @@ FAULTS = (
     Fault("no interface for gloo", "env-variables", WARN, "GLOO", _sets(GLOO_SOCKET_IFNAME="ens5")),
     Fault("LL128 forced", "env-variables", WARN, "NCCL_PROTO", _sets(NCCL_PROTO="LL128")),
     Fault(
-        "a topology file that is gone", "env-variables", WARN, "not there", _sets(NCCL_TOPO_FILE="/gone.xml")
+        "a topology file that is gone",
+        "env-variables",
+        WARN,
+        "does not exist",
+        _sets(NCCL_TOPO_FILE="/gone.xml"),
     ),
     Fault("kernels launched one by one", "env-variables", WARN, "slow", _sets(CUDA_LAUNCH_BLOCKING="1")),
     Fault(
@@ -354,7 +358,7 @@ FAULTS = (
     Fault("a proxy catches the rendezvous", "env-variables", WARN, "proxy", _proxy),
     Fault("one thread on many cores", "env-variables", WARN, "one thread", _one_thread),
     Fault("more threads than cores", "env-variables", WARN, "share 64 cores", _too_many_threads),
-    Fault("threads that are no number", "env-variables", WARN, "no number", _sets(OMP_NUM_THREADS="auto")),
+    Fault("threads that are no number", "env-variables", WARN, "not a number", _sets(OMP_NUM_THREADS="auto")),
     Fault(
         "all ranks tied to the first cores", "env-variables", WARN, "same first", _sets(OMP_PROC_BIND="true")
     ),
@@ -363,9 +367,9 @@ FAULTS = (
     Fault("a device that is not there", "env-variables", FAIL, "CUDA_VISIBLE", _beyond_devices),
     Fault("a stub of libcuda", "env-variables", FAIL, "stub", _stub),
     Fault("a preload that is gone", "env-variables", WARN, "LD_PRELOAD", _sets(LD_PRELOAD="/gone/libx.so")),
-    Fault("DeepSpeed without nvcc", "env-nvcc", WARN, "nvcc is nowhere", _needs_nvcc),
+    Fault("DeepSpeed without nvcc", "env-nvcc", WARN, "nvcc is not installed", _needs_nvcc),
     Fault("nvcc of another CUDA", "env-nvcc", WARN, "nvcc is of CUDA 11.8", _other_nvcc),
     Fault("a known defect of NCCL", "env-versions", WARN, "Message truncated", _bad_nccl),
     Fault("a driver too old for torch", "env-versions", FAIL, "too old", _old_driver),
-    Fault("a torch without CUDA", "env-versions", WARN, "for processors only", _no_cuda_build),
+    Fault("a torch without CUDA", "env-versions", WARN, "for CPUs only", _no_cuda_build),
 )

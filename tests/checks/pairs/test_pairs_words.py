@@ -36,7 +36,7 @@ def test_a_node_that_reaches_a_tenth_with_all_of_three_good_ones_is_broken():
     finding = finding_of(blame("communication", "gpu-04", partners=NODES[:3]))
     assert finding.status == FAIL and finding.fault == DEVICE_FAULT
     assert finding.measured == "1 GB/s (all-reduce 8 MiB), 4 of 4 times"
-    assert finding.expected == "about 10 GB/s, as other pairs reach" and finding.whence == "peers"
+    assert finding.expected == "about 10 GB/s, the speed of other pairs" and finding.whence == "peers"
     assert "gpu-04" in finding.why and "gpu-01, gpu-02 and gpu-03" in finding.why
     for advice in (finding.advice.en, finding.advice.zh):
         assert "gpu-04" in advice and "1 GB/s" in advice and "10 GB/s" in advice
@@ -61,7 +61,7 @@ def test_two_nodes_alone_are_told_what_is_needed():
     assert finding.status == WARN
     assert (
         finding.why
-        == "between gpu-03 and gpu-04 one is bad, or the link; a third node is needed to tell which"
+        == "one of gpu-03 and gpu-04 is bad, or the link between them; a third node is needed to find out which"
     )
 
 
@@ -70,7 +70,7 @@ def test_a_link_is_told_on_both_of_its_nodes():
     for node in ("gpu-03", "gpu-04"):
         finding = finding_of(told, node)
         assert finding.device == "link gpu-03 - gpu-04"
-        assert finding.whence == "baseline" and "as was learned" in finding.expected
+        assert finding.whence == "baseline" and "the learned value" in finding.expected
         assert "gpu-03" in finding.advice.zh and "gpu-04" in finding.advice.zh
 
 

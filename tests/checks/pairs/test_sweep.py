@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from holdfast.checks.comm.sweep import CHECKS, sizes
-from holdfast.core.checks.sweep import of_sweep, rows, table
+from holdfast.core.checks.comm.sweep import of_sweep, rows, table
 from holdfast.model.checks import FAIL, PASS, Fact, Finding, Scene
 
 

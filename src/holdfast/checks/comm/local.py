@@ -1,4 +1,4 @@
-"""Real ranks of the run's Python on this one node: do they meet, are their sums right, how fast are they."""
+"""Checks with real ranks of the run's Python on this node: rendezvous, correct sums, bandwidth."""
 
 import os
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from holdfast.checks.env.run import gpu_count
 from holdfast.checks.registry import Check, Seen
 from holdfast.checks.training_python.rank_answers import asked_of_ranks
 from holdfast.checks.training_python.run import run_of
-from holdfast.core.checks.comm_local import GLOO, NCCL, of_meeting, of_sums
+from holdfast.core.checks.comm.local import GLOO, NCCL, of_meeting, of_sums
 from holdfast.model.checks import BOOT, DEVICE, LIGHT, MANUAL, ON_FAILURE, PROLOG, SKIP, Finding, Scene, Spec
 from holdfast.model.signatures import Words
 
@@ -89,7 +89,7 @@ def _spec(name: str, en: str, zh: str, cost: str, needs: tuple[str, ...]) -> Spe
         timeout_s=WITHIN_S + 20.0,
         needs=needs,
         hang_advice=Words(
-            en="Look at the Python of the run and at the folders it reads.",
+            en="Check the Python of the run and the folders it reads.",
             zh="请检查运行所用 Python 及其读取的目录。",
         ),
     )

@@ -1,4 +1,4 @@
-"""Names the check of pairs of nodes. It is carried out from outside, for no node can do it by itself: see pair_run."""
+"""Declares the check of pairs of nodes. A coordinator runs it, because it needs several nodes: see pair_run."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from holdfast.model.signatures import Words
 
 
 def of_one_node(scene: Scene) -> Iterator[Seen]:
-    yield Finding(status=SKIP, why="it takes several nodes: holdfast check --nodes A,B,C")
+    yield Finding(status=SKIP, why="it needs several nodes: holdfast check --nodes A,B,C")
 
 
 CHECKS = (

@@ -1,4 +1,4 @@
-"""All-reduce over message sizes among real ranks of this node, in the Python of the run: the table of nccl-tests."""
+"""Measures all-reduce over message sizes among real ranks of this node; prints the table of nccl-tests."""
 
 import os
 from collections.abc import Iterator
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from holdfast.checks.env.run import gpu_count
 from holdfast.checks.registry import Check, Seen
 from holdfast.checks.training_python.rank_answers import asked_of_ranks
-from holdfast.core.checks.comm_local import GLOO, NCCL
-from holdfast.core.checks.sweep import of_sweep, rows
+from holdfast.core.checks.comm.local import GLOO, NCCL
+from holdfast.core.checks.comm.sweep import of_sweep, rows
 from holdfast.model.checks import MANUAL, NODE, Scene, Spec
 from holdfast.model.signatures import Words
 
@@ -70,7 +70,7 @@ CHECKS = (
             needs=("torch",),
             bench=True,
             hang_advice=Words(
-                en="Look at the Python of the run and at what its ranks wait for; the node should be idle.",
+                en="Check the Python of the run and what its ranks wait for; the node should be idle.",
                 zh="请检查运行所用的 Python 及各 rank 在等待什么；测试时节点应空闲。",
             ),
         ),

@@ -1,4 +1,4 @@
-"""Whether checkpoints can be written where the run puts them, and whether it can go on from the newest."""
+"""Checks whether the run can write its checkpoints and resume from the newest."""
 
 import errno
 import os
@@ -126,12 +126,12 @@ def _loaded(resume: str, written: str) -> Iterator[Seen]:
         yield Finding(
             status=WARN,
             device=resume,
-            measured="not there",
+            measured="not found",
             expected="the checkpoint that the command names",
             whence=ASKED,
-            why=f"the run is told to go on from {resume}, which is not there",
+            why=f"the run is to resume from {resume}, which does not exist",
             advice=Words(
-                en="Correct the path, or begin without it; it must be there on each node.",
+                en="Correct the path, or start without it; it must exist on each node.",
                 zh="请修正路径或去掉该参数；每个节点都须可见该路径。",
             ),
             category="checkpoint_load_error",
@@ -225,7 +225,7 @@ CHECKS = (
             timeout_s=10.0,
             quick=True,
             hang_advice=Words(
-                en="The file system of the checkpoints does not answer: look at its mount and servers.",
+                en="The file system of the checkpoints does not answer: check its mount and servers.",
                 zh="检查点所在文件系统无响应，请检查挂载与存储服务。",
             ),
         ),

@@ -1,4 +1,4 @@
-"""Whether nvcc and what goes with it are there, for a run with DeepSpeed: it compiles kernels when they are first used."""
+"""Checks nvcc and its tools for a run with DeepSpeed, which compiles kernels when they are first used."""
 
 import os
 from collections.abc import Iterator

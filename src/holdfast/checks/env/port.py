@@ -1,4 +1,4 @@
-"""Whether the port on which the workers of the run meet is free on this node, where this node is to listen on it."""
+"""Checks whether the rendezvous port is free, on the node that listens on it."""
 
 import errno
 import os
@@ -123,7 +123,7 @@ CHECKS = (
             timeout_s=18.0,
             quick=True,
             hang_advice=Words(
-                en="The name of the first node is not resolved: look at DNS or /etc/hosts.",
+                en="The name of the first node cannot be resolved: check DNS or /etc/hosts.",
                 zh="首节点名称无法解析，请检查 DNS 或 /etc/hosts。",
             ),
         ),

@@ -1,4 +1,4 @@
-"""The Python that the command will run, its versions, its script, and what the script imports. Runs none of it."""
+"""Checks the Python that the command will run, its versions, its script and the script's imports. Runs none of it."""
 
 import os
 import re
@@ -44,7 +44,7 @@ def python(scene: Scene) -> Iterator[Seen]:
         yield Finding(
             status=FAIL,
             measured=f"{interpreter.absent}: not found",
-            expected="a program that is there",
+            expected="an existing program",
             whence=ASKED,
             why=f"{interpreter.absent} is in no folder of PATH, seen from {run.prepared.folder}{beside}",
             advice=Words(
@@ -191,7 +191,7 @@ def imports(scene: Scene) -> Iterator[Seen]:
 
 _CONTEXTS = (BOOT, PROLOG, ON_FAILURE, MANUAL)
 _HANGS = Words(
-    en="The folders of the Python or of the script answer slowly: look at their mounts.",
+    en="The folders of the Python or of the script answer slowly: check their mounts.",
     zh="Python 或脚本所在目录响应过慢，请检查其挂载。",
 )
 

@@ -1,4 +1,4 @@
-"""Whether the shell of the command can do what it is told before the launch: conda activate, module load, source."""
+"""Checks whether the command's shell can prepare its environment: conda activate, module load, source."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,8 @@ from msgspec import structs
 
 from holdfast.checks.registry import Check, Seen
 from holdfast.checks.training_python.run import QUICK_S, Prepared, in_shell, run_of
-from holdfast.core.checks.env.command import Preparation, Shell, name_of
+from holdfast.core.checks.env.launchers import Shell, name_of
+from holdfast.core.checks.env.preparations import Preparation
 from holdfast.core.checks.env.shell import of_preparations
 from holdfast.model.checks import BOOT, LIGHT, MANUAL, ON_FAILURE, PROLOG, SKIP, Finding, Scene, Spec
 from holdfast.model.signatures import Words
@@ -25,7 +26,7 @@ def shell(scene: Scene) -> Iterator[Seen]:
         yield Finding(status=SKIP, why="the command activates no environment in a shell")
         return
     if not run.prepared.results:
-        yield Finding(status=SKIP, why=run.prepared.why_not or "the shell said nothing")
+        yield Finding(status=SKIP, why=run.prepared.why_not or "the shell printed nothing")
         return
     failed = [one for one, code, _ in run.prepared.results if _failed(one, code)]
     other = _other_kind(scene, own) if failed and not own.login else ""
@@ -65,7 +66,7 @@ CHECKS = (
             timeout_s=18.0,
             quick=True,
             hang_advice=Words(
-                en="The start-up files of the shell do not come to an end: look at ~/.bashrc and ~/.bash_profile.",
+                en="The start-up files of the shell do not finish: check ~/.bashrc and ~/.bash_profile.",
                 zh="shell 启动文件未能结束，请检查 ~/.bashrc 与 ~/.bash_profile。",
             ),
         ),

@@ -1,4 +1,4 @@
-"""The variables that an image, a profile or a person has set: listed, and judged by what they meet on this node."""
+"""Checks the environment variables of the run against this node."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Does the GPU driver answer, are all GPUs there, does the driver stay loaded."""
+"""Checks that the GPU driver answers and stays loaded, and that all GPUs are present."""
 
 import re
 from collections.abc import Iterator

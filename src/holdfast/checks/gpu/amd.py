@@ -1,4 +1,4 @@
-"""AMD GPUs, as `amd-smi` tells of them."""
+"""Checks AMD GPUs with `amd-smi`."""
 
 import os
 from collections.abc import Iterator

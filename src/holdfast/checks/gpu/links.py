@@ -1,4 +1,4 @@
-"""The links of GPUs: NVLink, PCIe, the NVSwitch fabric, direct access between peers."""
+"""Checks the links of GPUs: NVLink, PCIe, the NVSwitch fabric, direct access between peers."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Errors in the memory of GPUs, their repair, and what the driver asks for after an error."""
+"""Checks GPU memory: errors, repairs, and the recovery action that the driver requests."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What slows GPUs down: clocks held back, power limits, heat."""
+"""Checks what slows GPUs down: reduced clocks, power limits, heat."""
 
 import time
 from collections.abc import Iterator

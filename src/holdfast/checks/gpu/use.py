@@ -1,4 +1,4 @@
-"""Who uses the GPUs, and whether they are divided."""
+"""Checks who uses the GPUs, and whether MIG divides them."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Xids in the kernel's log."""
+"""Checks the kernel log for Xids."""
 
 import os
 import re

@@ -124,7 +124,7 @@ def _broken_core(core: Mapping[str, Any]) -> Finding | None:
         whence=RULE,
         why=f"{where}: {told} in a multiplication that the other cores can do",
         advice=Words(
-            en="Keep the node out and look for machine check errors in the kernel log (dmesg, rasdaemon).",
+            en="Keep the node out of training and check for machine check errors in the kernel log (dmesg, rasdaemon).",
             zh="请隔离该节点，并在内核日志（dmesg、rasdaemon）中查找 machine check 错误。",
         ),
         fault=DEVICE_FAULT,
@@ -150,7 +150,7 @@ def slow_cores(ran: Sequence[Mapping[str, Any]], fastest_khz: Mapping[int, int])
                 whence=PEERS,
                 why=f"core {core['core']} is at {rate / middle:.0%} of the median of the {len(like)} cores like it",
                 advice=Words(
-                    en="Look at its clock, governor and temperature (turbostat, cpupower) and at what else is bound to it.",
+                    en="Check its clock, governor and temperature (turbostat, cpupower), and which other processes are bound to it.",
                     zh="请检查该核心的频率、调频策略与温度（turbostat、cpupower），以及是否有其他任务绑定在其上。",
                 ),
             )
@@ -252,12 +252,12 @@ def no_number(answer: Mapping[str, Any], where: str) -> Iterator[Finding]:
         yield Finding(
             status=WARN,
             device=where,
-            measured="the loss is no number",
+            measured="the loss is not a number",
             expected="a number",
             whence=RULE,
-            why="the loss of a small training from fixed weights is no number",
+            why="the loss of a small training from fixed weights is not a number",
             advice=Words(
-                en="Run gpu-burn or host-burn for longer: this node may compute wrongly.",
+                en="Run gpu-burn or host-burn for longer: this node may compute wrong results.",
                 zh="请延长运行 gpu-burn 或 host-burn：该节点的计算可能有误。",
             ),
             category="nan_loss",

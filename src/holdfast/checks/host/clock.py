@@ -1,4 +1,4 @@
-"""The clock: whether it is synchronised, and how far off, where anybody knows.
+"""Checks whether the clock is synchronised and, where known, its offset.
 
 source: adjtimex(2); chronyc(1)
 """

@@ -1,4 +1,4 @@
-"""The kernel: its version, and how it sees the nodes of memory (NUMA)."""
+"""Checks the kernel version and the NUMA layout."""
 
 import platform
 import re

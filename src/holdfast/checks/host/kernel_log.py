@@ -1,4 +1,4 @@
-"""The kernel's log: what it says against this node since it booted, or since a run was last good here."""
+"""Checks the kernel log for faults since boot, or since a run last made progress here."""
 
 import time
 from collections.abc import Iterator

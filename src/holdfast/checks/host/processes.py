@@ -1,4 +1,4 @@
-"""Processes: zombies, those blocked in the kernel, and what earlier jobs left."""
+"""Checks processes: zombies, those blocked in the kernel, and leftovers of earlier jobs."""
 
 import time
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Processors and memory: what there is, and what of it the run may use."""
+"""Checks CPUs and memory: how much exists, and how much the run may use."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Services that a training needs and that systemd counts as failed: RDMA, time, mounts, the scheduler's own."""
+"""Checks for failed systemd services that a training needs: RDMA, time, mounts, the scheduler's own."""
 
 import re
 import shutil

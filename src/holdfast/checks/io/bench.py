@@ -62,7 +62,7 @@ def judged_content(folder: str, speed: DiskSpeed) -> Iterator[Finding]:
             measured=f"{speed.wrong_chunks} pieces of 4 MiB differ",
             expected="what was written",
             whence=RULE,
-            why=f"{folder} gave back other bytes than were written, in {speed.wrong_chunks} pieces of 4 MiB",
+            why=f"{folder} returned different bytes than were written, in {speed.wrong_chunks} pieces of 4 MiB",
             advice=Words(
                 en="Write no checkpoints here; check the disk (smartctl, kernel log) or tell who runs the file system.",
                 zh="请勿在此写入检查点；检查磁盘（smartctl、内核日志）或联系文件系统管理员。",
@@ -171,7 +171,7 @@ CHECKS = (
             timeout_s=3000.0,
             bench=True,
             hang_advice=Words(
-                en="The file system does not answer: look at its server, its mount and the kernel log.",
+                en="The file system does not answer: check its server, its mount and the kernel log.",
                 zh="文件系统无响应：请检查其服务器、挂载与内核日志。",
             ),
         ),

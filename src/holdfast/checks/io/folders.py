@@ -1,4 +1,4 @@
-"""The folders of a run: room, a file that can be written and read back, mounts that answer.
+"""Checks the folders of a run: free space, writing and reading a file, mounts that answer.
 
 Whatever touches a file system is done by a process of its own with a deadline: one dead mount is named, and the
 others are judged.

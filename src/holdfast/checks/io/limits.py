@@ -1,4 +1,4 @@
-"""Shared memory and the limits of processes, against what the run will start."""
+"""Checks shared memory and process limits against what the run will start."""
 
 import os
 import resource

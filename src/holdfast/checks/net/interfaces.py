@@ -1,4 +1,4 @@
-"""Network interfaces: the one that a run would use, what was learned of each, their errors."""
+"""Checks network interfaces: the one that a run would use, changes against the baseline, errors."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""Names and ports that a run needs: its own host's, the first node's, the port at which the ranks meet."""
+"""Checks names and ports that a run needs: this host, the first node, the rendezvous port."""
 
 import errno
 import socket
@@ -63,7 +63,7 @@ def look_at_port(scene: Scene) -> Iterator[Seen]:
     if scene.training:
         yield skipped("a job trains here, and holds its port")
     elif scene.command:
-        yield skipped("the port of a command is looked at by env-port")
+        yield skipped("env-port checks the port of a command")
     elif not 0 < port <= PORT_MAX:
         yield skipped("MASTER_PORT names no port")
     elif not _is_first(scene):
@@ -97,7 +97,7 @@ def _port(port: int, scene: Scene) -> Finding:
         "free",
         ASKED,
         device=f"port {port}",
-        why=f"port {port}, at which the ranks are to meet, is held by {who}",
+        why=f"port {port}, where the ranks are to meet, is held by {who}",
         en="End it, or choose another port (MASTER_PORT).",
         zh="结束该进程,或更换端口(MASTER_PORT)。",
         category="port_in_use",

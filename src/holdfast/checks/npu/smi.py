@@ -1,4 +1,4 @@
-"""Ascend NPUs, as `npu-smi` tells of them."""
+"""Checks Ascend NPUs with `npu-smi`."""
 
 import os
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def _table(scene: Scene) -> tuple[NpuTable, str] | Finding:
     told = tool_says(place, ("info",), TABLE_S)
     table = npu_table(told.text)
     if told.why_not or not table.npus:
-        return Finding(status=SKIP, why=told.why_not or "`npu-smi info` names no NPU that could be read")
+        return Finding(status=SKIP, why=told.why_not or "`npu-smi info` lists no readable NPU")
     return table, place
 
 

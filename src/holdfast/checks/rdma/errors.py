@@ -1,4 +1,4 @@
-"""Error counters and flaps of RDMA ports: since boot, since they were learned, and between two readings."""
+"""Checks error counters and flaps of RDMA ports: since boot, since the baseline, and between two readings."""
 
 import time
 from collections.abc import Iterator

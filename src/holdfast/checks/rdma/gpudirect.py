@@ -1,4 +1,4 @@
-"""GPUDirect RDMA: whether the network cards can reach the memory of the GPUs themselves."""
+"""Checks GPUDirect RDMA: whether the network cards can access GPU memory directly."""
 
 import platform
 import re

@@ -1,4 +1,4 @@
-"""RDMA ports: up, as fast as they were, and with an address that NCCL can use."""
+"""Checks RDMA ports: up, as fast as before, and with an address that NCCL can use."""
 
 from collections.abc import Iterator
 
@@ -89,7 +89,7 @@ def _none_is_up(found: tuple[Port, ...], scene: Scene) -> Iterator[Finding]:
             f"none of {len(wanted)} InfiniBand ports is up",
             "one that is up",
             RULE,
-            why="no RDMA port is up, so a run over several nodes goes over the slow network",
+            why="no RDMA port is up, so a run over several nodes uses the slow network",
             en="Look at cables and the subnet manager (`ibstat`); or set NCCL_IB_DISABLE=1 where that is meant.",
             zh="检查线缆与子网管理器(`ibstat`);若本就不用 RDMA,请设置 NCCL_IB_DISABLE=1。",
             category="nic_down",
@@ -127,7 +127,7 @@ CHECKS = (
             contexts=(BOOT, PROLOG, EPILOG, CONTINUOUS, ON_FAILURE, MANUAL),
             quick=True,
             hang_advice=Words(
-                en="A card that does not answer its driver is broken or resets: look at the kernel log for mlx5 lines.",
+                en="A card that does not answer its driver is broken or resets: check the kernel log for mlx5 lines.",
                 zh="网卡不应答驱动,可能已损坏或正在复位:查看内核日志中的 mlx5 相关行。",
             ),
         ),

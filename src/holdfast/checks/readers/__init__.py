@@ -1,1 +1,1 @@
-"""What checks read: files of the machine, NVML, tools of vendors, the kernel log."""
+"""Readers for checks: files of the machine, NVML, vendor tools, the kernel log."""

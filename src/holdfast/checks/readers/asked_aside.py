@@ -1,4 +1,4 @@
-"""Questions that a dead mount or a full device may never answer, each in a process of its own with a deadline.
+"""Runs each operation that a dead mount may block forever in its own process, with a deadline.
 
 One that does not answer is killed, or left behind where the kernel does not let go of it; the others are answered.
 """

@@ -1,4 +1,4 @@
-"""How fast the file system below a folder is: in sequence past the page cache, and in small pieces. Leaves nothing behind.
+"""Measures a folder's file system: sequential speed past the page cache, and small files. Leaves nothing behind.
 
 The file has no name: it is made without one, or its name is taken away at once, so it is gone with us, however we end.
 """

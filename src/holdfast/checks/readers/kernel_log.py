@@ -1,4 +1,4 @@
-"""The kernel's log of this boot, whichever way it can be read, and what the signatures see in it.
+"""Reads the kernel log of this boot by any available way, and matches signatures in it.
 
 /dev/kmsg, else what syslog wrote since the last boot, else journalctl. Each line gets its seconds since boot in front.
 """

@@ -1,4 +1,4 @@
-"""Who listens on a TCP port: from /proc/net/tcp, and the process that has the socket open.
+"""Finds the process that listens on a TCP port, from /proc/net/tcp and open sockets.
 
 source: proc_net_tcp(5): `0: 0100007F:7337 00000000:0000 0A ... 0 12345`, state 0A listens, field 10 is the inode
 """

@@ -1,4 +1,4 @@
-"""NVML, asked with care: each question has a stated answer, whatever the driver does meanwhile. Never raises.
+"""Queries NVML; each query returns a value or a reason, whatever the driver does. Never raises.
 
 A function that the driver or nvidia-ml-py does not have, one that the device does not support, a right that is
 missing, a GPU that is lost, a library that does not fit the driver, a driver that was reloaded between two calls:

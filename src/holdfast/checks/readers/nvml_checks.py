@@ -1,4 +1,4 @@
-"""What all checks over NVML share: how they are declared, and how they begin."""
+"""Declares and starts the checks that use NVML."""
 
 from pathlib import Path
 from typing import Any

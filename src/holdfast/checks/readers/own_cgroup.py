@@ -1,4 +1,4 @@
-"""What the control groups of this process allow: processors, memory, processes; of version 1 and 2, all levels.
+"""Reads the cgroup limits of this process: CPUs, memory, processes; versions 1 and 2, all levels.
 
 source: Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/
 """

@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs on the PCI bus, and whether we may use them. Only reads what the kernel shows."""
+"""Lists NVIDIA GPUs on the PCI bus and whether we may use them, from files of the kernel only."""
 
 import os
 import re

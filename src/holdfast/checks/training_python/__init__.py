@@ -1,1 +1,1 @@
-"""What runs in the Python of the training: its answers, collectives, load, pairs of nodes."""
+"""Runs code in the Python of the training: environment queries, collectives, load, pairs of nodes."""

@@ -1,4 +1,4 @@
-"""Measures one device with torch, or the processors with torch or numpy, and says what it found as a line of JSON.
+"""Measures one device with torch, or the CPUs with torch or numpy, and prints the result as a line of JSON.
 
 A program of its own, run by whichever Python the training has: it imports nothing of Holdfast, and torch and numpy
 by name. `python burn.py '{"work": "matmul", "device": "cuda:0", "seconds": 20, ...}'`. What a library prints goes to

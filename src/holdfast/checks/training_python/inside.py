@@ -1,4 +1,4 @@
-"""Runs in the Python of the run, whichever it is, and says what that Python sees. Executes nothing of the run's code.
+"""Runs in the Python of the run and reports what that Python finds. Executes nothing of the run's code.
 
 It is started by its path, so it imports nothing of Holdfast, and what it imports comes from the standard library,
 whatever lies beside the script under the same name. Reads one JSON object from its first argument, `script`, `module`,

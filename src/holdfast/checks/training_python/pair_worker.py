@@ -1,4 +1,4 @@
-"""Measures on one node what a coordinator asks for: how fast it computes, and exchanges data with one partner.
+"""Measures on one node, for a coordinator, how fast it computes and how fast it exchanges data with one partner.
 
 Runs in the Python of the training (`python -m holdfast.checks.training_python.pair_worker`). Reads asks from stdin, a line of JSON
 each, and writes answers to stdout. While it measures, a thread goes on reading: it answers whether anybody is there,

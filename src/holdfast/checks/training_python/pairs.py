@@ -1,4 +1,4 @@
-"""Carries rounds of pairs out on real nodes: a worker on each, started by the words that reach the node.
+"""Runs rounds of pairs on real nodes: one worker on each, started by the command that reaches the node.
 
 Every wait has an end, and no node waits for another one's fault longer than one round. A worker that is stuck in a
 collective is told from a node that is gone: its reader still answers. Workers end with us, however we end, for they

@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.checks.training_python import ranks as run_ranks
 from holdfast.checks.training_python.run import answer_of, run_of, run_within
-from holdfast.core.checks.comm_local import trouble
+from holdfast.core.checks.comm.local import trouble
 from holdfast.model.checks import SKIP, Finding, Scene
 
 ERROR_CHARS_MAX = 300

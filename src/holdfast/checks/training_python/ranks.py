@@ -1,4 +1,4 @@
-"""Real ranks on this node, in the Python of the run: they meet, sum numbers whose sum is known, and say how fast.
+"""Runs real ranks on this node in the Python of the run: rendezvous, sums of known numbers, and their speed.
 
 Started by its path, so it imports nothing of Holdfast. torch is imported once and the ranks are forked from it. Reads
 one JSON object from its first argument: `ranks`, `backend`, `sizes` in bytes, `timeout_s`; writes lines, `MARK` and a

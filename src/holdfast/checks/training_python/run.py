@@ -1,4 +1,4 @@
-"""The Python of the run: which it is, and what it says of itself, the script and its imports.
+"""Finds the Python of the run, and asks it about itself, the script and the script's imports.
 
 It is found as the run will find it: in the run's environment, folder and shell, after what the shell is told to do
 before. Nothing of the run's own code is executed, and nothing is waited for longer than its deadline.
@@ -21,8 +21,9 @@ import psutil
 from msgspec import Struct, structs
 
 from holdfast.core.checks.asked import Asked, asked_by
-from holdfast.core.checks.env.command import Launch, Preparation, Shell, launch_of, name_of
-from holdfast.core.checks.env.programs import SHELLS
+from holdfast.core.checks.env.command import SHELLS, launch_of
+from holdfast.core.checks.env.launchers import Launch, Shell, name_of
+from holdfast.core.checks.env.preparations import Preparation
 from holdfast.core.checks.env.script import SHADOWING_PACKAGES, SHADOWING_STANDARD
 from holdfast.core.checks.env.shell_text import is_known
 from holdfast.model.checks import Scene

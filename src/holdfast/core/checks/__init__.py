@@ -1,1 +1,1 @@
-"""What the answers of checks mean: for one node, between nodes, for what was learned, and for the run."""
+"""Judges what checks measured: for one node, between nodes, against the baseline, and for the run."""

@@ -1,4 +1,4 @@
-"""What a suite's outcomes come to, as the one event of them that the journal keeps. Pure."""
+"""Turns a suite's outcomes into the single event that the journal keeps. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence

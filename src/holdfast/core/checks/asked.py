@@ -1,4 +1,4 @@
-"""What a training asks of its nodes, as far as its command and environment say so. Pure.
+"""Reads from a training's command and environment what it needs of its nodes. Pure.
 
 ("torchrun", "--nnodes=2", "--nproc-per-node", "8", "train.py", "--num-workers", "4", "--save", "/ckpt")
 -> ranks 8, nodes 2, loader_workers 4, checkpoint "/ckpt", script "train.py"
@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from holdfast.core.checks.env.command import Launch, launch_of, options_of
+from holdfast.core.checks.env.command import launch_of
+from holdfast.core.checks.env.launchers import Launch, options_of
 from holdfast.core.checks.env.shell_text import is_known
 
 RANKS_MAX = 1 << 16

@@ -1,4 +1,4 @@
-"""What benchmarks found, judged: against the same device before, others of its model before, and the others here. Pure.
+"""Judges benchmark results against the same device's baseline, its model's baseline, and the other devices here. Pure.
 
 A number is compared only where nobody else was at work, and never held to be more exact than it was from repeat to
 repeat. One that is low is told, and isolates nobody: a bit that is wrong does.
@@ -75,7 +75,7 @@ def disturbed(had: float) -> str:
     """Empty where we had nearly all of the processors that we wanted."""
     if had >= HAD_MIN:
         return ""
-    return f"others were at work: {had:.0%} of the processors were free for it; run it again on an idle node"
+    return f"other processes were running: only {had:.0%} of the CPUs were free for it; run it again on an idle node"
 
 
 def judged(benches: Sequence[Bench], baseline: Baseline) -> Iterator[Finding | Fact]:
@@ -126,8 +126,8 @@ def _finding(bench: Bench, benches: Sequence[Bench], baseline: Baseline) -> Find
         whence=expected.whence,
         why=f"{one.name} is {off:.0%} {side} {expected.words}{beside}",
         advice=Words(
-            en="Run the same benchmark again with the node idle; look at clocks, temperature and power while it runs; "
-            "if it stays, keep the node out of large runs and have it looked at.",
+            en="Run the same benchmark again with the node idle; check clocks, temperature and power while it runs;  "
+            "if it is still off, keep the node out of large runs and inspect it.",
             zh="在节点空闲时重跑同一基准，并观察时钟、温度和功耗；若仍偏离，请勿将其用于大规模训练并检修。",
         ),
     )
@@ -199,7 +199,7 @@ def wrong_result(
         measured=f"{wrong_repeats} of {repeats} products differ: {few}",
         expected="the same bits each time",
         whence=RULE,
-        why=f"{what} computes wrongly without saying so: {wrong_repeats} of {repeats} repeats of one product"
+        why=f"{what} computes wrong results without an error: {wrong_repeats} of {repeats} repeats of one product"
         f" had other bits ({few})",
         advice=_WRONG,
         fault=DEVICE_FAULT,
@@ -215,7 +215,7 @@ def wrong_always(where: str, why: str, *, others_are_right: bool, category: str 
         measured=why,
         expected="the exact product",
         whence=PEERS if others_are_right else RULE,
-        why=f"{why}{', and the others here computed it rightly' if others_are_right else ''}",
+        why=f"{why}{', and the other devices here computed it correctly' if others_are_right else ''}",
         advice=_WRONG,
         fault=DEVICE_FAULT if others_are_right else NO_FAULT,
         category=category,
@@ -223,7 +223,7 @@ def wrong_always(where: str, why: str, *, others_are_right: bool, category: str 
 
 
 _WRONG = Words(
-    en="Keep the node out: what it trains may be damaged. Run the same check again for longer (--option ...seconds=600) "
+    en="Keep the node out of training: its results may be wrong. Run the same check again for longer (--option ...seconds=600) "
     "to confirm, then have the part replaced. Distrust checkpoints that it wrote.",
     zh="请隔离该节点：其训练结果可能已损坏。延长时间重跑同一检查（--option ...seconds=600）以确认，然后更换部件；"
     "对其写入的检查点保持怀疑。",

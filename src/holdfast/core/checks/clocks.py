@@ -1,4 +1,4 @@
-"""How far the clocks of nodes are apart, by when each says that it answered and when that was heard. Pure.
+"""Computes clock offsets between nodes from the time each node reports and the time its answer arrived. Pure.
 
 An answer takes its way: at most some tenths of a second, about as long from all nodes. So a node is held against the
 median of all; of two, only what their ways cannot explain is told.
@@ -17,7 +17,7 @@ APART_S = 0.1  # lines of several nodes cannot be put in order beyond it
 WAY_S = 0.5  # an answer may take this long
 NODES_MIN = 3
 ADVICE = Words(
-    en="Let chrony or another NTP client run on all nodes, with the same servers.",
+    en="Run chrony or another NTP client on all nodes, with the same servers.",
     zh="请在所有节点上运行 chrony 或其他 NTP 客户端，并使用相同的时间服务器。",
 )
 
@@ -41,7 +41,7 @@ def _with(node: NodeChecks, ahead_s: float, limit_s: float, nodes: int) -> NodeC
     side = "ahead of" if ahead_s > 0 else "behind"
     finding = Finding(
         status=WARN if is_off else PASS,
-        measured=f"{ahead_s:+.2f} s beside {nodes - 1} other nodes, give or take {limit_s:.2f} s",
+        measured=f"{ahead_s:+.2f} s against {nodes - 1} other nodes, ± {limit_s:.2f} s",
         expected=f"less than {APART_S:g} s",
         whence=PEERS,
         why=f"the clock is {abs(ahead_s):.2f} s {side} those of the other nodes" if is_off else "",

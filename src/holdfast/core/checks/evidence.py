@@ -1,4 +1,4 @@
-"""What checks made after a failure add to its verdict. Pure.
+"""Adds to a verdict what checks found after the failure. Pure.
 
 A device that a check finds broken is named, and explains a failure that nothing else does. Where boot check and
 troubleshooting both passed, that speaks for the training code, and is said.

@@ -1,4 +1,4 @@
-"""Processors, memory, processes and clock of a node, against what a run needs. Pure.
+"""Judges CPUs, memory, processes and clock of a node against what a run needs. Pure.
 
 sources: Linux, Documentation/admin-guide/pm/cpufreq.rst, filesystems/proc.rst (meminfo), accounting/psi.rst;
 adjtimex(2); chronyc(1), tracking
@@ -28,7 +28,7 @@ def judge_governor(governors: Mapping[str, int], driver: str) -> Finding | None:
         f"powersave on {slow} of {sum(governors.values())} processors ({driver})",
         "performance, or one that scales up",
         RULE,
-        why="the processors are kept at their lowest frequency, so launching work on the GPUs is slow",
+        why="the CPUs stay at their lowest frequency, so launching work on the GPUs is slow",
         en="`cpupower frequency-set -g performance`.",
         zh="执行 `cpupower frequency-set -g performance`。",
         category="straggler",
@@ -63,7 +63,7 @@ def judge_fewer(
             shown_before,
             BASELINE,
             why=f"the node has {what} than at the first good boot: {shown}, not {shown_before}",
-            en="A module or processor may have failed: look at `dmesg`, `ipmitool sel list` and `edac-util`.",
+            en="A module or processor may have failed: check `dmesg`, `ipmitool sel list` and `edac-util`.",
             zh="可能有内存条或处理器失效:查看 `dmesg`、`ipmitool sel list` 与 `edac-util`。",
             category="mce_edac",
         )
@@ -98,7 +98,7 @@ def judge_memory(memory: Memory, ranks: int | None) -> list[Finding]:
                 f"{size(memory.huge_idle)} of {size(memory.total)} kept for huge pages that nobody uses",
                 f"less than {HUGE_SHARE:.0%}",
                 RULE,
-                why=f"{size(memory.huge_idle)} are set aside for huge pages; the run cannot have them",
+                why=f"{size(memory.huge_idle)} are reserved for huge pages; the run cannot use them",
                 en="`sysctl vm.nr_hugepages=0`, or as many as are used.",
                 zh="执行 `sysctl vm.nr_hugepages=0`,或按实际使用量设置。",
                 category="host_oom",
@@ -118,7 +118,7 @@ def _too_little(memory: Memory, ranks: int | None) -> list[Finding]:
                 f"at least {size(need)} for {for_what}",
                 ASKED,
                 why=f"only {size(memory.available)} of memory are available for {for_what}",
-                en="Look who holds it (`ps aux --sort=-rss | head`, `df -h /dev/shm`), and end what is left over.",
+                en="Find which processes hold it (`ps aux --sort=-rss | head`, `df -h /dev/shm`), and end leftover ones.",
                 zh="查看占用者(`ps aux --sort=-rss | head`、`df -h /dev/shm`),结束残留进程。",
                 category="host_oom",
             )
@@ -177,8 +177,8 @@ def judge_numa(nodes: Sequence[NumaNode]) -> list[Finding]:
             "memory beside its processors",
             RULE,
             device=f"NUMA node {one.number}",
-            why=f"processors {one.processors} have no memory of their own; all they use is far away",
-            en="Memory modules may be missing or switched off: look at `dmidecode -t memory` and the firmware's log.",
+            why=f"processors {one.processors} have no local memory; all their memory is remote",
+            en="Memory modules may be missing or switched off: check `dmidecode -t memory` and the firmware's log.",
             zh="内存条可能缺失或被停用:查看 `dmidecode -t memory` 与固件日志。",
             category="mce_edac",
         )
@@ -263,8 +263,8 @@ def _off(measured: str) -> Finding:
         measured,
         f"within {OFFSET_WARN_S * 1000:.0f} ms",
         RULE,
-        why="the clock of this node is off, so times of different nodes cannot be compared",
-        en="Look at the time service (`chronyc sources`, `timedatectl`), and step the clock: `chronyc makestep`.",
+        why="the clock of this node is wrong, so times of different nodes cannot be compared",
+        en="Check the time service (`chronyc sources`, `timedatectl`), and step the clock: `chronyc makestep`.",
         zh="检查时间服务(`chronyc sources`、`timedatectl`),并校正时钟:`chronyc makestep`。",
     )
 

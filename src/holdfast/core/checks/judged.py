@@ -1,4 +1,4 @@
-"""What a suite's answers come to: one status, and what it means for the run. Pure."""
+"""Reduces a suite's answers to one status and its consequence for the run. Pure."""
 
 from collections.abc import Iterable, Sequence
 

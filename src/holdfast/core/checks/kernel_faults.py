@@ -1,4 +1,4 @@
-"""What the kernel's log says against a node: faults since it booted, or since a run was last good here. Pure.
+"""Finds faults of a node in its kernel log, since it booted or since a run last made progress here. Pure.
 
 A line alone is no verdict: the rules of the diagnosis join lines to incidents, and say what was harmless.
 """

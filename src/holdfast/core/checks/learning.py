@@ -1,4 +1,4 @@
-"""What a good boot teaches: what this node and each of its devices have, kept by serial number. Pure."""
+"""Learns the baseline of a node and its devices from a good boot, by serial number. Pure."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What an earlier job left on a node: processes, files of shared memory. Pure."""
+"""Judges what an earlier job left on a node: processes, shared-memory files. Pure."""
 
 from collections.abc import Mapping, Sequence, Set
 
@@ -94,7 +94,7 @@ def judge_left_processes(found: Sequence[tuple[Process, str]]) -> list[Finding]:
             "no process of a job that is over",
             RULE,
             device=f"pid {process.pid}",
-            why=f"pid {process.pid} ({process.name}) is left of job {job}, which is over"
+            why=f"pid {process.pid} ({process.name}) is left over from job {job}, which has ended"
             if job
             else f"pid {process.pid} ({process.name}) is a rank of a training whose launcher is gone",
             en=f"End it: `kill {process.pid}`, after some seconds `kill -9 {process.pid}`; it may hold GPU memory.",
@@ -131,7 +131,7 @@ def judge_left_segments(found: Sequence[Segment]) -> list[Finding]:
             "none that no process has open",
             RULE,
             device="/dev/shm",
-            why=f"{size(total)} of shared memory are left of processes that are gone",
+            why=f"{size(total)} of shared memory are left over from processes that have ended",
             en="Delete them: `rm /dev/shm/NAME` for each, or all torch_*, nccl-* and sem.* while no training runs.",
             zh="删除这些文件:`rm /dev/shm/文件名`;无训练运行时可清除全部 torch_*、nccl-*、sem.*。",
             category="shm_oom",

@@ -1,4 +1,4 @@
-"""Network interfaces: which one a run would use, whether it is sound, what its counters tell; names and ports. Pure.
+"""Judges the network interface that a run would use, its counters, host names and ports. Pure.
 
 sources: NCCL, src/misc/socket.cc (choice of the interface, NCCL_SOCKET_IFNAME); Linux,
 Documentation/ABI/testing/sysfs-class-net and sysfs-class-net-statistics; bonding.rst
@@ -188,8 +188,8 @@ def _slower(one: Interface, before: int) -> Finding:
         f"{before} Mb/s",
         BASELINE,
         device=one.name,
-        why=f"{one.name} runs at {one.speed_mbps / before:.0%} of the speed that was learned",
-        en=f"Reseat or replace cable and transceiver of {one.name}; look at the speed that the switch port allows.",
+        why=f"{one.name} runs at {one.speed_mbps / before:.0%} of the learned speed",
+        en=f"Reseat or replace cable and transceiver of {one.name}; check the speed that the switch port allows.",
         zh=f"重新插拔或更换 {one.name} 的线缆与光模块;检查交换机端口允许的速率。",
         category="straggler",
     )
@@ -214,7 +214,7 @@ def _other_mtu(one: Interface, before: int) -> Finding:
         f"MTU {before}",
         BASELINE,
         device=one.name,
-        why=f"the MTU of {one.name} is not what was learned; with another one than its peers, large messages hang",
+        why=f"the MTU of {one.name} differs from the learned value; where MTUs of peers differ, large messages hang",
         en=f"`ip link set {one.name} mtu {before}`, and in the configuration that is used at boot.",
         zh=f"执行 `ip link set {one.name} mtu {before}`,并修改开机配置。",
         category="nccl_network_error",
@@ -246,8 +246,8 @@ def judge_traffic(name: str, seen: Traffic, flaps: tuple[int, float, str]) -> li
                 f"fewer than 1 in {1 / ERRORS_SHARE:,.0f}",
                 RULE,
                 device=name,
-                why=f"{name} damages packets: {seen.errors / packets:.2g} of them are broken",
-                en=f"Replace cable and transceiver of {name}; look at the counters of the switch port.",
+                why=f"{name} corrupts packets: {seen.errors / packets:.2g} of them are corrupt",
+                en=f"Replace cable and transceiver of {name}; check the counters of the switch port.",
                 zh=f"更换 {name} 的线缆与光模块;查看交换机端口计数。",
                 category="nccl_network_error",
             )
@@ -286,7 +286,7 @@ def _flapped(name: str, flaps: tuple[int, float, str]) -> Finding:
         RULE,
         device=name,
         why=f"the link of {name} goes down and comes back",
-        en=f"Reseat or replace cable and transceiver of {name}; look at the log of the switch port.",
+        en=f"Reseat or replace cable and transceiver of {name}; check the log of the switch port.",
         zh=f"重新插拔或更换 {name} 的线缆与光模块;查看交换机端口日志。",
         category="nic_link_flap",
     )
@@ -342,7 +342,7 @@ def judge_hostname(host: Resolved, nodes: int, env: Mapping[str, str]) -> Findin
             f"{host.name} is {', '.join(host.addresses)}",
             "an address that other nodes reach",
             ASKED,
-            why=f"{host.name} resolves to the loopback, which gloo then tells its peers",
+            why=f"{host.name} resolves to the loopback, which gloo then announces to its peers",
             en="Put the real address into /etc/hosts instead of 127.0.1.1, or set GLOO_SOCKET_IFNAME.",
             zh="将 /etc/hosts 中的 127.0.1.1 改为真实地址,或设置 GLOO_SOCKET_IFNAME。",
             category="rendezvous_timeout",

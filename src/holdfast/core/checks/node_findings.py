@@ -1,4 +1,4 @@
-"""Findings in one line of code each. Pure."""
+"""Builds findings in one line of code each. Pure."""
 
 from holdfast.model.checks import FAIL, NO_FAULT, PASS, SKIP, WARN, Finding
 from holdfast.model.signatures import Words

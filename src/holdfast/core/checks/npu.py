@@ -1,4 +1,4 @@
-"""Ascend NPUs: what `npu-smi` prints, read and judged. Pure, and never raises for what it reads.
+"""Reads and judges the output of `npu-smi` for Ascend NPUs. Pure, and never raises for what it reads.
 
     | NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
     | Chip                      | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
@@ -147,7 +147,7 @@ def judge_npu_count(npus: Sequence[Npu], on_bus: int | None, baseline: Baseline)
     """on_bus: NPUs on the PCI bus; None: not to be seen. In a container fewer may be given to us."""
     learned = baseline.of("node", COUNT)
     if not npus and not (isinstance(learned, int) and learned):
-        return [Finding(status=SKIP, why="`npu-smi info` names no NPU")]
+        return [Finding(status=SKIP, why="`npu-smi info` lists no NPU")]
     if not isinstance(learned, int) or len(npus) >= learned:
         kinds = ", ".join(sorted({npu.name for npu in npus}))
         return [Finding(status=PASS, measured=f"{counted(len(npus), 'NPU')} ({kinds})")]
@@ -158,9 +158,9 @@ def judge_npu_count(npus: Sequence[Npu], on_bus: int | None, baseline: Baseline)
             measured=counted(len(npus), "NPU"),
             expected=counted(learned, "NPU"),
             whence=BASELINE,
-            why=f"{learned - len(npus)} of the {learned} NPUs that this node had are not to be seen",
+            why=f"{learned - len(npus)} of the {learned} NPUs that this node had are missing",
             advice=Words(
-                en="Look at `npu-smi info -m` and `lspci -d 19e5:`, reboot the node (power off and on where a card is off"
+                en="Check `npu-smi info -m` and `lspci -d 19e5:`, reboot the node (power off and on where a card is off"
                 " the bus). If it was taken out on purpose: `holdfast check --baseline reset`.",
                 zh="查看 `npu-smi info -m` 与 `lspci -d 19e5:`,重启节点(掉卡时需断电重启)。若为有意移除:"
                 "`holdfast check --baseline reset`。",
@@ -183,7 +183,9 @@ def judge_npu_health(
     silent = [npu for npu in npus if npu.health.upper() in UNTOLD]
     if silent:
         found.append(
-            Finding(status=SKIP, why=f"{silent[0].where}: its health is not told ({silent[0].health})")
+            Finding(
+                status=SKIP, why=f"{silent[0].where}: npu-smi does not report its health ({silent[0].health})"
+            )
         )
     if not found:
         found.append(
@@ -212,7 +214,7 @@ def _unwell(npu: Npu, codes: Sequence[CodeFact | str]) -> Finding:
         why=why,
         advice=words
         or Words(
-            en=f"Look at `npu-smi info -t health -i {npu.index}` and the device's log; reset the NPU"
+            en=f"Check `npu-smi info -t health -i {npu.index}` and the device log; reset the NPU"
             f" (`npu-smi set -t reset -i {npu.index} -c {npu.chip}`) with no process on it, and keep the node out if it"
             " comes back.",
             zh=f"查看 `npu-smi info -t health -i {npu.index}` 与设备日志;无进程占用时复位 NPU"
@@ -242,7 +244,7 @@ def judge_npu_ecc(npus: Sequence[Npu], counters: Mapping[int, Mapping[str, int]]
     if found:
         return found
     if not told:
-        return [Finding(status=SKIP, why="npu-smi tells no ECC counters here")]
+        return [Finding(status=SKIP, why="npu-smi reports no ECC counters here")]
     return [Finding(status=PASS, measured=f"0 uncorrected errors on {counted(told, 'NPU')}", expected="0")]
 
 
@@ -278,15 +280,17 @@ def judge_npu_use(table: NpuTable, own: Collection[int]) -> list[Finding]:
                 status=WARN,
                 device=npu.where,
                 measured=f"{held} MB held by {who}",
-                expected="nobody else",
+                expected="no other process",
                 whence=RULE,
                 why=f"other processes hold {held} MB of its memory: {who}",
                 advice=Words(
-                    en="Look who runs there (`npu-smi info`, `ps -p PID`), end what an earlier job left, or take a free"
+                    en="Find their owner (`npu-smi info`, `ps -p PID`), end processes left by an earlier job, or use a free"
                     " node.",
                     zh="确认占用者(`npu-smi info`、`ps -p PID`),结束先前作业的残留进程,或改用空闲节点。",
                 ),
                 category="gpu_busy",
             )
         )
-    return found or [Finding(status=PASS, measured=f"nobody else uses {counted(len(table.npus), 'NPU')}")]
+    return found or [
+        Finding(status=PASS, measured=f"no other process uses {counted(len(table.npus), 'NPU')}")
+    ]

@@ -1,4 +1,4 @@
-"""What nodes say of themselves, compared: what must be equal and is not, and who is far from the others. Pure.
+"""Compares facts of nodes: values that must be equal and are not, and nodes far from the median. Pure.
 
 The majority is right about what must be equal; where there is none, all are told. A number is compared with the
 median of the others of the same model, with at least two of them.
@@ -120,7 +120,7 @@ def _off(fact: Fact, value: float, middle: float, off: float, others: int) -> Fi
         whence=PEERS,
         why=f"{fact.name} is {off:.0%} {side} the median of {others} others",
         advice=Words(
-            en="Run the same benchmark again with the node idle; if it stays, take the node out and have it looked at.",
+            en="Run the same benchmark again with the node idle; if it is still off, take the node out and inspect it.",
             zh="在节点空闲时重跑同一基准；若仍偏离，请将该节点移出并检修。",
         ),
     )

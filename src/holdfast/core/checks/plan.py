@@ -1,4 +1,4 @@
-"""Which checks a run makes, and when. After a failure what the first verdict points at comes first. Pure."""
+"""Plans which checks a run makes and when. After a failure, the checks that the first verdict suggests come first. Pure."""
 
 from collections.abc import Sequence
 

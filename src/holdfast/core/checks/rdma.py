@@ -1,4 +1,4 @@
-"""What the ports of RDMA devices say of themselves, judged: state, rate, addresses, the way to the GPUs' memory. Pure.
+"""Judges RDMA ports: state, rate, addresses, and direct access to GPU memory. Pure.
 
 sources: Linux, Documentation/ABI/stable/sysfs-class-infiniband; NCCL, environment variables NCCL_IB_* and
 src/transport/net_ib (choice of the GID index)
@@ -154,7 +154,7 @@ def _not_active(port: Port, was_up: bool, wanted: bool, nodes: int) -> Finding:
             BASELINE,
             device=port.name,
             why="the port waits for the subnet manager of the fabric",
-            en="Look whether a subnet manager runs on the fabric (`sminfo`), and whether it knows this port.",
+            en="Check whether a subnet manager runs on the fabric (`sminfo`) and whether it knows this port.",
             zh="检查网络中是否有子网管理器在运行(`sminfo`),以及它是否识别该端口。",
             category="nic_down",
         )
@@ -189,7 +189,7 @@ def _slower(port: Port, key: str, baseline: Baseline) -> list[Finding]:
                 BASELINE,
                 device=port.name,
                 why=f"the port {port.name} runs at {gbps:g} Gb/s, {gbps / max(gbps_before, gbps, 1.0):.0%} of what was learned",
-                en=f"Reseat or replace the cable of {port.name}, and look at the errors of the port at both ends.",
+                en=f"Reseat or replace the cable of {port.name}, and check the error counters of the port at both ends.",
                 zh=f"重新插拔或更换 {port.name} 的线缆,并检查两端端口的错误计数。",
                 category="straggler",
             )
@@ -203,7 +203,7 @@ def _slower(port: Port, key: str, baseline: Baseline) -> list[Finding]:
                 BASELINE,
                 device=port.name,
                 why=f"the link layer of {port.name} has changed",
-                en="Set the port type back (`mlxconfig`), or learn anew with `holdfast check --baseline reset`.",
+                en="Set the port type back (`mlxconfig`), or learn a new baseline with `holdfast check --baseline reset`.",
                 zh="用 `mlxconfig` 恢复端口类型,或用 `holdfast check --baseline reset` 重新学习。",
                 category="nccl_network_error",
             )
@@ -223,7 +223,7 @@ def _narrower_slot(port: Port, key: str, baseline: Baseline) -> list[Finding]:
             BASELINE,
             device=port.name,
             why=f"the PCIe link of {port.device} is narrower or slower than at the first good boot",
-            en="Reboot; if it stays, reseat the card or riser and have the slot looked at.",
+            en="Reboot; if nothing changes, reseat the card or riser and inspect the slot.",
             zh="重启节点;若仍如此,请重新插拔网卡或转接卡并检查插槽。",
             category="pcie_link_downgrade",
         )
@@ -259,7 +259,7 @@ def _lost(name: str, address: str, nodes: int) -> Finding:
         BASELINE,
         device=name,
         why=f"the network card {name} is no longer on the PCIe bus",
-        en="Power-cycle the node; if the card stays away, have it reseated or replaced.",
+        en="Power-cycle the node; if the card is still missing, reseat or replace it.",
         zh="对节点断电重启;若网卡仍不出现,请重新插拔或更换。",
         fault=DEVICE_FAULT if nodes > 1 else NO_FAULT,
         category="nic_down",
@@ -272,8 +272,8 @@ def _unseen(name: str) -> Finding:
         name,
         BASELINE,
         device=name,
-        why=f"the RDMA device {name} was there at the first good boot and is not seen now",
-        en="Look whether its driver is loaded (`lsmod`, `rdma link`) and whether it was given to a container.",
+        why=f"the RDMA device {name} was present at the first good boot and is missing now",
+        en="Check whether its driver is loaded (`lsmod`, `rdma link`) and whether it was assigned to a container.",
         zh="检查其驱动是否已加载(`lsmod`、`rdma link`),以及是否已分配给其他容器。",
         category="nic_down",
     )
@@ -294,8 +294,8 @@ def judge_gids(port: Port, env: Mapping[str, str], nodes: int) -> Finding:
             "an address of RoCE v2",
             RULE,
             device=port.name,
-            why=f"{port.name} has no RoCE v2 address, so NCCL cannot reach other nodes by it across a router",
-            en="Give its network interface an IP address, and look at `show_gids` or /sys/class/infiniband.",
+            why=f"{port.name} has no RoCE v2 address, so NCCL cannot use it to reach other nodes across a router",
+            en="Give its network interface an IP address, and check it with `show_gids` or in /sys/class/infiniband.",
             zh="为对应网口配置 IP 地址,并用 `show_gids` 或 /sys/class/infiniband 核对。",
             category="nccl_config_error",
         )
@@ -317,7 +317,7 @@ def _infiniband_address(port: Port) -> Finding:
             RULE,
             device=port.name,
             why=f"the subnet manager gave {port.name} no address",
-            en="Look at the subnet manager and its log; restart it if other ports lack a LID too.",
+            en="Check the subnet manager and its log; restart it if other ports lack a LID too.",
             zh="检查子网管理器及其日志;若其他端口也没有 LID,请重启它。",
             category="nccl_network_error",
         )
@@ -372,7 +372,7 @@ def judge_direct(direct: Direct, learned_way: str, env: Mapping[str, str], nodes
         "neither nvidia_peermem nor dmabuf",
         learned_way if learned_way not in ("", "none") else "one of both",
         BASELINE if learned_way not in ("", "none") else RULE,
-        why="without GPUDirect RDMA everything between nodes is copied through the memory of the host",
+        why="without GPUDirect RDMA, all data between nodes is copied through host memory",
         en="Load the module: `modprobe nvidia_peermem`, and keep it loaded over boots (/etc/modules-load.d).",
         zh="加载模块:`modprobe nvidia_peermem`,并写入 /etc/modules-load.d 以便开机加载。",
         category="nvidia_peermem",

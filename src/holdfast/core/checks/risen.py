@@ -1,4 +1,4 @@
-"""By how much a counter rose, and since when: counters begin anew at boot. Pure."""
+"""Computes by how much a counter rose and since when; counters restart at boot. Pure."""
 
 from msgspec import Struct
 

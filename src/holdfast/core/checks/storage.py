@@ -1,4 +1,4 @@
-"""Folders, mounts, shared memory and limits of a run, judged. Pure.
+"""Judges folders, mounts, shared memory and limits of a run. Pure.
 
 sources: proc_pid_mountinfo(5); statvfs(3); getrlimit(2); the defaults of Docker (/dev/shm of 64 MiB)
 """
@@ -155,7 +155,7 @@ def judge_mount(
             "answers" if not error else f"answers ({errno.errorcode.get(error, error)})", mount.path
         )
     if hangs:
-        measured, en, zh = f"no answer in {within_s:g} s", "it does not answer", "无应答"
+        measured, en, zh = f"no answer within {within_s:g} s", "it does not answer", "无应答"
         measured += f"; waits in {where}" if where else ""
     else:
         (en, zh), measured = GONE[error], errno.errorcode.get(error, str(error))
@@ -233,8 +233,8 @@ def judge_written(
             f"{size(bytes_)} within {within_s:g} s",
             RULE,
             device=path,
-            why=f"writing to the {role} folder {path} does not come to an end",
-            en="Look at the server or disk behind it (`dmesg`, `iostat -x 1`), and whether it is frozen (fsfreeze).",
+            why=f"writing to the {role} folder {path} does not finish",
+            en="Check the server or disk behind it (`dmesg`, `iostat -x 1`) and whether the file system is frozen (fsfreeze).",
             zh="检查其后端服务器或磁盘(`dmesg`、`iostat -x 1`),以及文件系统是否被冻结(fsfreeze)。",
             category=STALL,
         )
@@ -246,8 +246,8 @@ def judge_written(
             "what was written",
             RULE,
             device=path,
-            why=f"a file written to {path} was read back with other bytes",
-            en="Stop writing there: checkpoints would be damaged. Have disk, cable and memory checked.",
+            why=f"a file written to {path} was read back with different bytes",
+            en="Stop writing there: checkpoints would be damaged. Check the disk, its cable and the memory.",
             zh="请停止写入:检查点会损坏。检查磁盘、线缆与内存。",
             category="storage_io",
             fault=DEVICE_FAULT if is_local else NO_FAULT,
@@ -261,7 +261,7 @@ def judge_written(
         RULE,
         device=path,
         why=f"writing a small file to the {role} folder {path} takes {seen.seconds:.1f} s",
-        en="Look what keeps the disk or its server busy (`iostat -x 1`, `nfsiostat 1`).",
+        en="Find what keeps the disk or its server busy (`iostat -x 1`, `nfsiostat 1`).",
         zh="查看磁盘或服务器繁忙原因(`iostat -x 1`、`nfsiostat 1`)。",
         category="straggler",
     )
@@ -315,8 +315,8 @@ def judge_shm(size_bytes: int, free_bytes: int, ranks: int | None, loaders: int 
             f"{size(max(need, SHM_FREE_LEAST))} free",
             ASKED if need else RULE,
             device="/dev/shm",
-            why="/dev/shm is used up by what others left or still hold there",
-            en="Look who holds it (`ls -lS /dev/shm`, `fuser -v /dev/shm/*`), and delete what nobody does.",
+            why="/dev/shm is filled by files that other processes left or still hold",
+            en="Find which processes hold it (`ls -lS /dev/shm`, `fuser -v /dev/shm/*`), and delete the files that no process holds.",
             zh="查看占用者(`ls -lS /dev/shm`、`fuser -v /dev/shm/*`),删除无人使用的文件。",
             category="shm_oom",
         )
@@ -353,7 +353,7 @@ def judge_limits(limits: Limits, ranks: int | None, loaders: int | None, has_rdm
                 "unlimited",
                 RULE,
                 device="memlock",
-                why="RDMA needs locked memory, of which this user may have too little: NCCL cannot register its buffers",
+                why="RDMA needs locked memory, and this user's limit is too low: NCCL cannot register its buffers",
                 en="Set `* - memlock unlimited` in /etc/security/limits.d, or --ulimit memlock=-1 for a container.",
                 zh="在 /etc/security/limits.d 中设置 `* - memlock unlimited`,容器则使用 --ulimit memlock=-1。",
                 category="host_limit",
@@ -376,7 +376,7 @@ def _files(limits: Limits, loaders: int | None) -> list[Finding]:
             f"at least {need}",
             ASKED if loaders else RULE,
             device="nofile",
-            why=f"a process may have {limits.files} files open; loader workers and sockets of a training need more",
+            why=f"the limit of open files per process is {limits.files}; the loader workers and sockets of a training need more",
             en="Raise it: `ulimit -n 65536` before the run, or `* - nofile 65536` in /etc/security/limits.d.",
             zh="提高上限:启动前执行 `ulimit -n 65536`,或在 /etc/security/limits.d 中设置 `* - nofile 65536`。",
             category="host_limit",

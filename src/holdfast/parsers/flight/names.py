@@ -1,4 +1,4 @@
-r"""Tells flight records, exports of groups and dumps of stacks from logs, and of which rank they are. Pure, never raises.
+r"""Recognises flight records, group exports and stack dumps among logs, and finds their rank. Pure, never raises.
 
     nccl_trace_rank_12   nccl_trace_rank_node02_5   comm_lib_trace_rank_3    written by torch, prefix and rank
     fr_rank_3   _dump_12   fr_exc_3   trace_rank_7.pkl   dump_0003.pickle    as people name them

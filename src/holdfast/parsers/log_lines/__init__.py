@@ -1,1 +1,1 @@
-"""Reads what stands around a message: heads, stamps, wrappings, names, secrets. Pure."""
+"""Reads what surrounds a message: prefixes, timestamps, wrappers, file names, secrets. Pure."""

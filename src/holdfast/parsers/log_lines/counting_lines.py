@@ -1,4 +1,4 @@
-"""Finds that lines count on, whatever their form: the same words again and again, a number that rises, a fraction that moves.
+"""Recognises lines that count progress in any form: repeated words with a rising number or a moving fraction.
 
     it=120 cost=2.931 acc=0.151
     it=140 cost=2.930 acc=0.176

@@ -1,4 +1,4 @@
-"""Takes the lines of a container out of the JSON that Docker keeps them in, with their times. Pure, and never raises.
+"""Unwraps container lines and their times from Docker's JSON log. Pure, and never raises.
 
     {"log":"[rank0]: KeyError: \\"w\\"\\n","stream":"stderr","time":"2031-05-06T08:00:01.5Z"}
 

@@ -1,4 +1,4 @@
-"""The forms of what launchers, loggers and kernels put before a line, for `line_heads`. Only data.
+"""Patterns of the prefixes that launchers, loggers and kernels put before a line, for `line_heads`. Only data.
 
 Groups: rank, local (rank), worker, task (of srun), host, device, pid, up_us (since boot), epoch_ms, at and ran_on
 (time and host of a Slurm notice). Each form begins where the one before it ended, takes at most one space behind

@@ -1,4 +1,4 @@
-"""Tells who wrote a line and when, from what launchers, loggers and kernels put before it. Pure, and never raises.
+"""Finds the writer and time of a line from the prefix that launchers, loggers and kernels put before it. Pure, and never raises.
 
     [default3]:[rank11]: ...                        torchrun, torch            rank 11, local rank 3
     5: ...            [1,3]<stdout>: ...            srun --label, mpirun       rank 5, rank 3

@@ -1,4 +1,4 @@
-"""Tells from the name of a log who wrote it. Pure, and never raises.
+"""Finds the writer of a log from its file name. Pure, and never raises.
 
     run_ab12/attempt_0/3/stderr.log              torchrun --log-dir       local rank 3
     worker-0/rank-5.log    node_rank1/rank_5     most launch scripts      worker 0 and 1, rank 5

@@ -1,4 +1,4 @@
-"""Which files are one log, cut into parts as it grew: `train.log`, `train.log.1`, `train.log.2.gz`, `train.log-20310203`. Pure."""
+"""Groups files that are rotated parts of one log: `train.log`, `train.log.1`, `train.log.2.gz`, `train.log-20310203`. Pure."""
 
 from collections import defaultdict
 from collections.abc import Collection

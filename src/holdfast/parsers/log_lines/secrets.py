@@ -1,4 +1,4 @@
-"""Masks secrets in text that leaves the machine: tokens, keys, passwords, whoever printed them. Pure.
+"""Masks secrets in text that leaves the machine: tokens, keys, passwords. Pure.
 
 Known forms of tokens are masked wherever they stand; other values only where the word before them says what they
 are. What follows `token` must also look random: logs of training are full of tokens that are no secrets. Lines

@@ -1,4 +1,4 @@
-"""Reads the time at the place of a line where its stamp stands. Pure, and never raises for what it reads.
+"""Reads the timestamp at a given position of a line. Pure, and never raises for what it reads.
 
     2026-11-20 21:45:36,123      2026-11-20T21:45:36.1+01:00   [2026-11-20 21:45:36.12]   11/20/2026 21:45:36
     Nov 20 21:45:36              Nov 20 2026 21:45:36          [Fri Nov 20 21:45:36 2026]

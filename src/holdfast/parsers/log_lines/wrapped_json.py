@@ -1,4 +1,4 @@
-"""Which form of JSON a log wraps each of its lines in, and how to take them out. Pure, and never raises.
+"""Detects the JSON form that wraps each line of a log, and unwraps the lines. Pure, and never raises.
 
 Docker's is taken out whole. The journal's stays, for it tells the writer and the time; a message in it that journalctl wrote
 as numbers, because it has colours or is no UTF-8, becomes the text it is:

@@ -1,4 +1,4 @@
-"""Lines that a terminal cut at its width, as in what is copied from one: finds the width, and which ends to take out.
+"""Rejoins lines that a terminal wrapped at its width, as in copied output.
 
 A log is taken for cut where none of its lines is longer than a width that several reach, most of these end in the midst
 of a word, and what follows them begins like no line of the log. So rows of tables, rules and steps of equal length,

@@ -1,4 +1,4 @@
-"""Reads the steps of a training off its log, in whatever form it prints them. Pure.
+"""Reads the steps of a training from its log, in any known form. Pure.
 
 The form is found by itself: every line is tried with all forms until one is sure. What only a certain framework prints is
 believed at its first line; a bar or a line of common words waits until it has grown a few times, meanwhile its lines are

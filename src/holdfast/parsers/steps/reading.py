@@ -1,4 +1,4 @@
-"""Reads one line by one step form: what is printed there, with units made seconds, and nothing concluded. Pure."""
+"""Reads one line by one step form: the printed values, with durations in seconds, and no conclusions. Pure."""
 
 import math
 import re

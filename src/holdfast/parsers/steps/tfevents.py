@@ -1,4 +1,4 @@
-r"""Reads TensorBoard's event files, as far as they tell of steps: who was at which step when, and scalars. Pure.
+r"""Reads steps from TensorBoard event files: the step, its time and writer, and scalars. Pure.
 
 A file is a row of records: size (u64), a checksum of the size (u32), the data, a checksum of the data (u32), all
 little-endian; a checksum is CRC-32C, rotated right by 15 and 0xa282ead8 added. The data is a protobuf:

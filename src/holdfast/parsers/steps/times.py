@@ -1,4 +1,4 @@
-"""Follows the steps of one log: makes counters continuous, tells runs apart, and finds out how long a step really took. Pure.
+"""Follows the steps of one log: makes counters continuous, separates runs, and computes real step times. Pure.
 
 A rank's lines follow each other; lines that name no rank are of one writer, as far as is known. Times come from what is
 printed where that is the time of a step, else from differences: of elapsed times, of means since the start, of stamps.

@@ -1,4 +1,4 @@
-"""Reads the numbers, durations and units of step lines. Pure, never raises, and rather says nothing than a wrong number.
+"""Reads the numbers, durations and units of step lines. Pure, never raises; returns nothing where the number is uncertain.
 
 "1382.2"  "4.75E-05"  "11,161"  "1_000"  "2.05K"  "nan"  "inf"        numbers
 "5:28:58"  "02:15"  "2 days, 3:04:05"  "1d 2h 3m 4s"  "12m 3s"        durations

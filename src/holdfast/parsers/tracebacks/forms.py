@@ -1,4 +1,4 @@
-"""How tracebacks are written: by Python itself, IPython, rich and Ray. Patterns and small questions, no state.
+"""Patterns of tracebacks as Python, IPython, rich and Ray print them. No state.
 
 source: CPython, Lib/traceback.py; IPython, core/ultratb.py; rich, traceback.py; Ray, exceptions.py; torch, _utils.py
 ("Original Traceback") and multiprocessing/spawn.py ("-- Process 0 terminated ...")

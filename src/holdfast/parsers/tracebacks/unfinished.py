@@ -1,4 +1,4 @@
-"""One traceback while it is read, line by line, for `tracebacks`. Pure, and never raises for what it reads."""
+"""Collects one traceback line by line, for `tracebacks.read`. Pure, and never raises for what it reads."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Whether a checkpoint is whole, by its layout and by the first and last bytes of its files. Pure.
+"""Judges whether a checkpoint is complete, by its layout and by the first and last bytes of its files. Pure.
 
 source: torch.save writes a zip file (APPNOTE.TXT 4.3, end of central directory); safetensors, Format; Megatron-LM,
 checkpointing.py (latest_checkpointed_iteration.txt, iter_0000100); DeepSpeed, engine.py (latest); transformers,
@@ -203,7 +203,7 @@ def of_newest(folder: str, newest: Newest | None, wrong: str, *, is_loaded: bool
         measured=f"{what}: {why}",
         expected="the newest checkpoint is whole",
         whence=ASKED,
-        why=f"the run cannot go on from {folder}: {what}: {why}",
+        why=f"the run cannot resume from {folder}: {what}: {why}",
         advice=_advice(newest, follows),
         fault=ENVIRONMENT_FAULT if sure else "",
         category="checkpoint_load_error",
@@ -213,11 +213,11 @@ def of_newest(folder: str, newest: Newest | None, wrong: str, *, is_loaded: bool
 def _advice(newest: Newest, follows: bool) -> Words:
     if follows:
         return Words(
-            en=f"Write the name of the newest whole checkpoint into {newest.follows}, or remove it to begin anew.",
+            en=f"Write the name of the newest whole checkpoint into {newest.follows}, or remove it to start from the beginning.",
             zh=f"请将最近一个完整检查点写入 {newest.follows}，或删除该文件以从头开始。",
         )
     return Words(
-        en=f"Move {newest.name} away and go on from the one before it.",
+        en=f"Move {newest.name} away and resume from the one before it.",
         zh=f"请移走 {newest.name}，从前一个检查点恢复。",
     )
 
@@ -227,7 +227,7 @@ def of_unwritable(folder: str, error: str, category: str, *, is_sure: bool) -> F
         status=FAIL,
         device=folder,
         measured=error,
-        expected="a folder that can be written",
+        expected="a writable folder",
         whence=ASKED,
         why=f"no checkpoint can be written to {folder}: {error}",
         advice=Words(

@@ -1,4 +1,4 @@
-"""What a command launches: through which shell and wrappers, by which launcher, with what script. Pure.
+"""Finds what a command launches: its shell, wrappers, launcher and script. Pure.
 
     ("bash", "-lc", "conda activate llm && torchrun --nproc-per-node 8 train.py --save /ckpt")
     -> shell bash, login, prepared by `conda activate llm`; torchrun; script train.py; arguments --save /ckpt
@@ -10,30 +10,78 @@ source: torchrun --help of PyTorch 2.13; deepspeed/launcher/runner.py; accelerat
 import re
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from holdfast.core.checks.env.programs import (
-    CONDA_BASE,
-    ELSEWHERE,
-    FLAGS,
-    HARMLESS_EVAL,
-    KNOWN_SOURCE,
+from holdfast.core.checks.env.launchers import (
     LAUNCHERS,
-    MODULE_LAUNCHERS,
-    PREPARES,
     PYTHON,
-    PYTHON_TAKES,
-    RESOLVERS,
-    SCANNED,
-    SCRIPT,
-    SHELLS,
+    Launch,
+    Shell,
+    by_launcher,
+    by_python,
+    name_of,
+    options_of,
 )
-from holdfast.core.checks.env.shell_text import TESTS, SimpleCommand, is_known, simple_commands
+from holdfast.core.checks.env.preparations import PREPARES, Preparation, of_assignment, of_command
+from holdfast.core.checks.env.shell_text import TESTS, is_known, simple_commands
 from holdfast.late_pattern import late
 
 NESTED_MAX = 6
 _RANK_OF_SCRIPT = 3
 _FOLDER_LISTS = frozenset(("PATH", "PYTHONPATH", "LD_LIBRARY_PATH"))
+SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
+_SCRIPT = late(r"\S*\.(?:sh|bash|slurm|sbatch|zsh)")
+_SCANNED = frozenset(
+    (
+        *("srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prun", "jsrun", "aprun", "horovodrun"),
+        *(
+            "nohup",
+            "time",
+            "nice",
+            "ionice",
+            "stdbuf",
+            "timeout",
+            "exec",
+            "taskset",
+            "numactl",
+            "setsid",
+            "unbuffer",
+        ),
+        *(
+            "nsys",
+            "ncu",
+            "strace",
+            "ltrace",
+            "gdb",
+            "sudo",
+            "catchsegv",
+            "chrt",
+            "prlimit",
+            "script",
+            "holdfast",
+        ),
+    )
+)
+_ELSEWHERE = frozenset(
+    (
+        *(
+            "docker",
+            "podman",
+            "nerdctl",
+            "singularity",
+            "apptainer",
+            "enroot",
+            "kubectl",
+            "ssh",
+            "pdsh",
+            "clush",
+        ),
+        *("ray", "sbatch", "salloc", "bsub", "qsub", "dsub", "aws", "gcloud", "sky"),
+    )
+)
+_RESOLVERS = frozenset(
+    ("uv", "uvx", "poetry", "pipenv", "pixi", "hatch", "pdm", "rye", "nix", "nix-shell", "guix")
+)
 _ASSIGNS = late(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 
@@ -47,58 +95,11 @@ _OWN_FOLDER_FULL = late(
 )
 
 
-class Preparation(Struct, frozen=True, kw_only=True):
-    """A command of the shell that makes the environment ready. `must`: what comes after it is not run if it fails."""
-
-    raw: str
-    kind: str  # "conda", "module", "source", "eval", "set"; "unknown": it may do anything, so it is not run to look
-    must: bool = False
-
-
-class Shell(Struct, frozen=True, kw_only=True):
-    """The shell that the command is run by. `file`: the script it reads; empty: its text is in the command."""
-
-    program: str
-    login: bool = False
-    interactive: bool = False
-    file: str = ""
-    preparations: tuple[Preparation, ...] = ()
-
-
-class Launch(Struct, frozen=True, kw_only=True):
-    """`program`: the word that is started in the end. `options`: the launcher's own, `arguments`: the script's.
-
-    `wrappers`: what is before it; `prefix`: those of them that choose the Python (conda run). `env`, `folder`: what the
-    command changes. `reads`: a file whose text is needed to say more. `unclear`: why nothing can be said of the Python.
-    """
-
-    launcher: str = ""
-    program: str = ""
-    script: str = ""
-    module: str = ""
-    options: dict[str, str] = {}
-    python_options: tuple[str, ...] = ()
-    arguments: tuple[str, ...] = ()
-    wrappers: tuple[str, ...] = ()
-    wrapper_options: dict[str, str] = {}
-    prefix: tuple[str, ...] = ()
-    env: dict[str, str] = {}
-    folder: str = ""
-    shell: Shell | None = None
-    reads: str = ""
-    unclear: str = ""
-    words: tuple[str, ...] = ()  # all that belong to the launch in the end
-
-
 def launch_of(
     command: Sequence[str], env: Mapping[str, str], texts: Mapping[str, str] | None = None
 ) -> Launch:
     """`texts`: of the shell scripts that an earlier answer said to read, by that name. Total: any words have an answer."""
     return _of(tuple(command), env, texts or {}, 0)
-
-
-def name_of(word: str) -> str:
-    return word.rpartition("/")[2]
 
 
 def _of(words: tuple[str, ...], env: Mapping[str, str], texts: Mapping[str, str], depth: int) -> Launch:
@@ -109,19 +110,19 @@ def _of(words: tuple[str, ...], env: Mapping[str, str], texts: Mapping[str, str]
         return _by_env(words, env, texts, depth)
     if name == "conda" and len(words) > 2 and words[1] == "run":
         return _by_conda_run(words, env, texts, depth)
-    if name in RESOLVERS:
+    if name in _RESOLVERS:
         return Launch(program=words[0], unclear=f"{name} chooses the Python when it starts", words=words)
-    if name in ELSEWHERE:
+    if name in _ELSEWHERE:
         return Launch(program=words[0], unclear=f"{name} runs it elsewhere", words=words)
     if name in SHELLS:
         return _by_shell(words, env, texts, depth)
     if PYTHON.fullmatch(name):
-        return _by_python(words)
+        return by_python(words)
     if name in LAUNCHERS:
-        return _by_launcher(name, words)
-    if name in SCANNED:
+        return by_launcher(name, words)
+    if name in _SCANNED:
         return _by_wrapper(words, env, texts, depth)
-    if SCRIPT.fullmatch(name) or words[0] in texts:
+    if _SCRIPT.fullmatch(name) or words[0] in texts:
         return _by_file(words[0], words[1:], "", False, env, texts, depth)
     if name.endswith(".py"):
         return Launch(launcher="python", program=words[0], script=words[0], arguments=words[1:], words=words)
@@ -187,8 +188,10 @@ def _by_wrapper(
 
 def _is_start(word: str, before: str) -> bool:
     name = name_of(word)
-    known = name in LAUNCHERS or name in SHELLS or name in SCANNED or name in ELSEWHERE or name in RESOLVERS
-    is_file = bool(SCRIPT.fullmatch(name)) or name.endswith(".py")
+    known = (
+        name in LAUNCHERS or name in SHELLS or name in _SCANNED or name in _ELSEWHERE or name in _RESOLVERS
+    )
+    is_file = bool(_SCRIPT.fullmatch(name)) or name.endswith(".py")
     starts = known or bool(PYTHON.fullmatch(name)) or is_file or name in ("env", "conda")
     return starts and before not in ("--launcher", "-x", "--job-name", "-J", "--comment")
 
@@ -258,17 +261,17 @@ def _in_text(
     for command in simple_commands(_HERE.sub(".", text), env, arguments):
         words = command.words
         if not words:
-            preparations += _set(command)
+            preparations += of_assignment(command)
         elif words[0] == "set":
             strict = strict or any(_is_errexit(word) for word in words[1:])
         elif words[0] == "export":
             exported = {match[1]: match[2] for word in words[1:] if (match := _ASSIGNS.fullmatch(word))}
             sets |= exported if command.is_sure else {}
-            preparations += _set(command)
+            preparations += of_assignment(command)
         elif words[0] == "cd" and len(words) > 1:
             folder = _changed(folder, words[1], command.is_sure)
         elif words[0] in PREPARES:
-            preparations += _prepared(command, strict)
+            preparations += of_command(command, strict)
         elif words[0] not in TESTS:
             launch = _of(words, {**env, **sets}, texts, depth + 1)
             inner = launch.shell or shell
@@ -311,14 +314,6 @@ def _likeliest(found: Sequence[tuple[Launch, bool]], shell: Shell) -> Launch:
     return launch
 
 
-def _set(command: SimpleCommand) -> list[Preparation]:
-    """A value that later preparations may use. One that runs a program to be known is left out, but for conda's own."""
-    runs = CONDA_BASE.sub("", command.raw)
-    if not command.is_sure:
-        return []
-    return [] if "$(" in runs or "`" in runs else [Preparation(raw=command.raw, kind="set")]
-
-
 def _is_errexit(word: str) -> bool:
     return word == "errexit" or bool(re.fullmatch(r"-\w*e\w*", word))
 
@@ -331,131 +326,3 @@ def _rank(launch: Launch) -> int:
     if launch.script and "setup.py" not in launch.script:
         return _RANK_OF_SCRIPT
     return 2 if launch.reads else 1 if launch.unclear or launch.module else 0
-
-
-def _prepared(command: SimpleCommand, strict: bool) -> list[Preparation]:
-    """What may be run again to learn what it does: it changes the environment and nothing else."""
-    words, first = command.words, command.words[0]
-    must = strict or command.then == "&&"
-    found = _changing(command, words, first, must)
-    if not command.is_sure:  # what it would change is known only when it runs
-        return [structs.replace(one, kind="unknown", must=False) for one in found if one.kind != "set"]
-    if command.then == "||":  # it may fail
-        return [structs.replace(one, kind="unknown" if one.kind == "unknown" else "set") for one in found]
-    return found
-
-
-def _changing(command: SimpleCommand, words: Sequence[str], first: str, must: bool) -> list[Preparation]:
-    if (
-        first in ("conda", "mamba", "micromamba")
-        and len(words) > 1
-        and words[1] in ("activate", "deactivate")
-    ):
-        return [Preparation(raw=command.raw, kind="conda", must=must)]
-    if first == "source" and len(words) > 2 and words[1] == "activate":
-        return [Preparation(raw=command.raw, kind="conda", must=must)]
-    if first in ("source", ".") and len(words) > 1:
-        known = KNOWN_SOURCE.search(words[1]) and "`" not in command.raw
-        known = known and "$(" not in CONDA_BASE.sub("", command.raw)
-        return [Preparation(raw=command.raw, kind="source" if known else "unknown", must=must)]
-    if first in ("module", "ml", "spack"):
-        return [Preparation(raw=command.raw, kind="module", must=must)]
-    if first == "eval" and HARMLESS_EVAL.fullmatch(command.raw):
-        return [Preparation(raw=command.raw, kind="eval", must=must)]
-    if first == "unset":
-        return [Preparation(raw=command.raw, kind="set")]
-    return []
-
-
-# Launchers
-
-
-def _by_python(words: tuple[str, ...]) -> Launch:
-    own: list[str] = []
-    place = 1
-    while place < len(words):
-        word = words[place]
-        if word == "-m" and place + 1 < len(words):
-            return _by_module(words, tuple(own), words[place + 1], words[place + 2 :])
-        if word == "-c" or word == "-":
-            return Launch(launcher="python", program=words[0], words=words)
-        if not word.startswith("-"):
-            break
-        own += words[place : place + (2 if word in PYTHON_TAKES else 1)]
-        place += 2 if word in PYTHON_TAKES else 1
-    if place >= len(words):
-        return Launch(launcher="python", program=words[0], words=words)
-    script = words[place]
-    if name_of(script) in LAUNCHERS:
-        launch = _by_launcher(name_of(script), words[place:])
-        return structs.replace(launch, program=words[0], python_options=tuple(own), words=words)
-    return Launch(
-        launcher="python",
-        program=words[0],
-        script=script,
-        python_options=tuple(own),
-        arguments=words[place + 1 :],
-        words=words,
-    )
-
-
-def _by_module(words: tuple[str, ...], own: tuple[str, ...], module: str, rest: tuple[str, ...]) -> Launch:
-    launcher = MODULE_LAUNCHERS.get(module)
-    if launcher is None:
-        return Launch(
-            launcher="python",
-            program=words[0],
-            module=module,
-            python_options=own,
-            arguments=rest,
-            words=words,
-        )
-    launch = _by_launcher(launcher, (launcher, *rest))
-    return structs.replace(launch, program=words[0], python_options=own, words=words)
-
-
-def _by_launcher(name: str, words: tuple[str, ...]) -> Launch:
-    rest = list(words[1:])
-    if name in ("accelerate", "colossalai") and rest:
-        if rest[0] not in ("launch", "run") and not rest[0].startswith("-") and not rest[0].endswith(".py"):
-            return Launch(launcher=name, program=words[0], words=words)
-        rest = rest[1:] if rest[0] in ("launch", "run") else rest
-    options: dict[str, str] = {}
-    while rest and rest[0].startswith("-"):
-        word = rest.pop(0)
-        option, has_value, value = word.lstrip("-").partition("=")
-        option = option.replace("_", "-").lower() if word.startswith("--") else option
-        if not has_value and option not in FLAGS and rest and not _is_program(rest[0]):
-            value = rest.pop(0)
-        options.setdefault(option, value)
-    script = rest[0] if rest else ""
-    is_module = "module" in options or "m" in options
-    is_program = "no-python" in options
-    return Launch(
-        launcher=name,
-        program=words[0],
-        script="" if is_module or is_program else script,
-        module=script if is_module else "",
-        options=options,
-        arguments=tuple(rest[1:]),
-        words=words,
-        unclear="the launcher starts a program of its own (--no-python)" if is_program else "",
-    )
-
-
-def _is_program(word: str) -> bool:
-    return word.startswith("--") or word.endswith(".py")
-
-
-def options_of(words: Sequence[str]) -> dict[str, str]:
-    """Every `--name value` and `--name=value`, whoever of the command's programs it is for; the first of each."""
-    found: dict[str, str] = {}
-    for index, word in enumerate(words):
-        if not word.startswith("--") or len(word) < 3:
-            continue
-        name, has_value, value = word[2:].partition("=")
-        if not has_value:
-            value = words[index + 1] if index + 1 < len(words) else ""
-            value = "" if value.startswith("--") else value
-        found.setdefault(name.replace("_", "-").lower(), value)
-    return found

@@ -1,4 +1,4 @@
-"""Whether a run that compiles its own kernels can: nvcc, of the CUDA of torch, a C++ compiler and ninja. Pure.
+"""Judges whether a run can compile its kernels: nvcc of torch's CUDA version, a C++ compiler and ninja. Pure.
 
 source: torch/utils/cpp_extension.py (_find_cuda_home, _check_cuda_version); deepspeed/ops/op_builder/builder.py
 """
@@ -27,7 +27,7 @@ def of_tools(
         yield _warned(
             "nvcc: not found",
             f"nvcc of CUDA {torch_cuda}",
-            "DeepSpeed compiles its kernels when they are first used, and nvcc is nowhere",
+            "DeepSpeed compiles its kernels when they are first used, and nvcc is not installed",
             Words(
                 en=f"Install the CUDA toolkit {torch_cuda} and set CUDA_HOME, or build DeepSpeed with DS_BUILD_OPS=1.",
                 zh=f"请安装 CUDA toolkit {torch_cuda} 并设置 CUDA_HOME，或以 DS_BUILD_OPS=1 预编译 DeepSpeed。",
@@ -51,14 +51,14 @@ def _of_version(nvcc: str, version: str, torch_cuda: str, says: str) -> Iterator
         yield _warned(
             f"{nvcc}: {says}",
             "an nvcc that runs",
-            f"{nvcc} does not tell its version: {says}",
+            f"{nvcc} does not report its version: {says}",
             Words(en=f"Run `{nvcc} --version` by hand.", zh=f"请手动运行 `{nvcc} --version`。"),
         )
     elif version_of(torch_cuda)[:1] != version_of(version)[:1]:
         yield _warned(
             f"nvcc {version}",
             f"nvcc of CUDA {torch_cuda}, as torch",
-            f"nvcc is of CUDA {version} and torch of {torch_cuda}: kernels of its own will not be built",
+            f"nvcc is of CUDA {version} and torch of {torch_cuda}: custom kernels cannot be built",
             Words(
                 en=f"Set CUDA_HOME to a toolkit of CUDA {torch_cuda}, or install a torch built for {version}.",
                 zh=f"请将 CUDA_HOME 指向 CUDA {torch_cuda} 的 toolkit，或安装为 {version} 编译的 torch。",

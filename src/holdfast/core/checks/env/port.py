@@ -1,4 +1,4 @@
-"""Whether the workers can meet where the command says. Pure.
+"""Judges whether the workers can meet at the rendezvous address of the command. Pure.
 
 source: torch/distributed/run.py and elastic/rendezvous of PyTorch 2.13: a static rendezvous listens on the port on the
 node of rank 0; c10d listens where the host of the endpoint is this one; etcd is a server of its own.
@@ -65,7 +65,7 @@ def of_port(meeting: Meeting, nodes: int, error: str, holders: Sequence[Holder])
         measured=f"{place}: {error}{who}",
         expected=f"{place} is free",
         whence=ASKED,
-        why=f"the workers are to meet there, and it is taken{who}" if is_taken else error,
+        why=f"the workers are to meet there, and the port is taken{who}" if is_taken else error,
         advice=Words(
             en=f"End what holds it (ss -ltnp 'sport = :{meeting.port}'), or choose another: --master-port 0 or"
             " --standalone on one node, another --rdzv-endpoint on several.",
@@ -91,7 +91,7 @@ def of_address(meeting: Meeting, nodes: int) -> Finding | None:
         measured=meeting.host,
         expected="an address that all nodes reach",
         whence=ASKED,
-        why=f"{nodes} nodes are to meet at {meeting.host}, which each takes for itself",
+        why=f"{nodes} nodes are to meet at {meeting.host}, which each node resolves to itself",
         advice=Words(
             en="Name the first node by its host name or address (--rdzv-endpoint, --master-addr, MASTER_ADDR).",
             zh="请用首节点的主机名或 IP 作为地址（--rdzv-endpoint、--master-addr、MASTER_ADDR）。",

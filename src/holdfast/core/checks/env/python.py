@@ -1,4 +1,4 @@
-"""Whether the Python of a run, its torch, CUDA and NCCL fit together and to the driver. Pure.
+"""Judges whether Python, torch, CUDA, NCCL and the driver of a run are compatible. Pure.
 
 source of what driver a CUDA version needs: CUDA Compatibility, table of minor version compatibility (a driver of the
 major version's first release runs programs of all its minor versions), and CUDA Toolkit release notes, table 3.
@@ -165,7 +165,7 @@ def of_versions(
     yield from troubles
     if not troubles:
         beside = f"; driver {driver}" if driver else ""
-        yield Finding(status=PASS, measured=said + beside, expected="versions that fit together", whence=RULE)
+        yield Finding(status=PASS, measured=said + beside, expected="compatible versions", whence=RULE)
 
 
 def _of_driver(version: str, cuda: str, driver: str, has_compat: bool) -> Iterator[Finding]:
@@ -201,9 +201,9 @@ def _of_processor_build(version: str, torch: Mapping[str, Any], driver: str, gpu
         measured=f"torch {version}, built without CUDA",
         expected=f"a torch that can use the {counted(gpus, 'GPU')} of this node",
         whence=STATED,
-        why=f"torch {version} is built for processors only, so the {gpus} GPUs are not used",
+        why=f"torch {version} is built for CPUs only, so the {gpus} GPUs are not used",
         advice=Words(
-            en="Install the torch built for the CUDA of this driver, unless the run is meant for processors.",
+            en="Install the torch built for the CUDA of this driver, unless the run is meant for CPUs.",
             zh="请安装与驱动 CUDA 匹配的 torch；若本就用于 CPU 训练可忽略。",
         ),
         category="version_mismatch",

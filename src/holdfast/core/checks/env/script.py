@@ -1,4 +1,4 @@
-"""What is wrong with the script of a run before it is started: its file, its imports, and files that hide modules. Pure."""
+"""Finds problems of the run's script before it starts: its file, its imports, and files that shadow modules. Pure."""
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
@@ -159,7 +159,7 @@ def _absent(script: Mapping[str, Any], name: str, folder: str) -> Finding:
     what = "is a folder without __main__.py" if is_folder else "does not exist"
     return _failed(
         f"{name} {what}",
-        "a script that is there",
+        "an existing script",
         f"the script {name} {what} (seen from {folder})",
         Words(
             en=f"Check the path and the folder of the command.{en} On several nodes it must be there on each.",
@@ -232,7 +232,7 @@ def of_shadows(shadows: Sequence[Mapping[str, str]], uses_torch: bool) -> Iterat
             measured=one["path"],
             expected=f"the module {one['name']} {whose}",
             whence=ASKED,
-            why=f"{one['path']} is imported in place of the module {one['name']} {whose}",
+            why=f"{one['path']} shadows the module {one['name']} {whose}",
             advice=Words(
                 en=f"Rename {one['path']} and remove its __pycache__, or take its folder off PYTHONPATH.",
                 zh=f"请重命名 {one['path']} 并删除其 __pycache__，或将其目录移出 PYTHONPATH（它遮蔽了{zh}模块 {one['name']}）。",

@@ -1,8 +1,9 @@
-"""What it means that a shell cannot activate an environment. Pure."""
+"""Judges whether a shell can activate an environment, and why not. Pure."""
 
 from collections.abc import Iterator, Sequence
 
-from holdfast.core.checks.env.command import Preparation, Shell, name_of
+from holdfast.core.checks.env.launchers import Shell, name_of
+from holdfast.core.checks.env.preparations import Preparation
 from holdfast.model.checks import ASKED, ENVIRONMENT_FAULT, FAIL, PASS, WARN, Finding
 from holdfast.model.signatures import Words
 

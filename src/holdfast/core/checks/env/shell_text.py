@@ -1,4 +1,4 @@
-"""The simple commands of a shell script, in order, as far as they can be told without running it. Pure.
+"""Lists the simple commands of a shell script in order, as far as possible without running it. Pure.
 
     NPROC=8
     torchrun --nproc-per-node $NPROC \\

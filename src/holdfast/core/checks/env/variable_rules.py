@@ -1,4 +1,4 @@
-"""Variables whose mere value is worth a word, as data: what it does, and what to do about it. Pure.
+"""Lists variables whose value alone is a problem: what the value does, and what to do about it. Pure.
 
 A rule speaks only where its value surely costs something on such a node: many images set others on purpose.
 """
@@ -23,7 +23,7 @@ class VariableRule(Struct, frozen=True, kw_only=True):
 
 
 _ON = r"1|true|yes|y|on"
-UNSET = Words(en="Unset it unless it is meant.", zh="若非有意设置请取消。")
+UNSET = Words(en="Unset it unless it is intended.", zh="若非有意设置请取消。")
 
 RULES = (
     VariableRule(
@@ -48,7 +48,7 @@ RULES = (
     VariableRule(
         name="NCCL_SHM_DISABLE",
         value=_ON,
-        does=Words(en="ranks of a node talk through the network card", zh="节点内通信改走网络"),
+        does=Words(en="ranks of a node communicate through the network card", zh="节点内通信改走网络"),
         advice=Words(
             en="Unset it; enlarge /dev/shm if that is why it was set.",
             zh="请取消；若因 /dev/shm 过小，请扩大它。",
@@ -63,7 +63,7 @@ RULES = (
             zh="本节点 RDMA 端口可用，但节点间改走 TCP",
         ),
         advice=Words(
-            en="Unset it, and see with NCCL_DEBUG=INFO that NET/IB is used.",
+            en="Unset it, and confirm with NCCL_DEBUG=INFO that NET/IB is used.",
             zh="请取消，并用 NCCL_DEBUG=INFO 确认使用 NET/IB。",
         ),
         where=FABRIC,
@@ -120,8 +120,10 @@ RULES = (
     VariableRule(
         name="CUDA_LAUNCH_BLOCKING",
         value=r"1",
-        does=Words(en="each kernel is waited for, so the run is slow", zh="每个 kernel 同步执行，训练变慢"),
-        advice=Words(en="Unset it; it is for finding errors only.", zh="请取消，仅用于排查错误。"),
+        does=Words(
+            en="each kernel runs synchronously, so the run is slow", zh="每个 kernel 同步执行，训练变慢"
+        ),
+        advice=Words(en="Unset it; it is for debugging only.", zh="请取消，仅用于排查错误。"),
         where=GPUS,
     ),
     VariableRule(
@@ -132,7 +134,7 @@ RULES = (
             zh="每次集合通信先全局校验，训练变慢",
         ),
         advice=Words(
-            en="Unset it, or set it to INFO; it is for finding errors only.",
+            en="Unset it, or set it to INFO; it is for debugging only.",
             zh="请取消或设为 INFO，仅用于排查错误。",
         ),
     ),

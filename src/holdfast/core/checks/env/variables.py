@@ -1,4 +1,4 @@
-"""Judges the variables of a run's environment against the node they meet: a table, and what takes counting. Pure.
+"""Judges the environment variables of a run against its node. Pure.
 
 Their values come without secrets, for they are shown.
 
@@ -71,7 +71,7 @@ def of_variables(env: Mapping[str, str], asked: Asked, place: Place) -> list[Fin
         *_of_proxies(env, asked),
     ]
     return found or [
-        Finding(status=PASS, measured=listing(env), expected="nothing that costs the run", whence=RULE)
+        Finding(status=PASS, measured=listing(env), expected="nothing that harms the run", whence=RULE)
     ]
 
 
@@ -137,9 +137,9 @@ def _by_table(env: Mapping[str, str], asked: Asked, place: Place) -> Iterator[Fi
             yield _finding(
                 name,
                 env[name],
-                f"{name} names a file that is not there: {shown(name, env[name])}",
+                f"{name} names a file that does not exist: {shown(name, env[name])}",
                 Words(en="Correct the path, or unset it.", zh="请修正路径或取消该变量。"),
-                expected="a file that is there",
+                expected="an existing file",
                 category="nccl_config_error",
             )
 
@@ -253,7 +253,8 @@ def _of_rdma(env: Mapping[str, str], place: Place) -> Iterator[Finding]:
             env["NCCL_NET"],
             "NCCL_NET=IB asks for RDMA, and this node has no RDMA device",
             Words(
-                en="Unset it, or look why the devices are missing.", zh="请取消，或排查 RDMA 设备缺失原因。"
+                en="Unset it, or find out why the devices are missing.",
+                zh="请取消，或排查 RDMA 设备缺失原因。",
             ),
             expected="an RDMA device",
             category="nccl_config_error",
@@ -318,7 +319,7 @@ def _of_count(name: str, value: str, ranks: int | None, place: Place) -> Iterato
         yield _finding(
             name,
             value,
-            f"{name}={value} is no number of threads, and is not heeded",
+            f"{name}={value} is not a number of threads and is ignored",
             Words(en=f"Set {name} to the cores of a rank.", zh=f"请将 {name} 设为每个 rank 的核数。"),
             expected="a whole number from 1",
         )
@@ -370,9 +371,9 @@ def _of_libraries(env: Mapping[str, str], place: Place) -> Iterator[Finding]:
             yield _finding(
                 "LD_PRELOAD",
                 path,
-                f"LD_PRELOAD names {path}, which is not there: it is not loaded",
+                f"LD_PRELOAD names {path}, which does not exist: it is not loaded",
                 Words(en="Correct the path, or unset it.", zh="请修正路径或取消该变量。"),
-                expected="a library that is there",
+                expected="an existing library",
             )
 
 

@@ -1,4 +1,4 @@
-"""AMD GPUs: what `amd-smi static --json` and `amd-smi metric --json` say, read and judged. Pure.
+"""Reads and judges the output of `amd-smi static --json` and `amd-smi metric --json` for AMD GPUs. Pure.
 
     [{"gpu": 0, "asic": {"market_name": "AMD Instinct MI300X", "asic_serial": "0x1A2B"},
       "bus": {"bdf": "0000:0C:00.0", "max_pcie_width": 16}, "limit": {"slowdown_hotspot_temperature": {"value": 100}}}]
@@ -195,9 +195,9 @@ def _missing(gpus: Sequence[AmdGpu], on_bus: int | None, baseline: Baseline) -> 
         measured=counted(len(gpus), "GPU"),
         expected=counted(learned, "GPU"),
         whence=BASELINE,
-        why=f"{learned - len(gpus)} of the {learned} AMD GPUs that this node had are not to be seen",
+        why=f"{learned - len(gpus)} of the {learned} AMD GPUs that this node had are missing",
         advice=Words(
-            en="Look at `amd-smi list`, `lspci -d 1002:` and the kernel log for amdgpu lines; power-cycle the node. If"
+            en="Check `amd-smi list`, `lspci -d 1002:` and the kernel log for amdgpu lines; power-cycle the node. If"
             " it was taken out on purpose: `holdfast check --baseline reset`.",
             zh="查看 `amd-smi list`、`lspci -d 1002:` 与内核日志中的 amdgpu 行;断电重启节点。若为有意移除:"
             "`holdfast check --baseline reset`。",
@@ -242,7 +242,7 @@ def _of_gpu(gpu: AmdGpu, gpus: Sequence[AmdGpu]) -> Iterable[Finding]:
             whence=STATED,
             why="its PCIe link is narrower than it can be",
             advice=Words(
-                en=f"Power-cycle the node; if it stays, have riser and seating of {gpu.where} looked at.",
+                en=f"Power-cycle the node; if nothing changes, check its riser and seating ({gpu.where}).",
                 zh=f"断电重启节点;若仍如此,检查 {gpu.where} 的转接卡与插接。",
             ),
             category="pcie_link_downgrade",

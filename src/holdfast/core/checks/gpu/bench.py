@@ -1,4 +1,4 @@
-"""What burn.py said of each GPU, judged: wrong results, errors, and who of the GPUs of a node stands alone with one. Pure."""
+"""Judges burn.py's results of each GPU: wrong results, errors, and a GPU that differs from the others of its node. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The links of GPUs: NVLink and PCIe. Judged against what was learned, then against the node's other GPUs. Pure.
+"""Judges the links of GPUs (NVLink, PCIe) against the baseline, then against the node's other GPUs. Pure.
 
 Cards without NVLink, cards with bridges between some of them, slots that are narrower for all, and PCIe that slows
 down while nothing runs are no fault.
@@ -33,7 +33,7 @@ REPLAYS_PER_MIN = 8.0  # what DCGM's health watch takes as its limit
 REPLAYS_MIN = 3
 
 _RESEAT = Words(
-    en="Power-cycle the node; if it stays, have riser, cable and seating of {gpu} looked at, and its slot in the BIOS.",
+    en="Power-cycle the node; if nothing changes, check riser, cable and seating of {gpu}, and its slot in the BIOS.",
     zh="断电重启节点;若仍如此,检查 {gpu} 的转接卡、线缆、插接情况与 BIOS 中该插槽的设置。",
 )
 
@@ -134,7 +134,7 @@ def _links_down(one: NvLinks, expected: int, whence: str, fault: str) -> Finding
         advice=advice(
             Words(
                 en="Look for Xid 74 or 144-150 in the kernel log and at `nvidia-smi nvlink -s -i {gpu}`; restart the"
-                " fabric manager and reset the GPUs; if a link stays down, have baseboard or bridge looked at.",
+                " fabric manager and reset the GPUs; if a link stays down, have baseboard or bridge inspected.",
                 zh="查看内核日志中的 Xid 74 或 144-150 与 `nvidia-smi nvlink -s -i {gpu}`;重启 fabric manager 并重置 GPU;"
                 "若链路仍断开,检修底板或桥接器。",
             ),
@@ -164,8 +164,8 @@ def _link_errors(one: NvLinks) -> list[Finding]:
             why=f"its NVLinks had {words} {since}",
             advice=advice(
                 Words(
-                    en="Compare `nvidia-smi nvlink -e -i {gpu}` over some minutes; if one link goes on counting, reset"
-                    " the GPUs, and have its seating, bridge or cable looked at.",
+                    en="Compare `nvidia-smi nvlink -e -i {gpu}` over some minutes; if the count of a link keeps rising, reset"
+                    " the GPUs, and check its seating, bridge or cable.",
                     zh="间隔几分钟对比 `nvidia-smi nvlink -e -i {gpu}`;若某条链路持续增长,重置 GPU 并检查插接、桥接器或线缆。",
                 ),
                 one.gpu.where,
@@ -429,7 +429,7 @@ def _p2p(where: str, measured: str, expected: str, whence: str, why: str) -> Fin
         whence=whence,
         why=f"{why}: collectives go through the host's memory and are slow",
         advice=Words(
-            en="Look at `nvidia-smi topo -p2p r` and `nvidia-smi topo -m`; check ACS and IOMMU in the BIOS, and in a"
+            en="Check `nvidia-smi topo -p2p r` and `nvidia-smi topo -m`; check ACS and IOMMU in the BIOS, and in a"
             " virtual machine how the GPUs are passed through.",
             zh="查看 `nvidia-smi topo -p2p r` 与 `nvidia-smi topo -m`;检查 BIOS 中的 ACS 与 IOMMU,虚拟机需检查 GPU 直通方式。",
         ),

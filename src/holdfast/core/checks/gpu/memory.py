@@ -1,4 +1,4 @@
-"""The memory of GPUs: errors, repairs that wait or failed, and what the driver itself asks for. Pure.
+"""Judges the memory of GPUs: errors, pending or failed repairs, and the recovery action that the driver requests. Pure.
 
 The driver's own word goes before ours: where it says that nothing is to be done, an uncorrected error fails the check
 and does not take the node out.
@@ -103,7 +103,7 @@ def _errors(errors: Errors, baseline: Baseline) -> list[Finding]:
         return [_warning(where, _on(errors.is_on), _on(errors.will_be_on), STATED, why, advice(RESET, where))]
     if not errors.is_on and baseline.of(errors.gpu.key, "ecc") is True:
         words = Words(
-            en="Switch it on (`nvidia-smi -i {gpu} -e 1`) and reset the GPU: without it, memory errors go into the"
+            en="Enable ECC (`nvidia-smi -i {gpu} -e 1`) and reset the GPU: without it, memory errors go into the"
             " training unseen.",
             zh="启用 ECC(`nvidia-smi -i {gpu} -e 1`)并重置该 GPU:关闭时内存错误会悄然混入训练。",
         )
@@ -115,8 +115,8 @@ def _uncorrected(errors: Errors, count: int, why: str) -> Finding:
     where = errors.gpu.where
     if errors.recovery == NO_ACTION:
         words = Words(
-            en="The driver asks for nothing after it, so the GPU can be used; reset {gpu} at the next pause, and have it"
-            " looked at if it comes again.",
+            en="The driver asks for no action, so the GPU can be used; reset {gpu} at the next pause, and have it"
+            " inspected if it comes again.",
             zh="驱动未要求任何动作:该 GPU 可继续使用;下次空闲时重置 {gpu},若再次出现请检修。",
         )
         return _fault(where, f"{count} uncorrected", "0", why, advice(words, where), fault=NO_FAULT)
@@ -169,12 +169,12 @@ def _repairs(repairs: Repairs) -> list[Finding]:
 
 # What field 230 says: status, fault, its name in words, advice. Of 3 and 5 the device itself is well.
 _DRAIN_P2P = Words(
-    en="End what uses {gpu} together with its peers, on all GPUs of the node; then ask again: mostly nothing more is"
+    en="End the processes that use {gpu} with its peers, on all GPUs of the node; then check again: usually nothing more is"
     " needed.",
     zh="结束该节点上所有与 {gpu} 进行 P2P 通信的进程后再查询,通常无需其他操作。",
 )
 _DRAIN_RESET = Words(
-    en="{gpu} works with less than it has: let running work end, then reset it (`nvidia-smi --gpu-reset -i {gpu}`).",
+    en="{gpu} runs with reduced capability: let running work end, then reset it (`nvidia-smi --gpu-reset -i {gpu}`).",
     zh="{gpu} 正以降级能力运行:待现有任务结束后重置(`nvidia-smi --gpu-reset -i {gpu}`)。",
 )
 _IMEX = Words(

@@ -1,4 +1,4 @@
-"""Are all GPUs there, does the driver answer, does it stay loaded: what was read, judged. Pure.
+"""Judges whether all GPUs are present, the driver answers, and the driver stays loaded. Pure.
 
 What is visible to us may be less than what the node has (a container, a Slurm job with constrained devices, a VM): a
 GPU counts as missing only where we would be allowed to see it, or where it has left the PCI bus.
@@ -120,7 +120,7 @@ def _lost(gpu: Gpu) -> Finding:
         measured="lost",
         expected="answers",
         whence=STATED,
-        why=f"{gpu.where} is there and does not answer: {gpu.why_not.removesuffix(' (see gpu-count)')}",
+        why=f"{gpu.where} is present but does not answer: {gpu.why_not.removesuffix(' (see gpu-count)')}",
         advice=advice(REBOOT, gpu.where),
         fault=DEVICE_FAULT,
         category="gpu_missing",
@@ -220,7 +220,7 @@ def _too_few(seen: Presence) -> list[Finding]:
             whence=ASKED,
             why=f"{counted(seen.ranks, 'rank')} are to run here and {counted(usable, 'GPU')} can be used",
             advice=Words(
-                en="Start as many ranks as there are GPUs, or look at CUDA_VISIBLE_DEVICES and at what was allotted.",
+                en="Start as many ranks as there are GPUs, or check CUDA_VISIBLE_DEVICES and the GPUs allocated to the job.",
                 zh="每块 GPU 启动一个 rank,或检查 CUDA_VISIBLE_DEVICES 与分配到的 GPU。",
             ),
             category="launcher_config",
@@ -276,15 +276,15 @@ def judge_away(away: Away, had_gpus: bool) -> Finding:
             category="driver_error",
         )
     if not had_gpus:
-        return Finding(status=SKIP, why=f"{away.why}; the GPUs on the bus may not be given to us")
+        return Finding(status=SKIP, why=f"{away.why}; the GPUs on the bus may not be accessible here")
     return Finding(
         status=WARN,
         measured=away.why,
         expected="NVML answers, as it did here before",
         whence=BASELINE,
-        why=f"the GPUs of this node cannot be asked any more: {away.why}",
+        why=f"the driver no longer answers queries about the GPUs of this node: {away.why}",
         advice=Words(
-            en="In a container look whether the GPUs are still given to it (a reload of systemd takes them away: start"
+            en="In a container, check whether it still has access to the GPUs (a systemd reload can remove it: start"
             " it again); on the node run `nvidia-smi` and read the kernel log.",
             zh="在容器中请确认 GPU 仍分配给该容器(systemd 重载会使其失效,重启容器即可);在节点上执行 `nvidia-smi` 并查看内核日志。",
         ),
@@ -326,7 +326,7 @@ def slow_driver(why: str, after_s: float, gpus: int, *, is_kept_loaded: bool) ->
 
 
 HANGS = Words(
-    en="The GPU driver does not answer: look in the kernel log for Xid lines and blocked tasks, end what uses the GPUs,"
+    en="The GPU driver does not answer: check the kernel log for Xid lines and blocked tasks, end the processes on the GPUs,"
     " and reboot the node if `nvidia-smi` hangs too. Persistence mode makes the first answer fast.",
     zh="GPU 驱动无应答:查看内核日志中的 Xid 与阻塞任务,结束占用 GPU 的进程;若 `nvidia-smi` 同样卡住则重启节点。"
     "启用 persistence mode 可加快首次应答。",

@@ -1,4 +1,4 @@
-"""What the checks of GPUs have in common: who a GPU is, how findings of many GPUs become one answer. Pure."""
+"""Identifies GPUs, and merges the findings of many GPUs into one answer. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ NAMED_MAX = 4
 
 RESET = Words(
     en="End all processes on {gpu}, reset it (`nvidia-smi --gpu-reset -i {gpu}`; on NVSwitch systems all GPUs together)"
-    " and check again; if it comes back, keep the node out and have the GPU looked at.",
+    " and check again; if it comes back, keep the node out and have the GPU inspected.",
     zh="结束 {gpu} 上的所有进程并重置(`nvidia-smi --gpu-reset -i {gpu}`;NVSwitch 系统需全部 GPU 一起重置),再检查一次;"
     "若复现,隔离该节点并检修该 GPU。",
 )
@@ -23,7 +23,7 @@ REPLACE = Words(
 )
 REBOOT = Words(
     en="Drain the node and reboot it (power-cycle where a GPU is off the bus), then check again; if {gpu} fails again,"
-    " have it looked at.",
+    " have it inspected.",
     zh="排空节点并重启(GPU 掉线时需断电重启)后再检查;若 {gpu} 再次出错,请检修。",
 )
 

@@ -1,4 +1,4 @@
-"""What slows GPUs down: heat, power, limits that somebody set. Pure.
+"""Judges what slows GPUs down: heat, power, configured limits. Pure.
 
 A reason counts only where every look within a while showed it: all GPUs touch their limits for moments.
 """
@@ -18,12 +18,12 @@ POWER_SLACK = 0.02  # of a limit: they are set in watts and told in milliwatts
 MARGIN_MIN_C = 3  # to the slowdown of this very GPU
 
 _COOL = Words(
-    en="Look at fans, air flow and dust of {gpu}, and at the temperature of the room; if only this GPU is hot, have its"
-    " cooler looked at and keep the node out of runs that wait for the slowest.",
+    en="Check fans, air flow and dust of {gpu}, and the room temperature; if only this GPU is hot, have its"
+    " cooler inspected, and keep the node out of runs that wait for the slowest.",
     zh="检查 {gpu} 的风扇、风道、积灰与机房温度;若仅该 GPU 过热,检修其散热器,且不要让该节点参与同步训练。",
 )
 _POWER = Words(
-    en="Look at power supplies, their cables and the power limit of the rack: the board itself was told to slow down.",
+    en="Check power supplies, their cables and the power limit of the rack: the board signals the GPU to slow down.",
     zh="检查电源、供电线缆与机柜功率限制:是主板要求 GPU 降频。",
 )
 _REASONS = (  # bit, what it is, category, advice; the first that holds is told
@@ -129,7 +129,7 @@ def _capped(one: Clocks, seen: Sequence[Clocks], baseline: Baseline) -> list[Fin
     else:
         return []
     words = Words(
-        en="Set it back: `nvidia-smi -i {gpu} -pl {watts}`; a training goes as fast as its slowest GPU.",
+        en="Set it back: `nvidia-smi -i {gpu} -pl {watts}`; training runs only as fast as its slowest GPU.",
         zh="恢复功率上限:`nvidia-smi -i {gpu} -pl {watts}`;训练速度取决于最慢的 GPU。",
     )
     return [

@@ -1,4 +1,4 @@
-"""Who uses GPUs, and how they are divided: others' processes, memory that nobody owns, MIG. Pure."""
+"""Judges who uses GPUs and how they are divided: other processes, memory without an owner, MIG. Pure."""
 
 from collections.abc import Sequence
 
@@ -45,9 +45,14 @@ def judge_use(seen: Sequence[Use], unread: Sequence[Unread], is_training: bool =
         finding for use in shown if (finding := _foreign(use) or (None if is_training else _ownerless(use)))
     ]
     used = sum(use.used or 0 for use in seen)
-    measured = f"nobody else uses {counted(len(seen), 'GPU')}; {used / MIB:.0f} MiB in use in all"
+    measured = f"no other process uses {counted(len(seen), 'GPU')}; {used / MIB:.0f} MiB in use in all"
     return answered(
-        troubles, unread, len(seen) - len(troubles), measured=measured, expected="nobody else", whence=RULE
+        troubles,
+        unread,
+        len(seen) - len(troubles),
+        measured=measured,
+        expected="no other process",
+        whence=RULE,
     )
 
 
@@ -63,7 +68,7 @@ def _foreign(use: Use) -> Finding | None:
     named = ", ".join(_named(one) for one in sorted(others, key=lambda one: -(one.bytes or 0))[:NAMED_MAX])
     more = f" and {len(others) - NAMED_MAX} more" if len(others) > NAMED_MAX else ""
     words = Words(
-        en="Look who runs there (`nvidia-smi`, `ps -p {pids}`), end what was left by an earlier job, or ask for a free"
+        en="Find their owner (`nvidia-smi`, `ps -p {pids}`), end processes left by an earlier job, or use a free"
         " node.",
         zh="确认占用者(`nvidia-smi`、`ps -p {pids}`),结束先前作业的残留进程,或申请空闲节点。",
     )
@@ -72,7 +77,7 @@ def _foreign(use: Use) -> Finding | None:
         status=WARN,
         device=use.gpu.where,
         measured=f"{held / MIB:.0f} MiB held by {named}{more}",
-        expected="nobody else",
+        expected="no other process",
         whence=RULE,
         why=f"other processes hold {held / MIB:.0f} MiB of its memory: {named}{more}",
         advice=advice(words, use.gpu.where, pids=pids),
@@ -101,10 +106,10 @@ def _ownerless(use: Use) -> Finding | None:
     return Finding(
         status=WARN,
         device=use.gpu.where,
-        measured=f"{use.used / MIB:.0f} MiB in use, by no process to be seen",
+        measured=f"{use.used / MIB:.0f} MiB in use, by no visible process",
         expected=f"below {limit / MIB:.0f} MiB",
         whence=RULE,
-        why="its memory is in use, and no process can be seen that holds it",
+        why="its memory is in use, but no visible process holds it",
         advice=advice(words, use.gpu.where),
         category="gpu_busy",
     )

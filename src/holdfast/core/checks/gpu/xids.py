@@ -1,4 +1,4 @@
-"""Xids in the kernel's log: which of them still say something of a GPU. Pure.
+"""Selects the Xids of the kernel log that still matter for a GPU. Pure.
 
 An Xid counts if it is newer than the last good run, was not followed by a reset or a reload of the driver, and is
 not one that a program causes. What the driver announced last (Xid 154) goes before the table of codes.

@@ -1,4 +1,4 @@
-"""Who computes slowly, told apart from who communicates slowly: each node beside those with the same devices. Pure."""
+"""Finds nodes that compute slowly, compared with nodes that have the same devices. Pure."""
 
 import math
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""What rounds of pairs say so far: which pairs are slow, who hangs together, whom all slow pairs have in common. Pure.
+"""Finds in rounds of pairs which pairs are slow, which nodes form groups, and which node all slow pairs share. Pure.
 
 A pair that is fast clears both of its nodes at that moment, for nothing makes a bad one fast. So the nodes fall into
 parts that fast pairs connect. The largest is taken for good, where it has more than half of the nodes, or one that is

@@ -1,4 +1,4 @@
-"""Who is measured with whom next. Pure, and the same each time for the same results.
+"""Plans which nodes are paired next. Pure and deterministic.
 
 First everybody with somebody else each round. Whoever was slow goes on with a partner that is known to be good, which
 tells who of the two it was; a pair that was slow though both are well with others is tried again, which tells a bad

@@ -1,4 +1,4 @@
-"""Who of many nodes is slow with others: what is measured in rounds of disjoint pairs, and what came of it. Values only.
+"""Types for measurements in rounds of disjoint pairs of nodes, and for the verdict on them. Values only.
 
 In a round every node is measured once: alone, for how fast it computes, and with one partner, for how fast the two
 exchange data. A slow pair says only that one of the two, or what lies between them, is slow; `pairs_plan` chooses the

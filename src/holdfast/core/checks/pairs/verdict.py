@@ -1,4 +1,4 @@
-"""What rounds of pairs come to: who is named, who is not, and whether more rounds would say more. Pure."""
+"""Decides from rounds of pairs which nodes to name, and whether more rounds would help. Pure."""
 
 from collections import defaultdict
 from collections.abc import Container, Iterable

@@ -1,4 +1,4 @@
-"""The verdict on rounds of pairs in words, as findings of each node in both languages. Pure.
+"""Turns the verdict on rounds of pairs into findings of each node, in both languages. Pure.
 
 What is slow warns; what is slower than half of what others reach has failed. A node is called broken only where it
 reaches next to nothing, or nothing at all, with each of several partners that are well with others.
@@ -89,10 +89,10 @@ def _without_blame(
         return Finding(
             status=SKIP,
             why=f"slow in {slow} of {looks} rounds; whether it is the node, its partner or the link cannot be told"
-            f" of so few: measure longer ({LONGER})",
+            f" from so few: measure longer ({LONGER})",
         )
     if not own:
-        why = "time was up before it was measured" if late else "there was no partner for it that answered"
+        why = "the time limit ended before it was measured" if late else "no partner answered"
         return Finding(status=SKIP, why=why)
     what = max(own, key=_size_of)
     partners = {sample.other(node) for sample in measured.pairs if node in (sample.a, sample.b)}
@@ -131,12 +131,12 @@ def _communication(blame: Blame, node: str) -> Finding:
         measured=_measured(blame),
         expected=_expected(blame),
         whence=_whence(blame),
-        why=f"{node} {how} {when}, {partners} among them, which are well with others:"
-        " the node or its connection to the network is bad",
+        why=f"{node} {how} {when}, {partners} among them, which work well with others:"
+        " the node or its network connection is bad",
         fault=DEVICE_FAULT if is_broken else NO_FAULT,
         category="nccl_network_error" if blame.error else "straggler",
         advice=Words(
-            en=f"Keep {node} out of the run, and look at its network card, cable and switch port (rate, errors, PCIe"
+            en=f"Keep {node} out of the run, and check its network card, cable and switch port (rate, errors, PCIe"
             f" width); measured {_measured(blame)}, expected {_expected(blame)}.",
             zh=f"请勿在训练中使用 {node}，并检查其网卡、线缆与交换机端口（速率、错误计数、PCIe 宽度）；"
             f"实测 {_measured_zh(blame)}，应为{_expected_zh(blame)}。",
@@ -169,10 +169,10 @@ def _wrong(blame: Blame, node: str) -> Finding:
         measured=f"{blame.error}, in {blame.times} of {blame.looks} rounds",
         expected="the same bits each time",
         whence="rule",
-        why=f"{node} does not compute as it should: {blame.error}",
+        why=f"{node} computes wrong results: {blame.error}",
         fault=DEVICE_FAULT,
         advice=Words(
-            en=f"Keep {node} out of the run and have the device tested: its results cannot be trusted.",
+            en=f"Keep {node} out of the run and test the device: its results cannot be trusted.",
             zh=f"请勿使用 {node} 并检修该设备：其计算结果不可信。",
         ),
     )
@@ -187,8 +187,8 @@ def _silent(blame: Blame, node: str) -> Finding:
         why=f"{node} does not answer: {blame.error}",
         category="",
         advice=Words(
-            en=f"See whether {node} is up, can be reached by the words of --via, and has this Python with torch and"
-            " holdfast; else leave it out of the run.",
+            en=f"Check whether {node} is up, can be reached with the command of --via, and has this Python with torch and"
+            " holdfast; otherwise leave it out of the run.",
             zh=f"请确认 {node} 已开机、可通过 --via 指定的方式到达，且有同样的 Python（含 torch 与 holdfast）；"
             "否则请将其移出训练。",
         ),
@@ -204,10 +204,10 @@ def _link(blame: Blame, node: str) -> Finding:
         measured=_measured(blame),
         expected=_expected(blame),
         whence=_whence(blame),
-        why=f"{a} and {b} {how}, and each of them is well with others: what is between the two is bad",
+        why=f"{a} and {b} {how}, and each works well with others: the connection between the two is bad",
         category="nccl_network_error" if blame.error else "straggler",
         advice=Words(
-            en=f"Look at the way between {a} and {b} (switch ports, routes, one path of several); until then keep one"
+            en=f"Check the path between {a} and {b} (switch ports, routes, one path of several); until then keep one"
             f" of the two out of the run. Measured {_measured(blame)}, expected {_expected(blame)}.",
             zh=f"请检查 {a} 与 {b} 之间的链路（交换机端口、路由、多路径中的一条）；修复前请勿同时使用二者。"
             f"实测 {_measured_zh(blame)}，应为{_expected_zh(blame)}。",
@@ -223,11 +223,11 @@ def _group(blame: Blame, node: str) -> Finding:
         measured=_measured(blame),
         expected=_expected(blame),
         whence=_whence(blame),
-        why=f"{names} are well among themselves and slow with the other {_count(blame.others, 'node')}:"
-        " what connects them to the others is bad, not one of them",
+        why=f"{names} work well with each other and are slow with the other {_count(blame.others, 'node')}:"
+        " their connection to the others is bad, not one of the nodes",
         category="nccl_network_error" if blame.error else "straggler",
         advice=Words(
-            en=f"Look at what {names} share: the switch, its uplinks, the rack. Replacing single nodes will not help.",
+            en=f"Check what {names} share: the switch, its uplinks, the rack. Replacing single nodes will not help.",
             zh=f"请检查 {names} 共用的部分：交换机、上行链路、机柜。更换单个节点没有帮助。"
             f"实测 {_measured_zh(blame)}，应为{_expected_zh(blame)}。",
         ),
@@ -242,10 +242,10 @@ def _split(blame: Blame, node: str) -> Finding:
         measured=_measured(blame),
         expected=_expected(blame),
         whence=_whence(blame),
-        why=f"{names} are well among themselves and slower with the other {_count(blame.others, 'node')}; which"
+        why=f"{names} work well with each other and are slower with the other {_count(blame.others, 'node')}; which"
         " side is the slow one, or whether they are built like this, cannot be told",
         advice=Words(
-            en=f"See whether {names} and the others are connected as intended.",
+            en=f"Check whether {names} and the others are connected as intended.",
             zh=f"请确认 {names} 与其余节点之间的连接是否符合设计。",
         ),
     )
@@ -255,14 +255,14 @@ def _one_of(blame: Blame, node: str) -> Finding:
     names = _names(blame.nodes)
     are_two = len(blame.nodes) == 2
     which = (
-        f"between {names} one is bad, or the link"
+        f"one of {names} is bad, or the link between them"
         if are_two
-        else f"of {names} most are bad, or what connects them"
+        else f"most of {names} are bad, or their connection is"
     )
     lacks = (
-        "a third node is needed to tell which"
+        "a third node is needed to find out which"
         if are_two
-        else "nodes known to be good are needed to tell which"
+        else "nodes known to be good are needed to find out which"
     )
     return Finding(
         status=WARN,
@@ -305,8 +305,8 @@ def _measured_zh(blame: Blame) -> str:
 
 def _expected(blame: Blame) -> str:
     if not blame.expected:
-        return "what other pairs reach"
-    whence = "as was learned" if blame.whence == "baseline" else "as other pairs reach"
+        return "the speed of other pairs"
+    whence = "the learned value" if blame.whence == "baseline" else "the speed of other pairs"
     return f"about {_speed(blame.expected, 'GB/s')}, {whence}"
 
 

@@ -1,4 +1,4 @@
-"""An all-reduce over many message sizes: what its times come to, and the table that nccl-tests prints. Pure.
+"""Judges an all-reduce over many message sizes, and prints the table of nccl-tests. Pure.
 
 Algorithm bandwidth is size by time; bus bandwidth is that times 2(n-1)/n, which does not depend on how many ranks
 there are. source: nccl-tests, PERFORMANCE.md. torch reduces in place, so only those columns are drawn.
@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.core.checks.comm_local import NCCL, bus_bandwidth
+from holdfast.core.checks.comm.local import NCCL, bus_bandwidth
 from holdfast.core.plurals import counted
 from holdfast.model.checks import DEVICE_FAULT, FAIL, PASS, RULE, Fact, Finding
 from holdfast.model.signatures import Words
@@ -102,7 +102,7 @@ def of_sweep(swept: Sequence[Row], ranks: int, backend: str, model: str) -> Iter
     yield Finding(
         status=PASS,
         measured=f"{best.busbw:.2f} GB/s of bus bandwidth at {_size(best.size)}, {ranks} ranks ({backend})\n{lines}",
-        expected="sums that are right",
+        expected="correct sums",
         whence=RULE,
     )
 
@@ -116,7 +116,7 @@ def _corrupt(row: Row, lines: str, backend: str) -> Finding:
         why=f"an all-reduce of {row.size} bytes among the ranks of this node with {backend} gave wrong sums",
         fault=DEVICE_FAULT,
         advice=Words(
-            en="Take the node out and have its memory, devices and links tested: a run here would train on wrong"
+            en="Take the node out and test its memory, devices and links: a run here would train on wrong"
             " numbers.",
             zh="请隔离该节点并检测内存、设备与互连；在此训练会得到错误数值。",
         ),

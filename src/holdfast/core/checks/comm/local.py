@@ -1,4 +1,4 @@
-"""What it means how the ranks of one node met and summed. Pure.
+"""Judges how the ranks of one node met and whether their sums are right. Pure.
 
 Bus bandwidth of an all-reduce of n ranks: bytes / seconds * 2 (n - 1) / n. source: nccl-tests, PERFORMANCE.md
 """
@@ -39,7 +39,7 @@ def trouble(
     if "import" in stages:
         return _no_import(str(stages["import"].get("error", "")))
     if "absent" in stages:
-        return Finding(status=SKIP, why=f"the torch of the run has no {backend}")
+        return Finding(status=SKIP, why=f"torch of the run is built without {backend}")
     if "ready" not in stages:
         why = f"torch was not ready within {within_s:g} s" if not ended else f"torch did not start: {errors}"
         return Finding(status=SKIP, why=why)
@@ -47,7 +47,7 @@ def trouble(
         return (
             _hangs(backend, within_s)
             if not ended
-            else _failed(backend, errors or "the ranks ended without a word")
+            else _failed(backend, errors or "the ranks ended without output")
         )
     wrong = [(one.get("rank", "?"), str(one["error"])) for one in stages["done"]["ranks"] if "error" in one]
     if wrong:
@@ -75,10 +75,10 @@ def _no_import(error: str) -> Finding:
 def _hangs(backend: str, within_s: float) -> Finding:
     return Finding(
         status=WARN,
-        measured=f"no answer in {within_s:g} s",
+        measured=f"no answer within {within_s:g} s",
         expected="the ranks of this node meet",
         whence=RULE,
-        why=f"ranks of this node with {backend} did not get through within {within_s:g} s",
+        why=f"ranks of this node with {backend} did not finish within {within_s:g} s",
         advice=_advice(backend),
         category="nccl_init_failure" if backend == NCCL else "rendezvous_timeout",
     )
@@ -90,7 +90,7 @@ def _failed(backend: str, error: str) -> Finding:
         measured=error,
         expected="the ranks of this node meet",
         whence=RULE,
-        why=f"ranks of this node cannot talk with {backend}: {error}",
+        why=f"ranks of this node cannot communicate with {backend}: {error}",
         advice=_advice(backend),
         category="nccl_init_failure" if backend == NCCL else "rendezvous_timeout",
     )
@@ -99,11 +99,11 @@ def _failed(backend: str, error: str) -> Finding:
 def _advice(backend: str) -> Words:
     if backend == NCCL:
         return Words(
-            en="Run it again with NCCL_DEBUG=INFO; look at NCCL_* variables, /dev/shm, the driver and the fabric manager.",
+            en="Run it again with NCCL_DEBUG=INFO; check the NCCL_* variables, /dev/shm, the driver and the fabric manager.",
             zh="请加 NCCL_DEBUG=INFO 重试，检查 NCCL_* 变量、/dev/shm、驱动与 fabric manager。",
         )
     return Words(
-        en="Look at GLOO_SOCKET_IFNAME, the host's name in DNS or /etc/hosts, and the loopback interface.",
+        en="Check GLOO_SOCKET_IFNAME, the host's name in DNS or /etc/hosts, and the loopback interface.",
         zh="请检查 GLOO_SOCKET_IFNAME、主机名解析（DNS 或 /etc/hosts）与回环网卡。",
     )
 
@@ -142,7 +142,7 @@ def of_sums(done: Mapping[str, Any], backend: str, model: str) -> Iterator[Findi
     yield Finding(
         status=PASS,
         measured=f"{len(ranks)} ranks, {int(largest['bytes']) >> 20} MiB{said} ({backend})",
-        expected="sums that are right",
+        expected="correct sums",
         whence=RULE,
     )
 
@@ -157,7 +157,7 @@ def _corrupt(backend: str, rank: int, one_sum: Mapping[str, Any], model: str) ->
         whence=RULE,
         why=f"an all-reduce among the ranks of this node with {backend}{where} gave wrong sums",
         advice=Words(
-            en="Take the node out and have its memory, GPUs and links tested; a run here would train on wrong numbers.",
+            en="Take the node out and test its memory, GPUs and links; a run here would train on wrong numbers.",
             zh="请隔离该节点并检测内存、GPU 与互连；在此训练会得到错误数值。",
         ),
         fault=DEVICE_FAULT,
