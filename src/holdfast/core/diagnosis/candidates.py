@@ -1,7 +1,7 @@
-"""Matches made comparable: each with its signature, its place in time, and whether the job lived on after it.
+"""Makes candidates of matches: each with its signature, its place in time, and whether training went on after it. Pure.
 
-A log's lines mostly bear no time where it matters (a traceback's end), so a match takes the time of the
-stamped one before it in the same log. Two matches are only put in order where something tells their order.
+Many lines have no time where it matters (the end of a traceback), so a match takes the time of the stamped line
+before it in the same log. Two candidates are ordered only where times, boot times or offsets show their order.
 """
 
 import re
@@ -22,7 +22,7 @@ from holdfast.model.verdicts import Culprit
 
 SHARED = ("op", "seq", "pg", "step", "epoch")  # captures that make one line the same event for all ranks
 LATE_BYTES = 2048
-FAR_BYTES = 64 << 10  # nobody writes so much on a step or two
+FAR_BYTES = 64 << 10  # a step or two write less
 CALM_CHARS_MAX = 200
 # Or it tries again: so far nothing is lost. Who says so again and again gets nowhere.
 TRIES_AGAIN = late(
@@ -30,24 +30,24 @@ TRIES_AGAIN = late(
 )
 TRIES_MANY = 3
 DOES_WITHOUT_CHARS_MAX = 600
-# Of a text: code; what is left out where nothing is known of a field in it; fields, side by side or in brackets.
+# Parts of a text: code; parts in square brackets, left out where a field in them is not known; fields side by side or in brackets.
 FIELDS = late(r"(?:\{\w+\})+(?: (?:\{\w+\})+)*")
 PARTS = late(
     r"`(?P<code>[^`]*)`|\[(?P<maybe>(?:[^\[\]{}]*\{\w+\})+[^\[\]{}]*)\]|(?P<brackets>\s?[(\uff08](?:\{\w+\})+[)\uff09])"
     r"|(?P<before>[:,\uff1a\uff0c]?\s?)(?P<fields>(?:\{\w+\})+(?: (?:\{\w+\})+)*)(?P<after> ?)"
 )
-NEAR_BYTES = 256 << 10  # of an end: what stands so close can be its reason, though steps came between
-BARE = 0.5  # of a symptom that says no more than that something ended
-OF_JOBS = frozenset({"worker", "npu"})  # areas whose lines stand in a job's own log
-CLOCK_SKEW_S = 30.0  # between nodes that nobody has synchronised well
+NEAR_BYTES = 256 << 10  # this near an end, a line can be its reason although steps came between
+BARE = 0.5  # weight of a symptom that only says that something ended
+OF_JOBS = frozenset({"worker", "npu"})  # areas whose lines are in the job's own log
+CLOCK_SKEW_S = 30.0  # between nodes without good time synchronisation
 
 
 class Ruling(Struct, frozen=True, kw_only=True):
-    """What a rule that looked at more than one line says of a match, in place of its signature.
+    """What a rule that compares several lines says about a match, in place of its signature.
 
-    `culprits`: None: as the line tells. `decided_by`: which source settled the action; `disagree`: who would have
-    done otherwise. Words that are None stay the signature's. `of_end`: it is said of the last lines there are: training
-    did not go on after it, though a line of a step may stand below the first of them.
+    `culprits`: None: those that the line names. `decided_by`: which source settled the action; `disagree`: the sources
+    that say otherwise. Words that are None stay the signature's. `of_end`: it is about the last lines of the log, so
+    training did not go on after it, although a line of a step can stand below the first of them.
     """
 
     category: str
@@ -65,9 +65,10 @@ class Ruling(Struct, frozen=True, kw_only=True):
 
 
 class Candidate(Struct, frozen=True, eq=False):
-    """`at_s`: aligned seconds since the epoch; `uptime_s`: since boot, of kernel lines without a date.
+    """A match as a possible cause. `at_s`: Unix time in seconds, clocks of logs aligned; `uptime_s`: seconds since boot.
 
-    `survived`: training went on in the same log after it; `outlived`: for more than a few steps. `order`: by source and offset, for a stable choice.
+    `survived`: training went on in the same log after it; `outlived`: for more than a few steps.
+    `order`: by source and offset, for a stable choice.
     """
 
     match: Match
@@ -178,9 +179,9 @@ def candidates(
 
 
 def _clocks_ahead(search: Search) -> dict[int, float]:
-    """By source, how far its clock is ahead of the first one's, where lines that several print show it.
+    """By source, the seconds its clock is ahead of the first source's, from lines that several sources print.
 
-    Small differences are left alone: ranks do not print the same line at the same moment either.
+    Small differences are ignored: ranks do not print the same line at the same moment.
     """
     seen: dict[str, dict[Hashable, float]] = defaultdict(dict)
     for match in search.matches:
@@ -225,7 +226,7 @@ def _candidate(
 
 
 def _severity(match: Match, said: Ruling | Signature, *, is_calm: bool) -> Severity:
-    """Words that are a mere warning elsewhere are none where an exception says them that ended a traceback."""
+    """A signature that is a warning elsewhere is an error where the match is the exception that ends a traceback."""
     if is_calm:
         return "warning"
     is_raised = match.error_type and not match.error_type.endswith("Warning") and said.role == "cause"
@@ -233,15 +234,16 @@ def _severity(match: Match, said: Ruling | Signature, *, is_calm: bool) -> Sever
 
 
 def _is_said_calmly(match: Match, signature: Signature, known: KnowledgeBase) -> bool:
-    """Whoever wrote the line says that it is no error: then it ends nothing, whatever words are in it.
+    """Whether the line itself says that it is no error: then it ended nothing.
 
-    Not where the signature is of such lines; nor where the line ends a traceback, whose first line had the level.
+    Not where the signature is for such lines, nor where the line ends a traceback, whose first line has the level.
     """
     return (
         signature.role == "cause"
         and signature.area == "worker"
         and signature.severity in ("fatal", "error")
-        and class_of(signature.category) != "process"  # that somebody ended it is no error to many
+        and class_of(signature.category)
+        != "process"  # many programs log their end by a signal as information
         and not match.error_type
         and (is_calm(match.text, known) or _is_tried_again(match, known))
         and not any(is_calm(line, known) for line in signature.matches)
@@ -262,7 +264,7 @@ def is_calm(text: str, known: KnowledgeBase) -> bool:
 
 
 def is_before(one: Candidate, other: Candidate) -> bool | None:
-    """Whether one was seen before the other; None where nothing tells."""
+    """Whether one was seen before the other; None where that is not known."""
     if one.match.source == other.match.source:
         return one.match.offset < other.match.offset
     if one.at_s is not None and other.at_s is not None and are_comparable(one.at_s, other.at_s):
@@ -281,7 +283,7 @@ def stands_below(candidate: Candidate, other: Candidate) -> bool:
 
 
 def first_of(candidates: Sequence[Candidate]) -> Candidate:
-    """The earliest; where nothing tells the order, the surest."""
+    """The earliest; where the order is not known, the surest."""
     return reduce(_earlier, candidates)
 
 
@@ -293,7 +295,7 @@ def _earlier(one: Candidate, other: Candidate) -> Candidate:
 
 
 def is_much_later(one: Candidate, other: Candidate) -> bool:
-    """Whether one came too late to be the cause of the other, clocks and buffers allowed for."""
+    """Whether one came too late to be the cause of the other, with a margin for clocks and buffers."""
     if one.at_s is not None and other.at_s is not None and are_comparable(one.at_s, other.at_s):
         same_clock = one.match.source == other.match.source
         return one.at_s - other.at_s > (CLOCK_SKEW_S if not same_clock else CLOCK_SKEW_S / 2)
@@ -308,10 +310,11 @@ def _at(match: Match, stamps: Sequence[tuple[int, float | None]]) -> float | Non
 
 
 def _survived(match: Match, source: Source, signature: Signature) -> bool:
-    """What a rank wrote shortly before its scheduler ended it can reach the log shortly after the notice.
+    """Whether steps follow in the same log.
 
-    A traceback ended its process unless somebody caught it, and the others take a step or two before they notice. Of a
-    job's own lines, others that count on below them, in whatever form, tell as much as steps do.
+    What a rank wrote before its scheduler ended it can reach the log shortly after the notice. After a traceback, the
+    other ranks take a step or two before they notice. For lines of the job itself, lines below that go on counting show
+    as much as steps do.
     """
     last = source.last_step_offset
     if signature.area in OF_JOBS:

@@ -1,5 +1,6 @@
-"""The verdict on a failed attempt of a running job: what the ends of its ranks tell, the lines of its logs, and the
-records of its ranks. The same for one machine and for many. Pure."""
+"""Makes the verdict on a failed attempt of a running job, from the ends, log lines and flight records of its ranks. Pure.
+
+The same code serves one machine and many."""
 
 from collections.abc import Mapping
 
@@ -24,8 +25,8 @@ def concluded(
     scene: FlightScene | None = None,
     lives: Mapping[int, RankLife] | None = None,
 ) -> Verdict:
-    """`first`: the verdict without lines. `known`: empty while the signatures are not read yet.
-    `scene`: where the ranks were looked at, what that brought; with `lives`."""
+    """`first`: the verdict without log lines. `known`: empty while the signatures are still being read.
+    `scene`, `lives`: the flight records and ends of the ranks, where they were collected."""
     found = joined(first, diagnose(search, known, tables)) if known else as_diagnosis(first)
     if scene is not None:
         found = with_flights(found, search, scene, lives)

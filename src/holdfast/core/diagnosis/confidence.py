@@ -1,12 +1,12 @@
-"""How sure a diagnosis is, as a probability that its category is right. Pure."""
+"""Computes the confidence of a diagnosis: the probability, 0 to 1, that its category is right. Pure."""
 
 from holdfast.core.diagnosis.candidates import Candidate
 from holdfast.core.diagnosis.choose import Choice
 from holdfast.model.diagnoses import Other
 
-FOLLOWERS = 0.7  # doubt that is left when other lines follow from the cause, as they should
-RIVAL = 0.85  # for each other cause that nothing explains
-WEAK = 0.7  # a complaint or a warning taken for want of a cause; a fault that training outlived
+FOLLOWERS = 0.7  # factor on the doubt where other lines follow from the cause
+RIVAL = 0.85  # factor for each other cause that nothing explains
+WEAK = 0.7  # factor for a complaint or warning where no cause is seen, and for a fault that training outlived
 RIVALS_MAX = 3
 CONFIDENCE_MAX = 0.98
 
@@ -30,7 +30,7 @@ def is_weak(root: Candidate) -> bool:
 
 
 def others(choice: Choice) -> tuple[Other, ...]:
-    """The other categories that nothing explains, the surest first; what is left to them is shared by weight."""
+    """The other categories that nothing explains, the surest first; they share the rest of the probability by weight."""
     root = choice.root
     weights: dict[str, float] = {}
     for rival in choice.rivals:

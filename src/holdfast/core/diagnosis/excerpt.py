@@ -1,4 +1,4 @@
-"""What is known of a text that is only a few lines of a log: where it ends tells nothing of the job's end. Pure."""
+"""Recognises texts that are a few lines cut out of a log: their end says nothing about the end of the job. Pure."""
 
 from collections.abc import Sequence
 
@@ -14,12 +14,12 @@ TIME = late(r"\d\d:\d\d:\d\d|^\[ *\d+\.\d{3,}\]")
 
 
 def is_pasted(sources: Sequence[Source]) -> bool:
-    """Whether all logs together are so few lines that a warning among them is what somebody asks about."""
+    """Whether all logs together have so few lines that a warning among them is the question."""
     return is_excerpt(sources) and sum(len(source.tail) for source in sources) <= PASTED_LINES
 
 
 def is_loose_text(sources: Sequence[Source]) -> bool:
-    """Whether all logs together are a few lines as somebody pastes or types them: without times and without steps."""
+    """Whether all logs together are a few lines as people paste or type them: without times and steps."""
     lines = [line for source in sources for line in source.tail]
     has_steps = any(source.last_step_offset is not None for source in sources)
     return is_excerpt(sources) and (
@@ -31,9 +31,9 @@ def is_loose_text(sources: Sequence[Source]) -> bool:
 
 
 def is_excerpt(sources: Sequence[Source]) -> bool:
-    """Whether all logs together are so short that somebody cut them out of longer ones.
+    """Whether all logs together are so short that they are cut out of longer ones.
 
-    A log that names the last of all its steps is whole, however short it is.
+    A log that names its last step is whole, however short it is.
     """
     size_bytes = sum(source.size_bytes for source in sources)
     lines = sum(len(source.tail) for source in sources)

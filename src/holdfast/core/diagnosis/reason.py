@@ -1,4 +1,8 @@
-"""The diagnosis of a job from what was found in its logs. Pure; whatever it is given, one diagnosis comes back."""
+"""Makes the diagnosis of a job from the matches in its logs. Pure; any input gives exactly one diagnosis.
+
+The pipeline: rulings (rules that compare several lines) → candidates → choice of the root cause → culprits, action,
+confidence and words → notes about what the training outlived.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -62,7 +66,7 @@ def diagnose(
     known: KnowledgeBase,
     tables: CodeTables = NO_TABLES,
 ) -> Diagnosis:
-    """tables: what is known of devices' codes."""
+    """`tables`: the facts about devices' error codes."""
     search = with_ranks(search)
     rulings = all_rulings(search, known, tables)
     seen = candidates(search, known, rulings)
@@ -121,7 +125,7 @@ def _explained(root: Candidate, choice: Choice, seen: Sequence[Candidate], searc
 
 
 def _usual_words(root: Candidate, action: str) -> tuple[Words, Words]:
-    """Explanation and advice: the signature's, unless its exception's message told a category of another kind."""
+    """Explanation and advice: the signature's, unless the message of its exception gave another category."""
     signature, category = root.signature, root.category
     meaning = MEANINGS.get(category)
     own = signature.action or kind_of(signature.category)[1]
@@ -169,7 +173,7 @@ def _unknown(search: Search, known: KnowledgeBase) -> Diagnosis:
 
 
 def _none(search: Search, seen: Sequence[Candidate], known: KnowledgeBase) -> Diagnosis:
-    """Sure only where an end is seen: the last step of all, or a line that says that the work was done."""
+    """Nothing is wrong; sure only where an end is seen: the last step, or a line that says that the work was done."""
     in_part = any(skipped.lost for skipped in search.skipped)
     has_end = any(source.is_finished for source in search.sources) or any(
         candidate.role == "end-ok" and not candidate.survived for candidate in seen
@@ -198,7 +202,7 @@ def _none(search: Search, seen: Sequence[Candidate], known: KnowledgeBase) -> Di
 
 
 def _evidence(choice: Choice, search: Search) -> tuple[Fact, ...]:
-    """The first error, others who saw the same, what followed from it: each signature once, with how often."""
+    """The first error, other matches of the same cause, and what followed from it: each signature once, with its count."""
     seen: dict[str, list[Candidate]] = {}
     root = [choice.root] if choice.root else []
     for candidate in (*root, *choice.witnesses, *choice.rivals, *choice.followers):
@@ -239,7 +243,7 @@ def _first_error(root: Candidate, search: Search) -> FirstError:
 
 
 def _known_time(at_s: float | None) -> float | None:
-    """None for a stamp whose year or day was only assumed: it orders lines, and tells nobody when that was."""
+    """None for a stamp whose year or day was assumed: it orders lines, but is no time to show."""
     assumed = at_s is not None and any(begin <= at_s < end for begin, end in ASSUMED_DATES_S)
     return None if assumed else at_s
 

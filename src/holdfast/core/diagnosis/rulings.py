@@ -1,4 +1,4 @@
-"""Gathers what the rules that look at more than one line say, match by match. Pure."""
+"""Collects the rulings of all rules that compare several lines, match by match. Pure."""
 
 from collections.abc import Iterable
 
@@ -33,7 +33,7 @@ DECIDERS = {
 
 
 def all_rulings(search: Search, known: KnowledgeBase, tables: CodeTables) -> dict[int, Ruling]:
-    """By id() of the match: what holds in place of its signature. Of two rules the one that compared more holds."""
+    """By id() of the match, what holds in place of its signature. A rule that compares more lines wins over another."""
     found = training.rulings(search.matches) | teardown_hangs(search, known)
     for match in search.matches:
         if ruling := of_likeness(match, known):
@@ -49,7 +49,7 @@ def all_rulings(search: Search, known: KnowledgeBase, tables: CodeTables) -> dic
 
 
 def _add_comparison(found: dict[int, Ruling], comparison: Comparison, known: KnowledgeBase) -> None:
-    """Said of the first line, and of the same line of the other ranks; what it explains is context."""
+    """Rules the first line and the same line of other ranks; what it explains becomes context."""
     ruling = _of_comparison(comparison)
     for match in comparison.seen:
         if match.signature == comparison.first.signature:
