@@ -1,5 +1,6 @@
 """Faults of devices in the kernel's log: whose they are, and when they are told."""
 
+from core.diagnosis.candidate_kit import knowing
 from holdfast.agent.nodes.log import DeviceFound, NodeLog
 from holdfast.agent.watch.logs import LogWatch, Signatures
 from holdfast.model.verdicts import Culprit, Verdict
@@ -17,7 +18,7 @@ def node_log(tmp_path):
 
 
 def watch():
-    signatures = Signatures(lambda: tuple(s for s in package_signatures() if s.area == "kernel"), None)
+    signatures = Signatures(lambda: knowing(*(s for s in package_signatures() if s.area == "kernel")), None)
     assert signatures.wait(250), signatures.why_not
     return LogWatch(signatures, "attempt-001/worker-0")
 

@@ -14,11 +14,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.core.diagnosis.devices.codes import recovery
 from holdfast.core.diagnosis.devices.events import (
-    DETAIL,
-    ECC,
-    ECC_RECORDS,
-    LINK_XIDS,
     Event,
     accounts_for,
     episodes,
@@ -35,6 +32,7 @@ from holdfast.core.diagnosis.devices.judgements import (
 )
 from holdfast.core.diagnosis.devices.words import advice_of, title_of
 from holdfast.core.diagnosis.events.host import judge_hosts
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Role, Severity, Words
@@ -45,10 +43,6 @@ MANY = 3
 PROGRAM_XIDS = frozenset({"13", "31", "43"})
 REPEAT_APART_S = 600.0  # the same code so much later is a second fault, not the tail of the first
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error", "fatal")
-RECOVERY = "nvidia-smi-recovery-action"
-REMAP_FAILED = "nvidia-smi-remap-failed"
-REMAP_PENDING = "nvidia-smi-remap-pending"
-RECOVERIES = {"none": "none", "reset": "reset_gpu", "reboot": "reboot_node", "drain": "reset_gpu"}
 
 
 class Opinion(Struct, frozen=True):
@@ -59,39 +53,42 @@ class Opinion(Struct, frozen=True):
     why: Words | None = None
 
 
-def judge(matches: Sequence[Match], sources: Sequence[Source], tables: CodeTables) -> tuple[Judgement, ...]:
+def judge(
+    matches: Sequence[Match], sources: Sequence[Source], tables: CodeTables, known: KnowledgeBase
+) -> tuple[Judgement, ...]:
     """Every incident of devices and hosts that the matches tell of, in the order of their first matches.
 
     matches: all of a search; those of signatures not known here are passed over. A match stands in one
     judgement at most.
     """
-    seen = events(matches, sources, tables)
-    flags = _flags(matches)
-    found = [judgement for episode in episodes(seen) for judgement in _of_episode(episode, seen, flags)]
-    found = [_worded(judgement) for judgement in _exonerated(_one_each(found), seen)]
+    seen = events(matches, sources, tables, known)
+    flags = _flags(matches, known)
+    found = [
+        judgement for episode in episodes(seen) for judgement in _of_episode(episode, seen, flags, known)
+    ]
+    found = [_worded(judgement, known) for judgement in _exonerated(_one_each(found), seen, known)]
     taken = {id(one) for judgement in found for one in (judgement.first, *judgement.explained)}
-    found += [judgement for judgement in judge_hosts(matches, sources) if id(judgement.first) not in taken]
+    found += [
+        judgement for judgement in judge_hosts(matches, sources, known) if id(judgement.first) not in taken
+    ]
     return tuple(sorted(found, key=lambda judgement: (judgement.first.source, judgement.first.offset)))
 
 
 class Flag(Struct, frozen=True):
-    """What nvidia-smi says of a GPU. `device`: empty where not known."""
+    """A line of a tool about the state of a GPU. `device`: empty where not known."""
 
-    kind: str
+    match: Match
     device: str
-    name: str
 
 
-def _flags(matches: Sequence[Match]) -> list[Flag]:
-    named = headers(matches, {"nvidia-smi-gpu"})
-    return [
-        Flag(one.signature, device_above(one, named), one.captures.get("name", ""))
-        for one in matches
-        if one.signature in (RECOVERY, REMAP_FAILED, REMAP_PENDING)
-    ]
+def _flags(matches: Sequence[Match], known: KnowledgeBase) -> list[Flag]:
+    named = headers(matches, known.tagged("gpu-section"))
+    return [Flag(one, device_above(one, named)) for one in matches if known.has("gpu-state-flag", one)]
 
 
-def _of_episode(episode: Sequence[Event], seen: Sequence[Event], flags: Sequence[Flag]) -> list[Judgement]:
+def _of_episode(
+    episode: Sequence[Event], seen: Sequence[Event], flags: Sequence[Flag], known: KnowledgeBase
+) -> list[Judgement]:
     """One judgement for each category of the episode's unexplained events.
 
     A fault that repeats on one device is looked at once: storms write the same thousands of times.
@@ -118,7 +115,7 @@ def _of_episode(episode: Sequence[Event], seen: Sequence[Event], flags: Sequence
     for likeness, alike in same.items():
         category = owner.get(likeness, likely)
         followers[category] += [event for event in alike if event is not groups[category][0]]
-    return [_judgement(group, followers[category], seen, flags) for category, group in groups.items()]
+    return [_judgement(group, followers[category], seen, flags, known) for category, group in groups.items()]
 
 
 def _owners(
@@ -161,10 +158,14 @@ def _one_each(found: Sequence[Judgement]) -> list[Judgement]:
 
 
 def _judgement(
-    group: Sequence[Event], followers: Sequence[Event], seen: Sequence[Event], flags: Sequence[Flag]
+    group: Sequence[Event],
+    followers: Sequence[Event],
+    seen: Sequence[Event],
+    flags: Sequence[Flag],
+    known: KnowledgeBase,
 ) -> Judgement:
     root = group[0]
-    opinions = _opinions(group, followers, seen, flags)
+    opinions = _opinions(group, followers, seen, flags, known)
     decider = opinions[0] if opinions else Opinion("signature", "")
     verdicts = root.fact.verdicts if root.fact else {}
     others = {opinion.by: opinion.action for opinion in opinions[1:]}
@@ -203,13 +204,7 @@ def _severity(group: Sequence[Event], action: str) -> Severity:
 
 
 def _role(root: Event) -> Role:
-    if (
-        root.match.signature == DETAIL
-        and root.kind == "after"
-        or root.code == "154"
-        and root.sub
-        and root.sub.is_harmless
-    ):
+    if root.is_further_detail or root.has("recovery-announcement-xid") and root.sub and root.sub.is_harmless:
         return "context"
     if root.kind in ("sxid", "fabric") and not root.is_fatal_word and root.fact is not None:
         return "context" if root.fact.verdicts.get("imbue") == "none" else "cause"
@@ -219,27 +214,33 @@ def _role(root: Event) -> Role:
 
 
 def _opinions(
-    group: Sequence[Event], followers: Sequence[Event], seen: Sequence[Event], flags: Sequence[Flag]
+    group: Sequence[Event],
+    followers: Sequence[Event],
+    seen: Sequence[Event],
+    flags: Sequence[Flag],
+    known: KnowledgeBase,
 ) -> list[Opinion]:
     """What each source would do, the most trusted first; a source that says nothing is left out."""
     root = group[0]
     near = [*group, *followers]
     found = [
-        _announced(root, near, flags),
-        _flagged(root, near, flags),
-        _decoded(group),
+        _announced(root, near, flags, known),
+        _flagged(root, near, flags, known),
+        _decoded(group, known),
         _repeated(root, seen),
         Opinion("table", root.fact.action, root.fact.meaning) if root.fact and root.fact.action else None,
     ]
     return [opinion for opinion in found if opinion is not None]
 
 
-def _announced(root: Event, near: Sequence[Event], flags: Sequence[Flag]) -> Opinion | None:
+def _announced(
+    root: Event, near: Sequence[Event], flags: Sequence[Flag], known: KnowledgeBase
+) -> Opinion | None:
     """Xid 154 of the same GPU, the last one that asks for something; else nvidia-smi's recovery action."""
     said = [
         event.sub
         for event in near
-        if event.code == "154"
+        if event.has("recovery-announcement-xid")
         and event.sub is not None
         and (event is root or is_same_device(event, root) or not root.device)
     ]
@@ -247,33 +248,42 @@ def _announced(root: Event, near: Sequence[Event], flags: Sequence[Flag]) -> Opi
     if said:
         sub = (asking or said)[-1]
         return Opinion("recovery action", sub.action, sub.says)
-    for flag in flags:
-        if flag.kind == RECOVERY and _is_of(flag, root):
-            name = flag.name
-            action = next((known for word, known in RECOVERIES.items() if word in name.lower()), "")
-            if action and action != "none":
-                says = Words(en=f"nvidia-smi says: {name}", zh=f"nvidia-smi 给出的恢复动作:{name}")
-                return Opinion("recovery action", action, says)
-    return None
+    advised = (
+        recovery(flag.match.captures.get("name", ""), known.text("recovery-advised"), known)
+        for flag in flags
+        if known.has("recovery-advised", flag.match) and _is_of(flag, root)
+    )
+    needed = next((one for one in advised if one is not None and not one.is_harmless), None)
+    return Opinion("recovery action", needed.action, needed.says) if needed else None
 
 
-def _flagged(root: Event, near: Sequence[Event], flags: Sequence[Flag]) -> Opinion | None:
+def _flagged(
+    root: Event, near: Sequence[Event], flags: Sequence[Flag], known: KnowledgeBase
+) -> Opinion | None:
     """Whether a row remap failed or waits for a reset: what the ECC codes cannot say by themselves."""
-    if root.code not in ECC | ECC_RECORDS:
+    if not (root.has("ecc-error-xid") or root.has("ecc-record-xid")):
         return None
     subs = [
         event.sub
         for event in near
-        if event.code in ("63", "64")
+        if event.has("row-remap-xid")
         and event.sub is not None
         and (event is root or is_same_device(event, root))
     ]
-    kinds = {flag.kind for flag in flags if _is_of(flag, root)}
-    for action, kind, says in (
-        ("isolate_node", REMAP_FAILED, Words(en="a row remap failed", zh="行重映射失败")),
-        ("reset_gpu", REMAP_PENDING, Words(en="a row remap waits for a reset", zh="行重映射待重置后生效")),
+    own = [flag.match for flag in flags if _is_of(flag, root)]
+    for action, is_flagged, says in (
+        (
+            "isolate_node",
+            any(known.has("row-remap-failed", one) for one in own),
+            Words(en="a row remap failed", zh="行重映射失败"),
+        ),
+        (
+            "reset_gpu",
+            any(known.has("row-remap-pending", one) for one in own),
+            Words(en="a row remap waits for a reset", zh="行重映射待重置后生效"),
+        ),
     ):
-        if kind in kinds:
+        if is_flagged:
             return Opinion("state flags", action, says)
         for sub in subs:
             if sub.action == action:
@@ -285,7 +295,7 @@ def _is_of(flag: Flag, root: Event) -> bool:
     return not flag.device or not root.device or same_device(flag.device, root.device)
 
 
-def _decoded(group: Sequence[Event]) -> Opinion | None:
+def _decoded(group: Sequence[Event], known: KnowledgeBase) -> Opinion | None:
     root = group[0]
     if root.kind in ("sxid", "fabric"):
         grave = (
@@ -294,7 +304,8 @@ def _decoded(group: Sequence[Event]) -> Opinion | None:
         if root.is_fatal_word:
             return None if root.fact is None or root.fact.action != "none" else Opinion("sub-code", "none")
         return Opinion("sub-code", "reset_gpu" if grave else "none")
-    if root.code in LINK_XIDS and len(group) > 1 and all("Link -1" in one.match.text for one in group):
+    is_of_no_link = all(known.says("no-single-link", one.match.text) for one in group)
+    if root.has("link-xid") and len(group) > 1 and is_of_no_link:
         says = Words(
             en="several GPUs of the node at once, and no single link",
             zh="同一节点多块 GPU 同时出现,且不限于某条链路",
@@ -326,24 +337,24 @@ def _repeated(root: Event, seen: Sequence[Event]) -> Opinion | None:
     return Opinion("repetition", rule.action, says)
 
 
-def _exonerated(found: Sequence[Judgement], seen: Sequence[Event]) -> list[Judgement]:
+def _exonerated(found: Sequence[Judgement], seen: Sequence[Event], known: KnowledgeBase) -> list[Judgement]:
     """Those of a program's faults on several devices, and of one fault on many at once, blame the program."""
-    programs = [event for event in seen if event.kind == "xid" and event.code in PROGRAM_XIDS]
+    programs = [event for event in seen if event.kind == "xid" and event.has("program-xid")]
     several = _devices(programs) > 1
     return [
         _blames_program(judgement)
-        if several and judgement.category.removeprefix("xid_") in PROGRAM_XIDS or _is_of_many(judgement, seen)
+        if several and known.is_of("program-xid", judgement.category) or _is_of_many(judgement, seen)
         else judgement
         for judgement in found
     ]
 
 
-def _worded(judgement: Judgement) -> Judgement:
+def _worded(judgement: Judgement, known: KnowledgeBase) -> Judgement:
     device = judgement.devices[0] if judgement.devices else ""
     return replace(
         judgement,
-        title=title_of(judgement.fact, device),
-        advice=advice_of(judgement.fact, judgement.action, device),
+        title=title_of(judgement.fact, device, known),
+        advice=advice_of(judgement.fact, judgement.action, device, known),
     )
 
 

@@ -6,16 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from holdfast.late_pattern import late
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.code_facts import CodeFact
 from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Role, Severity, Words
-
-# Who begins a kernel line that has neither time nor host, `nvidia-nvswitch1: SXid ...`, is no host.
-DRIVERS = late(
-    r"kernel|NVRM|nvidia[\w-]*|amdgpu|mlx[45]_\w+|nvme|EDAC|mce|watchdog|rcu|oom_reaper|Lustre\w*|LNet\w*|nfs|libceph"
-    r"|INFO|BUG|XFS|md|traps|block|blk_update_request|end_request|clocksource|VFS|cgroup|systemd\S*|bond\d+|slurm\w+"
-)
 
 
 class Judgement(Struct, frozen=True, kw_only=True, eq=False):
@@ -110,10 +104,10 @@ def device_above(one: Match, named: Mapping[int, Sequence[Match]], within: int |
     return above[at - 1].captures.get("device", "")
 
 
-def host_of(one: Match, sources: Sequence[Source]) -> str:
+def host_of(one: Match, sources: Sequence[Source], known: KnowledgeBase) -> str:
     """The machine that a line speaks of: the line's own host, else its file's; empty where neither tells."""
     written = one.captures.get("host") or one.writer.host or ""
-    if written and not DRIVERS.fullmatch(written):
+    if written and not known.is_whole("driver-name", written):
         return written
     return (sources[one.source].writer.host or "") if 0 <= one.source < len(sources) else ""
 
