@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from core.diagnosis.candidate_kit import knowing
 from holdfast.agent.watch.logs import KERNEL, LogWatch, Signatures
 from holdfast.observe.logs.follow import Chunk
 from holdfast.parsers.signature_files import SignatureError
@@ -17,7 +18,7 @@ OWN = (
 
 @pytest.fixture
 def signatures():
-    found = Signatures(lambda: OWN, None)
+    found = Signatures(lambda: knowing(*OWN), None)
     assert found.wait(250), found.why_not
     return found
 
@@ -76,7 +77,7 @@ def test_output_that_comes_before_the_signatures_is_looked_at_when_they_are_ther
 
     def load():
         allowed.wait(250)
-        return OWN
+        return knowing(*OWN)
 
     late = Signatures(load, None)
     watch = LogWatch(late, "a")

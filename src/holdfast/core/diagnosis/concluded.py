@@ -24,9 +24,9 @@ def concluded(
     scene: FlightScene | None = None,
     lives: Mapping[int, RankLife] | None = None,
 ) -> Verdict:
-    """`first`: the verdict without lines. `known`: empty while the signatures are not read yet.
+    """`first`: the verdict without lines. `known`: without signatures while they are not read yet.
     `scene`: where the ranks were looked at, what that brought; with `lives`."""
-    found = joined(first, diagnose(search, known, tables)) if known else as_diagnosis(first)
+    found = joined(first, diagnose(search, known, tables), known) if known else as_diagnosis(first)
     if scene is not None:
-        found = with_flights(found, search, scene, lives)
+        found = with_flights(found, search, scene, known, lives)
     return replace(verdict_of(found), raised=first.raised)

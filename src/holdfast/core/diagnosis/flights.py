@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from holdfast.core.diagnosis.candidates import class_of, kind_of
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.words.meanings import meaning_of
 from holdfast.core.flight import reasons, words
 from holdfast.core.flight.gloo_sizes import odd_one
@@ -26,16 +27,6 @@ from holdfast.model.matches import Search
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
 
-# What the ranks that wait say, what is said of a job that is ended because it hangs, and where nothing is said.
-COMPLAINTS = frozenset(
-    {
-        *("none", "unknown", "collective_timeout", "collective_missing_rank", "collective_mismatch"),
-        *("nccl_network_error", "uneven_data", "straggler", "rendezvous_timeout", "teardown_hang"),
-        *("terminated", "time_limit", "slurm_time_limit", "slurm_job_killed", "process_stopped"),
-    }
-)
-# Of these somebody dies who waited too long, or is killed while it waits.
-DEATHS = frozenset({"python_exception", "segfault", "process_killed", "cuda_error", "unknown"})
 NAMED_MAX = 16  # culprits listed
 OVER_S = (
     60.0  # ranks have failed a moment ago: what the others wait for will not come, short as they have waited
@@ -58,23 +49,29 @@ DOES = Words(en="what rank {rank} does", zh="rank {rank} 正在执行的位置")
 
 
 def with_flights(
-    found: Diagnosis, search: Search, scene: FlightScene, lives: Mapping[int, RankLife] | None = None
+    found: Diagnosis,
+    search: Search,
+    scene: FlightScene,
+    known: KnowledgeBase,
+    lives: Mapping[int, RankLife] | None = None,
 ) -> Diagnosis:
     """The diagnosis of the logs, with what was found beside them.
 
     `search`: that of the same job's logs. `lives`: where the ranks were watched while they lived, what was seen then.
     """
+    calls_differ = known.is_of("calls-differ", found.category)
     if not scene.digests and not scene.stacks:
-        return _of_sizes(found, scene) if found.category == "collective_mismatch" else found
+        return _of_sizes(found, scene) if calls_differ else found
     stalled_s = None if lives is None else OVER_S
     lives = ranks_lives(scene, search) if lives is None else lives
     located = None
     if scene.digests:
         located = locate(scene.digests, _world_size(scene), lives, stalled_s=stalled_s)
-    if located is None and not scene.digests and found.category in COMPLAINTS - {"none"}:
+    is_complaint = found.category != "none" and known.is_of("explained-by-absent-rank", found.category)
+    if located is None and not scene.digests and is_complaint:
         located = _by_stacks(lives)
     notes = (*found.notes, *scene.notes[:NOTES_MAX])
-    if located is None and found.category == "collective_mismatch":
+    if located is None and calls_differ:
         found = _of_sizes(found, scene)
     if located is None:
         many = len(scene.digests)
@@ -85,10 +82,10 @@ def with_flights(
         )
         return replace(found, notes=notes)
     found = replace(found, notes=notes)
-    if located.kind in ("killed", "missing", "network_or_device") and found.category == "collective_mismatch":
+    if located.kind in ("killed", "missing", "network_or_device") and calls_differ:
         return _of_sizes(found, scene)  # a rank said what it died of, and its death tells no more than that
     facts = _facts(located, scene, lives)
-    if not outranks(located, found):
+    if not outranks(located, found, known):
         told = Fact(file=_file_of(located.culprits, scene), line=None, text=located.why.en, says=TOLD)
         return replace(found, evidence=_distinct((*found.evidence[: FACTS_MAX - 1], told)))
     return _told(located, found, facts, search)
@@ -111,14 +108,16 @@ def _of_sizes(found: Diagnosis, scene: FlightScene) -> Diagnosis:
     return replace(found, title=title, culprits=(Culprit(rank=odd),))
 
 
-def outranks(located: Located, found: Diagnosis) -> bool:
+def outranks(located: Located, found: Diagnosis, known: KnowledgeBase) -> bool:
     """Whether who was waited for explains what the logs say, and not the other way round."""
     if not located.culprits and found.category not in ("none", "unknown"):
         return False
-    if found.category in COMPLAINTS:
+    if known.is_of("explained-by-absent-rank", found.category):
         return True
     named = {one.rank for one in found.culprits if one.rank is not None}
-    return found.category in DEATHS and bool(named) and named <= set(located.waiting)
+    return (
+        known.is_of("death-while-waiting", found.category) and bool(named) and named <= set(located.waiting)
+    )
 
 
 def ranks_lives(scene: FlightScene, search: Search) -> dict[int, RankLife]:
