@@ -63,9 +63,7 @@ def judge(
     """
     seen = events(matches, sources, tables, known)
     flags = _flags(matches, known)
-    found = [
-        judgement for episode in episodes(seen) for judgement in _of_episode(episode, seen, flags, known)
-    ]
+    found = [judgement for episode in episodes(seen) for judgement in _of_episode(episode, seen, flags)]
     found = [_worded(judgement, known) for judgement in _exonerated(_one_each(found), seen, known)]
     taken = {id(one) for judgement in found for one in (judgement.first, *judgement.explained)}
     found += [
@@ -86,9 +84,7 @@ def _flags(matches: Sequence[Match], known: KnowledgeBase) -> list[Flag]:
     return [Flag(one, device_above(one, named)) for one in matches if known.has("gpu-state-flag", one)]
 
 
-def _of_episode(
-    episode: Sequence[Event], seen: Sequence[Event], flags: Sequence[Flag], known: KnowledgeBase
-) -> list[Judgement]:
+def _of_episode(episode: Sequence[Event], seen: Sequence[Event], flags: Sequence[Flag]) -> list[Judgement]:
     """One judgement for each category of the episode's unexplained events.
 
     A fault that repeats on one device is looked at once: storms write the same thousands of times.
@@ -115,7 +111,7 @@ def _of_episode(
     for likeness, alike in same.items():
         category = owner.get(likeness, likely)
         followers[category] += [event for event in alike if event is not groups[category][0]]
-    return [_judgement(group, followers[category], seen, flags, known) for category, group in groups.items()]
+    return [_judgement(group, followers[category], seen, flags) for category, group in groups.items()]
 
 
 def _owners(
@@ -158,14 +154,10 @@ def _one_each(found: Sequence[Judgement]) -> list[Judgement]:
 
 
 def _judgement(
-    group: Sequence[Event],
-    followers: Sequence[Event],
-    seen: Sequence[Event],
-    flags: Sequence[Flag],
-    known: KnowledgeBase,
+    group: Sequence[Event], followers: Sequence[Event], seen: Sequence[Event], flags: Sequence[Flag]
 ) -> Judgement:
     root = group[0]
-    opinions = _opinions(group, followers, seen, flags, known)
+    opinions = _opinions(group, followers, seen, flags)
     decider = opinions[0] if opinions else Opinion("signature", "")
     verdicts = root.fact.verdicts if root.fact else {}
     others = {opinion.by: opinion.action for opinion in opinions[1:]}
@@ -207,35 +199,30 @@ def _role(root: Event) -> Role:
     if root.is_further_detail or root.has("recovery-announcement-xid") and root.sub and root.sub.is_harmless:
         return "context"
     if root.kind in ("sxid", "fabric") and not root.is_fatal_word and root.fact is not None:
-        return "context" if root.fact.verdicts.get("imbue") == "none" else "cause"
+        verdicts = "; ".join(f"{source}: {action}" for source, action in root.fact.verdicts.items())
+        return "context" if root.known.says("counted-as-no-fault", verdicts) else "cause"
     if root.kind == "npu" and root.code and (root.fact is None or root.fact.severity == "info"):
         return "context"  # no NPU's code after all, or one that the vendor's own platform does not act on
     return "cause"
 
 
 def _opinions(
-    group: Sequence[Event],
-    followers: Sequence[Event],
-    seen: Sequence[Event],
-    flags: Sequence[Flag],
-    known: KnowledgeBase,
+    group: Sequence[Event], followers: Sequence[Event], seen: Sequence[Event], flags: Sequence[Flag]
 ) -> list[Opinion]:
     """What each source would do, the most trusted first; a source that says nothing is left out."""
     root = group[0]
     near = [*group, *followers]
     found = [
-        _announced(root, near, flags, known),
-        _flagged(root, near, flags, known),
-        _decoded(group, known),
+        _announced(root, near, flags),
+        _flagged(root, near, flags),
+        _decoded(group),
         _repeated(root, seen),
         Opinion("table", root.fact.action, root.fact.meaning) if root.fact and root.fact.action else None,
     ]
     return [opinion for opinion in found if opinion is not None]
 
 
-def _announced(
-    root: Event, near: Sequence[Event], flags: Sequence[Flag], known: KnowledgeBase
-) -> Opinion | None:
+def _announced(root: Event, near: Sequence[Event], flags: Sequence[Flag]) -> Opinion | None:
     """Xid 154 of the same GPU, the last one that asks for something; else nvidia-smi's recovery action."""
     said = [
         event.sub
@@ -249,17 +236,15 @@ def _announced(
         sub = (asking or said)[-1]
         return Opinion("recovery action", sub.action, sub.says)
     advised = (
-        recovery(flag.match.captures.get("name", ""), known.text("recovery-advised"), known)
+        recovery(flag.match.captures.get("name", ""), root.known.text("recovery-advised"), root.known)
         for flag in flags
-        if known.has("recovery-advised", flag.match) and _is_of(flag, root)
+        if root.known.has("recovery-advised", flag.match) and _is_of(flag, root)
     )
     needed = next((one for one in advised if one is not None and not one.is_harmless), None)
     return Opinion("recovery action", needed.action, needed.says) if needed else None
 
 
-def _flagged(
-    root: Event, near: Sequence[Event], flags: Sequence[Flag], known: KnowledgeBase
-) -> Opinion | None:
+def _flagged(root: Event, near: Sequence[Event], flags: Sequence[Flag]) -> Opinion | None:
     """Whether a row remap failed or waits for a reset: what the ECC codes cannot say by themselves."""
     if not (root.has("ecc-error-xid") or root.has("ecc-record-xid")):
         return None
@@ -274,12 +259,12 @@ def _flagged(
     for action, is_flagged, says in (
         (
             "isolate_node",
-            any(known.has("row-remap-failed", one) for one in own),
+            any(root.known.has("row-remap-failed", one) for one in own),
             Words(en="a row remap failed", zh="行重映射失败"),
         ),
         (
             "reset_gpu",
-            any(known.has("row-remap-pending", one) for one in own),
+            any(root.known.has("row-remap-pending", one) for one in own),
             Words(en="a row remap waits for a reset", zh="行重映射待重置后生效"),
         ),
     ):
@@ -295,7 +280,7 @@ def _is_of(flag: Flag, root: Event) -> bool:
     return not flag.device or not root.device or same_device(flag.device, root.device)
 
 
-def _decoded(group: Sequence[Event], known: KnowledgeBase) -> Opinion | None:
+def _decoded(group: Sequence[Event]) -> Opinion | None:
     root = group[0]
     if root.kind in ("sxid", "fabric"):
         grave = (
@@ -304,7 +289,7 @@ def _decoded(group: Sequence[Event], known: KnowledgeBase) -> Opinion | None:
         if root.is_fatal_word:
             return None if root.fact is None or root.fact.action != "none" else Opinion("sub-code", "none")
         return Opinion("sub-code", "reset_gpu" if grave else "none")
-    is_of_no_link = all(known.says("no-single-link", one.match.text) for one in group)
+    is_of_no_link = all(root.known.says("no-single-link", one.match.text) for one in group)
     if root.has("link-xid") and len(group) > 1 and is_of_no_link:
         says = Words(
             en="several GPUs of the node at once, and no single link",
