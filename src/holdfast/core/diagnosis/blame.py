@@ -1,4 +1,4 @@
-"""Names the culprits of a chosen cause: ranks, hosts and devices, as far as the lines tell. Pure.
+"""Names the culprits of a chosen cause: ranks, hosts and devices, as far as the lines name them. Pure.
 
 A field that no line tells stays empty. Where many ranks show the same first error, the earliest comes first.
 """
@@ -23,7 +23,7 @@ NUMBERS = late(r"\d+")
 
 
 def culprits(choice: Choice, candidates: Sequence[Candidate], search: Search) -> tuple[Culprit, ...]:
-    """Who caused it; empty where that cannot be told, or where nobody of the job did."""
+    """The culprits of the choice; empty where no line shows them, or where no part of the job caused it."""
     root = choice.root
     if root is None:
         return ()
@@ -48,7 +48,7 @@ def culprits(choice: Choice, candidates: Sequence[Candidate], search: Search) ->
     if where:
         found = where
     elif root.signature.rank_from == "none" and root.role == "symptom":
-        found = _first_to_fail(root, candidates, alone)  # who complains is not who did it
+        found = _first_to_fail(root, candidates, alone)  # the rank that complains is not the culprit
     elif root.signature.rank_from == "none":
         told = _as_launchers_tell(candidates, alone)
         found = [one for one in found if one.rank is not None] or (told if len(told) == 1 else [])
@@ -60,7 +60,7 @@ def culprits(choice: Choice, candidates: Sequence[Candidate], search: Search) ->
         and (first := _failure_table(candidates))
         and all(one.rank != first.rank for one in found)
     ):
-        found = [first, *found]  # what the rank that fell first wrote is lost
+        found = [first, *found]  # the output of the rank that failed first is lost
     if root.has("socket-of-first-rank") and all(one.rank is None for one in found):
         found = [Culprit(rank=0)]
     if alone and all(one.rank is None for one in found) and not _names_a_rank(candidates, search):
@@ -82,7 +82,7 @@ def culprits(choice: Choice, candidates: Sequence[Candidate], search: Search) ->
 def _complains_of_others(
     root: Candidate, found: Sequence[Culprit], told: Sequence[Culprit], search: Search
 ) -> bool:
-    """Whether the line names another, and the rank that the launcher saw fail first is who wrote it."""
+    """Whether the line names another host, and its writer is the rank that the launcher saw fail first."""
     writer = (
         root.writer.rank if root.writer.rank is not None else search.sources[root.match.source].writer.rank
     )
@@ -93,7 +93,7 @@ def _complains_of_others(
 def with_rank(
     blamed: Culprit, followers: Sequence[Candidate], candidates: Sequence[Candidate], search: Search
 ) -> Culprit:
-    """A device that failed, with the rank that used it: the only one of its node that failed on the GPU after it."""
+    """Adds to a failed device the rank that used it: the only rank of its node that failed on its GPU afterwards."""
     if blamed.rank is not None or not blamed.device:
         return blamed
     hosts = _hosts_of_ranks(candidates)
@@ -108,7 +108,7 @@ def with_rank(
 
 
 def _told_below(root: Candidate, candidates: Sequence[Candidate]) -> list[Culprit]:
-    """Whom a report of several lines names, a little below the line that says what happened.
+    """The culprits that a report of several lines names, a little below the line that says what happened.
 
     A signature of the root's name with "-where" behind it finds that line.
     """
@@ -162,7 +162,7 @@ def _gpu_above(candidate: Candidate, search: Search) -> str | None:
 
 
 def _named_by_kernel(candidate: Candidate) -> str | None:
-    """The interface or disk that a line of the kernel is about, where its pattern takes that for a mere name."""
+    """The interface or disk that a kernel line is about, where the signature captures it as a name, not as a device."""
     if candidate.signature.area != "kernel":
         return None
     name = candidate.match.captures.get("name", "")
@@ -204,7 +204,7 @@ def _names_a_rank(candidates: Sequence[Candidate], search: Search) -> bool:
 
 
 def index_of(device: str | None, known: KnowledgeBase) -> int | None:
-    """Where a job on one machine tells no ranks, each of its processes has the device of its own number."""
+    """The rank that uses a device: on one machine, a process without a rank uses the device of its own number."""
     found = known.found("device-number", device or "")
     return int(found["index"]) if found else None
 
@@ -258,13 +258,13 @@ def _as_launchers_tell(candidates: Sequence[Candidate], alone: bool) -> list[Cul
 
 
 def _first_to_fail(root: Candidate, candidates: Sequence[Candidate], alone: bool) -> list[Culprit]:
-    """Whom the launcher names; of ranks that wait for each other, the first to give up did nothing wrong."""
+    """The rank that the launcher names; among ranks that wait for each other, the first to give up is no culprit."""
     told = [] if root.class_ == "communication" else _as_launchers_tell(candidates, alone)
     return told if len(told) == 1 else []
 
 
 def _hosts_of_ranks(candidates: Sequence[Candidate]) -> dict[int, str]:
-    """Where a line names both: a scheduler's "g11: task 28", the head of a line of a communication library."""
+    """The host of each rank, from lines that name both: a scheduler's "g11: task 28", the head of a line of a communication library."""
     found: dict[int, str] = {}
     for candidate in candidates:
         rank = (
@@ -279,7 +279,7 @@ def _hosts_of_ranks(candidates: Sequence[Candidate]) -> dict[int, str]:
 
 
 def _hosts_of_addresses(candidates: Sequence[Candidate]) -> dict[str, str]:
-    """Where a node says itself which address it uses: a peer is only known by that."""
+    """The host of each address, from nodes that name their own address: other lines name a peer by its address only."""
     return {
         candidate.match.captures["address"]: candidate.writer.host
         for candidate in candidates
@@ -308,7 +308,7 @@ def _failure_table(candidates: Sequence[Candidate]) -> Culprit | None:
 
 
 def _only_entry(candidates: Sequence[Candidate]) -> Culprit | None:
-    """Of a table whose head is not there, where it has one entry."""
+    """The entry of a table without its header, if it has only one entry."""
     ranks = {
         candidate.match.captures["rank"] for candidate in candidates if candidate.has("run-gave-up-on-rank")
     }
@@ -320,13 +320,13 @@ def _only_entry(candidates: Sequence[Candidate]) -> Culprit | None:
 
 
 def _only_host(candidates: Sequence[Candidate], search: Search) -> str | None:
-    """The host of the job, where all lines and files know of one only."""
+    """The host of the job, if all lines and files name only one."""
     known = hosts_of(candidates) | {source.writer.host for source in search.sources if source.writer.host}
     return known.pop() if len(known) == 1 else None
 
 
 def hosts_of(candidates: Sequence[Candidate]) -> set[str]:
-    """All that lines name: who wrote them, and whom they tell of."""
+    """All hosts in lines: those of their writers, and those that the lines are about."""
     named = {candidate.writer.host for candidate in candidates} | {
         candidate.match.captures.get("host") for candidate in candidates
     }
@@ -354,7 +354,7 @@ def _distinct(found: Iterable[Culprit]) -> tuple[Culprit, ...]:
 
 
 def _says_more(one: Culprit, other: Culprit) -> bool:
-    """The same rank on the same node, with its device; or a rank of the node that is all the other says."""
+    """Whether `one` names the same rank and also its device, or a rank of the node where `other` names only the node."""
     if other.device is not None or one.rank is None or one.host != other.host:
         return False
     return other.rank is None and other.host is not None or one.rank == other.rank and one.device is not None

@@ -1,4 +1,4 @@
-"""Which match explains which: the edges that signatures declare, laid over what was seen."""
+"""Decides which match explains which, by the edges that signatures declare. Pure."""
 
 from collections.abc import Sequence
 
@@ -62,12 +62,12 @@ def _is_told_late(cause: Candidate, effect: Candidate) -> bool:
 
 
 def ends_from_outside(candidate: Candidate) -> bool:
-    """Whoever is told to stop may stumble while stopping: only what came before can be why it was told."""
+    """Whether it was told to stop: it may fail while it stops, so only something earlier can be the reason."""
     return candidate.class_ in OUTSIDE and yields_to_any(candidate)
 
 
 def yields_to_any(candidate: Candidate) -> bool:
-    """A cause of its own, and only where there is no other."""
+    """Whether it counts as a cause only if there is no other."""
     return candidate.role == "cause" and ANY_CAUSE in candidate.signature.explained_by
 
 

@@ -1,4 +1,4 @@
-"""Joins what flight records and stacks tell with what the logs say: who was waited for, and whether that is the cause. Pure.
+"""Joins flight records and stacks with what the logs say: which rank was waited for, and whether that is the cause. Pure.
 
 A rank that the others wait for explains their timeouts, their closed connections, and that somebody ended the job in
 the end. It does not explain a fault that a rank had of its own: memory, an exception, a signal, a device. That is
@@ -28,9 +28,7 @@ from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
 
 NAMED_MAX = 16  # culprits listed
-OVER_S = (
-    60.0  # ranks have failed a moment ago: what the others wait for will not come, short as they have waited
-)
+OVER_S = 60.0  # ranks have just failed: the others wait in vain, however short their wait is so far
 FACTS_MAX = 16
 GROUPS_MAX = 4  # of the same name, as evidence
 STACKS_MAX = 4
@@ -55,7 +53,7 @@ def with_flights(
     known: KnowledgeBase,
     lives: Mapping[int, RankLife] | None = None,
 ) -> Diagnosis:
-    """The diagnosis of the logs, with what was found beside them.
+    """The diagnosis of the logs, completed from the records and stacks found beside them.
 
     `search`: that of the same job's logs. `lives`: where the ranks were watched while they lived, what was seen then.
     """
@@ -83,7 +81,7 @@ def with_flights(
         return replace(found, notes=notes)
     found = replace(found, notes=notes)
     if located.kind in ("killed", "missing", "network_or_device") and calls_differ:
-        return _of_sizes(found, scene)  # a rank said what it died of, and its death tells no more than that
+        return _of_sizes(found, scene)  # a rank named its own error, and its death says no more than that
     facts = _facts(located, scene, lives)
     if not outranks(located, found, known):
         told = Fact(file=_file_of(located.culprits, scene), line=None, text=located.why.en, says=TOLD)
@@ -92,7 +90,7 @@ def with_flights(
 
 
 def _of_sizes(found: Diagnosis, scene: FlightScene) -> Diagnosis:
-    """A mismatch that a rank complained of: who passed the other size, where its words and the records tell."""
+    """The diagnosis of a mismatch, with the rank that passed the other size, if the message and the records show it."""
     aborted = next((one.rank for one in found.culprits if one.rank is not None), None)
     said = " ".join(
         [found.first_error.text if found.first_error else "", *(one.text for one in found.evidence)]
@@ -109,7 +107,7 @@ def _of_sizes(found: Diagnosis, scene: FlightScene) -> Diagnosis:
 
 
 def outranks(located: Located, found: Diagnosis, known: KnowledgeBase) -> bool:
-    """Whether who was waited for explains what the logs say, and not the other way round."""
+    """Whether the rank that was waited for explains what the logs say, and not the other way round."""
     if not located.culprits and found.category not in ("none", "unknown"):
         return False
     if known.is_of("explained-by-absent-rank", found.category):
@@ -121,7 +119,7 @@ def outranks(located: Located, found: Diagnosis, known: KnowledgeBase) -> bool:
 
 
 def ranks_lives(scene: FlightScene, search: Search) -> dict[int, RankLife]:
-    """What is known of ranks besides their records: their stacks, whether they answered, what they died of."""
+    """By rank what is known besides its record: its stack, whether it answered, the error it died of."""
     stacks = _by_rank(scene)
     were_asked = any(one.stacks.source == "faulthandler" and one.stacks.threads for one in scene.stacks)
     lives: dict[int, RankLife] = {}
@@ -143,13 +141,13 @@ def _by_rank(scene: FlightScene) -> dict[int, dict[str, FoundStacks]]:
 
 
 def _shown(of_rank: Mapping[str, FoundStacks]) -> FoundStacks | None:
-    """The dump to go by: one from inside, where files have their whole names, else one from outside."""
+    """The dump to use: one made inside the process, with whole file names, else one made from outside."""
     dumps = (of_rank.get(source) for source in ("faulthandler", "py-spy"))
     return next((one for one in dumps if one is not None and one.stacks.threads), None)
 
 
 def _last_errors(search: Search) -> dict[int, str]:
-    """By rank the exception after which it did nothing more."""
+    """By rank the exception after which it made no more steps."""
     found: dict[int, str] = {}
     for one in search.matches:
         source = search.sources[one.source]
@@ -161,7 +159,7 @@ def _last_errors(search: Search) -> dict[int, str]:
 
 
 def _world_size(scene: FlightScene) -> int | None:
-    """Needed where no record names the members of the group of all; then as many as are known of."""
+    """The number of ranks that are known; None where a record names the members of the group of all ranks."""
     for digest in scene.digests:
         if any(group.about == "default_pg" and group.members for group in digest.groups):
             return None
@@ -231,7 +229,7 @@ def _advice(category: str) -> Words:
 
 
 def _culprits(ranks: Iterable[int], search: Search) -> tuple[Culprit, ...]:
-    """With the worker and host that the logs name for them."""
+    """The ranks as culprits, with the worker and host that the logs name for them."""
     known: dict[int, tuple[int | None, str | None]] = {}
     writers = [one.writer for one in search.sources] + [one.writer for one in search.matches]
     for writer in writers:

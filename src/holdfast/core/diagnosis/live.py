@@ -1,4 +1,4 @@
-"""Joins what a live run knows of its ranks' ends with what its logs say: one diagnosis. Pure.
+"""Joins what a live run knows about the ends of its ranks with what its logs say, into one diagnosis. Pure.
 
 Ends, exceptions recorded inside the ranks and samples tell exactly who broke first. The lines tell what it was:
 a GPU that fell off the bus, a port that was taken, a network card that flapped.
@@ -17,20 +17,20 @@ from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
 from holdfast.model.signatures import SPOKEN, Words
 from holdfast.model.verdicts import Culprit, Evidence, Verdict
 
-DEEPER = frozenset({"hardware", "host", "network"})  # explains what ranks complain of, whatever it is
-LONG_BEFORE_S = 20.0  # the kernel's report is written as it kills; beyond that it is another's, from the same machine's log
+DEEPER = frozenset({"hardware", "host", "network"})  # a fault of these explains any complaint of a rank
+LONG_BEFORE_S = 20.0  # the kernel writes its report when it kills; an earlier report is about another process
 OWN_CODE = late(
     r"code (?:[2-9]|[1-9]\d|1[01]\d)\b"
 )  # a program chose it; 1 can be any exception, from 126 on it is the shell's
 SURE = 0.6
-HALF_SURE = 0.5  # less is a launcher that only says that a rank failed
+HALF_SURE = 0.5  # below: a launcher that only says that a rank failed
 FACTS_MAX = 16
 
 
 def joined(
     first: Verdict, found: Diagnosis, known: KnowledgeBase, *, asked_to_stop: bool = False
 ) -> Diagnosis:
-    """The first verdict, said better where a known line explains it; with the lines as evidence in any case.
+    """The first verdict, or the diagnosis of the lines where that says more; the lines are evidence in any case.
 
     `found`: from the same job's logs. `asked_to_stop`: then its lines are about its ending, and tell no fault.
     """
@@ -79,7 +79,7 @@ def verdict_of(diagnosis: Diagnosis, language: str = "en") -> Verdict:
 
 
 def as_diagnosis(verdict: Verdict) -> Diagnosis:
-    """The verdict in the form of a diagnosis. Its own sentences are in English, in both languages: `verdict_zh` has them in the other, for whoever asks."""
+    """The verdict in the form of a diagnosis. Its own sentences are in English in both languages; `verdict_zh` translates them."""
     first, meaning = verdict.first_error, meaning_of(verdict.category)
     return Diagnosis(
         category=verdict.category,
@@ -113,27 +113,27 @@ def _says_more(first: Verdict, found: Diagnosis, known: KnowledgeBase) -> bool:
     if known.is_of("state-of-process", first.category) and found.category != first.category:
         return False  # no fault elsewhere on the machine explains a state that was seen
     if is_memory_kill and is_hang(first) and not known.is_of("waits-for-helper-process", first.category):
-        return False  # whoever the kernel killed on this node: all ranks live, and so do their loaders
+        return False  # the kernel killed some other process: all ranks live, and so do their loaders
     if is_memory_kill and was_killed and _is_long_before(found, first):
         return False
     if found.class_ in DEEPER and first.class_ not in DEEPER:
         return found.confidence >= SURE
     if first.category == found.category:
-        if _is_complaint(found):  # its title says that there was an error, not which
+        if _is_complaint(found):  # its title says that there was an error, but not which one
             return False
-        # Who was killed was seen to die; lines of the same kind are of those who lost it.
+        # The killed rank was seen to die; lines of the same category come from ranks that lost it.
         return not was_killed or first.confidence < SURE or not first.culprits
     if first.category == "unknown":
         is_about_others = is_memory_kill or known.is_of("complaint-about-lost-peer", found.category)
         if is_about_others and _ended_itself(first):
             return False
-        return found.confidence >= HALF_SURE  # "nothing says why" is not said where a line does
+        return found.confidence >= HALF_SURE  # a line that gives a reason beats a verdict without one
     is_vague, is_found_vague = (known.is_of("vague-cause", one.category) for one in (first, found))
     return is_vague and found.confidence >= SURE and not is_found_vague
 
 
 def _ended_itself(first: Verdict) -> bool:
-    """A rank left with a code of its own choice: nobody killed it, and the others only tell that it is gone."""
+    """Whether a rank exited with a code of its own: it was not killed, and the others only report that it is gone."""
     error = first.first_error
     return len(first.culprits) == 1 and error is not None and OWN_CODE.match(error.text) is not None
 
@@ -146,7 +146,7 @@ def _is_long_before(found: Diagnosis, first: Verdict) -> bool:
 
 
 def _is_complaint(found: Diagnosis) -> bool:
-    """Whether its first line is but one that speaks of an error in words that no signature knows."""
+    """Whether its first line only mentions an error in words that no signature knows."""
     error = found.first_error
     return error is not None and any(
         one.signature == SPOKEN and (one.file, one.text) == (error.file, error.text) for one in found.evidence
@@ -154,19 +154,19 @@ def _is_complaint(found: Diagnosis) -> bool:
 
 
 def is_hang(verdict: Verdict) -> bool:
-    """As `core.verdict` begins one."""
+    """Whether the verdict is about a hang: its first error begins as `core.verdict` writes it."""
     return verdict.first_error is not None and verdict.first_error.text.startswith(HANG)
 
 
 def _culprits(first: Verdict, found: Diagnosis, known: KnowledgeBase) -> tuple[Culprit, ...]:
-    """Ranks as the ends tell them; hosts and devices as the lines do. A line that blames other ranks is believed."""
+    """Ranks from the ends, hosts and devices from the lines; but a line that names other ranks wins."""
     ranks = {one.rank for one in first.culprits} - {None}
     if not ranks or ranks & {one.rank for one in found.culprits}:
         return found.culprits or first.culprits
     told = [one for one in found.culprits if one.rank is not None]
     if any(one.rank != index_of(one.device, known) for one in told):
         return found.culprits
-    if told:  # guessed from the number of a device: the ends know better
+    if told:  # guessed from the number of a device: the ends are more exact
         return tuple(replace(one, device=told[0].device) for one in first.culprits)
     return (*first.culprits, *(one for one in found.culprits if one.device or one.host))
 

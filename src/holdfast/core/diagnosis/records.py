@@ -13,8 +13,8 @@ from holdfast.model.matches import Search
 from holdfast.model.signatures import Signature
 from holdfast.slurm_names import BadNodeList, expanded
 
-SURE_OF_JOB = 2  # nodes of a job that its logs name: then its other nodes are named too
-NODES_MAX = 16  # of a list that is told as culprits
+SURE_OF_JOB = 2  # nodes named in the job's logs: from so many on, the logs name all its nodes
+NODES_MAX = 16  # of a list, as culprits
 
 
 def host_of_record(candidate: Candidate, candidates: Sequence[Candidate]) -> str | None:

@@ -1,4 +1,4 @@
-"""A job whose work was done, and that did not end: a time limit or a cancellation minutes after its last word. Pure."""
+"""Finds jobs that finished their work but did not exit: a limit or a cancellation ended them minutes later. Pure."""
 
 from holdfast.core.clock_offsets import are_comparable
 from holdfast.core.diagnosis.candidates import Ruling
@@ -9,7 +9,7 @@ from holdfast.model.signatures import Words
 PATIENCE_S = (
     60.0  # a healthy job may take this long to end: it writes its last checkpoint, ranks leave one by one
 )
-# One of the stamps may be of another time zone: then they are half an hour or more apart, and tell nothing.
+# Stamps of different time zones are half an hour or more apart: beyond this, the difference means nothing.
 ZONES_S = 1740.0
 
 TITLE = Words(
@@ -23,7 +23,7 @@ EXPLANATION = Words(
 
 
 def teardown_hangs(search: Search, known: KnowledgeBase) -> dict[int, Ruling]:
-    """By id() of the match of the limit."""
+    """The rulings by id() of the match of the limit or cancellation."""
     found: dict[int, Ruling] = {}
     done: dict[int, Match] = {}
     for match in search.matches:  # by source and offset

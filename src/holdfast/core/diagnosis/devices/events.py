@@ -1,4 +1,4 @@
-"""Matches of device faults as events, put into episodes: what one node reports within a short time. Pure.
+"""Turns matches of device faults into events, and groups them into episodes: reports of one node within a short time. Pure.
 
 An episode has one first cause where the rest can follow from it: a lost link takes the GPU, a lost GPU the NVSwitch
 ports, an ECC error the row remap, any error the channels (Xid 45) and the announcement (Xid 154).
@@ -25,10 +25,10 @@ from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.code_facts import CodeFact, CodeTables
 from holdfast.model.matches import Match, Source
 
-# Of which kind a signature's lines are stands in the table `device-event` of the rules.
+# The table `device-event` of the rules gives the kind of each signature.
 Kind: TypeAlias = Literal["bus", "lost", "xid", "sxid", "fabric", "link", "after", "npu"]
 
-WINDOW_S = 120.0  # a pause this long between two lines of one node parts two episodes
+WINDOW_S = 120.0  # a longer pause between two lines of one node separates two episodes
 HEADER_BYTES = 600  # between a line and the header above it that names its device
 ECC = frozenset({"48", "94", "95", "140"})
 LINK_XIDS = frozenset({"74", "136", "144", "145", "146", "147", "148", "149", "150", "155"})
@@ -59,7 +59,7 @@ class Event(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def likeness(self) -> tuple[object, ...]:
-        """Events of which this is the same are one fault seen again."""
+        """Events with equal likeness are one fault seen again."""
         return (
             self.match.signature,
             self.code,
@@ -80,7 +80,7 @@ class Event(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def gravity(self) -> int:
-        """How bad it is, 0 to 3; a sub-code that says "no fault" makes it small."""
+        """How bad it is, 0 to 3; 1 where a sub-code says "no fault"."""
         if self.sub is not None and self.sub.is_harmless:
             return 1
         if self.kind in ("sxid", "fabric"):
@@ -95,7 +95,7 @@ class Event(Struct, frozen=True, kw_only=True, eq=False):
 def events(
     matches: Sequence[Match], sources: Sequence[Source], tables: CodeTables, known: KnowledgeBase
 ) -> list[Event]:
-    """Those of device faults, by source and offset."""
+    """The events of device faults among the matches, by source and offset."""
     named = headers(matches, known.tagged("names-gpu-below"))
     found = [
         _event(one, cast(Kind, row.id), sources, tables, known, named)
@@ -107,7 +107,7 @@ def events(
 
 
 def _is_headless(event: Event, headed: Set[tuple[str, str, str]]) -> bool:
-    """Further words of an SXid whose first line, with how grave it is, was not given."""
+    """Whether it adds words to an SXid whose first line, with its severity, is missing."""
     return event.is_further_detail and (event.node, event.device, event.code) not in headed
 
 
@@ -116,7 +116,7 @@ def _as_head(event: Event, tables: CodeTables) -> Event:
 
 
 def episodes(seen: Sequence[Event]) -> list[list[Event]]:
-    """Each node's events, parted where nothing was written for a while."""
+    """Each node's events, split where nothing was written for WINDOW_S seconds."""
     by_node: dict[str, list[Event]] = defaultdict(list)
     for event in seen:
         by_node[event.node].append(event)
@@ -159,7 +159,7 @@ def is_same_device(one: Event, other: Event) -> bool:
 
 
 def _bus_accounts_for(effect: Event, before: bool) -> bool:
-    """A failed link takes what is behind it; it does not make a program touch a wrong address."""
+    """A failed link makes the devices behind it fail; it does not make a program access a wrong address."""
     if effect.kind == "npu" or effect.fact is not None and effect.fact.cause == "app":
         return False
     return before or effect.kind != "bus" and not effect.is_lost
@@ -236,7 +236,7 @@ def _event(
 
 
 def _by_time(group: Sequence[Event]) -> list[Event]:
-    """In the order of time where all know it by one clock; else as they stand, log by log."""
+    """By time if all have times of one clock; else in the order of the logs."""
     stamps = [event.match.writer.stamp_s for event in group]
     if len({event.match.source for event in group}) > 1 and all(stamp is not None for stamp in stamps):
         return sorted(group, key=lambda event: event.match.writer.stamp_s or 0.0)

@@ -1,8 +1,8 @@
-"""What to hold of device faults: the first cause of each incident, and the action, by the order of trust. Pure.
+"""Judges device faults: the first cause of each incident, and the action, by the order of trust. Pure.
 
 Order of trust: the driver's own recovery action (Xid 154, nvidia-smi) -> state flags (row remap failed or pending)
--> what the text says beyond the code -> repetition on one device or many -> the table of codes. Who decided is
-told, and which sources would have done something else.
+-> what the text says beyond the code -> repetition on one device or many -> the table of codes. A judgement
+names the source that decided, and the sources that would act differently.
 
 Exoneration: a program's fault (Xid 13, 31, 43) on several GPUs, or the same fault on many devices within 30 s,
 is the program's; the nodes stay.
@@ -37,7 +37,7 @@ from holdfast.model.code_facts import CodeTables
 from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Role, Severity, Words
 
-KINDS_MAX = 400  # different faults of one episode that are compared with each other
+KINDS_MAX = 400  # different faults of one episode that are compared; more would take too long
 TOGETHER_S = 30.0
 MANY = 3
 PROGRAM_XIDS = frozenset({"13", "31", "43"})
@@ -133,7 +133,7 @@ def _owners(
 
 
 def _one_each(found: Sequence[Judgement]) -> list[Judgement]:
-    """The same fault of the same device or node again, an episode later, is the same incident going on."""
+    """Joins judgements on the same fault of the same device or node: a later episode continues the incident."""
     same: dict[tuple[str, str | None, str], list[Judgement]] = defaultdict(list)
     for judgement in found:
         device = judgement.devices[0] if judgement.devices else ""
@@ -168,9 +168,9 @@ def _judgement(
     )
     lost = (
         [event for event in followers if event.is_lost] if root.kind == "bus" else []
-    )  # what a port took with it
+    )  # devices behind the port
     devices = distinct_devices(event.device for event in (*group, *lost))
-    if not devices and root.is_lost:  # the line that names it comes next
+    if not devices and root.is_lost:  # the next line names it
         devices = distinct_devices(event.device for event in followers if event.is_lost)
     return Judgement(
         first=root.match,
@@ -190,7 +190,7 @@ def _judgement(
 
 
 def _severity(group: Sequence[Event], action: str) -> Severity:
-    """What asks for an action ended the process, however light the table takes it for the device."""
+    """A fault that needs an action ended the process, so it is an error at least, whatever the table says about the device."""
     grave = max(event.gravity for event in group)
     return SEVERITIES[max(grave, 2) if action not in ("", "none") else grave]
 
@@ -202,14 +202,14 @@ def _role(root: Event) -> Role:
         verdicts = "; ".join(f"{source}: {action}" for source, action in root.fact.verdicts.items())
         return "context" if root.known.says("counted-as-no-fault", verdicts) else "cause"
     if root.kind == "npu" and root.code and (root.fact is None or root.fact.severity == "info"):
-        return "context"  # no NPU's code after all, or one that the vendor's own platform does not act on
+        return "context"  # not a code of an NPU, or one on which the vendor's own platform does not act
     return "cause"
 
 
 def _opinions(
     group: Sequence[Event], followers: Sequence[Event], seen: Sequence[Event], flags: Sequence[Flag]
 ) -> list[Opinion]:
-    """What each source would do, the most trusted first; a source that says nothing is left out."""
+    """The action of each source, the most trusted first; without sources that say nothing."""
     root = group[0]
     near = [*group, *followers]
     found = [
@@ -223,7 +223,7 @@ def _opinions(
 
 
 def _announced(root: Event, near: Sequence[Event], flags: Sequence[Flag]) -> Opinion | None:
-    """Xid 154 of the same GPU, the last one that asks for something; else nvidia-smi's recovery action."""
+    """The last announcement of the same GPU that asks for a recovery; else the recovery that a tool shows."""
     said = [
         event.sub
         for event in near
@@ -300,7 +300,7 @@ def _decoded(group: Sequence[Event]) -> Opinion | None:
 
 
 def _repeated(root: Event, seen: Sequence[Event]) -> Opinion | None:
-    """The same code on the same device again within a day, and on no other: the device does it."""
+    """A repeated code on one device and on no other: the device is at fault."""
     rule = root.fact.repeats if root.fact else None
     if rule is None:
         return None
@@ -323,7 +323,7 @@ def _repeated(root: Event, seen: Sequence[Event]) -> Opinion | None:
 
 
 def _exonerated(found: Sequence[Judgement], seen: Sequence[Event], known: KnowledgeBase) -> list[Judgement]:
-    """Those of a program's faults on several devices, and of one fault on many at once, blame the program."""
+    """The judgements; a program's fault on several devices, or one fault on many at once, blames the program."""
     programs = [event for event in seen if event.kind == "xid" and event.has("program-xid")]
     several = _devices(programs) > 1
     return [

@@ -1,4 +1,4 @@
-"""What the rules about devices and hosts say of a group of matches that belong together."""
+"""Defines a judgement on matches that belong together, with how devices, hosts and times are compared. Pure."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -87,7 +87,7 @@ def distinct_devices(named: Iterable[str]) -> tuple[str, ...]:
 
 
 def headers(matches: Sequence[Match], signatures: Collection[str]) -> dict[int, list[Match]]:
-    """The lines that name the device which the lines after them speak of, by source, in their order."""
+    """By source the lines of these signatures, which name the device that the next lines are about, in order."""
     found: dict[int, list[Match]] = defaultdict(list)
     for one in in_order(matches):
         if one.signature in signatures:
@@ -105,7 +105,7 @@ def device_above(one: Match, named: Mapping[int, Sequence[Match]], within: int |
 
 
 def host_of(one: Match, sources: Sequence[Source], known: KnowledgeBase) -> str:
-    """The machine that a line speaks of: the line's own host, else its file's; empty where neither tells."""
+    """The machine that a line is about: the line's own host, else its file's; empty where neither names one."""
     written = one.captures.get("host") or one.writer.host or ""
     if written and not known.is_whole("driver-name", written):
         return written

@@ -1,4 +1,4 @@
-"""Host faults that take several lines to tell: kills for memory, links and storage that go and come back, rates. Pure."""
+"""Judges host faults that several lines show together: memory kills, links and storage that go and come back, error rates. Pure."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ REPORT_BYTES = 16 << 10  # between two lines of one report of the OOM killer
 
 
 def judge_hosts(matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
-    """Of kills for memory, links, network storage, corrected errors and narrow PCIe links."""
+    """Judgements on memory kills, links, network storage, corrected errors, narrow PCIe links and crashes."""
     ordered = in_order(matches)
     return [
         *_kills(ordered, sources, known),
@@ -96,7 +96,7 @@ def _kill(report: Sequence[Match], host: str, known: KnowledgeBase) -> Judgement
 
 
 def _links(ordered: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
-    """A link that came back flapped; one that did not is down; what comes and goes at boot is no fault."""
+    """A link that came back flapped; one that did not is down; changes during a boot are no fault."""
     by_name: dict[tuple[str, str], list[Match]] = defaultdict(list)
     boots = [one for one in ordered if known.has("kernel-boot", one)]
     for one in ordered:
@@ -135,7 +135,7 @@ def _links(ordered: Sequence[Match], sources: Sequence[Source], known: Knowledge
 
 
 def _is_at_boot(one: Match, boots: Sequence[Match]) -> bool:
-    """By the uptime of its line; where it has none, by how far below the kernel's first words it stands."""
+    """By the uptime of its line; without one, by its distance from the kernel's first words."""
     if one.writer.uptime_s is not None:
         return one.writer.uptime_s < BOOT_S
     above = [boot for boot in boots if boot.source == one.source and boot.offset < one.offset]
@@ -149,7 +149,7 @@ def _is_at_boot(one: Match, boots: Sequence[Match]) -> bool:
 
 
 def _storage(ordered: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
-    """Servers that do not respond, with how long, where they came back."""
+    """Servers that do not respond, with the length of the outage if they came back."""
     by_server: dict[tuple[str, str], list[Match]] = defaultdict(list)
     for one in ordered:
         if known.has("storage-down", one) or known.has("storage-up", one):
@@ -184,7 +184,7 @@ def _storage(ordered: Sequence[Match], sources: Sequence[Source], known: Knowled
 
 
 def _corrected(ordered: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
-    """Corrected errors are worth a word when they are many, or when the file holds little else and no job goes on."""
+    """Corrected errors count as a cause if there are many, or if the file holds little else and no job goes on."""
     is_going_on = any(source.last_step_offset is not None for source in sources)
     by_part: dict[tuple[int, str, str], list[Match]] = defaultdict(list)
     told = {
@@ -219,7 +219,7 @@ def _corrected(ordered: Sequence[Match], sources: Sequence[Source], known: Knowl
 
 
 def _is_excerpt(source: int, ordered: Sequence[Match], sources: Sequence[Source]) -> bool:
-    """Whether a file is what somebody thought worth showing: it is small, and most of it is about faults."""
+    """Whether a file is an excerpt that a person chose: it is small, and most of it is about faults."""
     if source >= len(sources) or sources[source].size_bytes >= EXCERPT_BYTES:
         return False
     lines = {one.offset: len(one.text) * one.count for one in ordered if one.source == source}
@@ -227,7 +227,7 @@ def _is_excerpt(source: int, ordered: Sequence[Match], sources: Sequence[Source]
 
 
 def _crashes(ordered: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
-    """Of programs that nobody knows: they crash on healthy nodes too, and count where the file holds little else."""
+    """Crashes of unknown programs: these crash on healthy nodes too, and count only if the file holds little else."""
     seen = [
         one
         for one in ordered
@@ -264,7 +264,7 @@ def _widths(ordered: Sequence[Match], known: KnowledgeBase) -> list[Judgement]:
 
 
 def _merged(found: Sequence[Judgement]) -> list[Judgement]:
-    """One for each category, role and host: several ports of one switch, several DIMMs."""
+    """Joins judgements of one category, role and host: several ports of one switch, several DIMMs."""
     groups: dict[tuple[str, str, str | None], list[Judgement]] = defaultdict(list)
     for judgement in found:
         groups[(judgement.category, judgement.role, judgement.host)].append(judgement)
@@ -288,7 +288,7 @@ def _merged(found: Sequence[Judgement]) -> list[Judgement]:
 
 
 def _came_between(downs: Sequence[Match], ups: Sequence[Match]) -> bool:
-    """Whether something was up between two times that it went down, however it is now."""
+    """Whether something was up between two times that it went down, whatever its state is now."""
     return any(
         down.source == up.source and down.offset < up.last_offset and up.offset < other.last_offset
         for down in downs
@@ -312,7 +312,7 @@ def _is_back(downs: Sequence[Match], ups: Sequence[Match]) -> bool:
 
 
 def _outage_s(down: Match, ups: Sequence[Match]) -> float | None:
-    """From the first time down to the next up; None where no clock tells."""
+    """Seconds from the first time down to the next up; None without comparable times."""
     lengths = [length for up in ups if (length := seconds_between(down, up)) is not None and length >= 0]
     return min(lengths, default=None)
 

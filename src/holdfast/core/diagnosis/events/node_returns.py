@@ -16,14 +16,14 @@ from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.late_pattern import late
 from holdfast.model.matches import Match
 
-AGAIN_MAX = 2  # more starts of a service, and they do not help
-HOT_MAX = 16  # more often is no moment: the processor is slowed again and again
+AGAIN_MAX = 2  # of a service: with more starts, they do not help
+HOT_MAX = 16  # more often, and the processor is slowed again and again
 STEM = late(r"^[A-Za-z][A-Za-z_-]*")  # of a node's name, or of a list of them
 LIST = late(r"[\[,]")
 
 
 def nodes_that_returned(matches: Sequence[Match], known: KnowledgeBase) -> dict[int, Ruling]:
-    """By id() of the match of a fault that was over further down: context."""
+    """The rulings by id() of the match of a fault that was over further down: it is context."""
     lost = any(known.has("job-lost-with-node", one) for one in matches)
     back = [one for one in matches if known.has("node-back", one) and not lost]
     cool = [one for one in matches if known.has("processor-cool", one)]
@@ -57,7 +57,7 @@ def _is_same_service(one: Match, other: Match) -> bool:
 
 
 def _is_back(away: Match, back: Match) -> bool:
-    """Lines that differ in their numbers only are one match: a list of nodes came back as often as its line stands."""
+    """Whether the node, or one of the list of nodes, came back. Lines that differ only in numbers are one match."""
     if not _comes_later(back, away):
         return False
     gone, here = away.captures.get("host", ""), back.captures.get("host", "")

@@ -1,6 +1,6 @@
-"""What Kubernetes says of a pod that could not start at first, and then did: its events tell both. Pure.
+"""Finds waits of a pod that ended: its events show that it could not start at first, and then did. Pure.
 
-So of an init container that was started again and again, once the pod goes on to its next container.
+Also of an init container that was started again and again, once the pod goes on to its next container.
 
 Warning  FailedScheduling  9m  default-scheduler  0/12 nodes are available: 12 Insufficient nvidia.com/gpu.
 Normal   Scheduled         8m  default-scheduler  Successfully assigned train/worker-0 to gpu-3

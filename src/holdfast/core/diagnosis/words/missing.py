@@ -10,7 +10,7 @@ from holdfast.model.diagnoses import Diagnosis
 from holdfast.model.matches import Search, Source
 from holdfast.model.signatures import Words
 
-NUMBER_MAX = 1 << 20  # of ranks and workers: a larger number in a file's name is none
+NUMBER_MAX = 1 << 20  # of ranks and workers: a larger number in a file's name is no rank
 # Classes of failures in which a device, the node or a killer of processes may be involved.
 _KERNEL_TELLS = frozenset(
     {
@@ -47,7 +47,7 @@ def is_empty(search: Search) -> bool:
 
 
 def not_found(search: Search, known: KnowledgeBase, class_: str) -> tuple[Words, ...]:
-    """In the order of weight. class_: of the verdict; what could not matter to it is not asked for."""
+    """What is missing, the most important first. class_: of the verdict; logs that could not matter to it are left out."""
     if class_ == "healthy" or is_empty(search):
         return ()
     areas = {known[one.signature].area for one in search.matches if one.signature in known}
@@ -78,7 +78,7 @@ def spans(numbers: Iterable[int]) -> str:
 
 
 def _waits_for_its_group(search: Search, known: KnowledgeBase) -> bool:
-    """Whether a job of several ranks was launched and nothing shows that they met."""
+    """Whether a job of several ranks was launched and nothing shows that its ranks connected."""
     ranks = {one.writer.rank for one in search.sources} | {one.writer.rank for one in search.matches}
     is_launched = len(ranks - {None}) > 1 or any(
         known.has("ranks-are-launched", one) for one in search.matches
@@ -129,7 +129,7 @@ def _workers(sources: Collection[Source]) -> list[Words]:
 
 
 def _absent(found: Collection[int], first: int) -> list[int]:
-    """The numbers from `first` on that are not there. One number alone tells nothing of the others."""
+    """The numbers from `first` on that are missing. One number alone says nothing about the others."""
     known = {number for number in found if number < NUMBER_MAX}
     return sorted(set(range(first, max(known))) - known) if len(known) > 1 else []
 

@@ -1,4 +1,4 @@
-"""Which line is quoted for a cause, where another tells more of it than the one that it was found by. Pure."""
+"""Chooses the line to quote for a cause, if another line says more than the one that was matched. Pure."""
 
 from collections.abc import Sequence
 
@@ -34,7 +34,7 @@ def shown_by(root: Candidate, candidates: Sequence[Candidate]) -> Candidate | No
 
 
 def _says_it_first(candidate: Candidate, root: Candidate) -> bool:
-    """The line, above the root's own in the same log, with which the same end was first told."""
+    """Whether the line stands above the root's own in the same log and reports the same end first."""
     if candidate.survived or not stands_below(root, candidate):
         return False
     if root.category == "terminated":
@@ -48,7 +48,7 @@ def _says_it_first(candidate: Candidate, root: Candidate) -> bool:
 
 
 def _begins_report(candidate: Candidate, root: Candidate) -> bool:
-    """A node's complaint right above the root, of the same thing, of which its signature says that it follows from such.
+    """Whether it is a node's complaint right above the root about the same thing, which its signature explains by such causes.
 
     A request that takes too long, and then the reset of the disk: the report begins with the first.
     """
@@ -67,7 +67,7 @@ def _begins_report(candidate: Candidate, root: Candidate) -> bool:
 
 
 def _is_alike(candidate: Candidate, root: Candidate) -> bool:
-    """Of the same category; or a driver's complaint, which knows no more than that a device is at fault."""
+    """Whether both have one category, or it is a driver's complaint, which only shows that some device is at fault."""
     return (
         candidate.category == root.category or candidate.has("complaint") and candidate.class_ == root.class_
     )
@@ -81,7 +81,7 @@ def _is_soon(candidate: Candidate, root: Candidate) -> bool:
 
 
 def _is_inner(candidate: Candidate, root: Candidate) -> bool:
-    """The exception that a worker of the loader raised, as it says it itself, below the line that passes it on."""
+    """Whether it is the exception as the helper process raised it, below the line that passes it on."""
     kind = root.match.captures.get("type") or root.match.error_type
     return (
         candidate.match.source == root.match.source
