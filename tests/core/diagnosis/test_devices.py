@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.diagnosis.candidate_kit import knowing, match
+from core.diagnosis.candidate_kit import RULES, knowing, match
 from holdfast.core.diagnosis.devices.judge import judge
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.matches import Source
@@ -402,3 +402,8 @@ def test_how_long_it_takes_grows_with_the_number_of_matches_only():
     (judgement,) = judge(matches, (Source(name="all.log"),), TABLES, KNOWN)
     assert len(judgement.devices) == 250
     assert len(judgement.explained) == 19_999
+
+
+def test_every_line_that_counts_as_a_device_event_is_a_signature():
+    rows = [row for row in RULES.reading if row.table == "device-event"]
+    assert {id_ for row in rows for id_ in row.values} <= {one.id for one in PACKAGE}
