@@ -143,12 +143,12 @@ def answered(
 ) -> Diagnosis:
     """The diagnosis, with the lines around the first error and what was not given. `scene`: what lay beside the logs."""
     if is_empty(found) and not scene.digests:
-        return with_flights(NOTHING_READ, found, scene)
+        return with_flights(NOTHING_READ, found, scene, signatures)
     live = _failures(places)
     answer = reasoned(found, signatures, tables_for({one.category for one in found.matches}))
     for failure in live[:1]:
-        answer = joined(first_verdict(failure), answer)
-    answer = with_flights(answer, found, scene)
+        answer = joined(first_verdict(failure), answer, signatures)
+    answer = with_flights(answer, found, scene, signatures)
     first = answer.first_error
     return replace(
         answer,

@@ -6,6 +6,8 @@ such files as well: they add to the package's.
 
 from msgspec import Struct
 
+from holdfast.model.signatures import Words
+
 
 class Tag(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A property that several signatures, or categories, share, and that a rule of the diagnosis asks for.
@@ -38,7 +40,8 @@ class Reading(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One row of a table that says what a text means; the first row that fits is taken.
 
     `pattern`: a Python regular expression that the text must hold; or `values`: the text is one of these. Of what it
-    means, `category` and `action` are of the taxonomy; `id` names a row where a rule asks which one it was.
+    means, `category` and `action` are of the taxonomy; `id` names a row where a rule asks which one it was; `says`: for
+    people, `{name}` is filled in by the rule.
     """
 
     table: str
@@ -47,6 +50,7 @@ class Reading(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     id: str = ""
     category: str = ""
     action: str = ""
+    says: Words | None = None
     matches: tuple[str, ...] = ()
 
 

@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.diagnosis.candidate_kit import NO_SIGNATURES
 from holdfast.core.checks.gpu import xids as gpu_xids
 from holdfast.core.checks.gpu.links import (
     Fabric,
@@ -144,12 +145,12 @@ XID_TEXTS = st.sampled_from(
     st.sampled_from([0.0, 5e3]),
 )
 def test_whatever_the_kernel_says_there_is_a_whole_answer(lines, good_s):
-    says_all(gpu_xids.judge_xids(lines, XIDS, good_s))
+    says_all(gpu_xids.judge_xids(lines, XIDS, good_s, NO_SIGNATURES))
 
 
 def test_an_xid_whose_time_is_not_known_never_isolates():
     lines = [gpu_xids.Line(None, "NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus.")]
-    finding = gpu_xids.judge_xids(lines, XIDS, good_s=50.0)[0]
+    finding = gpu_xids.judge_xids(lines, XIDS, 50.0, NO_SIGNATURES)[0]
     assert (finding.status, finding.fault) == (WARN, "")
 
 

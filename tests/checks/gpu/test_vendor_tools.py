@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.diagnosis.candidate_kit import NO_SIGNATURES
 from holdfast.checks.registry import check_named
 from holdfast.checks.runner import SuiteRun
 from holdfast.core.checks.gpu.amd import amd_gpus, judge_amd
@@ -174,7 +175,7 @@ ANYTHING = st.recursive(
 @given(LINES, st.text(max_size=40))
 def test_whatever_npu_smi_prints_is_read_without_an_error(lines, text):
     seen = npu_table("\n".join([*lines, text]))
-    judge_npu_health(seen.npus, {}, {})
+    judge_npu_health(seen.npus, {}, {}, NO_SIGNATURES)
     assert judge_npu_count(seen.npus, None, Baseline()) and judge_npu_use(seen, ())
     assert judge_npu_ecc(seen.npus, {npu.index: ecc_counters(text) for npu in seen.npus})
     health_codes(text)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.diagnosis.candidate_kit import match
+from core.diagnosis.candidate_kit import RULES, knowing, match
 from holdfast.core.diagnosis.devices.judge import judge
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.matches import Source
@@ -13,6 +13,7 @@ from known import PACKAGE
 
 SIGNATURES: tuple[Signature, ...] = tuple(one for one in PACKAGE if one.area != "worker")
 TABLES: CodeTables = package_tables()
+KNOWN = knowing(*SIGNATURES)
 XID = "NVRM: Xid (PCI:{}): {}, pid=77, name=python3, {}"
 
 
@@ -27,7 +28,7 @@ def of(tmp_path, cache_home):
             path.write_text(text)
             paths.append(path)
         found = search(paths, SIGNATURES, cache=cache_home / "holdfast")
-        return judge(found.matches, found.sources, TABLES)
+        return judge(found.matches, found.sources, TABLES, KNOWN)
 
     return judged
 
@@ -41,8 +42,8 @@ def xid(code, text="", *, device="0000:1b:00", at=1000.0):
 
 
 def test_nothing_seen_is_nothing_judged():
-    assert judge((), (), TABLES) == ()
-    assert judge((), (Source(name="a.log"),), CodeTables()) == ()
+    assert judge((), (), TABLES, KNOWN) == ()
+    assert judge((), (Source(name="a.log"),), CodeTables(), KNOWN) == ()
 
 
 def test_the_table_decides_where_nothing_else_is_known(of):
@@ -398,6 +399,11 @@ def test_how_long_it_takes_grows_with_the_number_of_matches_only():
         )
         for n in range(20_000)
     )
-    (judgement,) = judge(matches, (Source(name="all.log"),), TABLES)
+    (judgement,) = judge(matches, (Source(name="all.log"),), TABLES, KNOWN)
     assert len(judgement.devices) == 250
     assert len(judgement.explained) == 19_999
+
+
+def test_every_line_that_counts_as_a_device_event_is_a_signature():
+    rows = [row for row in RULES.reading if row.table == "device-event"]
+    assert {id_ for row in rows for id_ in row.values} <= {one.id for one in PACKAGE}

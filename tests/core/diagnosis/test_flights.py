@@ -2,6 +2,7 @@
 
 import pytest
 
+from core.diagnosis.candidate_kit import NO_SIGNATURES
 from core.flight.flight_kit import Call, Job
 from holdfast.core.diagnosis.flights import outranks, with_flights
 from holdfast.model.diagnoses import Diagnosis, Fact
@@ -55,7 +56,7 @@ def dump(rank, frames, source="faulthandler"):
 
 
 def joined(diagnosis, *args, search=NOTHING, **kwargs):
-    return with_flights(diagnosis, search, scene(*args, **kwargs))
+    return with_flights(diagnosis, search, scene(*args, **kwargs), NO_SIGNATURES)
 
 
 def ranks(diagnosis):
@@ -131,7 +132,7 @@ def test_a_healthy_job_comes_out_healthy():
 
 def test_nothing_beside_the_logs_changes_nothing():
     before = found("collective_timeout")
-    assert with_flights(before, NOTHING, FlightScene()) is before
+    assert with_flights(before, NOTHING, FlightScene(), NO_SIGNATURES) is before
 
 
 def test_stacks_say_why_it_did_not_come():
@@ -177,19 +178,22 @@ def test_an_exception_in_the_log_of_a_rank_is_why_it_is_missing():
 def test_stacks_alone_tell_only_where_something_is_wrong():
     stacks = tuple(dump(rank, LOCKED if rank == 2 else WAITS) for rank in range(4))
     alone = FlightScene(stacks=stacks)
-    told = with_flights(found("collective_timeout"), NOTHING, alone)
+    told = with_flights(found("collective_timeout"), NOTHING, alone, NO_SIGNATURES)
     assert (told.category, ranks(told)) == ("collective_missing_rank", [2])
-    assert with_flights(found("none", "healthy"), NOTHING, alone).category == "none"
+    assert with_flights(found("none", "healthy"), NOTHING, alone, NO_SIGNATURES).category == "none"
     split = FlightScene(stacks=tuple(dump(rank, LOCKED if rank % 2 else WAITS) for rank in range(4)))
-    assert with_flights(found("collective_timeout"), NOTHING, split).category == "collective_timeout"
+    assert (
+        with_flights(found("collective_timeout"), NOTHING, split, NO_SIGNATURES).category
+        == "collective_timeout"
+    )
 
 
 def test_where_no_rank_differs_the_logs_decide_unless_they_say_nothing():
     nobody = Located(kind="network_or_device", category="collective_timeout", culprits=())
-    assert not outranks(nobody, found("nccl_network_error", ranks=(1,)))
-    assert outranks(nobody, found("none", "healthy"))
+    assert not outranks(nobody, found("nccl_network_error", ranks=(1,)), NO_SIGNATURES)
+    assert outranks(nobody, found("none", "healthy"), NO_SIGNATURES)
 
 
 def test_notes_of_the_records_are_shown():
     odd = FlightScene(digests=scene().digests, notes=(Words(en="odd", zh="异常"),))
-    assert with_flights(found("none", "healthy"), NOTHING, odd).notes[0].zh == "异常"
+    assert with_flights(found("none", "healthy"), NOTHING, odd, NO_SIGNATURES).notes[0].zh == "异常"

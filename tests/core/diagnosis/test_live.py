@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from core.diagnosis.candidate_kit import NO_SIGNATURES
 from holdfast.core.diagnosis.live import joined, verdict_of
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
 from holdfast.model.signatures import SPOKEN, Words
@@ -51,11 +52,11 @@ def found(category, class_, confidence=0.9, **rest):
     ],
 )
 def test_which_of_the_two_is_said(known, line, category):
-    assert joined(known, line).category == category
+    assert joined(known, line, NO_SIGNATURES).category == category
 
 
 def test_the_lines_are_evidence_even_where_they_do_not_decide():
-    told = joined(first("gpu_oom", "memory"), found("nccl_network_error", "communication"))
+    told = joined(first("gpu_oom", "memory"), found("nccl_network_error", "communication"), NO_SIGNATURES)
     assert [fact.text for fact in told.evidence] == ["the line"]
 
 
@@ -67,12 +68,16 @@ def test_a_rank_that_was_killed_was_not_killed_for_want_of_memory_a_while_before
     known = first("process_killed", "process", first_error=Evidence(text="-9", says="killed", at_s=100.0))
     line = found("cgroup_oom", "memory")
     line = replace(line, first_error=replace(line.first_error, at_s=at_s))
-    assert joined(known, line).category == category
+    assert joined(known, line, NO_SIGNATURES).category == category
 
 
 def test_who_was_seen_to_be_killed_is_not_those_whose_pipe_to_it_broke():
     known = first("process_killed", "process", culprits=(Culprit(rank=1, worker=1),))
-    told = joined(known, found("process_killed", "process", culprits=(Culprit(worker=3), Culprit(worker=0))))
+    told = joined(
+        known,
+        found("process_killed", "process", culprits=(Culprit(worker=3), Culprit(worker=0))),
+        NO_SIGNATURES,
+    )
     assert told.culprits == (Culprit(rank=1, worker=1),)
     assert [fact.text for fact in told.evidence] == ["the line"]
 
@@ -82,32 +87,34 @@ def test_an_exception_that_was_seen_is_not_replaced_by_a_mere_complaint():
     line = found("python_exception", "training")
     complaint = replace(line, evidence=(replace(line.evidence[0], signature=SPOKEN),))
     known = first("python_exception")
-    assert joined(known, line).title == line.title
-    assert joined(known, complaint).title.en == known.title
-    assert joined(known, complaint).evidence[-1].text == "the line"
+    assert joined(known, line, NO_SIGNATURES).title == line.title
+    assert joined(known, complaint, NO_SIGNATURES).title.en == known.title
+    assert joined(known, complaint, NO_SIGNATURES).evidence[-1].text == "the line"
 
 
 def test_a_job_that_was_asked_to_stop_has_no_fault():
     assert (
-        joined(first("terminated", "process"), found("gpu_oom", "memory"), asked_to_stop=True).category
+        joined(
+            first("terminated", "process"), found("gpu_oom", "memory"), NO_SIGNATURES, asked_to_stop=True
+        ).category
         == "terminated"
     )
 
 
 def test_ranks_come_from_the_ends_and_devices_from_the_lines():
     known = first("process_killed", "process", culprits=(Culprit(rank=3),))
-    told = joined(known, found("xid_79", "hardware", culprits=(Culprit(device="0000:5d:00"),)))
+    told = joined(known, found("xid_79", "hardware", culprits=(Culprit(device="0000:5d:00"),)), NO_SIGNATURES)
     assert told.culprits == (Culprit(rank=3), Culprit(device="0000:5d:00"))
 
 
 def test_a_line_that_blames_another_rank_is_believed():
     known = first("collective_timeout", culprits=(Culprit(rank=0),))
-    told = joined(known, found("nic_down", "network", culprits=(Culprit(rank=2),)))
+    told = joined(known, found("nic_down", "network", culprits=(Culprit(rank=2),)), NO_SIGNATURES)
     assert told.culprits == (Culprit(rank=2),)
 
 
 def test_as_the_record_keeps_it():
-    verdict = verdict_of(joined(first("python_exception"), found("gpu_oom", "memory")), "zh")
+    verdict = verdict_of(joined(first("python_exception"), found("gpu_oom", "memory"), NO_SIGNATURES), "zh")
     assert verdict.title == "日志:gpu_oom"
     assert verdict.first_error == Evidence(
         text="the line", says="日志:gpu_oom", file="rank-1.log", line=7, signature="one"
@@ -115,7 +122,10 @@ def test_as_the_record_keeps_it():
 
 
 def test_a_first_verdict_keeps_its_words():
-    assert verdict_of(joined(first("gpu_oom"), found("none", "healthy"))).title == "gpu_oom it seems"
+    assert (
+        verdict_of(joined(first("gpu_oom"), found("none", "healthy"), NO_SIGNATURES)).title
+        == "gpu_oom it seems"
+    )
 
 
 def test_a_kill_for_memory_elsewhere_on_the_node_does_not_explain_a_hang():
@@ -128,9 +138,9 @@ def test_a_kill_for_memory_elsewhere_on_the_node_does_not_explain_a_hang():
         first_error=Evidence(text="hang (spinning)"),
     )
     killed = found("cgroup_oom", "memory", confidence=0.95)
-    assert joined(hang, killed).category == "collective_missing_rank"
+    assert joined(hang, killed, NO_SIGNATURES).category == "collective_missing_rank"
     stuck = msgspec.structs.replace(hang, category="dataloader_stuck")
-    assert joined(stuck, killed).category == "cgroup_oom"
+    assert joined(stuck, killed, NO_SIGNATURES).category == "cgroup_oom"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +152,7 @@ def test_a_kill_for_memory_elsewhere_on_the_node_does_not_explain_a_hang():
 )
 def test_nothing_says_why_is_not_said_where_a_line_does(line, category):
     known = first("unknown", "unknown", confidence=0.3)
-    assert joined(known, line).category == category
+    assert joined(known, line, NO_SIGNATURES).category == category
 
 
 @pytest.mark.parametrize(
@@ -161,6 +171,6 @@ def test_who_left_with_a_code_of_its_own_did_not_lose_its_connection(text, categ
         culprits=(Culprit(rank=1),),
         first_error=Evidence(text=text, says="it ended"),
     )
-    answer = joined(left, found("nccl_network_error", "communication", 0.7))
+    answer = joined(left, found("nccl_network_error", "communication", 0.7), NO_SIGNATURES)
     assert answer.category == category
     assert {one.rank for one in answer.culprits} == {1}

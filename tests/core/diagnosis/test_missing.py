@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.diagnosis.candidate_kit import NO_SIGNATURES
 from holdfast.core.diagnosis.words.missing import is_empty, not_found, spans
 from holdfast.model.matches import Search, Source, Writer
 
@@ -13,7 +14,7 @@ def source(name="out.log", *, size_bytes=10, tail=(), **writer):
 
 
 def said(*sources, class_="training"):
-    return [one.en for one in not_found(Search(sources=sources), {}, class_)]
+    return [one.en for one in not_found(Search(sources=sources), NO_SIGNATURES, class_)]
 
 
 def test_ranks_between_those_that_have_logs_are_missing():

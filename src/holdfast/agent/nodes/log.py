@@ -11,6 +11,7 @@ from msgspec import Struct
 from holdfast.agent.watch.logs import KERNEL, LogWatch
 from holdfast.core.diagnosis.devices.judge import judge
 from holdfast.core.diagnosis.devices.judgements import Judgement, same_device
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.matches import Search
 from holdfast.model.verdicts import Verdict
 from holdfast.observe.host.kernel_follow import KernelFollower
@@ -62,14 +63,14 @@ class NodeLog:
     def failed(self, logs: LogWatch, opened: Collection[str]) -> list[DeviceFound]:
         """Devices among `opened` that failed for good and were not told yet."""
         try:
-            return self._failed(logs.search(), opened)
+            return self._failed(logs.search(), logs.signatures, opened)
         except Exception:  # noqa: BLE001 - a fault in a rule is told by the verdict, which meets it too
             return []
 
-    def _failed(self, seen: Search, opened: Collection[str]) -> list[DeviceFound]:
+    def _failed(self, seen: Search, known: KnowledgeBase, opened: Collection[str]) -> list[DeviceFound]:
         tables = tables_for({one.category for one in seen.matches})
         found = []
-        for judgement in judge(seen.matches, seen.sources, tables):
+        for judgement in judge(seen.matches, seen.sources, tables, known):
             if _is_fatal(judgement):
                 mine = [one for one in judgement.devices if any(same_device(one, other) for other in opened)]
                 found += self._new(mine, judgement.category)

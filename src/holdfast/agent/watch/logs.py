@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from holdfast.core.diagnosis.candidates import filled
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.matches import Match, Search, Source
-from holdfast.model.rules import Rules
 from holdfast.model.signatures import EXCEPTION, Signature, Words
 from holdfast.observe.logs.excerpts import TAIL_LINE_MAX, TAIL_LINES
 from holdfast.observe.logs.follow import Chunk
 from holdfast.observe.processes.watcher import Watcher
+from holdfast.observe.search.rule_store import package_rules
 from holdfast.parsers.log_lines.line_heads import writer_of_name
 from holdfast.parsers.signature_files import SignatureError
 
@@ -36,9 +36,6 @@ SURVIVED_S = 2.0  # steps so long after a fault are no lines that were on their 
 NEW_MAX = 20  # told of one attempt: a log full of faults is read, not recited
 
 
-NOTHING_KNOWN = KnowledgeBase((), Rules())  # while the signatures are not read yet
-
-
 class Signatures:
     """The signatures of this run, read and compiled in a thread: the training does not wait for that.
 
@@ -52,7 +49,7 @@ class Signatures:
         cache: Path | None,
         left_out: Sequence[str] = (),
     ) -> None:
-        self.by_id = NOTHING_KNOWN
+        self.by_id = KnowledgeBase((), package_rules())  # until the signatures are read
         self.why_not = ""
         self._told = ""
         self._left_out, self._told_out = left_out, False

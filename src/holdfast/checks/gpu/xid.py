@@ -9,11 +9,13 @@ from holdfast.checks.readers.nvml_checks import EVERYWHERE, read
 from holdfast.checks.readers.pci_gpus import pci_gpus
 from holdfast.checks.registry import Check, Seen
 from holdfast.core.checks.gpu.xids import Line, is_of_interest, judge_xids
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.checks import SKIP, Finding, Scene, Spec
 from holdfast.model.code_facts import CodeKind
 from holdfast.model.signatures import Words
 from holdfast.observe.host.kernel import RECORD, read_records, unescaped
 from holdfast.observe.search.code_store import package_tables
+from holdfast.observe.search.rule_store import package_rules
 
 KERNEL_LEVELS = 8  # facility 0: what programs write there is not the kernel's
 _BOOTED = re.compile(r"^btime (\d+)$", re.MULTILINE)
@@ -29,7 +31,8 @@ def xid(scene: Scene) -> Iterator[Seen]:
         yield Finding(status=SKIP, why=lines)
         return
     kinds: tuple[CodeKind, ...] = ("xid",) if any("Xid" in line.text for line in lines) else ()
-    yield from judge_xids(lines, package_tables(kinds).xid, scene.good_s, _others(root))
+    known = KnowledgeBase((), package_rules())
+    yield from judge_xids(lines, package_tables(kinds).xid, scene.good_s, known, _others(root))
 
 
 def _others(root: Path) -> frozenset[str]:

@@ -20,10 +20,12 @@ from holdfast.core.checks.npu import (
     judge_npu_use,
     npu_table,
 )
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.checks import BOOT, EPILOG, LIGHT, MANUAL, ON_FAILURE, PROLOG, SKIP, Finding, Scene, Spec
 from holdfast.model.code_facts import CodeKind
 from holdfast.model.signatures import Words
 from holdfast.observe.search.code_store import package_tables
+from holdfast.observe.search.rule_store import package_rules
 
 TOOL = "npu-smi"
 TABLE_S = 4.0
@@ -79,8 +81,8 @@ def health(scene: Scene) -> Iterator[Seen]:
         for npu in unwell[:NPUS_ASKED_MAX]
     }
     kinds: tuple[CodeKind, ...] = ("npu",) if unwell else ()
-    known = package_tables(kinds).npu
-    yield from judge_npu_health(table.npus, codes, known)
+    facts, known = package_tables(kinds).npu, KnowledgeBase((), package_rules())
+    yield from judge_npu_health(table.npus, codes, facts, known)
 
 
 def ecc(scene: Scene) -> Iterator[Seen]:

@@ -19,6 +19,7 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import Struct
 
 from holdfast.core.diagnosis.devices.words import advice_of
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.plurals import counted
 from holdfast.late_pattern import late
 from holdfast.model.checks import (
@@ -172,14 +173,17 @@ def judge_npu_count(npus: Sequence[Npu], on_bus: int | None, baseline: Baseline)
 
 
 def judge_npu_health(
-    npus: Sequence[Npu], codes: Mapping[int, Collection[str]], table: Mapping[str, CodeFact]
+    npus: Sequence[Npu],
+    codes: Mapping[int, Collection[str]],
+    table: Mapping[str, CodeFact],
+    known: KnowledgeBase,
 ) -> list[Finding]:
     """codes: by index of the NPU. What a code asks for decides; else the word of the health column."""
     found = []
     for npu in npus:
         if npu.health.upper() in (GOOD, *UNTOLD):
             continue
-        found.append(_unwell(npu, [table.get(code) or code for code in codes.get(npu.index, ())]))
+        found.append(_unwell(npu, [table.get(code) or code for code in codes.get(npu.index, ())], known))
     silent = [npu for npu in npus if npu.health.upper() in UNTOLD]
     if silent:
         found.append(
@@ -194,7 +198,7 @@ def judge_npu_health(
     return found
 
 
-def _unwell(npu: Npu, codes: Sequence[CodeFact | str]) -> Finding:
+def _unwell(npu: Npu, codes: Sequence[CodeFact | str], known: KnowledgeBase) -> Finding:
     facts = [code for code in codes if isinstance(code, CodeFact)]
     worst = max(
         facts, key=lambda fact: SERIOUS.index(fact.action) if fact.action in SERIOUS else -1, default=None
@@ -204,7 +208,7 @@ def _unwell(npu: Npu, codes: Sequence[CodeFact | str]) -> Finding:
     why = f"npu-smi calls its health {npu.health}" + (f" (codes {named})" if named else "")
     if worst is not None:
         why += f": {worst.meaning.en}"
-    words = advice_of(worst, worst.action, npu.where) if worst is not None else None
+    words = advice_of(worst, worst.action, npu.where, known) if worst is not None else None
     return Finding(
         status=FAIL if is_grave else WARN,
         device=npu.where,

@@ -1,48 +1,33 @@
-"""Names the culprits of a chosen cause: ranks, hosts and devices, as far as the lines tell. Pure.
+"""Names the culprits of a chosen cause: ranks, hosts and devices, as far as the lines name them. Pure.
 
 A field that no line tells stays empty. Where many ranks show the same first error, the earliest comes first.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from holdfast.core.diagnosis.candidates import Candidate
 from holdfast.core.diagnosis.choose import Choice
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.records import host_of_record, nodes_of
 from holdfast.late_pattern import late
 from holdfast.model.matches import Search, Writer
 from holdfast.model.verdicts import Culprit
 
 CULPRITS_MAX = 16
-OF_GPUS = frozenset({"gpu_software", "memory"})  # classes of what a process is told of its GPU
-WHERE = "-where"  # ends the id of what tells who, of a report that begins with another line
+OF_GPUS = frozenset({"gpu_software", "memory"})  # classes of errors that a process gets from its GPU
+WHERE = "-where"  # ends the id of the signature that names the culprit of a report, whose first line another one matches
 REPORT_BYTES = 4 << 10
 NUMBERS = late(r"\d+")
-# The socket that these speak of is opened by rank 0, whoever else prints the line.
-OF_THE_SERVER = frozenset({"torch-port-bind-failed", "torch-port-no-listener"})
-GPU_PART = "nvidia-smi-gpu"
-RAY_TASK = "ray-task-error"
-BOOTSTRAP = "nccl-bootstrap-interface"
-# As udev, the kernel and Cray name network interfaces; and how libata and the block layer begin their lines.
-INTERFACE = late(r"(?:en|eth|ib|bond|hsn|wl|net|rdma|roce|mlx\d_|usb|hfi\d_)[\w.-]{1,14}")
-DISK = late(
-    r"(?:^|[\s\]])(?P<device>ata\d{1,3}(?:\.\d{1,2})?): |\bdev (?P<block>(?:sd[a-z]{1,2}|nvme\d+n\d+|vd[a-z]|dm-\d+)\w*),"
-)
-DEVICE_INDEX = late(r"(?:[GNX]PU |cuda:|npu:|xpu:)(?P<index>\d{1,3})", re.ASCII)
-# Events of Kubernetes name the node behind who reports them: in a column, or as JSON.
-EVENT_HOST = late(
-    r'\bkubelet, (?P<host>[\w][\w.-]{0,80})|"component":"kubelet","host":"(?P<named>[\w.-]{1,80})"', re.ASCII
-)
-ROOT_CAUSE, TABLE_RANK, TABLE_HOST = "torchrun-root-cause", "torchrun-table-rank", "torchrun-table-host"
 
 
 def culprits(choice: Choice, candidates: Sequence[Candidate], search: Search) -> tuple[Culprit, ...]:
-    """Who caused it; empty where that cannot be told, or where nobody of the job did."""
+    """The culprits of the choice; empty where no line shows them, or where no part of the job caused it."""
     root = choice.root
     if root is None:
         return ()
+    known = root.known
     alone = _one_worker(candidates, search)
     same = [
         root,
@@ -57,13 +42,13 @@ def culprits(choice: Choice, candidates: Sequence[Candidate], search: Search) ->
         found = [one for candidate in same for one in _captured(candidate)]
     where = _told_below(root, candidates)
     found = found or [
-        _with_ray_host(_of_line(candidate, candidates, search, alone), candidate, candidates)
+        _with_host_of_task(_of_line(candidate, candidates, search, alone), candidate, candidates)
         for candidate in same
     ]
     if where:
         found = where
     elif root.signature.rank_from == "none" and root.role == "symptom":
-        found = _first_to_fail(root, candidates, alone)  # who complains is not who did it
+        found = _first_to_fail(root, candidates, alone)  # the rank that complains is not the culprit
     elif root.signature.rank_from == "none":
         told = _as_launchers_tell(candidates, alone)
         found = [one for one in found if one.rank is not None] or (told if len(told) == 1 else [])
@@ -72,14 +57,14 @@ def culprits(choice: Choice, candidates: Sequence[Candidate], search: Search) ->
         found = found if _complains_of_others(root, found, told, search) else told + found
     elif (
         len(found) > 1
-        and (first := _torchrun_table(candidates))
+        and (first := _failure_table(candidates))
         and all(one.rank != first.rank for one in found)
     ):
-        found = [first, *found]  # what the rank that fell first wrote is lost
-    if root.signature.id in OF_THE_SERVER and all(one.rank is None for one in found):
+        found = [first, *found]  # the output of the rank that failed first is lost
+    if root.has("socket-of-first-rank") and all(one.rank is None for one in found):
         found = [Culprit(rank=0)]
     if alone and all(one.rank is None for one in found) and not _names_a_rank(candidates, search):
-        found = [replace(one, rank=index_of(one.device)) for one in found]
+        found = [replace(one, rank=index_of(one.device, known)) for one in found]
     host, by_rank, names = (
         _only_host(candidates, search),
         _hosts_of_ranks(candidates),
@@ -97,7 +82,7 @@ def culprits(choice: Choice, candidates: Sequence[Candidate], search: Search) ->
 def _complains_of_others(
     root: Candidate, found: Sequence[Culprit], told: Sequence[Culprit], search: Search
 ) -> bool:
-    """Whether the line names another, and the rank that the launcher saw fail first is who wrote it."""
+    """Whether the line names another host, and its writer is the rank that the launcher saw fail first."""
     writer = (
         root.writer.rank if root.writer.rank is not None else search.sources[root.match.source].writer.rank
     )
@@ -108,7 +93,7 @@ def _complains_of_others(
 def with_rank(
     blamed: Culprit, followers: Sequence[Candidate], candidates: Sequence[Candidate], search: Search
 ) -> Culprit:
-    """A device that failed, with the rank that used it: the only one of its node that failed on the GPU after it."""
+    """Adds to a failed device the rank that used it: the only rank of its node that failed on its GPU afterwards."""
     if blamed.rank is not None or not blamed.device:
         return blamed
     hosts = _hosts_of_ranks(candidates)
@@ -123,7 +108,7 @@ def with_rank(
 
 
 def _told_below(root: Candidate, candidates: Sequence[Candidate]) -> list[Culprit]:
-    """Whom a report of several lines names, a little below the line that says what happened.
+    """The culprits that a report of several lines names, a little below the line that says what happened.
 
     A signature of the root's name with "-where" behind it finds that line.
     """
@@ -163,13 +148,13 @@ def _of_line(candidate: Candidate, candidates: Sequence[Candidate], search: Sear
 
 
 def _gpu_above(candidate: Candidate, search: Search) -> str | None:
-    """Of what nvidia-smi -q prints, the GPU in whose part the line stands."""
+    """Of a report about all GPUs, the GPU in whose section the line stands."""
     if candidate.signature.area != "tool":
         return None
     heads = [
         one
         for one in search.matches
-        if one.signature == GPU_PART
+        if candidate.known.has("gpu-section", one)
         and one.source == candidate.match.source
         and one.offset < candidate.match.offset
     ]
@@ -177,28 +162,35 @@ def _gpu_above(candidate: Candidate, search: Search) -> str | None:
 
 
 def _named_by_kernel(candidate: Candidate) -> str | None:
-    """The interface or disk that a line of the kernel is about, where its pattern takes that for a mere name."""
+    """The interface or disk that a kernel line is about, where the signature captures it as a name, not as a device."""
     if candidate.signature.area != "kernel":
         return None
-    if candidate.class_ == "network" and INTERFACE.fullmatch(candidate.match.captures.get("name", "")):
-        return candidate.match.captures["name"]
-    disk = DISK.search(candidate.match.text) if candidate.category == "storage_io" else None
-    return (disk["device"] or disk["block"]) if disk else None
+    name = candidate.match.captures.get("name", "")
+    if candidate.class_ == "network" and candidate.known.is_whole("interface-name", name):
+        return name
+    return _disk(candidate) if candidate.has("disk-error") else None
+
+
+def _disk(candidate: Candidate) -> str | None:
+    found = candidate.known.found("disk-named", candidate.match.text)
+    return next(filter(None, found.groups())) if found else None
 
 
 def _host_of_event(candidate: Candidate) -> str | None:
-    found = EVENT_HOST.search(candidate.match.text) if candidate.signature.area == "scheduler" else None
-    return (found["host"] or found["named"]) if found else None
+    if candidate.signature.area != "scheduler":
+        return None
+    found = candidate.known.found("node-of-event", candidate.match.text)
+    return next(filter(None, found.groups())) if found else None
 
 
-def _with_ray_host(one: Culprit, root: Candidate, candidates: Sequence[Candidate]) -> Culprit:
-    """Ray's driver repeats the exception of a worker, and names its host above: the innermost, where tasks nest."""
+def _with_host_of_task(one: Culprit, root: Candidate, candidates: Sequence[Candidate]) -> Culprit:
+    """A driver of remote tasks repeats the exception of a task below its host: the innermost, where tasks nest."""
     if one.host:
         return one
     told = [
         candidate.match.captures["host"]
         for candidate in candidates
-        if candidate.signature.id == RAY_TASK
+        if candidate.has("exception-of-remote-task")
         and candidate.match.source == root.match.source
         and candidate.match.offset <= root.match.offset
         and "host" in candidate.match.captures
@@ -211,9 +203,9 @@ def _names_a_rank(candidates: Sequence[Candidate], search: Search) -> bool:
     return any(one.rank is not None or one.local_rank is not None for one in writers)
 
 
-def index_of(device: str | None) -> int | None:
-    """Where a job on one machine tells no ranks, each of its processes has the device of its own number."""
-    found = DEVICE_INDEX.fullmatch(device or "")
+def index_of(device: str | None, known: KnowledgeBase) -> int | None:
+    """The rank that uses a device: on one machine, a process without a rank uses the device of its own number."""
+    found = known.found("device-number", device or "")
     return int(found["index"]) if found else None
 
 
@@ -248,7 +240,7 @@ def _captured(candidate: Candidate) -> list[Culprit]:
 
 def _as_launchers_tell(candidates: Sequence[Candidate], alone: bool) -> list[Culprit]:
     """The rank that a launcher saw fail first: it waited for all of them, so it knows."""
-    table = _torchrun_table(candidates)
+    table = _failure_table(candidates)
     if table:
         return [table]
     for candidate in candidates:
@@ -266,13 +258,13 @@ def _as_launchers_tell(candidates: Sequence[Candidate], alone: bool) -> list[Cul
 
 
 def _first_to_fail(root: Candidate, candidates: Sequence[Candidate], alone: bool) -> list[Culprit]:
-    """Whom the launcher names; of ranks that wait for each other, the first to give up did nothing wrong."""
+    """The rank that the launcher names; among ranks that wait for each other, the first to give up is no culprit."""
     told = [] if root.class_ == "communication" else _as_launchers_tell(candidates, alone)
     return told if len(told) == 1 else []
 
 
 def _hosts_of_ranks(candidates: Sequence[Candidate]) -> dict[int, str]:
-    """Where a line names both: a scheduler's "g11: task 28", NCCL's own head."""
+    """The host of each rank, from lines that name both: a scheduler's "g11: task 28", the head of a line of a communication library."""
     found: dict[int, str] = {}
     for candidate in candidates:
         rank = (
@@ -287,52 +279,54 @@ def _hosts_of_ranks(candidates: Sequence[Candidate]) -> dict[int, str]:
 
 
 def _hosts_of_addresses(candidates: Sequence[Candidate]) -> dict[str, str]:
-    """Where a node says itself which address it uses: a peer is only known by that."""
+    """The host of each address, from nodes that name their own address: other lines name a peer by its address only."""
     return {
         candidate.match.captures["address"]: candidate.writer.host
         for candidate in candidates
-        if candidate.signature.id == BOOTSTRAP
+        if candidate.has("bootstrap-interface")
         and candidate.writer.host
         and "address" in candidate.match.captures
     }
 
 
-def _torchrun_table(candidates: Sequence[Candidate]) -> Culprit | None:
-    """Of the last table: an earlier one is of an attempt that was made again."""
-    roots = [candidate for candidate in candidates if candidate.signature.id == ROOT_CAUSE]
+def _failure_table(candidates: Sequence[Candidate]) -> Culprit | None:
+    """The root cause in the last table of a launcher: an earlier one is of an attempt that was made again."""
+    roots = [candidate for candidate in candidates if candidate.has("root-cause-header")]
     if not roots:
         return _only_entry(candidates)
     source, offset = roots[-1].match.source, roots[-1].match.offset
     after = [
-        candidate.match
+        candidate
         for candidate in candidates
         if candidate.match.source == source and candidate.match.last_offset > offset
     ]
-    rank = next((_number(one.captures["rank"]) for one in after if one.signature == TABLE_RANK), None)
-    host = next((one.captures["host"] for one in after if one.signature == TABLE_HOST), None)
+    rank = next(
+        (_number(one.match.captures["rank"]) for one in after if one.has("run-gave-up-on-rank")), None
+    )
+    host = next((one.match.captures["host"] for one in after if one.has("run-gave-up-on-host")), None)
     return Culprit(rank=rank, host=host) if rank is not None else None
 
 
 def _only_entry(candidates: Sequence[Candidate]) -> Culprit | None:
-    """Of a table whose head is not there, where it has one entry."""
+    """The entry of a table without its header, if it has only one entry."""
     ranks = {
-        candidate.match.captures["rank"] for candidate in candidates if candidate.signature.id == TABLE_RANK
+        candidate.match.captures["rank"] for candidate in candidates if candidate.has("run-gave-up-on-rank")
     }
     hosts = {
-        candidate.match.captures["host"] for candidate in candidates if candidate.signature.id == TABLE_HOST
+        candidate.match.captures["host"] for candidate in candidates if candidate.has("run-gave-up-on-host")
     }
     rank = _number(ranks.pop()) if len(ranks) == 1 else None
     return None if rank is None else Culprit(rank=rank, host=hosts.pop() if len(hosts) == 1 else None)
 
 
 def _only_host(candidates: Sequence[Candidate], search: Search) -> str | None:
-    """The host of the job, where all lines and files know of one only."""
+    """The host of the job, if all lines and files name only one."""
     known = hosts_of(candidates) | {source.writer.host for source in search.sources if source.writer.host}
     return known.pop() if len(known) == 1 else None
 
 
 def hosts_of(candidates: Sequence[Candidate]) -> set[str]:
-    """All that lines name: who wrote them, and whom they tell of."""
+    """All hosts in lines: those of their writers, and those that the lines are about."""
     named = {candidate.writer.host for candidate in candidates} | {
         candidate.match.captures.get("host") for candidate in candidates
     }
@@ -360,7 +354,7 @@ def _distinct(found: Iterable[Culprit]) -> tuple[Culprit, ...]:
 
 
 def _says_more(one: Culprit, other: Culprit) -> bool:
-    """The same rank on the same node, with its device; or a rank of the node that is all the other says."""
+    """Whether `one` names the same rank and also its device, or a rank of the node where `other` names only the node."""
     if other.device is not None or one.rank is None or one.host != other.host:
         return False
     return other.rank is None and other.host is not None or one.rank == other.rank and one.device is not None

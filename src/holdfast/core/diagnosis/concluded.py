@@ -25,9 +25,9 @@ def concluded(
     scene: FlightScene | None = None,
     lives: Mapping[int, RankLife] | None = None,
 ) -> Verdict:
-    """`first`: the verdict without log lines. `known`: empty while the signatures are still being read.
+    """`first`: the verdict without log lines. `known`: without signatures while they are still being read.
     `scene`, `lives`: the flight records and ends of the ranks, where they were collected."""
-    found = joined(first, diagnose(search, known, tables)) if known else as_diagnosis(first)
+    found = joined(first, diagnose(search, known, tables), known) if known else as_diagnosis(first)
     if scene is not None:
-        found = with_flights(found, search, scene, lives)
+        found = with_flights(found, search, scene, known, lives)
     return replace(verdict_of(found), raised=first.raised)

@@ -1,27 +1,12 @@
-"""Which match explains which: the edges that signatures declare, laid over what was seen."""
+"""Decides which match explains which, by the edges that signatures declare. Pure."""
 
 from collections.abc import Sequence
 
 from holdfast.core.diagnosis.candidates import Candidate, is_before, is_much_later
-from holdfast.core.diagnosis.words.wordings import ENDED
 
 ANY_CAUSE = "*"
 OUTSIDE = ("process", "scheduler")
 NOT_LATER = (*OUTSIDE, "communication")  # a lost connection or a late rank is followed by errors of all kinds
-# But not by these: whatever happened to its peers, a rank has them of itself. So they can be told late, not come late.
-OF_ITSELF = frozenset(
-    {
-        *(
-            "import_error",
-            "version_mismatch",
-            "compile_error",
-            "python_exception",
-            "launcher_config",
-            "data_error",
-        ),
-        *("checkpoint_load_error", "permission_error", "disk_full", "gpu_oom", "device_side_assert"),
-    }
-)
 LATE_BYTES = 64 << 10  # of a log that several ranks write: how far their lines are out of order
 
 
@@ -51,8 +36,10 @@ def explains(cause: Candidate, effect: Candidate) -> bool:
         return False
     if not _declared(cause, effect):
         return False
-    if cause.signature.id == ENDED and is_before(cause, effect) is False:
-        return False  # a script tells with which code its launcher ended after that told of its tasks
+    if cause.has("exit-code-of-script") and is_before(cause, effect) is False:
+        return (
+            False  # a script prints the exit code of its launcher after the launcher has reported its tasks
+        )
     if _declared(effect, cause):
         return is_before(cause, effect) is True
     if effect.class_ in NOT_LATER and yields_to_any(effect):
@@ -61,11 +48,11 @@ def explains(cause: Candidate, effect: Candidate) -> bool:
 
 
 def _is_told_late(cause: Candidate, effect: Candidate) -> bool:
-    """Another rank's own mistake, which stands a little below what it did to this one; ranks flush when they like."""
+    """Another rank's own mistake, a little below the line of this one about its effect; ranks flush their output when they like."""
     ranks = (cause.writer.rank, effect.writer.rank)
     return (
         effect.class_ == "communication"
-        and cause.category in OF_ITSELF
+        and cause.has("own-mistake")
         and cause.is_traceback
         and None not in ranks
         and ranks[0] != ranks[1]
@@ -75,12 +62,12 @@ def _is_told_late(cause: Candidate, effect: Candidate) -> bool:
 
 
 def ends_from_outside(candidate: Candidate) -> bool:
-    """Whoever is told to stop may stumble while stopping: only what came before can be why it was told."""
+    """Whether it was told to stop: it may fail while it stops, so only something earlier can be the reason."""
     return candidate.class_ in OUTSIDE and yields_to_any(candidate)
 
 
 def yields_to_any(candidate: Candidate) -> bool:
-    """A cause of its own, and only where there is no other."""
+    """Whether it counts as a cause only if there is no other."""
     return candidate.role == "cause" and ANY_CAUSE in candidate.signature.explained_by
 
 

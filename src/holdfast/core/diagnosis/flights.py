@@ -1,4 +1,4 @@
-"""Joins what flight records and stacks tell with what the logs say: who was waited for, and whether that is the cause. Pure.
+"""Joins flight records and stacks with what the logs say: which rank was waited for, and whether that is the cause. Pure.
 
 A rank that the others wait for explains their timeouts, their closed connections, and that somebody ended the job in
 the end. It does not explain a fault that a rank had of its own: memory, an exception, a signal, a device. That is
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from holdfast.core.diagnosis.candidates import class_of, kind_of
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.words.meanings import meaning_of
 from holdfast.core.flight import reasons, words
 from holdfast.core.flight.gloo_sizes import odd_one
@@ -26,20 +27,8 @@ from holdfast.model.matches import Search
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
 
-# What the ranks that wait say, what is said of a job that is ended because it hangs, and where nothing is said.
-COMPLAINTS = frozenset(
-    {
-        *("none", "unknown", "collective_timeout", "collective_missing_rank", "collective_mismatch"),
-        *("nccl_network_error", "uneven_data", "straggler", "rendezvous_timeout", "teardown_hang"),
-        *("terminated", "time_limit", "slurm_time_limit", "slurm_job_killed", "process_stopped"),
-    }
-)
-# Of these somebody dies who waited too long, or is killed while it waits.
-DEATHS = frozenset({"python_exception", "segfault", "process_killed", "cuda_error", "unknown"})
 NAMED_MAX = 16  # culprits listed
-OVER_S = (
-    60.0  # ranks have failed a moment ago: what the others wait for will not come, short as they have waited
-)
+OVER_S = 60.0  # ranks have just failed: the others wait in vain, however short their wait is so far
 FACTS_MAX = 16
 GROUPS_MAX = 4  # of the same name, as evidence
 STACKS_MAX = 4
@@ -58,23 +47,29 @@ DOES = Words(en="what rank {rank} does", zh="rank {rank} 正在执行的位置")
 
 
 def with_flights(
-    found: Diagnosis, search: Search, scene: FlightScene, lives: Mapping[int, RankLife] | None = None
+    found: Diagnosis,
+    search: Search,
+    scene: FlightScene,
+    known: KnowledgeBase,
+    lives: Mapping[int, RankLife] | None = None,
 ) -> Diagnosis:
-    """The diagnosis of the logs, with what was found beside them.
+    """The diagnosis of the logs, completed from the records and stacks found beside them.
 
     `search`: that of the same job's logs. `lives`: where the ranks were watched while they lived, what was seen then.
     """
+    calls_differ = known.is_of("calls-differ", found.category)
     if not scene.digests and not scene.stacks:
-        return _of_sizes(found, scene) if found.category == "collective_mismatch" else found
+        return _of_sizes(found, scene) if calls_differ else found
     stalled_s = None if lives is None else OVER_S
     lives = ranks_lives(scene, search) if lives is None else lives
     located = None
     if scene.digests:
         located = locate(scene.digests, _world_size(scene), lives, stalled_s=stalled_s)
-    if located is None and not scene.digests and found.category in COMPLAINTS - {"none"}:
+    is_complaint = found.category != "none" and known.is_of("explained-by-absent-rank", found.category)
+    if located is None and not scene.digests and is_complaint:
         located = _by_stacks(lives)
     notes = (*found.notes, *scene.notes[:NOTES_MAX])
-    if located is None and found.category == "collective_mismatch":
+    if located is None and calls_differ:
         found = _of_sizes(found, scene)
     if located is None:
         many = len(scene.digests)
@@ -85,17 +80,17 @@ def with_flights(
         )
         return replace(found, notes=notes)
     found = replace(found, notes=notes)
-    if located.kind in ("killed", "missing", "network_or_device") and found.category == "collective_mismatch":
-        return _of_sizes(found, scene)  # a rank said what it died of, and its death tells no more than that
+    if located.kind in ("killed", "missing", "network_or_device") and calls_differ:
+        return _of_sizes(found, scene)  # a rank named its own error, and its death says no more than that
     facts = _facts(located, scene, lives)
-    if not outranks(located, found):
+    if not outranks(located, found, known):
         told = Fact(file=_file_of(located.culprits, scene), line=None, text=located.why.en, says=TOLD)
         return replace(found, evidence=_distinct((*found.evidence[: FACTS_MAX - 1], told)))
     return _told(located, found, facts, search)
 
 
 def _of_sizes(found: Diagnosis, scene: FlightScene) -> Diagnosis:
-    """A mismatch that a rank complained of: who passed the other size, where its words and the records tell."""
+    """The diagnosis of a mismatch, with the rank that passed the other size, if the message and the records show it."""
     aborted = next((one.rank for one in found.culprits if one.rank is not None), None)
     said = " ".join(
         [found.first_error.text if found.first_error else "", *(one.text for one in found.evidence)]
@@ -111,18 +106,20 @@ def _of_sizes(found: Diagnosis, scene: FlightScene) -> Diagnosis:
     return replace(found, title=title, culprits=(Culprit(rank=odd),))
 
 
-def outranks(located: Located, found: Diagnosis) -> bool:
-    """Whether who was waited for explains what the logs say, and not the other way round."""
+def outranks(located: Located, found: Diagnosis, known: KnowledgeBase) -> bool:
+    """Whether the rank that was waited for explains what the logs say, and not the other way round."""
     if not located.culprits and found.category not in ("none", "unknown"):
         return False
-    if found.category in COMPLAINTS:
+    if known.is_of("explained-by-absent-rank", found.category):
         return True
     named = {one.rank for one in found.culprits if one.rank is not None}
-    return found.category in DEATHS and bool(named) and named <= set(located.waiting)
+    return (
+        known.is_of("death-while-waiting", found.category) and bool(named) and named <= set(located.waiting)
+    )
 
 
 def ranks_lives(scene: FlightScene, search: Search) -> dict[int, RankLife]:
-    """What is known of ranks besides their records: their stacks, whether they answered, what they died of."""
+    """By rank what is known besides its record: its stack, whether it answered, the error it died of."""
     stacks = _by_rank(scene)
     were_asked = any(one.stacks.source == "faulthandler" and one.stacks.threads for one in scene.stacks)
     lives: dict[int, RankLife] = {}
@@ -144,13 +141,13 @@ def _by_rank(scene: FlightScene) -> dict[int, dict[str, FoundStacks]]:
 
 
 def _shown(of_rank: Mapping[str, FoundStacks]) -> FoundStacks | None:
-    """The dump to go by: one from inside, where files have their whole names, else one from outside."""
+    """The dump to use: one made inside the process, with whole file names, else one made from outside."""
     dumps = (of_rank.get(source) for source in ("faulthandler", "py-spy"))
     return next((one for one in dumps if one is not None and one.stacks.threads), None)
 
 
 def _last_errors(search: Search) -> dict[int, str]:
-    """By rank the exception after which it did nothing more."""
+    """By rank the exception after which it made no more steps."""
     found: dict[int, str] = {}
     for one in search.matches:
         source = search.sources[one.source]
@@ -162,7 +159,7 @@ def _last_errors(search: Search) -> dict[int, str]:
 
 
 def _world_size(scene: FlightScene) -> int | None:
-    """Needed where no record names the members of the group of all; then as many as are known of."""
+    """The number of ranks that are known; None where a record names the members of the group of all ranks."""
     for digest in scene.digests:
         if any(group.about == "default_pg" and group.members for group in digest.groups):
             return None
@@ -232,7 +229,7 @@ def _advice(category: str) -> Words:
 
 
 def _culprits(ranks: Iterable[int], search: Search) -> tuple[Culprit, ...]:
-    """With the worker and host that the logs name for them."""
+    """The ranks as culprits, with the worker and host that the logs name for them."""
     known: dict[int, tuple[int | None, str | None]] = {}
     writers = [one.writer for one in search.sources] + [one.writer for one in search.matches]
     for writer in writers:

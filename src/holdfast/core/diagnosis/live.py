@@ -1,4 +1,4 @@
-"""Joins what a live run knows of its ranks' ends with what its logs say: one diagnosis. Pure.
+"""Joins what a live run knows about the ends of its ranks with what its logs say, into one diagnosis. Pure.
 
 Ends, exceptions recorded inside the ranks and samples tell exactly who broke first. The lines tell what it was:
 a GPU that fell off the bus, a port that was taken, a network card that flapped.
@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from holdfast.core.diagnosis.blame import index_of
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.words.meanings import meaning_of
 from holdfast.core.verdict.first import HANG
 from holdfast.late_pattern import late
@@ -16,46 +17,33 @@ from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
 from holdfast.model.signatures import SPOKEN, Words
 from holdfast.model.verdicts import Culprit, Evidence, Verdict
 
-# What a first verdict says for want of anything better: a line that is known says more.
-VAGUE = frozenset(
-    {
-        *("unknown", "python_exception", "process_killed", "cuda_error", "segfault", "terminated"),
-        *("nccl_network_error", "collective_timeout", "collective_missing_rank", "rendezvous_timeout"),
-        *("dataloader_stuck", "missing_file", "gpu_fault", "gpu_missing", "host_oom"),
-    }
-)
-DEEPER = frozenset({"hardware", "host", "network"})  # explains what ranks complain of, whatever it is
-KILLS = frozenset({"host_oom", "cgroup_oom"})
-KILLED = "process_killed"
-LONG_BEFORE_S = 20.0  # the kernel's report is written as it kills; beyond that it is another's, from the same machine's log
-SEEN = frozenset({"process_stopped"})  # a state that was seen: no fault elsewhere on the machine explains it
-# What ranks say of one that is gone.
-OF_THE_GONE = frozenset(
-    {"nccl_network_error", "collective_timeout", "collective_missing_rank", "rendezvous_timeout"}
-)
+DEEPER = frozenset({"hardware", "host", "network"})  # a fault of these explains any complaint of a rank
+LONG_BEFORE_S = 20.0  # the kernel writes its report when it kills; an earlier report is about another process
 OWN_CODE = late(
     r"code (?:[2-9]|[1-9]\d|1[01]\d)\b"
 )  # a program chose it; 1 can be any exception, from 126 on it is the shell's
 SURE = 0.6
-HALF_SURE = 0.5  # less is a launcher that only says that a rank failed
+HALF_SURE = 0.5  # below: a launcher that only says that a rank failed
 FACTS_MAX = 16
 
 
-def joined(first: Verdict, found: Diagnosis, *, asked_to_stop: bool = False) -> Diagnosis:
-    """The first verdict, said better where a known line explains it; with the lines as evidence in any case.
+def joined(
+    first: Verdict, found: Diagnosis, known: KnowledgeBase, *, asked_to_stop: bool = False
+) -> Diagnosis:
+    """The first verdict, or the diagnosis of the lines where that says more; the lines are evidence in any case.
 
     `found`: from the same job's logs. `asked_to_stop`: then its lines are about its ending, and tell no fault.
     """
     own = as_diagnosis(first)
     if found.category in ("none", "unknown") or asked_to_stop:
         return own
-    if not _says_more(first, found):
+    if not _says_more(first, found, known):
         return replace(own, evidence=_distinct((*own.evidence, *found.evidence)))
     agreed = first.confidence if first.category == found.category else 0.0
     return replace(
         found,
         confidence=max(found.confidence, agreed),
-        culprits=_culprits(first, found),
+        culprits=_culprits(first, found, known),
         evidence=_distinct((*found.evidence, *own.evidence)),
     )
 
@@ -91,7 +79,7 @@ def verdict_of(diagnosis: Diagnosis, language: str = "en") -> Verdict:
 
 
 def as_diagnosis(verdict: Verdict) -> Diagnosis:
-    """The verdict in the form of a diagnosis. Its own sentences are in English, in both languages: `verdict_zh` has them in the other, for whoever asks."""
+    """The verdict in the form of a diagnosis. Its own sentences are in English in both languages; `verdict_zh` translates them."""
     first, meaning = verdict.first_error, meaning_of(verdict.category)
     return Diagnosis(
         category=verdict.category,
@@ -119,29 +107,33 @@ def as_diagnosis(verdict: Verdict) -> Diagnosis:
     )
 
 
-def _says_more(first: Verdict, found: Diagnosis) -> bool:
-    if first.category in SEEN and found.category != first.category:
-        return False
-    if found.category in KILLS and is_hang(first) and first.category != "dataloader_stuck":
-        return False  # whoever the kernel killed on this node: all ranks live, and so do their loaders
-    if found.category in KILLS and first.category == KILLED and _is_long_before(found, first):
+def _says_more(first: Verdict, found: Diagnosis, known: KnowledgeBase) -> bool:
+    is_memory_kill = known.is_of("killed-for-memory", found.category)
+    was_killed = known.is_of("killed", first.category)
+    if known.is_of("state-of-process", first.category) and found.category != first.category:
+        return False  # no fault elsewhere on the machine explains a state that was seen
+    if is_memory_kill and is_hang(first) and not known.is_of("waits-for-helper-process", first.category):
+        return False  # the kernel killed some other process: all ranks live, and so do their loaders
+    if is_memory_kill and was_killed and _is_long_before(found, first):
         return False
     if found.class_ in DEEPER and first.class_ not in DEEPER:
         return found.confidence >= SURE
     if first.category == found.category:
-        if _is_complaint(found):  # its title says that there was an error, not which
+        if _is_complaint(found):  # its title says that there was an error, but not which one
             return False
-        # Who was killed was seen to die; lines of the same kind are of those who lost it.
-        return first.category != KILLED or first.confidence < SURE or not first.culprits
-    if first.category == "unknown" and found.category in OF_THE_GONE | KILLS and _ended_itself(first):
-        return False
+        # The killed rank was seen to die; lines of the same category come from ranks that lost it.
+        return not was_killed or first.confidence < SURE or not first.culprits
     if first.category == "unknown":
-        return found.confidence >= HALF_SURE  # "nothing says why" is not said where a line does
-    return first.category in VAGUE and found.confidence >= SURE and found.category not in VAGUE
+        is_about_others = is_memory_kill or known.is_of("complaint-about-lost-peer", found.category)
+        if is_about_others and _ended_itself(first):
+            return False
+        return found.confidence >= HALF_SURE  # a line that gives a reason beats a verdict without one
+    is_vague, is_found_vague = (known.is_of("vague-cause", one.category) for one in (first, found))
+    return is_vague and found.confidence >= SURE and not is_found_vague
 
 
 def _ended_itself(first: Verdict) -> bool:
-    """A rank left with a code of its own choice: nobody killed it, and the others only tell that it is gone."""
+    """Whether a rank exited with a code of its own: it was not killed, and the others only report that it is gone."""
     error = first.first_error
     return len(first.culprits) == 1 and error is not None and OWN_CODE.match(error.text) is not None
 
@@ -154,7 +146,7 @@ def _is_long_before(found: Diagnosis, first: Verdict) -> bool:
 
 
 def _is_complaint(found: Diagnosis) -> bool:
-    """Whether its first line is but one that speaks of an error in words that no signature knows."""
+    """Whether its first line only mentions an error in words that no signature knows."""
     error = found.first_error
     return error is not None and any(
         one.signature == SPOKEN and (one.file, one.text) == (error.file, error.text) for one in found.evidence
@@ -162,19 +154,19 @@ def _is_complaint(found: Diagnosis) -> bool:
 
 
 def is_hang(verdict: Verdict) -> bool:
-    """As `core.verdict` begins one."""
+    """Whether the verdict is about a hang: its first error begins as `core.verdict` writes it."""
     return verdict.first_error is not None and verdict.first_error.text.startswith(HANG)
 
 
-def _culprits(first: Verdict, found: Diagnosis) -> tuple[Culprit, ...]:
-    """Ranks as the ends tell them; hosts and devices as the lines do. A line that blames other ranks is believed."""
+def _culprits(first: Verdict, found: Diagnosis, known: KnowledgeBase) -> tuple[Culprit, ...]:
+    """Ranks from the ends, hosts and devices from the lines; but a line that names other ranks wins."""
     ranks = {one.rank for one in first.culprits} - {None}
     if not ranks or ranks & {one.rank for one in found.culprits}:
         return found.culprits or first.culprits
     told = [one for one in found.culprits if one.rank is not None]
-    if any(one.rank != index_of(one.device) for one in told):
+    if any(one.rank != index_of(one.device, known) for one in told):
         return found.culprits
-    if told:  # guessed from the number of a device: the ends know better
+    if told:  # guessed from the number of a device: the ends are more exact
         return tuple(replace(one, device=told[0].device) for one in first.culprits)
     return (*first.culprits, *(one for one in found.culprits if one.device or one.host))
 

@@ -1,64 +1,49 @@
-"""Whose fault a row of a table tells of, or a line of a record of many lines, as kubectl, sinfo and scontrol print them. Pure.
+"""Names the node of a row of a table, or of a line of a record of many lines, as schedulers' tools print them. Pure.
 
 Name:       node-a5                     NodeName=n-07 Arch=x86_64 CoresPerSocket=32
 Conditions:                                State=DOWN ThreadsPerCore=2
   Ready  False  ...                        Reason=Not responding [slurm@2031-02-03T04:05:06]
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from holdfast.core.diagnosis.candidates import Candidate, Ruling
-from holdfast.model.matches import Match, Search
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
+from holdfast.model.matches import Search
 from holdfast.model.signatures import Signature
 from holdfast.slurm_names import BadNodeList, expanded
 
-ROW = "k8s-pod-row"
-SLURM_NODE, DESCRIBED = "slurm-node-shown", "k8s-described"
-HEADS = frozenset({SLURM_NODE, DESCRIBED})
-ROLES = "k8s-described-roles"  # kubectl tells them of nodes only
-HOSTS = frozenset({"k8s-describe-node", "k8s-pod-on-node", "k8s-described-node"})
-# Rows of tables of a whole cluster, in which some node or other is always away.
-OF_CLUSTER = frozenset(
-    {
-        "k8s-get-nodes-not-ready",
-        "sinfo-row-down",
-        "sinfo-row-drained",
-        "sinfo-list-drained",
-        "sinfo-node-down",
-        "sinfo-gres-short",
-    }
-)
-SURE_OF_JOB = 2  # nodes of a job that its logs name: then its other nodes are named too
-NODES_MAX = 16  # of a list that is told as culprits
+SURE_OF_JOB = 2  # nodes named in the job's logs: from so many on, the logs name all its nodes
+NODES_MAX = 16  # of a list, as culprits
 
 
 def host_of_record(candidate: Candidate, candidates: Sequence[Candidate]) -> str | None:
-    """The node that the candidate's own row names in another column, or that its record is of; of schedulers' lines only."""
+    """The node that the candidate's own row names in another column, or that its record is about; of schedulers' lines only."""
     if candidate.signature.area != "scheduler":
         return None
     same = [one for one in candidates if one.match.source == candidate.match.source]
     at = candidate.match.offset
     for one in same:
-        if one.signature.id == ROW and one.match.offset == at:
+        if one.has("row-of-pod") and one.match.offset == at:
             return one.match.captures.get("host")
-    heads = [one for one in same if one.signature.id in HEADS]
+    heads = [one for one in same if one.has("record-begins")]
     above = [one for one in heads if one.match.offset <= at]
     if not above:
         return None
     head = max(above, key=lambda one: one.match.offset)
-    if head.signature.id == SLURM_NODE:
-        return head.match.captures.get("host")
+    if host := head.match.captures.get("host"):
+        return host
     end = min((one.match.offset for one in heads if one.match.offset > at), default=None)
     within = [
         one
         for one in same
         if one.match.last_offset >= head.match.offset and (end is None or one.match.offset < end)
     ]
-    told = [one.match.captures for one in within if one.signature.id in HOSTS]
+    told = [one.match.captures for one in within if one.has("record-names-host")]
     named = [name for captures in told if (name := captures.get("host") or captures.get("peer"))]
     if named:
         return named[0]
-    return head.match.captures.get("peer") if any(one.signature.id == ROLES for one in within) else None
+    return head.match.captures.get("peer") if any(one.has("record-is-of-node") for one in within) else None
 
 
 def nodes_of(host: str) -> tuple[str, ...]:
@@ -72,19 +57,19 @@ def nodes_of(host: str) -> tuple[str, ...]:
     return names if 0 < len(names) <= NODES_MAX else (host,)
 
 
-def nodes_of_others(search: Search, signatures: Mapping[str, Signature]) -> dict[int, Ruling]:
+def nodes_of_others(search: Search, known: KnowledgeBase) -> dict[int, Ruling]:
     """By id() of the match of a row of a cluster's table: context, where the job's own logs name other nodes only.
 
     Where they name one only, and hold trouble, the node in the table may be another one of the job.
     """
-    rows = [one for one in search.matches if one.signature in OF_CLUSTER]
+    rows = [one for one in search.matches if known.has("row-of-cluster", one)]
     if not rows:
         return {}
-    own = [one for one in search.matches if _is_of_worker(one, signatures)]
+    own = [one for one in search.matches if one.signature in known and known[one.signature].area == "worker"]
     named = [one.writer.host or search.sources[one.source].writer.host for one in own]
     named += [source.writer.host for source in search.sources if source.last_step_offset is not None]
     hosts = {_short(host) for host in named if host}
-    troubled = any(_is_trouble(signatures[one.signature]) for one in own)
+    troubled = any(_is_trouble(known[one.signature]) for one in own)
     if not hosts or troubled and len(hosts) < SURE_OF_JOB:
         return {}
     return {
@@ -92,10 +77,6 @@ def nodes_of_others(search: Search, signatures: Mapping[str, Signature]) -> dict
         for row in rows
         if hosts.isdisjoint(map(_short, nodes_of(row.captures.get("host") or row.captures.get("peer", ""))))
     }
-
-
-def _is_of_worker(one: Match, signatures: Mapping[str, Signature]) -> bool:
-    return one.signature in signatures and signatures[one.signature].area == "worker"
 
 
 def _is_trouble(signature: Signature) -> bool:

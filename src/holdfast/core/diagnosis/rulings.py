@@ -8,6 +8,7 @@ from holdfast.core.diagnosis.compare.collectives import compare
 from holdfast.core.diagnosis.compare.comparison import Comparison
 from holdfast.core.diagnosis.devices.judge import judge
 from holdfast.core.diagnosis.devices.judgements import Judgement
+from holdfast.core.diagnosis.events.context import as_context
 from holdfast.core.diagnosis.events.node_returns import nodes_that_returned
 from holdfast.core.diagnosis.events.pods import waits_that_ended
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
@@ -41,7 +42,7 @@ def all_rulings(search: Search, known: KnowledgeBase, tables: CodeTables) -> dic
     found |= waits_that_ended(search.matches, known)
     found |= nodes_that_returned(search.matches, known)
     found |= nodes_of_others(search, known)
-    for judgement in judge(search.matches, search.sources, tables):
+    for judgement in judge(search.matches, search.sources, tables, known):
         _add_judgement(found, judgement, known)
     for comparison in reversed(compare(search.matches, search.sources)):
         _add_comparison(found, comparison, known)
@@ -91,15 +92,7 @@ def _add_judgement(found: dict[int, Ruling], judgement: Judgement, known: Knowle
 
 
 def _add_context(found: dict[int, Ruling], matches: Iterable[Match], known: KnowledgeBase) -> None:
-    for match in matches:
-        signature = known.get(match.signature)
-        if signature is not None:
-            found[id(match)] = Ruling(
-                category=match.category,
-                role="context",
-                severity=signature.severity,
-                weight=signature.weight,
-            )
+    found.update({id(match): as_context(match, known) for match in matches if match.signature in known})
 
 
 def _culprits(judgement: Judgement) -> tuple[Culprit, ...] | None:

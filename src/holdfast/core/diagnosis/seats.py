@@ -1,4 +1,4 @@
-"""Who wrote the lines that do not name their rank, learned from lines of the same process that do. Pure.
+"""Adds ranks to lines that do not name theirs, from other lines of the same process that do. Pure.
 
 [gpu-3:default2]:Fatal Python error: Segmentation fault        local rank 2 of gpu-3
 [gpu-3:default2]:[rank10]: RuntimeError: ...                   which is rank 10
@@ -17,7 +17,7 @@ Seat: TypeAlias = tuple[str, int, str | None, int | None, int]
 
 
 def with_ranks(search: Search) -> Search:
-    """The search with the rank of each line that a process wrote of which one rank is known, and no other."""
+    """The search, with a rank for each line of a process for which exactly one rank is known."""
     told: dict[Seat, set[int]] = defaultdict(set)
     seats = [_seats(one, search.sources) for one in search.matches]
     for one, places in zip(search.matches, seats, strict=True):
@@ -39,7 +39,7 @@ def with_ranks(search: Search) -> Search:
 
 
 def _logs_of_several_nodes(search: Search) -> set[int]:
-    """Whose lines name a place but no node, of nodes that count their places alike: ranks 2 and 10 are both third."""
+    """The logs with lines of several nodes, in which one local rank stands for several ranks: 2 and 10 are both third."""
     offsets: dict[int, set[int]] = defaultdict(set)
     for one in search.matches:
         writer = one.writer
@@ -55,7 +55,7 @@ def _of_rank(one: Match, rank: int | None) -> Match:
 
 
 def _seats(one: Match, sources: Sequence[Source]) -> list[Seat]:
-    """Its place on its node and its process, as far as the line says them; where no node is named, within one log."""
+    """The writer's local rank and process, as far as the line names them; without a node they hold within one log."""
     writer, of_file = one.writer, sources[one.source].writer
     if of_file.rank is not None:
         return []

@@ -1,17 +1,15 @@
-"""A job whose work was done, and that did not end: a time limit or a cancellation minutes after its last word. Pure."""
-
-from collections.abc import Mapping
+"""Finds jobs that finished their work but did not exit: a limit or a cancellation ended them minutes later. Pure."""
 
 from holdfast.core.clock_offsets import are_comparable
 from holdfast.core.diagnosis.candidates import Ruling
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.matches import Match, Search
-from holdfast.model.signatures import Signature, Words
+from holdfast.model.signatures import Words
 
-ENDED_BY_LIMIT = ("time_limit", "slurm_time_limit", "terminated")
 PATIENCE_S = (
-    60.0  # so long a healthy job may take to end: it writes its last checkpoint, ranks leave one by one
+    60.0  # a healthy job may take this long to end: it writes its last checkpoint, ranks leave one by one
 )
-# One of the stamps may be of another time zone: then they are half an hour or more apart, and tell nothing.
+# Stamps of different time zones are half an hour or more apart: beyond this, the difference means nothing.
 ZONES_S = 1740.0
 
 TITLE = Words(
@@ -22,26 +20,24 @@ EXPLANATION = Words(
     en="The log says that the work was done; minutes later the job still ran, without a step in between.",
     zh="日志表明任务已完成;数分钟后作业仍在运行,且期间没有训练步。",
 )
-ADVICE = Words(
-    en="Results are safe. Look where ranks wait at their end: destroy_process_group() on all ranks, loader workers that "
-    "are not joined, a last barrier that one rank does not reach, uploads.",
-    zh="结果不受影响。检查各 rank 结束时的等待位置:所有 rank 调用 destroy_process_group()、未回收的数据加载进程、"
-    "有 rank 未到达的最后一个 barrier、上传任务。",
-)
 
 
-def teardown_hangs(search: Search, signatures: Mapping[str, Signature]) -> dict[int, Ruling]:
-    """By id() of the match of the limit."""
+def teardown_hangs(search: Search, known: KnowledgeBase) -> dict[int, Ruling]:
+    """The rulings by id() of the match of the limit or cancellation."""
     found: dict[int, Ruling] = {}
     done: dict[int, Match] = {}
     for match in search.matches:  # by source and offset
-        role = signatures[match.signature].role if match.signature in signatures else ""
+        role = known[match.signature].role if match.signature in known else ""
         if role == "end-ok":
             done[match.source] = match
-        elif match.category in ENDED_BY_LIMIT and match.source in done:
+        elif known.has("ended-from-outside", match) and match.source in done:
             if _waited(done[match.source], match, search):
                 found[id(match)] = Ruling(
-                    category="teardown_hang", weight=0.8, title=TITLE, explanation=EXPLANATION, advice=ADVICE
+                    category="teardown_hang",
+                    weight=0.8,
+                    title=TITLE,
+                    explanation=EXPLANATION,
+                    advice=known.text("end-of-job-advice"),
                 )
     return found
 

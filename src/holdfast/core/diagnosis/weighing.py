@@ -77,13 +77,13 @@ def without_ended_programs(
     machines = [
         one
         for one in unexplained
-        if one.severity == "fatal" and one.class_ in MACHINE or one.has("xid-of-device")
+        if one.severity == "fatal" and one.class_ in MACHINE or one.has("ecc-error-xid") or one.has("link-xid")
     ]
     return [
         one
         for one in unexplained
         if not (
-            one.has("xid-of-program")
+            one.has("program-xid")
             and any(_seconds_before(one, other) > PROGRAM_ENDS_S for other in machines if other is not one)
         )
     ]

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from holdfast.core.diagnosis.devices.codes import sub_code
 from holdfast.core.diagnosis.devices.words import advice_of
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.plurals import counted
 from holdfast.late_pattern import late
 from holdfast.model.checks import DEVICE_FAULT, FAIL, NO_FAULT, PASS, RULE, WARN, Finding
@@ -62,6 +63,7 @@ def judge_xids(
     lines: Iterable[Line],
     table: Mapping[str, CodeFact],
     good_s: float,
+    known: KnowledgeBase,
     others: Collection[str] = (),
 ) -> list[Finding]:
     """lines: since the boot, oldest first. good_s: Unix time of the last good run, 0: not known.
@@ -69,7 +71,7 @@ def judge_xids(
     others: addresses of GPUs that are not for us to judge.
     """
     told = [one for one in lines if is_of_interest(one.text.encode())][-LINES_MAX:]
-    xids, healed = _xids(told, table)
+    xids, healed = _xids(told, table, known)
     old = [one for one in xids if good_s and one.at_s is not None and one.at_s <= good_s]
     alive = [one for one in xids if one not in old and one not in healed]
     by_device: dict[str, list[Xid]] = defaultdict(list)
@@ -77,7 +79,7 @@ def judge_xids(
         if one.action in SERIOUS and not one.is_program and one.device not in others:
             by_device[one.device].append(one)
     troubles = [
-        _trouble(device, group, is_new=bool(good_s) and all(one.at_s is not None for one in group))
+        _trouble(device, group, known, is_new=bool(good_s) and all(one.at_s is not None for one in group))
         for device, group in by_device.items()
     ]
     if troubles:
@@ -92,7 +94,9 @@ def judge_xids(
     ]
 
 
-def _xids(lines: Sequence[Line], table: Mapping[str, CodeFact]) -> tuple[list[Xid], list[Xid]]:
+def _xids(
+    lines: Sequence[Line], table: Mapping[str, CodeFact], known: KnowledgeBase
+) -> tuple[list[Xid], list[Xid]]:
     """All Xids, and those among them that a reload of the driver or its own word has settled."""
     xids: list[Xid] = []
     healed: list[Xid] = []
@@ -102,17 +106,19 @@ def _xids(lines: Sequence[Line], table: Mapping[str, CodeFact]) -> tuple[list[Xi
         found = XID.search(line.text)
         if found is None:
             continue
-        xid = _xid(line.at_s, found, table)
+        xid = _xid(line.at_s, found, table, known)
         if xid.code == ANNOUNCEMENT and xid.action == "none":
             healed += [one for one in xids if one.device == xid.device and one not in healed]
         xids.append(xid)
     return xids, healed
 
 
-def _xid(at_s: float | None, found: re.Match[str], table: Mapping[str, CodeFact]) -> Xid:
+def _xid(
+    at_s: float | None, found: re.Match[str], table: Mapping[str, CodeFact], known: KnowledgeBase
+) -> Xid:
     code = found["code"].lstrip("0") or "0"
     fact = table.get(code)
-    sub = sub_code(code, found[0])
+    sub = sub_code(code, found[0], known)
     action = sub.action if sub is not None and sub.action else fact.action if fact is not None else ""
     return Xid(
         at_s=at_s,
@@ -131,7 +137,7 @@ def _address(text: str) -> str:
     return low if "." in low else f"{low}.0"
 
 
-def _trouble(device: str, group: Sequence[Xid], *, is_new: bool) -> Finding:
+def _trouble(device: str, group: Sequence[Xid], known: KnowledgeBase, *, is_new: bool) -> Finding:
     """`is_new`: since a run that was good: the GPU did that in this run, and nobody has repaired it since."""
     announced = [one for one in group if one.code == ANNOUNCEMENT]
     first = next((one for one in group if one.code != ANNOUNCEMENT), group[0])
@@ -151,14 +157,14 @@ def _trouble(device: str, group: Sequence[Xid], *, is_new: bool) -> Finding:
         expected="none that asks for a repair",
         whence=RULE,
         why=f"the driver reported Xid {first.code} for this GPU {since}{meaning}",
-        advice=_advice(decides, first, device),
+        advice=_advice(decides, first, device, known),
         fault=DEVICE_FAULT if is_fault else NO_FAULT,
         category=f"xid_{first.code}",
     )
 
 
-def _advice(decides: Xid, first: Xid, device: str) -> Words:
-    return advice_of(decides.fact or first.fact, decides.action, device) or Words(
+def _advice(decides: Xid, first: Xid, device: str, known: KnowledgeBase) -> Words:
+    return advice_of(decides.fact or first.fact, decides.action, device, known) or Words(
         en=f"Look at `nvidia-smi -q -i {device}` and reset the GPU before the next start.",
         zh=f"查看 `nvidia-smi -q -i {device}`,下次启动前重置该 GPU。",
     )

@@ -1,4 +1,4 @@
-"""Matches of device faults as events, put into episodes: what one node reports within a short time. Pure.
+"""Turns matches of device faults into events, and groups them into episodes: reports of one node within a short time. Pure.
 
 An episode has one first cause where the rest can follow from it: a lost link takes the GPU, a lost GPU the NVSwitch
 ports, an ECC error the row remap, any error the channels (Xid 45) and the announcement (Xid 154).
@@ -6,7 +6,7 @@ ports, an ECC error the row remap, any error the channels (Xid 45) and the annou
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,56 +21,16 @@ from holdfast.core.diagnosis.devices.judgements import (
     same_device,
     seconds_between,
 )
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.code_facts import CodeFact, CodeTables
 from holdfast.model.matches import Match, Source
 
+# The table `device-event` of the rules gives the kind of each signature.
 Kind: TypeAlias = Literal["bus", "lost", "xid", "sxid", "fabric", "link", "after", "npu"]
 
-DETAIL = "nvidia-sxid-detail"
-NOT_FATAL = ", Severity 0 "  # the driver's own number
-WINDOW_S = 120.0  # a pause this long between two lines of one node parts two episodes
-KINDS_OF: dict[str, Kind] = {
-    "pcie-aer-fatal": "bus",
-    "pcie-aer-nonfatal": "bus",
-    "pcie-aer-received-fatal": "bus",
-    "pcie-aer-recovery-failed": "bus",
-    "pcie-dpc": "bus",
-    "pciehp-link-down": "bus",
-    "nvidia-fallen-off-bus": "lost",
-    "nvidia-not-responding": "lost",
-    "nvidia-probe-failed": "lost",
-    "nvidia-rm-init-failed": "lost",
-    "pci-no-power-state": "lost",
-    "nvidia-smi-gpu-lost": "lost",
-    "nvidia-xid": "xid",
-    "nvidia-xid-previous": "xid",
-    "device-plugin-xid": "xid",
-    "dcgm-exporter-xid": "xid",
-    "nvidia-sxid-fatal": "sxid",
-    "nvidia-sxid-nonfatal": "sxid",
-    "fm-nvswitch-fatal": "fabric",
-    "fm-nvswitch-nonfatal": "fabric",
-    "nvidia-nvlink-rx-detect": "link",
-    "nvidia-xid-45": "after",
-    "nvidia-xid-154": "after",
-    "nvidia-gpu-lost-symptom": "after",
-    "nvidia-gsp-rate-limited": "after",
-    "nvidia-modeset-error": "after",
-    DETAIL: "after",
-    "npu-fault-code": "npu",
-    "npu-driver-event": "npu",
-    "ascend-memcpy-failed": "npu",
-    "ascend-hardware-error": "npu",
-}
-HEADERS = {  # the GPU that a line is about stands in a line above it
-    "nvidia-not-responding": frozenset({"nvidia-gpu-header"}),
-}
-HEADER_WITHIN = 600  # bytes
-LOST_XID = "79"
+WINDOW_S = 120.0  # a longer pause between two lines of one node separates two episodes
+HEADER_BYTES = 600  # between a line and the header above it that names its device
 ECC = frozenset({"48", "94", "95", "140"})
-ECC_RECORDS = frozenset(
-    {"63", "64", "92", "160", "171", "172"}
-)  # what follows an ECC error, written at any time
 LINK_XIDS = frozenset({"74", "136", "144", "145", "146", "147", "148", "149", "150", "155"})
 GRAVITY = {"info": 0, "warning": 1, "error": 2, "fatal": 3}
 
@@ -85,10 +45,21 @@ class Event(Struct, frozen=True, kw_only=True, eq=False):
     node: str
     fact: CodeFact | None = None
     sub: SubCode | None = None
+    known: KnowledgeBase
+
+    def has(self, tag: str) -> bool:
+        """Whether its signature or its Xid has the tag."""
+        xid = f"xid_{self.code}" if self.kind in ("xid", "after") else ""
+        return self.known.is_of(tag, self.match.signature, xid)
+
+    @property
+    def is_further_detail(self) -> bool:
+        """Whether it adds words to a fault of an NVSwitch that another line reports."""
+        return self.kind == "after" and self.has("switch-fault-detail")
 
     @property
     def likeness(self) -> tuple[object, ...]:
-        """Events of which this is the same are one fault seen again."""
+        """Events with equal likeness are one fault seen again."""
         return (
             self.match.signature,
             self.code,
@@ -98,40 +69,46 @@ class Event(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def is_lost(self) -> bool:
-        return self.kind == "lost" or self.kind == "xid" and self.code == LOST_XID
+        return self.kind == "lost" or self.kind == "xid" and self.has("gpu-lost-xid")
 
     @property
     def is_fatal_word(self) -> bool:
-        if self.kind == "sxid" and self.match.signature == DETAIL:
+        if self.kind == "sxid" and self.has("switch-fault-detail"):
             is_grave = self.fact is not None and self.fact.severity == "fatal"
-            return is_grave and NOT_FATAL not in self.match.text
-        return self.match.signature in ("nvidia-sxid-fatal", "fm-nvswitch-fatal")
+            return is_grave and not self.known.says("switch-fault-not-fatal", self.match.text)
+        return self.has("fatal-switch-fault")
 
     @property
     def gravity(self) -> int:
-        """How bad it is, 0 to 3; a sub-code that says "no fault" makes it small."""
+        """How bad it is, 0 to 3; 1 where a sub-code says "no fault"."""
         if self.sub is not None and self.sub.is_harmless:
             return 1
         if self.kind in ("sxid", "fabric"):
             return 3 if self.is_fatal_word else 1
         if self.kind == "after":
-            return 1 if self.code == "45" else 2
+            return 1 if self.has("torn-down-channel-xid") else 2
         if self.fact is not None:
             return GRAVITY[self.fact.severity]
         return 3 if self.kind in ("bus", "lost") else 2
 
 
-def events(matches: Sequence[Match], sources: Sequence[Source], tables: CodeTables) -> list[Event]:
-    """Those of device faults, by source and offset."""
-    named = {kind: headers(matches, ids) for kind, ids in HEADERS.items()}
-    found = [_event(one, sources, tables, named) for one in in_order(matches) if one.signature in KINDS_OF]
+def events(
+    matches: Sequence[Match], sources: Sequence[Source], tables: CodeTables, known: KnowledgeBase
+) -> list[Event]:
+    """The events of device faults among the matches, by source and offset."""
+    named = headers(matches, known.tagged("names-gpu-below"))
+    found = [
+        _event(one, cast(Kind, row.id), sources, tables, known, named)
+        for one in in_order(matches)
+        if (row := known.read("device-event", one.signature)) is not None
+    ]
     headed = {(event.node, event.device, event.code) for event in found if event.kind == "sxid"}
     return [_as_head(event, tables) if _is_headless(event, headed) else event for event in found]
 
 
 def _is_headless(event: Event, headed: Set[tuple[str, str, str]]) -> bool:
-    """Further words of an SXid whose first line, with how grave it is, was not given."""
-    return event.match.signature == DETAIL and (event.node, event.device, event.code) not in headed
+    """Whether it adds words to an SXid whose first line, with its severity, is missing."""
+    return event.is_further_detail and (event.node, event.device, event.code) not in headed
 
 
 def _as_head(event: Event, tables: CodeTables) -> Event:
@@ -139,7 +116,7 @@ def _as_head(event: Event, tables: CodeTables) -> Event:
 
 
 def episodes(seen: Sequence[Event]) -> list[list[Event]]:
-    """Each node's events, parted where nothing was written for a while."""
+    """Each node's events, split where nothing was written for WINDOW_S seconds."""
     by_node: dict[str, list[Event]] = defaultdict(list)
     for event in seen:
         by_node[event.node].append(event)
@@ -182,7 +159,7 @@ def is_same_device(one: Event, other: Event) -> bool:
 
 
 def _bus_accounts_for(effect: Event, before: bool) -> bool:
-    """A failed link takes what is behind it; it does not make a program touch a wrong address."""
+    """A failed link makes the devices behind it fail; it does not make a program access a wrong address."""
     if effect.kind == "npu" or effect.fact is not None and effect.fact.cause == "app":
         return False
     return before or effect.kind != "bus" and not effect.is_lost
@@ -197,68 +174,69 @@ def _lost_accounts_for(cause: Event, effect: Event, before: bool) -> bool:
     if effect.kind in ("sxid", "fabric", "link"):
         return True
     if effect.kind == "xid":
-        return is_same_device(cause, effect) and (before or effect.gravity < 3) or effect.code in LINK_XIDS
+        return is_same_device(cause, effect) and (before or effect.gravity < 3) or effect.has("link-xid")
     return False
 
 
 def _xid_accounts_for(cause: Event, effect: Event, before: bool) -> bool:
     if effect.kind in ("sxid", "fabric", "link"):
-        return cause.gravity >= 2 and not effect.is_fatal_word or cause.code in LINK_XIDS and before
+        return cause.gravity >= 2 and not effect.is_fatal_word or cause.has("link-xid") and before
     if effect.kind == "lost":
         return before and is_same_device(cause, effect) and cause.gravity >= 2
     if effect.kind != "xid":
         return False
     if is_same_device(cause, effect):
-        if cause.code in ECC and effect.code in ECC_RECORDS:
+        if cause.has("ecc-error-xid") and effect.has("ecc-record-xid"):
             return True
-        if effect.code in ECC and cause.code in ECC_RECORDS:
+        if effect.has("ecc-error-xid") and cause.has("ecc-record-xid"):
             return False
-        if effect.code == "43":
-            return cause.code != "43"
+        if effect.has("stopped-channel-xid"):
+            return not cause.has("stopped-channel-xid")
         return before and cause.gravity >= effect.gravity or cause.gravity == 3 and effect.gravity <= 1
-    linked = cause.code in LINK_XIDS and effect.code in LINK_XIDS
+    linked = cause.has("link-xid") and effect.has("link-xid")
     blames_peer = effect.sub is not None and effect.sub.is_peer and not (cause.sub and cause.sub.is_peer)
     return linked and blames_peer and cause.gravity >= effect.gravity
 
 
 def _event(
     one: Match,
+    kind: Kind,
     sources: Sequence[Source],
     tables: CodeTables,
-    named: Mapping[str, Mapping[int, list[Match]]],
+    known: KnowledgeBase,
+    named: Mapping[int, list[Match]],
 ) -> Event:
-    kind = KINDS_OF[one.signature]
     captures = one.captures
     fact, code, sub = None, "", None
-    if one.signature == DETAIL:
-        code = captures.get("sxid", "").lstrip("0")
-    if kind == "xid" or one.signature in ("nvidia-xid-45", "nvidia-xid-154"):
+    device = captures.get("device", "")
+    if kind == "xid" or known.has("xid-after-fault", one):
         code = captures.get("xid", "").lstrip("0")
-        fact, sub = tables.xid.get(code), sub_code(code, one.text)
+        fact, sub = tables.xid.get(code), sub_code(code, one.text, known)
     elif kind in ("sxid", "fabric"):
         code = captures.get("sxid", "").lstrip("0")
         fact = tables.sxid.get(code)
+    elif known.has("switch-fault-detail", one):
+        code = captures.get("sxid", "").lstrip("0")
     elif kind == "npu":
         code = captures.get("code", "").upper()
         fact = tables.npu.get(code)
-    device = captures.get("device", "")
-    if kind == "npu":
         device = f"NPU {device}" if device else ""
-    if not device and one.signature in HEADERS:
-        device = device_above(one, named[one.signature], HEADER_WITHIN)
+    if not device and known.has("gpu-named-above", one):
+        device = device_above(one, named, HEADER_BYTES)
     return Event(
         match=one,
         kind=kind,
         code=code,
         device=pci_address(device),
-        node=host_of(one, sources),
+        node=host_of(one, sources, known),
         fact=fact,
         sub=sub,
+        known=known,
     )
 
 
 def _by_time(group: Sequence[Event]) -> list[Event]:
-    """In the order of time where all know it by one clock; else as they stand, log by log."""
+    """By time if all have times of one clock; else in the order of the logs."""
     stamps = [event.match.writer.stamp_s for event in group]
     if len({event.match.source for event in group}) > 1 and all(stamp is not None for stamp in stamps):
         return sorted(group, key=lambda event: event.match.writer.stamp_s or 0.0)

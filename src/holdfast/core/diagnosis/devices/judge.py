@@ -1,8 +1,8 @@
-"""What to hold of device faults: the first cause of each incident, and the action, by the order of trust. Pure.
+"""Judges device faults: the first cause of each incident, and the action, by the order of trust. Pure.
 
 Order of trust: the driver's own recovery action (Xid 154, nvidia-smi) -> state flags (row remap failed or pending)
--> what the text says beyond the code -> repetition on one device or many -> the table of codes. Who decided is
-told, and which sources would have done something else.
+-> what the text says beyond the code -> repetition on one device or many -> the table of codes. A judgement
+names the source that decided, and the sources that would act differently.
 
 Exoneration: a program's fault (Xid 13, 31, 43) on several GPUs, or the same fault on many devices within 30 s,
 is the program's; the nodes stay.
@@ -14,11 +14,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.core.diagnosis.devices.codes import recovery
 from holdfast.core.diagnosis.devices.events import (
-    DETAIL,
-    ECC,
-    ECC_RECORDS,
-    LINK_XIDS,
     Event,
     accounts_for,
     episodes,
@@ -35,20 +32,17 @@ from holdfast.core.diagnosis.devices.judgements import (
 )
 from holdfast.core.diagnosis.devices.words import advice_of, title_of
 from holdfast.core.diagnosis.events.host import judge_hosts
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Role, Severity, Words
 
-KINDS_MAX = 400  # different faults of one episode that are compared with each other
+KINDS_MAX = 400  # different faults of one episode that are compared; more would take too long
 TOGETHER_S = 30.0
 MANY = 3
 PROGRAM_XIDS = frozenset({"13", "31", "43"})
 REPEAT_APART_S = 600.0  # the same code so much later is a second fault, not the tail of the first
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error", "fatal")
-RECOVERY = "nvidia-smi-recovery-action"
-REMAP_FAILED = "nvidia-smi-remap-failed"
-REMAP_PENDING = "nvidia-smi-remap-pending"
-RECOVERIES = {"none": "none", "reset": "reset_gpu", "reboot": "reboot_node", "drain": "reset_gpu"}
 
 
 class Opinion(Struct, frozen=True):
@@ -59,36 +53,35 @@ class Opinion(Struct, frozen=True):
     why: Words | None = None
 
 
-def judge(matches: Sequence[Match], sources: Sequence[Source], tables: CodeTables) -> tuple[Judgement, ...]:
+def judge(
+    matches: Sequence[Match], sources: Sequence[Source], tables: CodeTables, known: KnowledgeBase
+) -> tuple[Judgement, ...]:
     """Every incident of devices and hosts that the matches tell of, in the order of their first matches.
 
     matches: all of a search; those of signatures not known here are passed over. A match stands in one
     judgement at most.
     """
-    seen = events(matches, sources, tables)
-    flags = _flags(matches)
+    seen = events(matches, sources, tables, known)
+    flags = _flags(matches, known)
     found = [judgement for episode in episodes(seen) for judgement in _of_episode(episode, seen, flags)]
-    found = [_worded(judgement) for judgement in _exonerated(_one_each(found), seen)]
+    found = [_worded(judgement, known) for judgement in _exonerated(_one_each(found), seen, known)]
     taken = {id(one) for judgement in found for one in (judgement.first, *judgement.explained)}
-    found += [judgement for judgement in judge_hosts(matches, sources) if id(judgement.first) not in taken]
+    found += [
+        judgement for judgement in judge_hosts(matches, sources, known) if id(judgement.first) not in taken
+    ]
     return tuple(sorted(found, key=lambda judgement: (judgement.first.source, judgement.first.offset)))
 
 
 class Flag(Struct, frozen=True):
-    """What nvidia-smi says of a GPU. `device`: empty where not known."""
+    """A line of a tool about the state of a GPU. `device`: empty where not known."""
 
-    kind: str
+    match: Match
     device: str
-    name: str
 
 
-def _flags(matches: Sequence[Match]) -> list[Flag]:
-    named = headers(matches, {"nvidia-smi-gpu"})
-    return [
-        Flag(one.signature, device_above(one, named), one.captures.get("name", ""))
-        for one in matches
-        if one.signature in (RECOVERY, REMAP_FAILED, REMAP_PENDING)
-    ]
+def _flags(matches: Sequence[Match], known: KnowledgeBase) -> list[Flag]:
+    named = headers(matches, known.tagged("gpu-section"))
+    return [Flag(one, device_above(one, named)) for one in matches if known.has("gpu-state-flag", one)]
 
 
 def _of_episode(episode: Sequence[Event], seen: Sequence[Event], flags: Sequence[Flag]) -> list[Judgement]:
@@ -140,7 +133,7 @@ def _owners(
 
 
 def _one_each(found: Sequence[Judgement]) -> list[Judgement]:
-    """The same fault of the same device or node again, an episode later, is the same incident going on."""
+    """Joins judgements on the same fault of the same device or node: a later episode continues the incident."""
     same: dict[tuple[str, str | None, str], list[Judgement]] = defaultdict(list)
     for judgement in found:
         device = judgement.devices[0] if judgement.devices else ""
@@ -175,9 +168,9 @@ def _judgement(
     )
     lost = (
         [event for event in followers if event.is_lost] if root.kind == "bus" else []
-    )  # what a port took with it
+    )  # devices behind the port
     devices = distinct_devices(event.device for event in (*group, *lost))
-    if not devices and root.is_lost:  # the line that names it comes next
+    if not devices and root.is_lost:  # the next line names it
         devices = distinct_devices(event.device for event in followers if event.is_lost)
     return Judgement(
         first=root.match,
@@ -197,31 +190,26 @@ def _judgement(
 
 
 def _severity(group: Sequence[Event], action: str) -> Severity:
-    """What asks for an action ended the process, however light the table takes it for the device."""
+    """A fault that needs an action ended the process, so it is an error at least, whatever the table says about the device."""
     grave = max(event.gravity for event in group)
     return SEVERITIES[max(grave, 2) if action not in ("", "none") else grave]
 
 
 def _role(root: Event) -> Role:
-    if (
-        root.match.signature == DETAIL
-        and root.kind == "after"
-        or root.code == "154"
-        and root.sub
-        and root.sub.is_harmless
-    ):
+    if root.is_further_detail or root.has("recovery-announcement-xid") and root.sub and root.sub.is_harmless:
         return "context"
     if root.kind in ("sxid", "fabric") and not root.is_fatal_word and root.fact is not None:
-        return "context" if root.fact.verdicts.get("imbue") == "none" else "cause"
+        verdicts = "; ".join(f"{source}: {action}" for source, action in root.fact.verdicts.items())
+        return "context" if root.known.says("counted-as-no-fault", verdicts) else "cause"
     if root.kind == "npu" and root.code and (root.fact is None or root.fact.severity == "info"):
-        return "context"  # no NPU's code after all, or one that the vendor's own platform does not act on
+        return "context"  # not a code of an NPU, or one on which the vendor's own platform does not act
     return "cause"
 
 
 def _opinions(
     group: Sequence[Event], followers: Sequence[Event], seen: Sequence[Event], flags: Sequence[Flag]
 ) -> list[Opinion]:
-    """What each source would do, the most trusted first; a source that says nothing is left out."""
+    """The action of each source, the most trusted first; without sources that say nothing."""
     root = group[0]
     near = [*group, *followers]
     found = [
@@ -235,11 +223,11 @@ def _opinions(
 
 
 def _announced(root: Event, near: Sequence[Event], flags: Sequence[Flag]) -> Opinion | None:
-    """Xid 154 of the same GPU, the last one that asks for something; else nvidia-smi's recovery action."""
+    """The last announcement of the same GPU that asks for a recovery; else the recovery that a tool shows."""
     said = [
         event.sub
         for event in near
-        if event.code == "154"
+        if event.has("recovery-announcement-xid")
         and event.sub is not None
         and (event is root or is_same_device(event, root) or not root.device)
     ]
@@ -247,33 +235,40 @@ def _announced(root: Event, near: Sequence[Event], flags: Sequence[Flag]) -> Opi
     if said:
         sub = (asking or said)[-1]
         return Opinion("recovery action", sub.action, sub.says)
-    for flag in flags:
-        if flag.kind == RECOVERY and _is_of(flag, root):
-            name = flag.name
-            action = next((known for word, known in RECOVERIES.items() if word in name.lower()), "")
-            if action and action != "none":
-                says = Words(en=f"nvidia-smi says: {name}", zh=f"nvidia-smi 给出的恢复动作:{name}")
-                return Opinion("recovery action", action, says)
-    return None
+    advised = (
+        recovery(flag.match.captures.get("name", ""), root.known.text("recovery-advised"), root.known)
+        for flag in flags
+        if root.known.has("recovery-advised", flag.match) and _is_of(flag, root)
+    )
+    needed = next((one for one in advised if one is not None and not one.is_harmless), None)
+    return Opinion("recovery action", needed.action, needed.says) if needed else None
 
 
 def _flagged(root: Event, near: Sequence[Event], flags: Sequence[Flag]) -> Opinion | None:
     """Whether a row remap failed or waits for a reset: what the ECC codes cannot say by themselves."""
-    if root.code not in ECC | ECC_RECORDS:
+    if not (root.has("ecc-error-xid") or root.has("ecc-record-xid")):
         return None
     subs = [
         event.sub
         for event in near
-        if event.code in ("63", "64")
+        if event.has("row-remap-xid")
         and event.sub is not None
         and (event is root or is_same_device(event, root))
     ]
-    kinds = {flag.kind for flag in flags if _is_of(flag, root)}
-    for action, kind, says in (
-        ("isolate_node", REMAP_FAILED, Words(en="a row remap failed", zh="行重映射失败")),
-        ("reset_gpu", REMAP_PENDING, Words(en="a row remap waits for a reset", zh="行重映射待重置后生效")),
+    own = [flag.match for flag in flags if _is_of(flag, root)]
+    for action, is_flagged, says in (
+        (
+            "isolate_node",
+            any(root.known.has("row-remap-failed", one) for one in own),
+            Words(en="a row remap failed", zh="行重映射失败"),
+        ),
+        (
+            "reset_gpu",
+            any(root.known.has("row-remap-pending", one) for one in own),
+            Words(en="a row remap waits for a reset", zh="行重映射待重置后生效"),
+        ),
     ):
-        if kind in kinds:
+        if is_flagged:
             return Opinion("state flags", action, says)
         for sub in subs:
             if sub.action == action:
@@ -294,7 +289,8 @@ def _decoded(group: Sequence[Event]) -> Opinion | None:
         if root.is_fatal_word:
             return None if root.fact is None or root.fact.action != "none" else Opinion("sub-code", "none")
         return Opinion("sub-code", "reset_gpu" if grave else "none")
-    if root.code in LINK_XIDS and len(group) > 1 and all("Link -1" in one.match.text for one in group):
+    is_of_no_link = all(root.known.says("no-single-link", one.match.text) for one in group)
+    if root.has("link-xid") and len(group) > 1 and is_of_no_link:
         says = Words(
             en="several GPUs of the node at once, and no single link",
             zh="同一节点多块 GPU 同时出现,且不限于某条链路",
@@ -304,7 +300,7 @@ def _decoded(group: Sequence[Event]) -> Opinion | None:
 
 
 def _repeated(root: Event, seen: Sequence[Event]) -> Opinion | None:
-    """The same code on the same device again within a day, and on no other: the device does it."""
+    """A repeated code on one device and on no other: the device is at fault."""
     rule = root.fact.repeats if root.fact else None
     if rule is None:
         return None
@@ -326,24 +322,24 @@ def _repeated(root: Event, seen: Sequence[Event]) -> Opinion | None:
     return Opinion("repetition", rule.action, says)
 
 
-def _exonerated(found: Sequence[Judgement], seen: Sequence[Event]) -> list[Judgement]:
-    """Those of a program's faults on several devices, and of one fault on many at once, blame the program."""
-    programs = [event for event in seen if event.kind == "xid" and event.code in PROGRAM_XIDS]
+def _exonerated(found: Sequence[Judgement], seen: Sequence[Event], known: KnowledgeBase) -> list[Judgement]:
+    """The judgements; a program's fault on several devices, or one fault on many at once, blames the program."""
+    programs = [event for event in seen if event.kind == "xid" and event.has("program-xid")]
     several = _devices(programs) > 1
     return [
         _blames_program(judgement)
-        if several and judgement.category.removeprefix("xid_") in PROGRAM_XIDS or _is_of_many(judgement, seen)
+        if several and known.is_of("program-xid", judgement.category) or _is_of_many(judgement, seen)
         else judgement
         for judgement in found
     ]
 
 
-def _worded(judgement: Judgement) -> Judgement:
+def _worded(judgement: Judgement, known: KnowledgeBase) -> Judgement:
     device = judgement.devices[0] if judgement.devices else ""
     return replace(
         judgement,
-        title=title_of(judgement.fact, device),
-        advice=advice_of(judgement.fact, judgement.action, device),
+        title=title_of(judgement.fact, device, known),
+        advice=advice_of(judgement.fact, judgement.action, device, known),
     )
 
 

@@ -1,4 +1,4 @@
-"""What the rules about devices and hosts say of a group of matches that belong together."""
+"""Defines a judgement on matches that belong together, with how devices, hosts and times are compared. Pure."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -6,16 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from holdfast.late_pattern import late
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.code_facts import CodeFact
 from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Role, Severity, Words
-
-# Who begins a kernel line that has neither time nor host, `nvidia-nvswitch1: SXid ...`, is no host.
-DRIVERS = late(
-    r"kernel|NVRM|nvidia[\w-]*|amdgpu|mlx[45]_\w+|nvme|EDAC|mce|watchdog|rcu|oom_reaper|Lustre\w*|LNet\w*|nfs|libceph"
-    r"|INFO|BUG|XFS|md|traps|block|blk_update_request|end_request|clocksource|VFS|cgroup|systemd\S*|bond\d+|slurm\w+"
-)
 
 
 class Judgement(Struct, frozen=True, kw_only=True, eq=False):
@@ -93,7 +87,7 @@ def distinct_devices(named: Iterable[str]) -> tuple[str, ...]:
 
 
 def headers(matches: Sequence[Match], signatures: Collection[str]) -> dict[int, list[Match]]:
-    """The lines that name the device which the lines after them speak of, by source, in their order."""
+    """By source the lines of these signatures, which name the device that the next lines are about, in order."""
     found: dict[int, list[Match]] = defaultdict(list)
     for one in in_order(matches):
         if one.signature in signatures:
@@ -110,10 +104,10 @@ def device_above(one: Match, named: Mapping[int, Sequence[Match]], within: int |
     return above[at - 1].captures.get("device", "")
 
 
-def host_of(one: Match, sources: Sequence[Source]) -> str:
-    """The machine that a line speaks of: the line's own host, else its file's; empty where neither tells."""
+def host_of(one: Match, sources: Sequence[Source], known: KnowledgeBase) -> str:
+    """The machine that a line is about: the line's own host, else its file's; empty where neither names one."""
     written = one.captures.get("host") or one.writer.host or ""
-    if written and not DRIVERS.fullmatch(written):
+    if written and not known.is_whole("driver-name", written):
         return written
     return (sources[one.source].writer.host or "") if 0 <= one.source < len(sources) else ""
 

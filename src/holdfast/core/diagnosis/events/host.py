@@ -1,4 +1,4 @@
-"""Host faults that take several lines to tell: kills for memory, links and storage that go and come back, rates. Pure."""
+"""Judges host faults that several lines show together: memory kills, links and storage that go and come back, error rates. Pure."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,84 +13,48 @@ from holdfast.core.diagnosis.devices.judgements import (
     in_order,
     seconds_between,
 )
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Words
 
-OOM_STARTS = "oom-invoked"
-OOM_TRACE = "oom-cgroup-trace"  # tells of whose memory a report speaks; the same calls stand in other traces
-OOM_CGROUP = frozenset(
-    {
-        "oom-kill-cgroup",
-        "oom-killed-in-cgroup",
-        "oom-cgroup-limit",
-        "oom-cgroup-usage",
-        "oom-group",
-        OOM_TRACE,
-    }
-)
-OOM_GLOBAL = frozenset({"oom-kill-global", "oom-killed"})
-OOM = OOM_CGROUP | OOM_GLOBAL | {OOM_STARTS, "oom-victim", "oom-reaper"}
-BOND_DOWN = "bond-slave-down"
-LINK_DOWN = frozenset(
-    {
-        "nic-link-down-ethernet",
-        "nic-link-down-infiniband",
-        "nic-carrier-lost",
-        "mlx5-cable-unplugged",
-        BOND_DOWN,
-    }
-)
-LINK_UP = frozenset(
-    {"nic-link-up-ethernet", "nic-link-state-infiniband", "nic-carrier-gained", "bond-slave-up"}
-)
-STORAGE_DOWN = frozenset({"nfs-not-responding", "lustre-connection-lost"})
-STORAGE_UP = frozenset({"nfs-ok", "lustre-connection-restored"})
-SLOW = "for slow reply"  # a Lustre request sent again: nobody has lost a connection by it
-EDAC, ANNOUNCED = "edac-corrected", "mce-logged"
-CORRECTED = frozenset({"pcie-aer-corrected", EDAC, ANNOUNCED})
-LINK_WIDTH = "lspci-width-downgraded"
-CRASHED = "kernel-program-crashed"
-BOOTED = "kernel-booted"
 BOOT_S = 300.0  # of uptime: while drivers start, links go up and down
 DRIVERS_FIRST_S = 60.0
 BOOT_BYTES = 512 << 10  # of a log, where neither uptime nor stamps tell
 SHORT_OUTAGE_S = 60.0  # of a file server
-SHORT_BREAK_S = (
-    30.0  # of a link: NCCL waits 4.3 s eight times by default (NCCL_IB_TIMEOUT=20, NCCL_IB_RETRY_CNT=7)
-)
+SHORT_BREAK_S = 30.0  # of a link: collectives wait 4.3 s eight times by default
 CORRECTED_MANY = 10
 CORRECTED_FEW = 0.35  # the weight of a few of them: nothing failed
 EXCERPT_BYTES = 32 << 10
 REPORT_BYTES = 16 << 10  # between two lines of one report of the OOM killer
 
 
-def judge_hosts(matches: Sequence[Match], sources: Sequence[Source]) -> list[Judgement]:
-    """Of kills for memory, links, network storage, corrected errors and narrow PCIe links."""
+def judge_hosts(matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
+    """Judgements on memory kills, links, network storage, corrected errors, narrow PCIe links and crashes."""
     ordered = in_order(matches)
     return [
-        *_kills(ordered, sources),
-        *_links(ordered, sources),
-        *_storage(ordered, sources),
-        *_corrected(ordered, sources),
-        *_widths(ordered),
-        *_crashes(ordered, sources),
+        *_kills(ordered, sources, known),
+        *_links(ordered, sources, known),
+        *_storage(ordered, sources, known),
+        *_corrected(ordered, sources, known),
+        *_widths(ordered, known),
+        *_crashes(ordered, sources, known),
     ]
 
 
-def _kills(ordered: Sequence[Match], sources: Sequence[Source]) -> list[Judgement]:
+def _kills(ordered: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
     """One judgement for each report of the OOM killer; the line that begins it is the first."""
     reports: list[list[Match]] = []
     for one in ordered:
-        if one.signature not in OOM:
+        if not known.has("oom-report", one):
             continue
         current = reports[-1] if reports else None
-        if one.signature == OOM_TRACE and not _is_within(one, current):
+        if known.has("oom-report-trace", one) and not _is_within(one, current):
             continue
-        if current is None or current[0].source != one.source or _begins(one, current):
+        if current is None or current[0].source != one.source or _begins(one, current, known):
             reports.append([one])
         else:
             current.append(one)
-    return [_kill(report, host_of(report[0], sources)) for report in reports]
+    return [_kill(report, host_of(report[0], sources, known), known) for report in reports]
 
 
 def _is_within(one: Match, report: Sequence[Match] | None) -> bool:
@@ -98,21 +62,21 @@ def _is_within(one: Match, report: Sequence[Match] | None) -> bool:
     return last is not None and last.source == one.source and one.offset - last.offset < REPORT_BYTES
 
 
-def _begins(one: Match, report: Sequence[Match]) -> bool:
-    if one.signature == OOM_STARTS:
+def _begins(one: Match, report: Sequence[Match], known: KnowledgeBase) -> bool:
+    if known.has("oom-report-begins", one):
         return True
-    pids = {known.captures["pid"] for known in report if "pid" in known.captures}
+    pids = {other.captures["pid"] for other in report if "pid" in other.captures}
     pid = one.captures.get("pid")
     return bool(pids) and pid is not None and pid not in pids
 
 
-def _kill(report: Sequence[Match], host: str) -> Judgement:
-    ids = {one.signature for one in report}
-    is_cgroup, is_global = bool(ids & OOM_CGROUP), bool(ids & OOM_GLOBAL)
+def _kill(report: Sequence[Match], host: str, known: KnowledgeBase) -> Judgement:
+    is_cgroup = any(known.has("oom-of-cgroup", one) for one in report)
+    is_global = any(known.has("oom-of-host", one) for one in report)
     name = next((one.captures["name"] for one in report[1:] if "name" in one.captures), "")
     pid = next((one.captures["pid"] for one in report if "pid" in one.captures), "")
     limit = next((one.captures["limit"] for one in report if "limit" in one.captures), "")
-    asker = report[0].captures.get("name", "") if report[0].signature == OOM_STARTS else ""
+    asker = report[0].captures.get("name", "") if known.has("oom-report-begins", report[0]) else ""
     killed = name or asker
     parts = [killed, f"pid {pid}" if pid else "", f"memory asked for by {asker}" if name and asker else ""]
     who = ", ".join(part for part in parts if part)
@@ -131,18 +95,18 @@ def _kill(report: Sequence[Match], host: str) -> Judgement:
     )
 
 
-def _links(ordered: Sequence[Match], sources: Sequence[Source]) -> list[Judgement]:
-    """A link that came back flapped; one that did not is down; what comes and goes at boot is no fault."""
+def _links(ordered: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
+    """A link that came back flapped; one that did not is down; changes during a boot are no fault."""
     by_name: dict[tuple[str, str], list[Match]] = defaultdict(list)
-    boots = [one for one in ordered if one.signature == BOOTED]
+    boots = [one for one in ordered if known.has("kernel-boot", one)]
     for one in ordered:
-        if one.signature in LINK_DOWN | LINK_UP:
+        if known.has("link-down", one) or known.has("link-up", one):
             name = one.captures.get("name") or one.captures.get("device", "")
-            by_name[(host_of(one, sources), name)].append(one)
+            by_name[(host_of(one, sources, known), name)].append(one)
     found = []
     for (host, name), seen in by_name.items():
-        downs = [one for one in seen if one.signature in LINK_DOWN]
-        ups = [one for one in seen if one.signature in LINK_UP]
+        downs = [one for one in seen if known.has("link-down", one)]
+        ups = [one for one in seen if known.has("link-up", one)]
         if not downs:
             continue
         is_back = _is_back(downs, ups) or _came_between(downs, ups)
@@ -171,7 +135,7 @@ def _links(ordered: Sequence[Match], sources: Sequence[Source]) -> list[Judgemen
 
 
 def _is_at_boot(one: Match, boots: Sequence[Match]) -> bool:
-    """By the uptime of its line; where it has none, by how far below the kernel's first words it stands."""
+    """By the uptime of its line; without one, by its distance from the kernel's first words."""
     if one.writer.uptime_s is not None:
         return one.writer.uptime_s < BOOT_S
     above = [boot for boot in boots if boot.source == one.source and boot.offset < one.offset]
@@ -184,21 +148,22 @@ def _is_at_boot(one: Match, boots: Sequence[Match]) -> bool:
     return one.offset - above[-1].offset < BOOT_BYTES if since_s is None else since_s < BOOT_S
 
 
-def _storage(ordered: Sequence[Match], sources: Sequence[Source]) -> list[Judgement]:
-    """Servers that do not respond, with how long, where they came back."""
+def _storage(ordered: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
+    """Servers that do not respond, with the length of the outage if they came back."""
     by_server: dict[tuple[str, str], list[Match]] = defaultdict(list)
     for one in ordered:
-        if one.signature in STORAGE_DOWN | STORAGE_UP:
-            nfs = one.signature.startswith("nfs-")
-            by_server[(host_of(one, sources), one.captures.get("peer", "") if nfs else "lustre")].append(one)
+        if known.has("storage-down", one) or known.has("storage-up", one):
+            is_of_one = not known.has("storage-of-many-servers", one)
+            server = one.captures.get("peer", "") if is_of_one else ""
+            by_server[(host_of(one, sources, known), server)].append(one)
     found = []
     for (host, _), seen in by_server.items():
-        downs = [one for one in seen if one.signature in STORAGE_DOWN]
-        ups = [one for one in seen if one.signature in STORAGE_UP]
+        downs = [one for one in seen if known.has("storage-down", one)]
+        ups = [one for one in seen if known.has("storage-up", one)]
         if not downs:
             continue
-        slow = [one for one in downs if SLOW in one.text]
-        downs = [one for one in downs if SLOW not in one.text] or downs
+        slow = [one for one in downs if known.says("slow-storage-reply", one.text)]
+        downs = [one for one in downs if one not in slow] or downs
         is_back = _is_back(downs, ups)
         outages_s = [length for down in downs if (length := _outage_s(down, ups)) is not None]
         outage_s = max(outages_s, default=None) if is_back else None
@@ -218,14 +183,17 @@ def _storage(ordered: Sequence[Match], sources: Sequence[Source]) -> list[Judgem
     return _merged(found)
 
 
-def _corrected(ordered: Sequence[Match], sources: Sequence[Source]) -> list[Judgement]:
-    """Corrected errors are worth a word when they are many, or when the file holds little else and no job goes on."""
+def _corrected(ordered: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
+    """Corrected errors count as a cause if there are many, or if the file holds little else and no job goes on."""
     is_going_on = any(source.last_step_offset is not None for source in sources)
     by_part: dict[tuple[int, str, str], list[Match]] = defaultdict(list)
-    told = {one.source for one in ordered if one.signature == EDAC}  # which memory it was
-    heads = [one for one in ordered if one.signature == ANNOUNCED and one.source in told]
+    told = {
+        one.source for one in ordered if known.has("corrected-error-location", one)
+    }  # which memory it was
+    heads = [one for one in ordered if known.has("corrected-error-header", one) and one.source in told]
     for one in ordered:
-        if one.signature in CORRECTED and (one.signature != ANNOUNCED or one.source not in told):
+        is_header = known.has("corrected-error-header", one)
+        if known.has("corrected-error", one) and not (is_header and one.source in told):
             part = one.captures.get("device") or one.captures.get("name", "")
             by_part[(one.source, one.signature, part)].append(one)
     found = []
@@ -241,7 +209,7 @@ def _corrected(ordered: Sequence[Match], sources: Sequence[Source]) -> list[Judg
                 severity="warning",
                 action="none",
                 devices=(part,) if part and ":" in part else (),
-                host=host_of(seen[0], sources) or None,
+                host=host_of(seen[0], sources, known) or None,
                 why=Words(en=f"{events} corrected errors in all", zh=f"共 {events} 个已纠正错误"),
                 explained=(*seen[1:], *(one for one in heads if one.source == source)),
                 confidence=0.75 if is_many else CORRECTED_FEW,
@@ -251,23 +219,27 @@ def _corrected(ordered: Sequence[Match], sources: Sequence[Source]) -> list[Judg
 
 
 def _is_excerpt(source: int, ordered: Sequence[Match], sources: Sequence[Source]) -> bool:
-    """Whether a file is what somebody thought worth showing: it is small, and most of it is about faults."""
+    """Whether a file is an excerpt that a person chose: it is small, and most of it is about faults."""
     if source >= len(sources) or sources[source].size_bytes >= EXCERPT_BYTES:
         return False
     lines = {one.offset: len(one.text) * one.count for one in ordered if one.source == source}
     return sum(lines.values()) * 2 >= sources[source].size_bytes
 
 
-def _crashes(ordered: Sequence[Match], sources: Sequence[Source]) -> list[Judgement]:
-    """Of programs that nobody knows: they crash on healthy nodes too, and count where the file holds little else."""
-    seen = [one for one in ordered if one.signature == CRASHED and _is_excerpt(one.source, ordered, sources)]
+def _crashes(ordered: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
+    """Crashes of unknown programs: these crash on healthy nodes too, and count only if the file holds little else."""
+    seen = [
+        one
+        for one in ordered
+        if known.has("crash-of-program", one) and _is_excerpt(one.source, ordered, sources)
+    ]
     return _merged(
         [
             Judgement(
                 first=one,
                 category=one.category,
                 severity="fatal",
-                host=host_of(one, sources) or None,
+                host=host_of(one, sources, known) or None,
                 confidence=0.7,
             )
             for one in seen
@@ -275,8 +247,8 @@ def _crashes(ordered: Sequence[Match], sources: Sequence[Source]) -> list[Judgem
     )
 
 
-def _widths(ordered: Sequence[Match]) -> list[Judgement]:
-    named = headers(ordered, {"lspci-device"})
+def _widths(ordered: Sequence[Match], known: KnowledgeBase) -> list[Judgement]:
+    named = headers(ordered, known.tagged("pci-device-section"))
     found = [
         Judgement(
             first=one,
@@ -286,13 +258,13 @@ def _widths(ordered: Sequence[Match]) -> list[Judgement]:
             confidence=0.7,
         )
         for one in ordered
-        if one.signature == LINK_WIDTH
+        if known.has("narrow-pcie-link", one)
     ]
     return _merged(found)
 
 
 def _merged(found: Sequence[Judgement]) -> list[Judgement]:
-    """One for each category, role and host: several ports of one switch, several DIMMs."""
+    """Joins judgements of one category, role and host: several ports of one switch, several DIMMs."""
     groups: dict[tuple[str, str, str | None], list[Judgement]] = defaultdict(list)
     for judgement in found:
         groups[(judgement.category, judgement.role, judgement.host)].append(judgement)
@@ -316,7 +288,7 @@ def _merged(found: Sequence[Judgement]) -> list[Judgement]:
 
 
 def _came_between(downs: Sequence[Match], ups: Sequence[Match]) -> bool:
-    """Whether something was up between two times that it went down, however it is now."""
+    """Whether something was up between two times that it went down, whatever its state is now."""
     return any(
         down.source == up.source and down.offset < up.last_offset and up.offset < other.last_offset
         for down in downs
@@ -340,7 +312,7 @@ def _is_back(downs: Sequence[Match], ups: Sequence[Match]) -> bool:
 
 
 def _outage_s(down: Match, ups: Sequence[Match]) -> float | None:
-    """From the first time down to the next up; None where no clock tells."""
+    """Seconds from the first time down to the next up; None without comparable times."""
     lengths = [length for up in ups if (length := seconds_between(down, up)) is not None and length >= 0]
     return min(lengths, default=None)
 

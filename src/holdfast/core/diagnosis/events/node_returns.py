@@ -1,60 +1,51 @@
-"""Nodes that Slurm's controller missed for a while, and that came back before any job was lost with them. Pure.
+"""Faults of nodes that were over before any job was lost with them. Pure.
 
-And a kubelet that waits for its network while it starts, until its node is ready, or that the API server answers again;
-a service that systemd started again; a processor that was hot for a moment.
+A node that answers its cluster's controller again; a node's agent that becomes ready after it waited for its network
+or for the API server; a service that systemd started again; a processor that was hot for a moment.
 
 slurmctld: error: Nodes gpu-[3-4] not responding, setting DOWN
 slurmctld: Node gpu-3 now responding
 slurmctld: node gpu-4 returned to service
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from holdfast.core.diagnosis.candidates import Ruling
+from holdfast.core.diagnosis.events.context import as_context
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.late_pattern import late
 from holdfast.model.matches import Match
-from holdfast.model.signatures import Signature
 
-AWAY = frozenset({"slurmctld-nodes-not-responding", "slurmctld-node-down"})
-BACK = "slurmctld-node-responds"
-# What tells that a job was lost with its node: then that the node came back mends nothing.
-LOST = frozenset({"slurmctld-killing-on-failed-node", "slurm-cancelled-node-failure", "srun-node-failure"})
-UNWELL, READY = "k8s-kubelet-unwell", "k8s-kubelet-ready"
-LEASE, ANSWERED = "lease", "k8s-lease-conflict"
-FAILED, AGAIN = late(r"^service-of-\w+-failed$"), "service-started-again"
-AGAIN_MAX = 2  # more often, and it does not help
-HOT, COOL = "cpu-thermal-throttle", "cpu-thermal-normal"
-HOT_MAX = 16  # more often is no moment: it is slowed again and again
+AGAIN_MAX = 2  # of a service: with more starts, they do not help
+HOT_MAX = 16  # more often, and the processor is slowed again and again
 STEM = late(r"^[A-Za-z][A-Za-z_-]*")  # of a node's name, or of a list of them
 LIST = late(r"[\[,]")
 
 
-def nodes_that_returned(matches: Sequence[Match], signatures: Mapping[str, Signature]) -> dict[int, Ruling]:
-    """By id() of the match of a node that does not answer: context, where it answers again further down."""
-    lost = any(one.signature in LOST for one in matches)
-    back = [one for one in matches if one.signature == BACK and not lost]
-    cool = [one for one in matches if one.signature == COOL]
-    ready = [one for one in matches if one.signature == READY]
-    answered = [one for one in matches if one.signature == ANSWERED]
-    again = [one for one in matches if one.signature == AGAIN and one.count <= AGAIN_MAX]
-    found: dict[int, Ruling] = {}
-    for one in matches:
-        if (
-            one.signature in AWAY
-            and any(_is_back(one, other) for other in back)
-            or one.signature == UNWELL
-            and any(_comes_later(other, one) for other in (*ready, *(answered if LEASE in one.text else ())))
-            or FAILED.match(one.signature)
-            and any(_comes_later(other, one) and _is_same_service(other, one) for other in again)
-            or one.signature == HOT
+def nodes_that_returned(matches: Sequence[Match], known: KnowledgeBase) -> dict[int, Ruling]:
+    """The rulings by id() of the match of a fault that was over further down: it is context."""
+    lost = any(known.has("job-lost-with-node", one) for one in matches)
+    back = [one for one in matches if known.has("node-back", one) and not lost]
+    cool = [one for one in matches if known.has("processor-cool", one)]
+    ready = [one for one in matches if known.has("node-agent-ready", one)]
+    answered = [one for one in matches if known.has("lease-answered", one)]
+    again = [one for one in matches if known.has("service-started-again", one) and one.count <= AGAIN_MAX]
+
+    def is_over(one: Match) -> bool:
+        if known.has("node-away", one):
+            return any(_is_back(one, other) for other in back)
+        if known.has("node-agent-unwell", one):
+            leases = answered if known.says("waits-for-lease", one.text) else ()
+            return any(_comes_later(other, one) for other in (*ready, *leases))
+        if known.has("service-failed", one):
+            return any(_comes_later(other, one) and _is_same_service(other, one) for other in again)
+        return (
+            known.has("processor-hot", one)
             and one.count <= HOT_MAX
             and any(_comes_later(other, one) and other.count >= one.count for other in cool)
-        ):
-            known = signatures[one.signature]
-            found[id(one)] = Ruling(
-                category=one.category, role="context", severity=known.severity, weight=known.weight
-            )
-    return found
+        )
+
+    return {id(one): as_context(one, known) for one in matches if is_over(one)}
 
 
 def _comes_later(one: Match, other: Match) -> bool:
@@ -66,7 +57,7 @@ def _is_same_service(one: Match, other: Match) -> bool:
 
 
 def _is_back(away: Match, back: Match) -> bool:
-    """Lines that differ in their numbers only are one match: a list of nodes came back as often as its line stands."""
+    """Whether the node, or one of the list of nodes, came back. Lines that differ only in numbers are one match."""
     if not _comes_later(back, away):
         return False
     gone, here = away.captures.get("host", ""), back.captures.get("host", "")

@@ -1,18 +1,17 @@
-"""What one would have wished to read and was not given: logs of ranks, the kernel's log, the scheduler's. Pure.
+"""Lists the logs that a diagnosis lacked: those of ranks, the kernel's, the scheduler's. Pure.
 
-It is said beside a diagnosis, so that nobody takes what was not looked at for healthy.
+A report shows the list, so that no reader takes what was not read for healthy.
 """
 
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
-from holdfast.late_pattern import late
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.diagnoses import Diagnosis
 from holdfast.model.matches import Search, Source
-from holdfast.model.signatures import Signature, Words
+from holdfast.model.signatures import Words
 
-NUMBER_MAX = 1 << 20  # of ranks and workers: a larger number in a file's name is none
-# Where a device, the node or whoever kills processes may have had a hand in it.
+NUMBER_MAX = 1 << 20  # of ranks and workers: a larger number in a file's name is no rank
+# Classes of failures in which a device, the node or a killer of processes may be involved.
 _KERNEL_TELLS = frozenset(
     {
         "hardware",
@@ -28,19 +27,7 @@ _KERNEL_TELLS = frozenset(
 )
 # A job that was ended from outside, or by its limit.
 _ENDED_TELLS = frozenset({"process", "scheduler", "unknown"})
-_LAUNCHED = frozenset(
-    {"omp-threads-notice", "torchrun-starts", "deepspeed-launch-command", "torch-store-joined"}
-)
-_COLLECTIVES = late(r"^(?:nccl|rccl|hccl|gloo|torch-watchdog|collective)")
 _SCHEDULER_TELLS = frozenset({"process", "unknown"})
-_KERNEL_NAME = late(r"(?i)(?:^|[/._-])(?:dmesg|kmsg|kern(?:el)?|messages|syslog|journal)(?:$|[/._-])")
-_KERNEL_LINE = late(
-    r"^\s*(?:<\d+>)?\s*\[\s*\d{1,9}\.\d{6}\] |^\w{3} +\d+ [\d:]{8} \S+ kernel: |^\S+ \S+ kernel: "
-)
-_SCHEDULER_NAME = late(
-    r"(?i)(?:^|[/._-])(?:slurm(?:ctld|d)?|sacct|scontrol|k8s|kube\w*|events?|pods?)(?:$|[/._-])"
-)
-
 NOTHING_READ = Diagnosis(
     category="unknown",
     class_="unknown",
@@ -59,40 +46,22 @@ def is_empty(search: Search) -> bool:
     return not any(source.size_bytes for source in search.sources)
 
 
-def not_found(search: Search, signatures: Mapping[str, Signature], class_: str) -> tuple[Words, ...]:
-    """In the order of weight. class_: of the verdict; what could not matter to it is not asked for."""
+def not_found(search: Search, known: KnowledgeBase, class_: str) -> tuple[Words, ...]:
+    """What is missing, the most important first. class_: of the verdict; logs that could not matter to it are left out."""
     if class_ == "healthy" or is_empty(search):
         return ()
-    areas = {signatures[one.signature].area for one in search.matches if one.signature in signatures}
+    areas = {known[one.signature].area for one in search.matches if one.signature in known}
     found = [*_ranks(search.sources), *_workers(search.sources)]
-    if class_ in _KERNEL_TELLS and "kernel" not in areas and not any(map(_is_kernel_log, search.sources)):
-        found.append(
-            Words(
-                en="No kernel log was given (dmesg -T, journalctl -k): faults of devices and kills for want of "
-                "memory may stand there.",
-                zh="未提供内核日志(dmesg -T、journalctl -k):设备故障和内存不足导致的终止可能记录在其中。",
-            )
-        )
-    if class_ in _ENDED_TELLS and _waits_for_its_group(search):
-        found.append(
-            Words(
-                en="No line of NCCL and no step stands in the logs: if the ranks still waited for one another, compare "
-                "MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE of each; NCCL_DEBUG=INFO shows how far they came.",
-                zh="日志中没有 NCCL 的任何输出,也没有训练步:若各 rank 仍在互相等待,请核对每个 rank 的 MASTER_ADDR、"
-                "MASTER_PORT、RANK 与 WORLD_SIZE;设置 NCCL_DEBUG=INFO 可看到进展到哪一步。",
-            )
-        )
-    if (
-        class_ in _SCHEDULER_TELLS
-        and "scheduler" not in areas
-        and not _named(search.sources, _SCHEDULER_NAME)
-    ):
-        found.append(
-            Words(
-                en="No scheduler's record was given (sacct, kubectl get events): it may say who ended the job.",
-                zh="未提供调度器记录(sacct、kubectl get events):其中可能说明是谁结束了作业。",
-            )
-        )
+    has_kernel_log = "kernel" in areas or any(_is_kernel_log(source, known) for source in search.sources)
+    if class_ in _KERNEL_TELLS and not has_kernel_log:
+        found.append(known.text("no-kernel-log"))
+    if class_ in _ENDED_TELLS and _waits_for_its_group(search, known):
+        found.append(known.text("no-sign-of-meeting"))
+    has_record = "scheduler" in areas or any(
+        known.says("scheduler-record-name", source.name) for source in search.sources
+    )
+    if class_ in _SCHEDULER_TELLS and not has_record:
+        found.append(known.text("no-scheduler-record"))
     return tuple(found)
 
 
@@ -108,13 +77,15 @@ def spans(numbers: Iterable[int]) -> str:
     return ", ".join(words)
 
 
-def _waits_for_its_group(search: Search) -> bool:
-    """Whether a job of several ranks was launched and nothing shows that they met."""
-    seen = {one.signature for one in search.matches}
+def _waits_for_its_group(search: Search, known: KnowledgeBase) -> bool:
+    """Whether a job of several ranks was launched and nothing shows that its ranks connected."""
     ranks = {one.writer.rank for one in search.sources} | {one.writer.rank for one in search.matches}
-    is_launched = bool(seen & _LAUNCHED) or len(ranks - {None}) > 1
-    has_met = any(map(_COLLECTIVES.match, seen)) or any(
-        source.last_step_offset is not None or "NCCL" in "".join(source.tail) for source in search.sources
+    is_launched = len(ranks - {None}) > 1 or any(
+        known.has("ranks-are-launched", one) for one in search.matches
+    )
+    has_met = any(known.says("signature-of-communication", one.signature) for one in search.matches) or any(
+        source.last_step_offset is not None or known.says("communication-log", "".join(source.tail))
+        for source in search.sources
     )
     return is_launched and not has_met
 
@@ -158,14 +129,12 @@ def _workers(sources: Collection[Source]) -> list[Words]:
 
 
 def _absent(found: Collection[int], first: int) -> list[int]:
-    """The numbers from `first` on that are not there. One number alone tells nothing of the others."""
+    """The numbers from `first` on that are missing. One number alone says nothing about the others."""
     known = {number for number in found if number < NUMBER_MAX}
     return sorted(set(range(first, max(known))) - known) if len(known) > 1 else []
 
 
-def _is_kernel_log(source: Source) -> bool:
-    return bool(_KERNEL_NAME.search(source.name)) or any(_KERNEL_LINE.search(line) for line in source.tail)
-
-
-def _named(sources: Iterable[Source], pattern: re.Pattern[str]) -> bool:
-    return any(pattern.search(source.name) for source in sources)
+def _is_kernel_log(source: Source, known: KnowledgeBase) -> bool:
+    return known.says("kernel-log-name", source.name) or any(
+        known.says("kernel-line", line) for line in source.tail
+    )

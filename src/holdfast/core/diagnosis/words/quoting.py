@@ -1,29 +1,10 @@
-"""Which line is quoted for a cause, where another tells more of it than the one that it was found by. Pure."""
+"""Chooses the line to quote for a cause, if another line says more than the one that was matched. Pure."""
 
 from collections.abc import Sequence
 
 from holdfast.core.diagnosis.candidates import NEAR_BYTES, Candidate, first_of, is_cause, stands_below
 from holdfast.core.diagnosis.edges import explains
 
-STEP_ABORTED = "srun-step-aborted"
-TOLD_TO_STOP, CLOSES_RANK = "torchrun-told-to-stop", "torchrun-closes-rank"
-# Whoever writes next names the reason; who wrote first only says that it failed.
-TOLD_BY_OTHERS = frozenset({"disk_full"})
-# Of these the words only say that NCCL failed; its own first warning says what.
-NCCL_SAYS_LITTLE = frozenset(
-    {
-        *(
-            "nccl-system-error",
-            "nccl-internal-error",
-            "nccl-cuda-error",
-            "nccl-invalid-usage",
-            "nccl-remote-error",
-        ),
-        *("nccl-tests-failed", "nccl-invalid-argument", "nccl-peer-closed"),
-    }
-)
-ORIGINAL = "Original Traceback (most recent call last)"
-FROM_WORKER = "dataloader-worker-exception"
 INNER_BYTES = 32 << 10
 REPORT_BYTES = 16 << 10  # of one report of a kernel or a daemon
 REPORT_S = 600.0  # storage that stalls complains every few minutes
@@ -36,14 +17,16 @@ def shown_by(root: Candidate, candidates: Sequence[Candidate]) -> Candidate | No
     first = [candidate for candidate in candidates if _says_it_first(candidate, root)]
     if first:
         return first_of(first)
-    if root.signature.id == TOLD_TO_STOP and root.match.captures.get("name", "").isdigit():
+    if root.has("launcher-told-to-stop") and root.match.captures.get("name", "").isdigit():
         named = [
             candidate
             for candidate in candidates
-            if candidate.signature.id == CLOSES_RANK and stands_below(candidate, root)
+            if candidate.has("launcher-closes-rank") and stands_below(candidate, root)
         ]
         return named[0] if named else None  # the same, by the signal's name
-    if root.signature.id == FROM_WORKER or any(ORIGINAL in line for line in root.match.record[:2]):
+    if root.has("exception-passed-on") or any(
+        root.known.says("exception-passed-on", line) for line in root.match.record[:2]
+    ):
         inner = [candidate for candidate in candidates if _is_inner(candidate, root)]
         return inner[0] if inner else None
     began = [candidate for candidate in candidates if _begins_report(candidate, root)]
@@ -51,15 +34,13 @@ def shown_by(root: Candidate, candidates: Sequence[Candidate]) -> Candidate | No
 
 
 def _says_it_first(candidate: Candidate, root: Candidate) -> bool:
-    """The line, above the root's own in the same log, with which the same end was first told."""
+    """Whether the line stands above the root's own in the same log and reports the same end first."""
     if candidate.survived or not stands_below(root, candidate):
         return False
     if root.category == "terminated":
-        return (
-            candidate.signature.id == STEP_ABORTED and root.match.offset - candidate.match.offset < NEAR_BYTES
-        )
+        return candidate.has("step-aborted") and root.match.offset - candidate.match.offset < NEAR_BYTES
     return (
-        root.category in TOLD_BY_OTHERS
+        root.has("named-by-next-writer")
         and is_cause(candidate)
         and candidate.class_ != "process"
         and explains(root, candidate)
@@ -67,7 +48,7 @@ def _says_it_first(candidate: Candidate, root: Candidate) -> bool:
 
 
 def _begins_report(candidate: Candidate, root: Candidate) -> bool:
-    """A node's complaint right above the root, of the same thing, of which its signature says that it follows from such.
+    """Whether it is a node's complaint right above the root about the same thing, which its signature explains by such causes.
 
     A request that takes too long, and then the reset of the disk: the report begins with the first.
     """
@@ -86,11 +67,9 @@ def _begins_report(candidate: Candidate, root: Candidate) -> bool:
 
 
 def _is_alike(candidate: Candidate, root: Candidate) -> bool:
-    """Of the same category; or a driver's complaint, which knows no more than that a device is at fault."""
+    """Whether both have one category, or it is a driver's complaint, which only shows that some device is at fault."""
     return (
-        candidate.category == root.category
-        or candidate.signature.id.endswith("-complaint")
-        and candidate.class_ == root.class_
+        candidate.category == root.category or candidate.has("complaint") and candidate.class_ == root.class_
     )
 
 
@@ -102,7 +81,7 @@ def _is_soon(candidate: Candidate, root: Candidate) -> bool:
 
 
 def _is_inner(candidate: Candidate, root: Candidate) -> bool:
-    """The exception that a worker of the loader raised, as it says it itself, below the line that passes it on."""
+    """Whether it is the exception as the helper process raised it, below the line that passes it on."""
     kind = root.match.captures.get("type") or root.match.error_type
     return (
         candidate.match.source == root.match.source
@@ -113,13 +92,13 @@ def _is_inner(candidate: Candidate, root: Candidate) -> bool:
 
 
 def _first_warning(root: Candidate, candidates: Sequence[Candidate]) -> Candidate | None:
-    """NCCL's own first warning before an exception that only says that NCCL failed."""
-    if root.signature.id not in NCCL_SAYS_LITTLE:
+    """A library's own first warning before an exception that only says that the library failed."""
+    if not root.has("library-failed"):
         return None
     warned = [
         candidate
         for candidate in candidates
-        if candidate.signature.id in NCCL_WARNINGS
+        if candidate.has("library-warning")
         and candidate.match.source == root.match.source
         and 0 < root.match.offset - candidate.match.offset < NEAR_BYTES
     ]
