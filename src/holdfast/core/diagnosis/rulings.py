@@ -34,7 +34,7 @@ DECIDERS = {
 
 def all_rulings(search: Search, known: KnowledgeBase, tables: CodeTables) -> dict[int, Ruling]:
     """By id() of the match: what holds in place of its signature. Of two rules the one that compared more holds."""
-    found = training.rulings(search.matches) | teardown_hangs(search, known)
+    found = training.rulings(search.matches, known) | teardown_hangs(search, known)
     for match in search.matches:
         if ruling := of_likeness(match, known):
             found[id(match)] = ruling
