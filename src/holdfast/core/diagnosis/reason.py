@@ -74,7 +74,7 @@ def diagnose(
         sizes_bytes=[source.size_bytes for source in search.sources],
         excerpt=is_pasted(search.sources),
     )
-    answer = with_remarks(_told(choice, seen, search), seen, search)
+    answer = with_remarks(_told(choice, seen, search), seen, search, known)
     told = (*runs_told(answer, seen, search), *platform_told(answer, seen, search))
     return replace(answer, notes=(*answer.notes, *told))
 

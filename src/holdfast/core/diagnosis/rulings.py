@@ -43,7 +43,7 @@ def all_rulings(search: Search, known: KnowledgeBase, tables: CodeTables) -> dic
     found |= nodes_of_others(search, known)
     for judgement in judge(search.matches, search.sources, tables):
         _add_judgement(found, judgement, known)
-    for comparison in reversed(compare(search.matches, search.sources)):
+    for comparison in reversed(compare(search.matches, search.sources, known)):
         _add_comparison(found, comparison, known)
     return found
 

@@ -1,4 +1,7 @@
-"""What rules say that compare the lines of several ranks or nodes, and what those rules share. Pure."""
+"""What rules say that compare the lines of several ranks or nodes, and what those rules share. Pure.
+
+The names and words that they ask for are in signatures/rules/comparison.toml.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,14 +12,6 @@ from holdfast.model.signatures import Role, Severity, Words
 from holdfast.model.verdicts import Culprit
 
 INIT_STATE = "nccl-init-state"
-INIT_ADVICE = Words(
-    en="Test the nodes in pairs (all_reduce_perf of nccl-tests) to find the one that hangs. Then: NCCL_DEBUG=INFO, "
-    "NCCL_SOCKET_IFNAME and NCCL_IB_HCA the same on all nodes, firewall open; NCCL_IB_DISABLE=1, "
-    "NCCL_P2P_DISABLE=1 and NCCL_NVLS_ENABLE=0, one at a time, show which path it is.",
-    zh="用 nccl-tests 的 all_reduce_perf 两两测试节点以找出挂起者。随后:设置 NCCL_DEBUG=INFO,各节点统一 "
-    "NCCL_SOCKET_IFNAME 与 NCCL_IB_HCA,放行防火墙;逐一尝试 NCCL_IB_DISABLE=1、NCCL_P2P_DISABLE=1、"
-    "NCCL_NVLS_ENABLE=0 以定位路径。",
-)
 
 
 class Comparison(Struct, frozen=True, kw_only=True):

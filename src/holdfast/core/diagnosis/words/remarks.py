@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from holdfast.core.diagnosis.candidates import Candidate
 from holdfast.core.diagnosis.compare.comparison import Comparison
 from holdfast.core.diagnosis.compare.network_paths import compare_gdr, compare_settings, compare_versions
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.diagnoses import Diagnosis
 from holdfast.model.matches import Search
 from holdfast.model.signatures import Words
@@ -19,11 +20,13 @@ NETWORK = frozenset({"communication", "network"})
 BREAKS_MAX = 4
 
 
-def with_remarks(found: Diagnosis, candidates: Sequence[Candidate], search: Search) -> Diagnosis:
+def with_remarks(
+    found: Diagnosis, candidates: Sequence[Candidate], search: Search, known: KnowledgeBase
+) -> Diagnosis:
     """The diagnosis with them as notes, each unless it is what the verdict says."""
     told = []
     for compare in (compare_gdr, compare_settings, compare_versions):
-        unlike = compare(search.matches, search.sources)
+        unlike = compare(search.matches, search.sources, known)
         if unlike is not None and unlike.category != found.category:
             told.append(_words(unlike))
     if found.class_ in NETWORK and found.category != BREAK or found.category == "none":
