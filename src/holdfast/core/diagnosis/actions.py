@@ -1,6 +1,6 @@
-"""What to do about the cause that was found: the signature's word, where the rest of the log does not tell better. Pure.
+"""Chooses the action for the cause: the signature's own, unless the rest of the log shows a better one. Pure.
 
-The words are in signatures/rules/actions.toml.
+Tags, wordings and readings are in signatures/rules/actions.toml.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,8 +15,8 @@ from holdfast.model.signatures import SPOKEN, TRACEBACK_START
 from holdfast.model.verdicts import Culprit
 
 ON_A_DEVICE = frozenset({"reset_gpu", "reboot_node"})  # actions that need to know which device
-DETAIL_LINES = 3  # so far below an error's head may stand what was wrong
-MOUNT_LINES = 9  # of a failed mount, as a platform prints it
+DETAIL_LINES = 3  # below an error's first line; within these it says what was wrong
+MOUNT_LINES = 9  # that a platform prints about a failed mount
 
 
 def action_for(root: Candidate, blamed: Sequence[Culprit], seen: Sequence[Candidate], search: Search) -> str:
@@ -33,9 +33,9 @@ def action_for(root: Candidate, blamed: Sequence[Culprit], seen: Sequence[Candid
 
 
 def _tells_only_that_it_failed(root: Candidate) -> bool:
-    """A launcher's word that something failed, or a traceback without its end: nobody said what is to be mended.
+    """Whether the root is only a launcher's report of a failure, or a traceback without its end.
 
-    What Python's own functions complain of is the code's mistake, whoever repeats it.
+    An error from one of Python's own functions is a mistake of the code, also where another program repeats it.
     """
     is_bare = root.role == "symptom" and root.weight <= BARE
     if not root.has("raised-in-code") or not (is_bare or root.signature.id in (SPOKEN, TRACEBACK_START)):
@@ -48,17 +48,17 @@ def _by_circumstances(root: Candidate, seen: Sequence[Candidate], search: Search
     if root.has("weights-do-not-fit") and _is_mistake_of_code(root, search):
         return "fix_code"
     if _came_alone(root):
-        return "fix_config"  # nobody came late: nobody else was told to come
+        return "fix_config"  # no other rank was late: none was started
     if root.has("native-crash-report") and _was_in_mpi(root):
         return "fix_config"
     if root.has("bare-crash") and not _made_steps(search):
-        return "fix_env"  # libraries that crash together do so when they are loaded
+        return "fix_env"  # libraries that do not fit together crash when they are loaded
     if root.has("device-memory-refused") and _is_first_meeting(root, search):
-        return "isolate_node"  # who has taken nothing cannot take less: others fill that GPU, or it is broken
+        return "isolate_node"  # the process holds no memory yet: others fill that GPU, or it is broken
     if root.has("data-wrong") and (root.says("path-of-example") or root.says("option-to-look-at")):
-        return "fix_config"  # nobody has data under that name; or the data may be well, and read as what they are not
+        return "fix_config"  # the path or an option is wrong, not the data
     if root.has("raised-in-code") and any(one.has("no-steps-counted") for one in seen):
-        return "fix_data"  # what is divided by, or taken first, is not there
+        return "fix_data"  # the code divides by the number of steps, or takes the first
     if root.has("raised-in-code") and is_raised_by_a_check(root.match, root.known):
         return "fix_config"
     return _by_category(root, seen, search)
@@ -88,7 +88,7 @@ def _by_category(root: Candidate, seen: Sequence[Candidate], search: Search) -> 
 
 
 def _is_near(one: Candidate, root: Candidate, lines: int) -> bool:
-    """At the root's line, or so many lines below it in the same log."""
+    """Whether it stands at the root's line or at most `lines` lines below it, in the same log."""
     return one.match.source == root.match.source and 0 <= one.match.line - root.match.line <= lines
 
 
@@ -97,7 +97,7 @@ def _first_action(rows: Iterable[Reading | None]) -> str:
 
 
 def _is_mistake_of_code(root: Candidate, search: Search) -> bool:
-    """Whether this program wrote itself what does not fit it, or gives a model the whole checkpoint."""
+    """Whether the program itself wrote the checkpoint that does not fit, or gives a model the whole checkpoint."""
     texts = (root.match.text, *root.match.record)
     is_whole_checkpoint = any(root.known.says("whole-checkpoint-given", text) for text in texts)
     return is_whole_checkpoint or _had_trained(root, search)
@@ -108,7 +108,7 @@ def _was_in_mpi(root: Candidate) -> bool:
 
 
 def _came_alone(root: Candidate) -> bool:
-    """Not one of the others met this rank. At the barrier of two, the other may have been late."""
+    """Whether no other rank joined this one. At a barrier of two ranks, the other may only have been late."""
     captures = root.match.captures
     if captures.get("joined") != "1" or not root.has("clients-missing"):
         return False
@@ -116,8 +116,10 @@ def _came_alone(root: Candidate) -> bool:
 
 
 def _of_device_call(root: Candidate, search: Search) -> str:
-    """Whose a failed call is, by its own words; a maths library that worked for some steps met other values or indices
-    since, and one that never did does not fit its driver or device. Empty where nothing tells."""
+    """The action for a failed call, by its own words; "" where nothing shows it.
+
+    A maths library that worked for some steps got bad values or indices; one that never worked does not fit the driver.
+    """
     row = root.known.read("device-call", root.match.text)
     if row is None and root.has("maths-library-failed"):
         return "fix_code" if _had_trained(root, search) else "fix_env"
@@ -125,9 +127,9 @@ def _of_device_call(root: Candidate, search: Search) -> str:
 
 
 def _of_unseen_device(root: Candidate, seen: Sequence[Candidate], usual: str) -> str:
-    """Of a device's fault that only the job tells of: which device is not known, so its node is to be left out.
+    """Isolates the node where only the job reports a fault of a device: which device it is, is not known.
 
-    Where the node's own log or tools tell of the same fault, what they say is to be done.
+    Where the node's own log or tools report the same fault, their action is taken.
     """
     is_of_device = root.class_ == "hardware" and not root.has("driver-fault")
     if not is_of_device or root.signature.area != "worker" or usual not in ON_A_DEVICE:
@@ -160,7 +162,7 @@ def _usual_action(category: str) -> str:
 
 
 def _is_one_nodes_network(blamed: Sequence[Culprit], seen: Sequence[Candidate]) -> bool:
-    """Several ranks could not connect, all of one host, in a job of several: the network of the others works."""
+    """Whether several ranks could not connect, all of one host, while the job has other hosts."""
     hosts = {one.host for one in blamed}
     ranks = {one.rank for one in blamed} - {None}
     return (
@@ -172,7 +174,7 @@ def _is_one_nodes_network(blamed: Sequence[Culprit], seen: Sequence[Candidate]) 
 
 
 def _is_one_peer(root: Candidate, seen: Sequence[Candidate]) -> bool:
-    """Several hosts lost one and the same peer, and no other."""
+    """Whether several hosts lost the same peer, and no other."""
     same = [
         candidate
         for candidate in seen

@@ -1,11 +1,11 @@
-"""Rules for errors of the training program where the words of one line do not suffice. Pure.
+"""Classifies errors of the training program where the words of one line are not enough. Pure.
 
-- Who filled a GPU: the sizes in an out-of-memory message tell whether this process did, or others on the same
-  device, or whether memory was there but in pieces.
+- What filled a GPU: the sizes in an out-of-memory message show whether it was this process, or others on the same
+  device, or whether free memory was fragmented.
 - Where an exception was raised: a KeyError below `load_checkpoint` is about the checkpoint.
-- The same fault of a GPU on several ranks at once is the program, not a device.
+- The same fault of a GPU on several ranks at once comes from the program, not from a device.
 
-The words are in signatures/rules/training.toml.
+Tags, wordings and readings are in signatures/rules/training.toml.
 """
 
 import re
@@ -28,7 +28,7 @@ OTHERS_MIN_BYTES = 4 * GIB
 OTHERS_MIN_SHARE = 0.25  # of the device: less than that does not decide whether a model fits
 UNUSED_MIN_BYTES = 1 * GIB
 OTHERS_NAMED = 4
-# The surer the place says what the exception is about, the more it weighs.
+# The more clearly the place shows what the exception is about, the higher the weight.
 PROGRAM_WEIGHT = 0.92
 SHARED_WEIGHT = 0.9
 DELETED_WEIGHT = 0.84
@@ -50,10 +50,10 @@ class MemoryReport(Struct, frozen=True, kw_only=True):
 
     @property
     def held_by_others(self) -> float | None:
-        """What is neither free nor this process's. None where its own part is not known.
+        """Bytes that are neither free nor held by this process. None where its own part is not known.
 
-        In a container the driver's process numbers are not ours: torch then lists this process as another, and
-        only what PyTorch itself counts is sure to be its own.
+        In a container the driver's process numbers differ from ours: torch then lists this process as another one, and
+        only what PyTorch itself counts certainly belongs to it.
         """
         if self.this_process is not None:
             return self.total - self.free - self.this_process
@@ -74,14 +74,14 @@ def rulings(matches: Sequence[Match], known: KnowledgeBase) -> dict[int, Ruling]
 
 
 def of_shared_memory(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """No space for a lock or a segment of shared memory: these are files of /dev/shm, and no disk has them."""
+    """No space for a lock or a segment of shared memory: these are files in /dev/shm, not on a disk."""
     if not (known.has("no-space-left", match) and known.says("keeps-shared-memory", match.innermost)):
         return None
     return Ruling(category="shm_oom", weight=SHARED_WEIGHT, decided_by=_raised_in(match.innermost))
 
 
 def of_deletion(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """A file that was to be deleted or moved, and is not there: no data is missing, another rank was faster."""
+    """A file to delete or move is not there: no data is missing, another rank was faster."""
     if not known.has("file-missing-exception", match) or match.error_type != "FileNotFoundError":
         return None
     function = _function(match.innermost)
@@ -157,7 +157,7 @@ def memory_report(text: str, known: KnowledgeBase) -> MemoryReport | None:
 
 
 def of_memory(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """Whether others filled the GPU, or free memory lay in pieces; None: this process simply needs too much."""
+    """Whether others filled the GPU, or free memory was fragmented; None: this process needs too much."""
     report = memory_report(match.text, known)
     if report is None:
         return None
@@ -171,7 +171,7 @@ def of_memory(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def of_place(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """What a vague exception is about, by the function of the user's own code that it was raised in."""
+    """Classifies a vague exception by the function of the user's own code that raised it."""
     function = _function(match.frame)
     is_of_none = known.has("none-in-place-of-value", match) and known.says("names-none", match.text)
     if is_of_none and known.says("reads-data", function):
@@ -185,7 +185,7 @@ def of_place(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def of_file(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """What a vague exception is about, by the file of the user's own code that it was raised in."""
+    """Classifies a vague exception by the file of the user's own code that raised it."""
     place, _, function = match.frame.rpartition(" ")
     if not known.has("exception-judged-by-place", match) or not known.says("raised-for-input", _kind(match)):
         return None
@@ -198,13 +198,13 @@ def of_file(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def of_kind(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """What an exception that no signature knows is about, by its own name: a library's ConfigError."""
+    """Classifies an exception that no signature knows by its own name: a library's ConfigError."""
     row = known.read("own-exception-about", _kind(match)) if match.signature == EXCEPTION else None
     return Ruling(category=row.category, weight=KIND_WEIGHT, action=row.action) if row else None
 
 
 def of_check(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """An exception that a check of settings raised: by the function or file it was raised in, the user's or not."""
+    """An exception from a check of settings: recognised by its function or file, the user's or a library's."""
     if _kind(match) == "KeyError" and known.says("environment-lookup", match.innermost):
         return Ruling(
             category=match.category,
@@ -226,7 +226,7 @@ def is_raised_by_a_check(match: Match, known: KnowledgeBase) -> bool:
 
 
 def _place_of_check(match: Match, known: KnowledgeBase) -> str:
-    """The function or file by which it is one; "" if it is none."""
+    """The function or file that makes it a check of settings; "" where there is none."""
     place, _, function = match.innermost.rpartition(" ")
     file = place.rpartition(":")[0]
     if not known.says("raised-by-check", _kind(match)) or known.says("how-to-call-a-function", match.text):
@@ -277,7 +277,7 @@ def _others(text: str, known: KnowledgeBase) -> Iterator[re.Match[str]]:
 
 
 def _held_by_others(report: MemoryReport, others: float, named: str, known: KnowledgeBase) -> Ruling:
-    """`named`: who they are, as the message says; their numbers are those of the host."""
+    """`named`: the other processes that the message lists, with the host's process numbers."""
     held, total = gib(others), gib(report.total)
     return Ruling(
         category="gpu_oom_external_process",

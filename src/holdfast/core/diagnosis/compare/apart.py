@@ -1,6 +1,7 @@
-"""Compares how far ranks and nodes have come: by epochs, steps, anchors of the set-up, and paths between nodes. Pure.
+"""Compares the progress of ranks and nodes: epochs, steps, set-up, and paths between nodes. Pure.
 
-Two lines are enough to see that two ranks are apart. They do not show why the log stops there, so the confidence is low.
+Two lines are enough to see that two ranks are apart. They do not show why the log stops there, so the confidence is
+low. Tags, wordings and texts are in signatures/rules/comparison.toml.
 """
 
 from collections import defaultdict
@@ -19,7 +20,7 @@ from holdfast.model.verdicts import Culprit
 
 TOGETHER_S = 5.0  # lines of ranks that are in step are written within it
 ONE_STEP = 1  # ranks in step print so far apart
-TEXTS_MAX = 190  # of one signature in one log: beyond, the last line of each rank may not have been kept
+TEXTS_MAX = 190  # of one signature in one log: above this, the last line of each rank may not have been kept
 
 
 class Reached(Struct, frozen=True):
@@ -43,7 +44,7 @@ def ranks_apart(
 def set_up_unfinished(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """Nodes, or one rank, that began to set up a communicator and did not say that they were done, as the others did."""
+    """Nodes, or one rank, that began to set up a communicator and did not report its end, as the others did."""
     if not is_excerpt(sources):
         return None
     begun: dict[str, list[Match]] = defaultdict(list)
@@ -76,7 +77,7 @@ def set_up_unfinished(
 def gdr_named_by_some(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """In a few lines: a node whose channels go over GPUDirect RDMA, and one that prints channels and names none."""
+    """In an excerpt: a node whose cards read GPU memory directly, and one whose channels do not name such a path."""
     if not is_excerpt(sources):
         return None
     direct: dict[str, Match] = {}
@@ -205,7 +206,7 @@ def _epochs_apart(
     told = [at for at in places if at is not None]
     is_same_place = len(told) == len(places) and max(told) - min(told) <= ONE_STEP
     if told and not is_same_place or not told and not is_excerpt(sources):
-        return None  # who begins an epoch while others end theirs is in step
+        return None  # a rank may begin an epoch while others end theirs
     behind = [who for who, epoch in epochs.items() if epoch == numbers[0]]
     ahead = [who for who, epoch in epochs.items() if epoch == numbers[1]]
     few = behind if len(behind) <= len(ahead) else ahead
@@ -235,7 +236,7 @@ def _epochs_apart(
 def _steps_apart(
     last: Mapping[Culprit, Reached], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """Only of an excerpt, and of few who are behind many: whole logs are judged by their watchdogs."""
+    """Only for an excerpt, and where a minority is behind: whole logs are judged by their watchdogs."""
     places = {who: one.at for who, one in last.items() if one.at is not None}
     if len(places) < 3 or len({one.epoch for one in last.values()}) > 1 or not is_excerpt(sources):
         return None

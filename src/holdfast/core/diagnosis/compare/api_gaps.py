@@ -1,6 +1,7 @@
-"""Whose mistake it is that a name, an attribute or an argument is not there: the code's, or that of versions which do
-not fit. A library that is installed has no such mistakes of its own: what it misses, another package should have. Pure.
-The names are in signatures/rules/actions.toml.
+"""Decides whether a missing name, attribute or argument is a mistake of the code or of versions that do not fit. Pure.
+
+An installed library has no such mistakes of its own: what it lacks, another package should have. Tags and wordings are
+in signatures/rules/actions.toml.
 """
 
 from holdfast.core.diagnosis.candidates import Candidate
@@ -27,7 +28,7 @@ def of_api_gap(root: Candidate) -> str:
     if root.has("name-missing"):
         name = captures.get("name", "")
         return "fix_env" if name and (known.says("optional-name", name) or is_installed) else ""
-    if root.has("attribute-of-none"):  # nobody told the launcher what it asks for
+    if root.has("attribute-of-none"):  # the launcher was not given what it needs
         return "fix_config" if is_installed and known.says("reads-command", raised) else ""
     if root.has("tensors-apart"):  # a model that one process spreads over all GPUs it sees
         return "fix_config" if root.writer.rank is None and root.says("two-devices") else ""
@@ -37,5 +38,5 @@ def of_api_gap(root: Candidate) -> str:
 
 
 def _calls(raised: str, known: KnowledgeBase) -> bool:
-    """Whether it was a library that called, with arguments of its own choice."""
+    """Whether a library made the call, with arguments of its own."""
     return known.says("in-installed-library", raised) and not known.says("hands-on-arguments", raised)

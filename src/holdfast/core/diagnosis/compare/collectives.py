@@ -1,19 +1,18 @@
-"""Compares what several ranks or nodes say of one communication: who waits where, and who does not. Pure.
+"""Compares the lines of several ranks about one communication: which rank waits where, and which does not. Pure.
 
-One line of a watchdog tells that a rank waited, not for whom. Side by side the lines tell more: a rank that is silent
-while the others wait in one collective is missing; ranks that wait in different ones have parted earlier. The lines
-that are compared are matches whose signatures have the tags named here; each rule gives at most one Comparison, or none where
-the evidence is too thin.
+One line of a watchdog shows that a rank waited, not for which rank. Together the lines show more: a rank that is silent
+while the others wait in one collective is missing; ranks that wait in different collectives diverged earlier. Each rule
+returns at most one Comparison, and none where the evidence is too thin. Tags, wordings and texts are in
+signatures/rules/comparison.toml.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from holdfast.core.diagnosis.compare.apart import gdr_named_by_some, ranks_apart, set_up_unfinished
-from holdfast.core.diagnosis.compare.comparison import Comparison, first_of
+from holdfast.core.diagnosis.compare.comparison import Comparison, first_of, minority
 from holdfast.core.diagnosis.compare.firewall import refused_by_firewall
 from holdfast.core.diagnosis.compare.network_paths import (
     compare_gdr,
@@ -32,19 +31,18 @@ from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
 
-EXCERPT_LINES = 10  # a log whose complaint stands in its first lines was cut out of a longer one
-EARLY_SEQ = 3  # so far it is still set-up: the first barrier, the check of the model, the first gather
-UNPRINTED = 12  # of so many ranks one may be ended before its own watchdog speaks (seen: 1 of 16, twice)
+EXCERPT_LINES = 10  # a log with its error in the first lines was cut out of a longer one
+EARLY_SEQ = 3  # up to here it is set-up: the first barrier, the check of the model, the first gather
+UNPRINTED = 12  # one rank in so many may end before its own watchdog prints (seen: 1 of 16, twice)
 NUMBER = late(r"\d{1,7}")
 
-Key = TypeVar("Key", bound=Hashable)
 Rule = Callable[[Sequence[Match], Sequence[Source], KnowledgeBase], Comparison | None]
 
 
 def compare(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> tuple[Comparison, ...]:
-    """What all rules find, the surest first. No two are said of the same match."""
+    """The findings of all rules, the surest first; at most one for each match."""
     rules: tuple[Rule, ...] = (
         compare_fingerprints,
         uneven_epochs,
@@ -72,7 +70,7 @@ def compare(
 def compare_collectives(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """Who parted from the others, or never came, by the watchdogs' timeouts of all ranks."""
+    """The ranks that diverged from the others, or never came, by the watchdogs' timeouts of all ranks."""
     waits = waits_in(matches, known)
     if not waits:
         return None
@@ -107,9 +105,9 @@ def compare_collectives(
 def compare_fingerprints(
     matches: Sequence[Match], _sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """The rank that all others name as the one that differs, where TORCH_DISTRIBUTED_DEBUG=DETAIL compared them."""
+    """The rank that most others name as the one that differs, where each rank compared its call with the others'."""
     told = [one for one in matches if known.has("call-compared", one) and "peer" in one.captures]
-    named: dict[int, set[int]] = defaultdict(set)  # who -> by whom
+    named: dict[int, set[int]] = defaultdict(set)  # rank -> the ranks that name it
     for one in told:
         mine, theirs = int(one.captures["rank"]), int(one.captures["peer"])
         named[theirs].add(mine)
@@ -190,10 +188,10 @@ def _parted(group: Sequence[Wait], known: KnowledgeBase) -> Comparison | None:
         odd = lowest if len(lowest) * 2 <= len(calls) else highest
         what = Words(en="are at different collectives", zh="停在不同的集合通信")
     elif len(set(calls.values())) > 1:
-        odd = _odd_ones(calls)
+        odd = minority(calls)
         what = Words(en="run different operations", zh="执行了不同的操作")
     elif known.says("same-sizes-for-all", group[0].op) and len(set(sizes.values())) > 1:
-        odd = _odd_ones(sizes)
+        odd = minority(sizes)
         what = Words(en="give different sizes to one collective", zh="向同一集合通信传入了不同大小")
     else:
         return None
@@ -220,7 +218,7 @@ def _parted(group: Sequence[Wait], known: KnowledgeBase) -> Comparison | None:
 
 
 def _reported(waits: Sequence[Wait], matches: Iterable[Match], known: KnowledgeBase) -> Comparison | None:
-    """PyTorch compared the ranks itself (desync report, flight records) and names who did not come."""
+    """The ranks that did not come, where the ranks compared themselves (desync report, flight records)."""
     told = [one for one in matches if known.has("absent-ranks-report", one)]
     absent = {int(number) for one in told for number in NUMBER.findall(one.captures["ranks"])}
     absent -= {wait.rank for wait in waits}
@@ -231,7 +229,7 @@ def _reported(waits: Sequence[Wait], matches: Iterable[Match], known: KnowledgeB
 
 
 def _across_groups(waits: Sequence[Wait], silent: set[int], known: KnowledgeBase) -> Comparison | None:
-    """Ranks wait in several groups at once: for one that is in none, or for one another."""
+    """Ranks wait in several groups at once: for a rank that waits in none, or for one another."""
     waiting = {wait.rank for wait in waits}
     if silent and len(silent) <= len(waiting):
         return _missing(waits, silent, known, weight=0.7)
@@ -282,7 +280,7 @@ def _missing(waits: Sequence[Wait], silent: set[int], known: KnowledgeBase, *, w
 def _stuck_at_start(
     waits: Sequence[Wait], matches: Iterable[Match], known: KnowledgeBase, *, all_there: bool
 ) -> Comparison:
-    """The first collectives hang: nobody trained yet, so the way between the GPUs is what was never tried."""
+    """The first collectives hang: no rank trained yet, so the path between the GPUs may never have worked."""
     first = _first(waits)
     path = _doubtful_path(matches, known)
     there_en = "All ranks joined it, and it never ended" if all_there else "It never ended"
@@ -307,7 +305,7 @@ def _stuck_at_start(
 
 
 def _doubtful_path(matches: Iterable[Match], known: KnowledgeBase) -> Words | None:
-    """What makes direct copies between GPUs of a node the first suspect."""
+    """A reason to suspect direct copies between the GPUs of a node; None where there is none."""
     for one in matches:
         setting = "{name}={value}".format_map(one.captures) if known.has("communication-setting", one) else ""
         if known.says("copies-by-memcpy", setting):
@@ -339,7 +337,7 @@ def _nobody_missing(waits: Sequence[Wait], known: KnowledgeBase) -> Comparison:
 
 
 def _all_ranks(matches: Iterable[Match], sources: Iterable[Source], known: KnowledgeBase) -> set[int]:
-    """All ranks that anything tells of; below the highest of them none is left out."""
+    """All ranks up to the highest that any line names."""
     told = [one.writer.rank for one in sources]
     for one in matches:
         told.append(one.writer.rank)
@@ -349,13 +347,6 @@ def _all_ranks(matches: Iterable[Match], sources: Iterable[Source], known: Knowl
             told.append(int(one.captures["world"]) - 1)
     ranks = {rank for rank in told if rank is not None and rank < 1 << 20}
     return set(range(max(ranks) + 1)) if ranks else set()
-
-
-def _odd_ones(ways: Mapping[int, Key]) -> set[int]:
-    """Ranks that do not do as most do; none where there is no most."""
-    ((usual, count), *_) = Counter(ways.values()).most_common()
-    odd = {rank for rank, way in ways.items() if way != usual}
-    return odd if count * 2 > len(ways) else set()
 
 
 def _is_minority(ranks: set[int], among: Mapping[int, int]) -> bool:

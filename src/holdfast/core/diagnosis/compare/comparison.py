@@ -1,9 +1,8 @@
-"""What rules say that compare the lines of several ranks or nodes, and what those rules share. Pure.
+"""Defines the finding of a rule that compares lines of several ranks or nodes, and what such rules share. Pure."""
 
-The names and words that they ask for are in signatures/rules/comparison.toml.
-"""
-
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -12,14 +11,15 @@ from holdfast.model.signatures import Role, Severity, Words
 from holdfast.model.verdicts import Culprit
 
 INIT_STATE = "nccl-init-state"
+Key = TypeVar("Key", int, str)
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """What the lines say together. `first`: the match that it is said of, in place of its signature.
+    """What the lines show together. `first`: the match whose signature this replaces.
 
-    `role`, `severity`, `weight`, `action`: as of a signature. `culprits`: who stands apart; empty where that cannot
-    be told. `seen`: the lines that were compared, `first` among them. `explained`: lines that only report what is
-    said here, and are no causes of their own. `of_end`: it is said of the last lines there are, so no step comes after it.
+    `role`, `severity`, `weight`, `action`: as of a signature. `culprits`: the ranks or nodes that differ; empty where
+    that is not known. `seen`: the lines that were compared, `first` among them. `explained`: lines that only report
+    this, and are no causes of their own. `of_end`: it is about the last lines of the log, so no step comes after it.
     """
 
     category: str
@@ -37,6 +37,12 @@ class Comparison(Struct, frozen=True, kw_only=True):
     of_end: bool = False
 
 
+def minority(values: Mapping[Key, Hashable]) -> set[Key]:
+    """The ranks or hosts whose value differs from that of the majority; empty where there is no majority."""
+    ((usual, count), *_) = Counter(values.values()).most_common()
+    return {key for key, value in values.items() if value != usual} if count * 2 > len(values) else set()
+
+
 def host_of(one: Match, sources: Sequence[Source]) -> str | None:
     of_file = sources[one.source].writer
     worker = one.writer.worker if one.writer.worker is not None else of_file.worker
@@ -44,7 +50,7 @@ def host_of(one: Match, sources: Sequence[Source]) -> str | None:
 
 
 def who_of(one: Match, sources: Sequence[Source]) -> Culprit:
-    """The smallest thing that is known to have a clock of its own."""
+    """The host or worker, which has its own clock; else the rank."""
     of_file = sources[one.source].writer
     host = one.writer.host or of_file.host
     worker = one.writer.worker if one.writer.worker is not None else of_file.worker

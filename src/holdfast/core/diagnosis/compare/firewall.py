@@ -1,4 +1,4 @@
-"""Ties packets that a node's firewall refused to the connections that failed for it. Pure."""
+"""Connects packets that a node's firewall refused with the connections that failed because of it. Pure."""
 
 from collections.abc import Sequence
 from ipaddress import ip_address
@@ -14,7 +14,7 @@ from holdfast.model.verdicts import Culprit
 def refused_by_firewall(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """A firewall refuses strangers all day: only what it refused of a connection that failed is a cause."""
+    """A refused packet is a cause only where it belongs to a connection that failed: a firewall refuses many others."""
     for refused in sorted((one for one in matches if known.has("packet-refused", one)), key=place):
         failed = sorted((one for one in matches if _failed_for(one, refused, known)), key=place)
         if failed:
@@ -23,7 +23,10 @@ def refused_by_firewall(
 
 
 def _failed_for(one: Match, refused: Match, known: KnowledgeBase) -> bool:
-    """Both name the same address and port, or the same address where the other names no port."""
+    """Whether both name the same address and port, or the same address where the failed line names no port.
+
+    A scheduler's lines name nodes, not addresses: there the port decides, and that the source is in the cluster.
+    """
     if known.has("packet-refused", one):
         return False
     port = refused.captures["port"]

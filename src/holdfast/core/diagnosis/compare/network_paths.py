@@ -1,9 +1,12 @@
-"""Compares how nodes reach one another: GPUDirect, interfaces, ports, set-up, and when they began. Pure."""
+"""Compares nodes of a job: direct access to GPU memory, interfaces, ports, set-up, and start times. Pure.
+
+Tags, wordings and texts are in signatures/rules/comparison.toml.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from holdfast.core.diagnosis.compare.comparison import Comparison, first_of, host_of, who_of
+from holdfast.core.diagnosis.compare.comparison import Comparison, first_of, host_of, minority, who_of
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.words.missing import spans
 from holdfast.core.plurals import counted
@@ -18,7 +21,7 @@ APART_S = 60.0  # clocks of nodes differ by less; launchers that start together,
 def compare_gdr(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """Nodes that send from GPU memory directly, beside nodes that do not."""
+    """Nodes whose network cards read GPU memory directly, beside nodes whose cards do not."""
     direct: dict[str, bool] = {}
     lines: dict[str, Match] = {}
     for one in matches:
@@ -57,7 +60,7 @@ def compare_gdr(
 def local_interface(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """Nodes of a job of several nodes that set up over an interface which no other node can reach."""
+    """Nodes that chose an interface which no other node of the job can reach."""
     chosen: dict[str, Match] = {}
     for one in matches:
         host = host_of(one, sources)
@@ -93,7 +96,7 @@ def local_interface(
 def compare_settings(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """NCCL's settings that differ between nodes and must not: an image or a file brought them along on some."""
+    """Communication settings that differ between nodes and must not: an image or a file set them on some."""
     values: dict[str, dict[str, Match]] = defaultdict(dict)  # name -> host -> first line
     for one in matches:
         host = host_of(one, sources)
@@ -102,7 +105,7 @@ def compare_settings(
     for name, by_host in sorted(values.items()):
         told = {host: one.captures["value"] for host, one in by_host.items()}
         if len(set(told.values())) > 1 and known.says("must-agree", name):
-            odd = _rare(told)
+            odd = minority(told)
             listed = ", ".join(f"{host}={value}" for host, value in sorted(told.items())[:4])
             return Comparison(
                 category="nccl_config_error",
@@ -127,7 +130,7 @@ def compare_settings(
 def compare_versions(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """Nodes that run unlike versions of NCCL."""
+    """Nodes that run different versions of the communication library."""
     lines: dict[str, Match] = {}
     versions: dict[str, set[str]] = defaultdict(set)
     for one in matches:
@@ -138,7 +141,7 @@ def compare_versions(
     told = {host: next(iter(found)) for host, found in versions.items() if len(found) == 1}
     if len(set(told.values())) < 2:
         return None
-    odd = _rare(told)
+    odd = minority(told)
     listed = ", ".join(f"{host}: {version}" for host, version in sorted(told.items())[:4])
     return Comparison(
         category="version_mismatch",
@@ -160,7 +163,7 @@ def compare_versions(
 def flapping_port(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """A port of a network card that went down: and came up again, or not."""
+    """A port of a network card that went down, and perhaps came up again."""
     lost = [one for one in matches if known.has("port-lost", one)]
     if not lost:
         return None
@@ -194,7 +197,7 @@ def flapping_port(
 def compare_init(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """Ranks that began to set up a communicator and did not come to its end; others never began."""
+    """Ranks that began to set up a communicator and did not finish, or never began."""
     cut_off = {number for number, source in enumerate(sources) if _ends_in_a_list(source, known)}
     started: dict[int, Counter[int]] = defaultdict(Counter)  # world -> rank -> how often
     done: dict[int, Counter[int]] = defaultdict(Counter)
@@ -235,7 +238,7 @@ def compare_init(
 
 
 def _ends_in_a_list(source: Source, known: KnowledgeBase) -> bool:
-    """A log whose last line stands in the midst of such a list was cut off there: what came next is not known."""
+    """Whether the log was cut off inside a list that a rank prints at once: what came next is not known."""
     if source.tail and known.says("machine-drawn", source.tail[-1]):
         return True
     listed = [found for line in source.tail if (found := known.found("ring-listed", line))]
@@ -247,14 +250,14 @@ def _ends_in_a_list(source: Source, known: KnowledgeBase) -> bool:
 def started_apart(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """A rendezvous that failed because some came minutes after the others, by their own clocks."""
+    """A rendezvous that failed because some workers started minutes after the others, by their own clocks."""
     failed = [one for one in matches if one.category == NOT_MET and not known.has("worker-starts", one)]
     begun: dict[tuple[Culprit, int], float] = {}
     for one in matches:
         at_s = one.writer.stamp_s
         if known.has("worker-starts", one) and at_s is not None:
             who = who_of(one, sources)
-            key = (who, one.source if who == Culprit() else -1)  # whose log it is, where nothing says whose
+            key = (who, one.source if who == Culprit() else -1)  # by log, where no line names rank or host
             begun[key] = min(at_s, begun.get(key, at_s))
     ends_s = min((one.writer.stamp_s for one in failed if one.writer.stamp_s is not None), default=None)
     begun = {
@@ -262,7 +265,7 @@ def started_apart(
         for (who, log), at_s in begun.items()
         if log < 0
         or ends_s is None
-        or at_s < ends_s  # a log of nobody's that begins later may be of another run
+        or at_s < ends_s  # an unnamed log that begins later may be of another run
     }
     if not failed or len(begun) < 2:
         return None
@@ -299,9 +302,3 @@ def _uses_gdr(one: Match, known: KnowledgeBase) -> bool | None:
     if known.has("network-path", one) and not known.says("over-sockets", one.captures.get("transport", "")):
         return "gdr" in one.captures
     return None
-
-
-def _rare(values: dict[str, str]) -> set[str]:
-    """Who does not say what most say; empty where there is no most."""
-    ((usual, count), *_) = Counter(values.values()).most_common()
-    return {who for who, value in values.items() if value != usual} if count * 2 > len(values) else set()

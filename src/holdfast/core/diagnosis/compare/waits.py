@@ -1,4 +1,4 @@
-"""Reads the watchdogs' lines that say for what a rank waited in vain, group by group. Pure."""
+"""Reads from watchdogs' lines in which collective each rank waited until its timeout, by process group. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -33,7 +33,7 @@ class Wait(Struct, frozen=True):
 
 
 def waits_in(matches: Iterable[Match], known: KnowledgeBase) -> list[Wait]:
-    """The first timeout of each rank in each group; those that a summary repeats are left out."""
+    """The first timeout of each rank in each group, without those that a summary repeats."""
     every = list(matches)
     groups = {
         (one.source, _rank(one, known), one.captures["seq"]): _group(one.captures["pg"], known)
@@ -56,7 +56,7 @@ def waits_in(matches: Iterable[Match], known: KnowledgeBase) -> list[Wait]:
 
 
 def _of_one_failure(waits: Sequence[Wait]) -> list[Wait]:
-    """Without those of another attempt in the same logs: no rank waits longer than its own timeout."""
+    """Without the waits of another attempt in the same logs: no rank waits longer than its own timeout."""
     stamps = [wait.match.writer.stamp_s for wait in waits]
     first_s = min((at_s for at_s in stamps if at_s is not None), default=0.0)
     return [
@@ -74,7 +74,7 @@ def by_group(waits: Iterable[Wait]) -> dict[str, list[Wait]]:
     names = {wait.group for wait in waits if wait.group}
     only = next(iter(names), "") if len(names) <= 1 else ""
     found: dict[str, list[Wait]] = defaultdict(list)
-    taken: dict[int, int] = {}  # who has which place in the only group that is named
+    taken: dict[int, int] = {}  # rank by its seat in the only group that is named
     for wait in sorted(waits, key=lambda one: not one.group):
         seat = wait.seat
         own = bool(only) and not wait.group and seat is not None and taken.get(seat, wait.rank) != wait.rank
@@ -101,6 +101,6 @@ def _seat(one: Match, known: KnowledgeBase) -> int | None:
 
 
 def _group(text: str, known: KnowledgeBase) -> str:
-    """What names the group on all ranks: a GUID where there is one, for the ID counts each rank's own groups."""
+    """The group's name, the same on all ranks: its GUID where there is one, since the ID counts each rank's own groups."""
     found = known.found("group-number", text)
     return found["group"].replace(" ", "") if found else text.strip()

@@ -1,8 +1,8 @@
-"""What an error that no signature knows is about, by the words of its message: a thing and what is wrong with it.
+"""Classifies an error that no signature knows by the words of its message: a thing and what is wrong with it. Pure.
 
 Every project words its own errors, so no list of messages is ever complete. But a message about a shard that cannot
-be opened names a shard and says that it cannot be opened. Both must be there; a mere mention decides nothing. Pure.
-The words are in signatures/rules/messages.toml.
+be opened names a shard and says that it cannot be opened. Both must be there: a mention alone decides nothing.
+Tags, wordings and readings are in signatures/rules/messages.toml.
 """
 
 from collections.abc import Mapping
@@ -12,16 +12,16 @@ from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.matches import Match
 from holdfast.model.signatures import EXCEPTION, SPOKEN, Words
 
-WEIGHT = 0.7  # less than a signature's: the words are of no known program
-SPOKEN_WEIGHT = 0.5  # of a line in which a program speaks of its error, where nothing else is known
-SPOKEN_IN = ("message", "reason", "said", "told", "marked")  # captures of the forms in which it does
-CODE_WEIGHT = 0.4  # of a bare exit code: any other line says more
-MESSAGE_CHARS_MAX = 500  # what stands further behind is seldom about the error
+WEIGHT = 0.7  # below most signatures: the program is not known
+SPOKEN_WEIGHT = 0.5  # of a line that only mentions an error
+SPOKEN_IN = ("message", "reason", "said", "told", "marked")  # captures that hold its message
+CODE_WEIGHT = 0.4  # of a bare exit code: any other line explains more
+MESSAGE_CHARS_MAX = 500  # later text is rarely about the error
 ENDED = "ended-with-a-code"
 
 
 def of_code(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """What a bare code of a process says about its end; None for codes that say no more than that it failed."""
+    """Classifies a bare exit code or signal; None for a code that only says that the process failed."""
     if not known.has("gives-exit-code", match):
         return None
     name, code = match.captures.get("name", "").upper(), match.captures.get("code", "")
@@ -30,7 +30,10 @@ def of_code(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def of_words(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """None where its words do not tell, or the exception is a mistake of the code by its kind."""
+    """Classifies an exception or complaint by its words.
+
+    None where the words do not show it, or the exception's kind already says that the code is wrong.
+    """
     if known.has("complaint", match) and _passes(match, known):
         return Ruling(category=match.category, role="context", severity="info", weight=SPOKEN_WEIGHT)
     if match.signature == SPOKEN:
@@ -67,7 +70,7 @@ def _of_what_is_not_implemented(match: Match, known: KnowledgeBase) -> Ruling | 
 
 
 def asks_for_a_setting(message: str, known: KnowledgeBase) -> bool:
-    """Whether the code is right, and what it was told is not."""
+    """Whether the message is about a wrong setting, not about wrong code."""
     if known.says("how-to-call-a-function", message):
         return False
     if known.says("about-model-inputs", message) and not known.says("names-an-option", message):
@@ -78,7 +81,7 @@ def asks_for_a_setting(message: str, known: KnowledgeBase) -> bool:
 
 
 def kind_of_exception(match: Match, known: KnowledgeBase) -> str:
-    """Without its module. As the traceback tells; of a line whose traceback is cut off, as the line itself does."""
+    """The exception's name without its module: from the traceback, or from the line where the traceback is cut off."""
     kind = match.error_type or match.captures.get("type", "")
     if not kind and known.has("failed-assertion", match):
         kind = "AssertionError"
@@ -86,7 +89,7 @@ def kind_of_exception(match: Match, known: KnowledgeBase) -> str:
 
 
 def _passes(match: Match, known: KnowledgeBase) -> bool:
-    """Whether a complaint says itself that it is none, or that its writer goes on; who tries again for ever does not."""
+    """Whether a complaint says that there is no error, or that its program goes on; endless retries do not count."""
     tries_again = TRIES_AGAIN.search(match.text)
     return known.says("error-that-passes", match.text) or bool(tries_again) and match.count < TRIES_MANY
 
@@ -106,9 +109,9 @@ def _of_spoken(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def of_likeness(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """What a program says of its error, where the message is one that its exception's signature knows.
+    """Classifies a line in which a program mentions an error whose message a signature knows.
 
-    It stays what somebody says, and no more: others have seen more of the same failure.
+    It stays a warning: it is a mention, and other lines of the same failure show more.
     """
     like = known.get(match.known_as.signature) if match.known_as else None
     if like is None or _passes(match, known) or _is_of_no_program(match, known):
@@ -131,5 +134,5 @@ def _filled(words: Words, captures: Mapping[str, str]) -> Words:
 
 
 def _is_of_no_program(match: Match, known: KnowledgeBase) -> bool:
-    """A line of the system's, or no more than a warning."""
+    """Whether the system wrote the line, or it is only a warning."""
     return known.says("written-by-system", match.text) or known.says("calls-itself-warning", match.text)
