@@ -97,11 +97,11 @@ def of_deletion(match: Match, known: KnowledgeBase) -> Ruling | None:
             zh="要删除或移动的文件已不存在",
         ),
         explanation=Words(
-            en="Ranks that tidy up the same folder take files away from each other: only the first of them finds any.",
+            en="Several ranks clean up the same folder: only the first one finds the files.",
             zh="多个 rank 清理同一目录时会互相抢先:只有第一个能找到文件。",
         ),
         advice=Words(
-            en="Let one rank of each file system delete and rename, and the others wait at a barrier; newer releases of most trainers do.",
+            en="Let one rank per file system delete and rename while the others wait at a barrier; newer releases of most trainers do.",
             zh="每个文件系统只由一个 rank 删除和重命名,其余 rank 在 barrier 处等待;多数训练框架的新版本已如此处理。",
         ),
         decided_by=_raised_in(function) if deletes else None,
@@ -121,7 +121,7 @@ def of_program(match: Match, known: KnowledgeBase) -> Ruling | None:
         weight=PROGRAM_WEIGHT,
         title=Words(en=f"the program {name} is not installed here", zh=f"此处未安装程序 {name}"),
         explanation=Words(
-            en="Python was to start it as a process of its own, and it is not on PATH in this container or node.",
+            en="Python tried to start it as a process, but it is not on PATH in this container or node.",
             zh="Python 需要启动该程序,但此容器或节点的 PATH 中没有它。",
         ),
         advice=Words(
@@ -310,7 +310,7 @@ def _fragmented(report: MemoryReport, unused: float, known: KnowledgeBase) -> Ru
             zh=f"显存碎片化:已保留未使用 {lay},却无法分配 {tried}",
         ),
         explanation=Words(
-            en="More than was asked for lies in the allocator's cache, in pieces that are too small.",
+            en="The allocator's cache holds more free memory than was requested, but in pieces that are too small.",
             zh="分配器缓存中的空闲显存多于请求量,但都是过小的碎片。",
         ),
         advice=known.text("memory-fragmented-advice"),

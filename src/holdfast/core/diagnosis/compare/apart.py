@@ -223,8 +223,8 @@ def _epochs_apart(
             zh=f"{_named_zh(behind)} 处于第 {numbers[0]} 轮,{_named_zh(ahead)} 已到第 {numbers[1]} 轮",
         ),
         explanation=Words(
-            en="The ranks have unequal numbers of batches: who has fewer ends an epoch early, and the collectives do not "
-            "fit any more. The log ends here.",
+            en="The ranks have unequal numbers of batches: a rank with fewer ends an epoch early, and the collectives no "
+            "longer match. The log ends here.",
             zh="各 rank 的批次数不等:批次少的 rank 提前结束一轮,集合通信不再对应。日志到此为止。",
         ),
         advice=known.text("uneven-batches-advice"),
@@ -258,7 +258,7 @@ def _steps_apart(
             zh=f"{_named_zh(behind)} 停在第 {at} 步,其他已到第 {most} 步",
         ),
         explanation=Words(
-            en="Ranks that train together are at one step. Who is behind keeps the others waiting.",
+            en="Ranks that train together are at the same step. A rank that is behind keeps the others waiting.",
             zh="协同训练的 rank 应处于同一步,落后者会让其他 rank 等待。",
         ),
         advice=known.text("rank-behind-advice"),

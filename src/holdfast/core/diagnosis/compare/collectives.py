@@ -166,8 +166,8 @@ def uneven_epochs(
             zh=f"rank {spans(ahead)} 已进入第 {last} 轮,其余仍在第 {last - 1} 轮",
         ),
         explanation=Words(
-            en="The ranks have unequal numbers of batches: who has fewer ends the epoch early, and the collectives "
-            "do not fit any more.",
+            en="The ranks have unequal numbers of batches: a rank with fewer ends the epoch early, and the "
+            "collectives no longer match.",
             zh="各 rank 的批次数不等:批次少的 rank 提前结束本轮,集合通信不再对应。",
         ),
         advice=known.text("uneven-batches-advice"),
@@ -209,7 +209,7 @@ def _parted(group: Sequence[Wait], known: KnowledgeBase) -> Comparison | None:
         culprits=tuple(Culprit(rank=rank) for rank in sorted(odd)),
         title=Words(en=f"the ranks {what.en}: {listed}", zh=f"各 rank {what.zh}:{listed}"),
         explanation=Words(
-            en="They parted before: each waits for a call that the others do not make.",
+            en="They diverged earlier: each waits for a call that the others do not make.",
             zh="它们在此之前已经分叉:各自等待对方不会执行的调用。",
         ),
         advice=known.text("parted-advice"),
@@ -327,8 +327,8 @@ def _nobody_missing(waits: Sequence[Wait], known: KnowledgeBase) -> Comparison:
             zh=f"全部 {len(waits)} 个 rank 均已进入 {first.op}{number},但始终未完成",
         ),
         explanation=Words(
-            en="Nobody is missing and nobody runs another call: the network or a GPU stood still, or the operation "
-            "needs longer than the timeout.",
+            en="All ranks are there and run the same call: the network or a GPU stalled, or the operation "
+            "takes longer than the timeout.",
             zh="没有缺席者,调用也一致:网络或某张 GPU 停滞,或该操作耗时超过超时时间。",
         ),
         advice=known.text("all-joined-advice"),

@@ -118,7 +118,7 @@ def compare_settings(
                     en=f"{name} differs between nodes: {listed}", zh=f"{name} 在各节点上不一致:{listed}"
                 ),
                 explanation=Words(
-                    en="Both sides of a collective must run it alike; unlike settings hang it or garble the data.",
+                    en="Both sides of a collective need the same settings; different ones hang it or corrupt the data.",
                     zh="集合通信的各方设置必须一致,否则会挂起或数据错误。",
                 ),
                 advice=known.text("unlike-settings-advice", name=name),
@@ -287,7 +287,7 @@ def started_apart(
         ),
         explanation=Words(
             en=f"{len(late)} of {len(begun)} began at least {APART_S:.0f} s after the first, by their own clocks: "
-            "an image that is pulled, a queue, a slow preparation.",
+            "pulling an image, a queue, or a slow preparation.",
             zh=f"{len(begun)} 个中有 {len(late)} 个比最早者晚至少 {APART_S:.0f} 秒启动(以各自时钟计):"
             "拉取镜像、排队或准备过慢。",
         ),
