@@ -8,7 +8,8 @@ import pytest
 import holdfast
 from holdfast.core.verdict.categories import ACTIONS, KINDS
 from holdfast.observe.search.rule_store import package_rules
-from holdfast.parsers.rule_files import complaints, unknown_tags
+from holdfast.parsers.rule_files import complaints, parse, unknown_tags
+from holdfast.parsers.signature_files import SignatureError
 from known import PACKAGE
 
 RULES = package_rules(as_built=False)
@@ -47,3 +48,17 @@ def test_what_the_code_asks_for_is_defined_and_what_is_defined_is_asked_for(kind
     inner = {name for one in RULES.tag for name in one.tags} if kind == "tag" else set()
     assert DEFINED[kind] - _names(kind) - inner == set()
     assert kind == "text" or _names(kind) - DEFINED[kind] == set()
+
+
+def test_parts_stand_in_patterns_and_in_parts_below_them():
+    rows = 'wording = [{ id = "late", means = "m", pattern = "^(?&late) s$", matches = ["9 s"] }]\n'
+    file = rows + "[parts]\nnumber = '''\\d|ten'''\nlate = '(?&number)+'"
+    (wording,) = parse(file, "a.toml").wording
+    assert wording.pattern == r"^(?:(?:\d|ten)+) s$"
+
+
+@pytest.mark.parametrize("parts", ["late = 3", "", "lates = 'x'"])
+def test_a_part_that_is_not_there_is_named(parts):
+    file = f'reading = [{{ table = "t", pattern = "(?&late)" }}]\n[parts]\n{parts}'
+    with pytest.raises(SignatureError, match=r"a\.toml: .*part"):
+        parse(file, "a.toml")

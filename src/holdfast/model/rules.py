@@ -2,6 +2,9 @@ r"""What is known of logs beside the signatures: tags, wordings, readings and te
 
 One TOML file in the folder `rules` beside the signatures holds any of the four tables. A site's own folder can have
 such files as well: they add to the package's.
+
+A table `[parts]` holds pieces of patterns by name; `(?&name)` stands for one in the patterns of the same file, and in
+the parts below it.
 """
 
 from msgspec import Struct

@@ -4,6 +4,7 @@ import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 import msgspec
 
@@ -12,6 +13,8 @@ from holdfast.parsers.signature_files import ID, SignatureError
 
 Rule = Tag | Wording | Reading | Text
 KINDS: Mapping[str, type[Rule]] = {"tag": Tag, "wording": Wording, "reading": Reading, "text": Text}
+PARTS = "parts"
+PART = re.compile(r"\(\?&(?P<name>[a-z][a-z0-9-]*)\)")
 
 
 def parse(text: str, name: str) -> Rules:
@@ -20,7 +23,8 @@ def parse(text: str, name: str) -> Rules:
         file = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise SignatureError(f"{name}: this is no TOML: {error}") from error
-    wrong = [f"{name}: there is no table {key!r}{_near(key, KINDS)}" for key in file if key not in KINDS]
+    wrong = [f"{name}: {text}" for text in _use_parts(file)]
+    wrong += [f"{name}: there is no table {key!r}{_near(key, KINDS)}" for key in file if key not in KINDS]
     found: dict[str, list[Rule]] = {kind: [] for kind in KINDS}
     for kind, struct in KINDS.items():
         tables = file.get(kind, [])
@@ -36,6 +40,32 @@ def parse(text: str, name: str) -> Rules:
     if wrong:
         raise SignatureError("\n".join(wrong))
     return msgspec.convert(found, Rules, from_attributes=True)
+
+
+def _use_parts(file: dict[str, Any]) -> list[str]:
+    """Takes the table of parts out of the file and writes them into its patterns in place of `(?&name)`; complaints."""
+    parts = file.pop(PARTS, {})
+    if not isinstance(parts, dict) or not all(isinstance(one, str) for one in parts.values()):
+        return ["[parts] holds names with a pattern each, as text"]
+    rows = [row for kind in ("wording", "reading") for row in _rows(file.get(kind))]
+    try:
+        for name in parts:
+            parts[name] = _with_parts(parts[name], parts)
+        for row in rows:
+            row["pattern"] = _with_parts(row["pattern"], parts)
+    except KeyError as error:
+        return [f"there is no part {error}{_near(error.args[0], parts)}"]
+    return []
+
+
+def _rows(table: object) -> list[dict[str, str]]:
+    rows = table if isinstance(table, list) else []
+    return [row for row in rows if isinstance(row, dict) and isinstance(row.get("pattern"), str)]
+
+
+def _with_parts(pattern: str, parts: Mapping[str, str]) -> str:
+    """raises: KeyError, for a part that is not there"""
+    return PART.sub(lambda found: f"(?:{parts[found['name']]})", pattern)
 
 
 def joined(layers: Iterable[Rules]) -> Rules:

@@ -22,7 +22,7 @@ from holdfast.core.diagnosis.compare.network_paths import (
     started_apart,
 )
 from holdfast.model.matches import Match, Source, Writer
-from known import PACKAGE
+from known import KNOWN, PACKAGE
 
 SIGNATURES = {one.id: one for one in PACKAGE}
 LOGS = (Source(name="job.log"),)
@@ -75,11 +75,11 @@ def hosts(comparison):
 
 
 def test_nothing_to_compare_gives_nothing():
-    assert compare([], LOGS) == ()
+    assert compare([], LOGS, KNOWN) == ()
 
 
 def test_the_rank_that_does_not_wait_is_missing():
-    found = compare_collectives([timeout(rank, 90) for rank in range(8) if rank != 5], LOGS)
+    found = compare_collectives([timeout(rank, 90) for rank in range(8) if rank != 5], LOGS, KNOWN)
     assert found.category == "collective_missing_rank"
     assert ranks(found) == [5]
     assert "rank 5" in found.title.en
@@ -88,61 +88,61 @@ def test_the_rank_that_does_not_wait_is_missing():
 
 
 def test_a_rank_that_is_only_in_the_launchers_table_is_known_too():
-    found = compare_collectives([timeout(0, 90), timeout(1, 90), listed(2)], LOGS)
+    found = compare_collectives([timeout(0, 90), timeout(1, 90), listed(2)], LOGS, KNOWN)
     assert ranks(found) == [2]
 
 
 def test_nobody_is_named_where_most_are_silent():
-    assert compare_collectives([timeout(3, 90)], LOGS) is None
+    assert compare_collectives([timeout(3, 90)], LOGS, KNOWN) is None
 
 
 def test_other_sequence_numbers_are_a_mismatch_of_those_behind():
-    found = compare_collectives([timeout(rank, 40 if rank == 2 else 41) for rank in range(4)], LOGS)
+    found = compare_collectives([timeout(rank, 40 if rank == 2 else 41) for rank in range(4)], LOGS, KNOWN)
     assert found.category == "collective_mismatch"
     assert ranks(found) == [2]
 
 
 def test_other_operations_are_a_mismatch_of_the_few():
     found = compare_collectives(
-        [timeout(rank, 40, "BROADCAST" if rank == 3 else "ALLREDUCE") for rank in range(4)], LOGS
+        [timeout(rank, 40, "BROADCAST" if rank == 3 else "ALLREDUCE") for rank in range(4)], LOGS, KNOWN
     )
     assert found.category == "collective_mismatch"
     assert ranks(found) == [3]
 
 
 def test_two_ranks_in_different_operations_blame_nobody():
-    found = compare_collectives([timeout(0, 40, "BROADCAST"), timeout(1, 40, "ALLREDUCE")], LOGS)
+    found = compare_collectives([timeout(0, 40, "BROADCAST"), timeout(1, 40, "ALLREDUCE")], LOGS, KNOWN)
     assert found.category == "collective_mismatch"
     assert ranks(found) == []
 
 
 def test_other_sizes_are_a_mismatch_only_where_sizes_must_be_equal():
     reduced = [timeout(rank, 40, size=32 if rank == 1 else 64) for rank in range(4)]
-    assert ranks(compare_collectives(reduced, LOGS)) == [1]
+    assert ranks(compare_collectives(reduced, LOGS, KNOWN)) == [1]
     exchanged = [timeout(rank, 40, "ALLTOALL_BASE", size=rank) for rank in range(4)]
-    assert compare_collectives(exchanged, LOGS).category == "collective_timeout"
+    assert compare_collectives(exchanged, LOGS, KNOWN).category == "collective_timeout"
 
 
 def test_all_ranks_in_one_call_means_that_nobody_is_missing():
-    found = compare_collectives([timeout(rank, 90) for rank in range(4)], LOGS)
+    found = compare_collectives([timeout(rank, 90) for rank in range(4)], LOGS, KNOWN)
     assert found.category == "collective_timeout"
     assert ranks(found) == []
 
 
 def test_one_rank_cut_out_of_its_log_does_not_show_that_the_job_had_just_begun():
     cut = timeout(3, 1)
-    assert compare_collectives([cut], LOGS) is None
-    assert compare_collectives([replace(cut, line=400)], LOGS).category == "nccl_init_failure"
+    assert compare_collectives([cut], LOGS, KNOWN) is None
+    assert compare_collectives([replace(cut, line=400)], LOGS, KNOWN).category == "nccl_init_failure"
 
 
 def test_the_first_collectives_of_a_job_hang_in_the_set_up():
-    found = compare_collectives([timeout(rank, 2) for rank in range(16) if rank != 11], LOGS)
+    found = compare_collectives([timeout(rank, 2) for rank in range(16) if rank != 11], LOGS, KNOWN)
     assert found.category == "nccl_init_failure"
     assert ranks(found) == []
 
 
 def test_a_small_job_that_misses_a_rank_at_its_first_barrier_names_it():
-    found = compare_collectives([timeout(rank, 1) for rank in range(4) if rank != 2], LOGS)
+    found = compare_collectives([timeout(rank, 1) for rank in range(4) if rank != 2], LOGS, KNOWN)
     assert found.category == "collective_missing_rank"
     assert ranks(found) == [2]
 
@@ -151,14 +151,14 @@ def test_copies_by_memcpy_are_held_against_the_hang_at_the_start():
     setting = seen(
         "n1:1:2 [0] NCCL INFO NCCL_P2P_USE_CUDA_MEMCPY set by environment to 1", id_="nccl-setting"
     )
-    found = compare_collectives([setting, *(timeout(rank, 3) for rank in range(4))], LOGS)
+    found = compare_collectives([setting, *(timeout(rank, 3) for rank in range(4))], LOGS, KNOWN)
     assert found.category == "p2p_failure"
 
 
 def test_ranks_that_all_wait_in_several_groups_wait_for_one_another():
     waits = [timeout(0, 7, "ALLTOALL"), timeout(1, 7, "ALLTOALL"), timeout(2, 9), timeout(3, 9)]
     groups = [standing(0, 7, "4(EXPERT)"), standing(1, 7, "4(EXPERT)"), standing(2, 9, "5(TENSOR)")]
-    found = compare_collectives([*waits, *groups, standing(3, 9, "5(TENSOR)")], LOGS)
+    found = compare_collectives([*waits, *groups, standing(3, 9, "5(TENSOR)")], LOGS, KNOWN)
     assert found.category == "collective_mismatch"
     assert "4(EXPERT)" in found.title.en
 
@@ -166,29 +166,31 @@ def test_ranks_that_all_wait_in_several_groups_wait_for_one_another():
 def test_a_rank_that_waits_in_no_group_is_missing_from_all():
     waits = [timeout(0, 7, "ALLTOALL"), timeout(1, 9), timeout(2, 9)]
     groups = [standing(0, 7, "4(EXPERT)"), standing(1, 9, "5(TENSOR)"), standing(2, 9, "5(TENSOR)")]
-    found = compare_collectives([*waits, *groups, listed(3)], LOGS)
+    found = compare_collectives([*waits, *groups, listed(3)], LOGS, KNOWN)
     assert found.category == "collective_missing_rank"
     assert ranks(found) == [3]
 
 
 def test_numbers_far_apart_without_a_named_group_are_not_one_group():
-    found = compare_collectives([timeout(0, 50), timeout(1, 4000, "_ALLGATHER_BASE")], LOGS)
+    found = compare_collectives([timeout(0, 50), timeout(1, 4000, "_ALLGATHER_BASE")], LOGS, KNOWN)
     assert found.weight < 0.7
 
 
 def test_a_summary_that_repeats_a_timeout_adds_nothing():
     again = timeout(0, 90, offset=900)
-    found = compare_collectives([timeout(0, 90), timeout(1, 90), again], LOGS)
+    found = compare_collectives([timeout(0, 90), timeout(1, 90), again], LOGS, KNOWN)
     assert len(found.seen) == 2
 
 
 def test_a_timeout_of_an_earlier_attempt_is_not_compared():
     old = timeout(0, 3000, at_s=1000.0)
-    assert compare_collectives([old, timeout(1, 40, at_s=9000.0)], LOGS).category != "collective_mismatch"
+    assert (
+        compare_collectives([old, timeout(1, 40, at_s=9000.0)], LOGS, KNOWN).category != "collective_mismatch"
+    )
 
 
 def test_point_to_point_calls_are_not_compared():
-    assert compare_collectives([timeout(0, 40, "SEND"), timeout(1, 90, "RECV")], LOGS) is None
+    assert compare_collectives([timeout(0, 40, "SEND"), timeout(1, 90, "RECV")], LOGS, KNOWN) is None
 
 
 def test_what_pytorch_compared_itself_goes_first():
@@ -197,7 +199,7 @@ def test_what_pytorch_compared_itself_goes_first():
         id_="torch-desync-not-joined",
         offset=50,
     )
-    found = compare_collectives([timeout(0, 2), report], LOGS)
+    found = compare_collectives([timeout(0, 2), report], LOGS, KNOWN)
     assert (found.category, ranks(found)) == ("collective_missing_rank", [1])
     assert found.first.offset == 0
     assert found.explained == (report,)
@@ -205,14 +207,16 @@ def test_what_pytorch_compared_itself_goes_first():
 
 def test_a_group_that_most_ranks_wait_in_is_the_group_of_all():
     waits = [timeout(rank, 90) for rank in range(7)]
-    found = compare_collectives([*waits, *(standing(rank, 90, "9") for rank in range(7)), listed(7)], LOGS)
+    found = compare_collectives(
+        [*waits, *(standing(rank, 90, "9") for rank in range(7)), listed(7)], LOGS, KNOWN
+    )
     assert (found.category, ranks(found)) == ("collective_missing_rank", [7])
 
 
 def test_a_small_group_does_not_wait_for_ranks_of_other_groups():
     waits = [timeout(rank, 90) for rank in range(2)]
     groups = [standing(rank, 90, "9(TENSOR)") for rank in range(2)]
-    assert compare_collectives([*waits, *groups, *(listed(rank) for rank in range(8))], LOGS) is None
+    assert compare_collectives([*waits, *groups, *(listed(rank) for rank in range(8))], LOGS, KNOWN) is None
 
 
 def fingerprint(rank, peer):
@@ -226,14 +230,14 @@ def fingerprint(rank, peer):
 
 def test_the_rank_that_all_others_name_is_the_odd_one():
     found = compare_fingerprints(
-        [fingerprint(0, 2), fingerprint(1, 2), fingerprint(2, 0), fingerprint(3, 2)], LOGS
+        [fingerprint(0, 2), fingerprint(1, 2), fingerprint(2, 0), fingerprint(3, 2)], LOGS, KNOWN
     )
     assert ranks(found) == [2]
     assert "X2" in found.title.en
 
 
 def test_two_ranks_that_name_each_other_prove_nothing():
-    assert compare_fingerprints([fingerprint(0, 1), fingerprint(1, 0)], LOGS) is None
+    assert compare_fingerprints([fingerprint(0, 1), fingerprint(1, 0)], LOGS, KNOWN) is None
 
 
 def epoch(rank, number):
@@ -242,11 +246,11 @@ def epoch(rank, number):
 
 def test_a_rank_in_the_next_epoch_had_fewer_batches():
     epochs = [epoch(rank, 4 if rank == 1 else 3) for rank in range(4)]
-    found = uneven_epochs([*epochs, timeout(0, 90)], LOGS)
+    found = uneven_epochs([*epochs, timeout(0, 90)], LOGS, KNOWN)
     assert found.category == "uneven_data"
     assert ranks(found) == [1]
-    assert uneven_epochs(epochs, LOGS) is None
-    assert uneven_epochs([epoch(rank, 3) for rank in range(4)] + [timeout(0, 90)], LOGS) is None
+    assert uneven_epochs(epochs, LOGS, KNOWN) is None
+    assert uneven_epochs([epoch(rank, 3) for rank in range(4)] + [timeout(0, 90)], LOGS, KNOWN) is None
 
 
 def path(host, tail, source=0):
@@ -255,20 +259,22 @@ def path(host, tail, source=0):
 
 
 def test_gpudirect_on_some_nodes_only():
-    found = compare_gdr([path("n1", "IB/0/GDRDMA"), path("n2", "IB/0"), path("n3", "IB/1/GDRDMA")], LOGS)
+    found = compare_gdr(
+        [path("n1", "IB/0/GDRDMA"), path("n2", "IB/0"), path("n3", "IB/1/GDRDMA")], LOGS, KNOWN
+    )
     assert found.category == "gdr_mismatch"
     assert hosts(found) == ["n2"]
     assert found.severity == "warning"
 
 
 def test_gpudirect_alike_everywhere_is_no_finding():
-    assert compare_gdr([path("n1", "IB/0/GDRDMA"), path("n2", "IB/0(3)/GDRDMA/Shared")], LOGS) is None
-    assert compare_gdr([path("n1", "IB/0"), path("n2", "IB/0")], LOGS) is None
+    assert compare_gdr([path("n1", "IB/0/GDRDMA"), path("n2", "IB/0(3)/GDRDMA/Shared")], LOGS, KNOWN) is None
+    assert compare_gdr([path("n1", "IB/0"), path("n2", "IB/0")], LOGS, KNOWN) is None
 
 
 def test_sockets_and_a_card_without_gpudirect_beside_one_with_it_are_no_mismatch():
     mixed = [path("n1", "IB/0/GDRDMA"), path("n1", "IB/1"), path("n2", "IB/0/GDRDMA"), path("n2", "Socket/0")]
-    assert compare_gdr(mixed, LOGS) is None
+    assert compare_gdr(mixed, LOGS, KNOWN) is None
 
 
 def test_gpudirect_is_also_told_by_other_lines():
@@ -280,7 +286,7 @@ def test_gpudirect_is_also_told_by_other_lines():
         )
         for host, gdr in (("n1", 1), ("n2", 0))
     ]
-    assert hosts(compare_gdr(rings, LOGS)) == ["n2"]
+    assert hosts(compare_gdr(rings, LOGS, KNOWN)) == ["n2"]
 
 
 def interface(host, name):
@@ -289,15 +295,15 @@ def interface(host, name):
 
 
 def test_a_bridge_of_containers_leads_to_no_other_node():
-    found = local_interface([interface("n1", "eth0"), interface("n2", "docker0")], LOGS)
+    found = local_interface([interface("n1", "eth0"), interface("n2", "docker0")], LOGS, KNOWN)
     assert found.category == "nccl_wrong_interface"
     assert hosts(found) == ["n2"]
     assert "docker0" in found.title.en
 
 
 def test_one_node_alone_may_use_loopback():
-    assert local_interface([interface("n1", "lo")], LOGS) is None
-    assert local_interface([interface("n1", "eth0"), interface("n2", "bond0")], LOGS) is None
+    assert local_interface([interface("n1", "lo")], LOGS, KNOWN) is None
+    assert local_interface([interface("n1", "eth0"), interface("n2", "bond0")], LOGS, KNOWN) is None
 
 
 def setting(host, name, value):
@@ -311,21 +317,21 @@ def test_settings_that_must_agree_and_do_not():
         setting("n2", "NCCL_PROTO", "LL"),
         setting("n3", "NCCL_PROTO", "Simple"),
     ]
-    found = compare_settings(told, LOGS)
+    found = compare_settings(told, LOGS, KNOWN)
     assert (found.category, hosts(found)) == ("nccl_config_error", ["n2"])
     assert "n2=LL" in found.title.en
-    assert compare_settings([told[0], told[2]], LOGS) is None
+    assert compare_settings([told[0], told[2]], LOGS, KNOWN) is None
     own = [setting("n1", "NCCL_IB_HCA", "mlx5_0"), setting("n2", "NCCL_IB_HCA", "mlx5_1")]
-    assert compare_settings(own, LOGS) is None
+    assert compare_settings(own, LOGS, KNOWN) is None
 
 
 def test_versions_of_nccl_are_compared_between_nodes_only():
     def version(host, number):
         return seen(f"NCCL version {number}+cuda12.4", id_="nccl-version", host=host)
 
-    found = compare_versions([version("n1", "2.21.5"), version("n2", "2.18.1")], LOGS)
+    found = compare_versions([version("n1", "2.21.5"), version("n2", "2.18.1")], LOGS, KNOWN)
     assert found.category == "version_mismatch"
-    assert compare_versions([version("n1", "2.21.5"), version("n1", "2.18.1")], LOGS) is None
+    assert compare_versions([version("n1", "2.21.5"), version("n1", "2.18.1")], LOGS, KNOWN) is None
 
 
 def port(event, offset):
@@ -335,10 +341,10 @@ def port(event, offset):
 
 
 def test_a_port_that_comes_back_flaps_and_one_that_does_not_is_down():
-    flap = flapping_port([port("error", 5), port("active", 9)], LOGS)
+    flap = flapping_port([port("error", 5), port("active", 9)], LOGS, KNOWN)
     assert (flap.category, hosts(flap), flap.culprits[0].device) == ("nic_link_flap", ["n4"], "mlx5_3")
-    assert flapping_port([port("active", 1), port("error", 5)], LOGS).category == "nic_down"
-    assert flapping_port([port("active", 1)], LOGS) is None
+    assert flapping_port([port("active", 1), port("error", 5)], LOGS, KNOWN).category == "nic_down"
+    assert flapping_port([port("active", 1)], LOGS, KNOWN) is None
 
 
 def init(rank, state, world=4, count=1):
@@ -349,27 +355,27 @@ def init(rank, state, world=4, count=1):
 
 
 def test_a_set_up_that_never_ends_names_who_never_began():
-    found = compare_init([init(rank, "START") for rank in (0, 1, 3)], LOGS)
+    found = compare_init([init(rank, "START") for rank in (0, 1, 3)], LOGS, KNOWN)
     assert found.category == "nccl_init_failure"
     assert ranks(found) == [2]
 
 
 def test_a_set_up_that_ends_is_no_finding():
     both = [init(rank, state) for rank in range(4) for state in ("START", "COMPLETE")]
-    assert compare_init(both, LOGS) is None
-    assert compare_init([*both, init(0, "START")], LOGS) is None  # the log of one rank is cut off
+    assert compare_init(both, LOGS, KNOWN) is None
+    assert compare_init([*both, init(0, "START")], LOGS, KNOWN) is None  # the log of one rank is cut off
 
 
 def test_a_second_set_up_that_hangs_is_found_among_repeats():
     again = [init(rank, "START", count=2) for rank in range(4)] + [
         init(rank, "COMPLETE") for rank in range(4)
     ]
-    assert compare_init(again, LOGS).category == "nccl_init_failure"
+    assert compare_init(again, LOGS, KNOWN).category == "nccl_init_failure"
 
 
 def test_a_rank_that_is_alone_waits_for_nobody():
     alone = init(0, "START")
-    assert compare_init([replace(alone, captures={**alone.captures, "world": "1"})], LOGS) is None
+    assert compare_init([replace(alone, captures={**alone.captures, "world": "1"})], LOGS, KNOWN) is None
 
 
 def test_a_log_that_ends_in_the_midst_of_a_list_was_cut_off_and_hangs_nowhere():
@@ -377,7 +383,7 @@ def test_a_log_that_ends_in_the_midst_of_a_list_was_cut_off_and_hangs_nowhere():
     listed = tuple(f"n1:7:9 [0] NCCL INFO Channel 0{n}/08 : 0 1" for n in range(8))
 
     def ending(*tail):
-        return compare_init(begun, [replace(log, tail=tail) for log in LOGS])
+        return compare_init(begun, [replace(log, tail=tail) for log in LOGS], KNOWN)
 
     assert ending(*listed[:5]) is None
     assert ending(*listed[:5], "n1:7:9 [1] NCCL INFO Ring 04 : 0 -> 1 -> 0") is None
@@ -402,7 +408,7 @@ NOT_MET = seen(
 
 
 def test_workers_that_started_minutes_apart_did_not_meet():
-    found = started_apart([began("n1", 1000.0), began("n2", 1720.0), NOT_MET], LOGS)
+    found = started_apart([began("n1", 1000.0), began("n2", 1720.0), NOT_MET], LOGS, KNOWN)
     assert found.category == "rendezvous_timeout"
     assert hosts(found) == ["n2"]
     assert "12 min" in found.title.en
@@ -413,21 +419,23 @@ def test_logs_that_do_not_say_whose_they_are_began_apart_too():
     logs = (Source(name="a.log"), Source(name="b.log"))
     early, late = began(None, 1000.0), replace(began(None, 1720.0), source=1)
     failed = replace(NOT_MET, writer=Writer(stamp_s=2000.0))
-    found = started_apart([early, late, failed], logs)
+    found = started_apart([early, late, failed], logs, KNOWN)
     assert "12 min" in found.title.en
     assert found.culprits == ()
     of_another_run = replace(late, writer=Writer(stamp_s=2500.0))
-    assert started_apart([early, of_another_run, failed], logs) is None
+    assert started_apart([early, of_another_run, failed], logs, KNOWN) is None
 
 
 def test_workers_that_started_together_failed_for_another_reason():
-    assert started_apart([began("n1", 1000.0), began("n2", 1030.0), NOT_MET], LOGS) is None
-    assert started_apart([began("n1", 1000.0), began("n2", 1720.0)], LOGS) is None
+    assert started_apart([began("n1", 1000.0), began("n2", 1030.0), NOT_MET], LOGS, KNOWN) is None
+    assert started_apart([began("n1", 1000.0), began("n2", 1720.0)], LOGS, KNOWN) is None
 
 
 def test_each_match_gets_one_comparison_the_surest_first():
     epochs = [epoch(rank, 4 if rank == 1 else 3) for rank in range(4)]
-    found = compare([*epochs, *(timeout(rank, 90) for rank in range(4) if rank != 1), port("error", 1)], LOGS)
+    found = compare(
+        [*epochs, *(timeout(rank, 90) for rank in range(4) if rank != 1), port("error", 1)], LOGS, KNOWN
+    )
     assert [one.category for one in found] == ["nic_down", "uneven_data"]
 
 
@@ -446,7 +454,7 @@ PLACES = st.builds(
 
 @given(st.lists(CALLS | PLACES | st.builds(listed, st.integers(0, 40)), max_size=12))
 def test_whatever_is_seen_culprits_are_ranks_that_are_known_and_never_all_of_them(matches):
-    found = compare_collectives(matches, LOGS)
+    found = compare_collectives(matches, LOGS, KNOWN)
     if found is not None:
         assert found.first in matches
         known = {one.writer.rank for one in matches if one.writer.rank is not None}

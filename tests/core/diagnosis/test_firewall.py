@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.diagnosis.candidate_kit import match, search, signature
+from core.diagnosis.candidate_kit import NO_SIGNATURES, match, search, signature
 from holdfast.core.diagnosis.compare.firewall import refused_by_firewall
 
 REFUSED = signature("firewall-refused-packet", "nccl_network_error", role="context")
@@ -16,7 +16,7 @@ def refused(source="10.1.0.3", peer="10.1.0.4", port="29500", **where):
 
 def found(*matches):
     every = search(*matches)
-    return refused_by_firewall(every.matches, every.sources)
+    return refused_by_firewall(every.matches, every.sources, NO_SIGNATURES)
 
 
 def test_the_connection_that_failed_is_the_one_that_was_refused():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.diagnosis.candidate_kit import match, signature
+from core.diagnosis.candidate_kit import NO_SIGNATURES, match, signature
 from holdfast.core.diagnosis.training import (
     GIB,
     memory_report,
@@ -42,7 +42,8 @@ def report_of(
 
 def test_the_sizes_are_read_in_bytes():
     report = memory_report(
-        report_of("Including non-PyTorch memory, this process has 32.00 GiB memory in use. ").text
+        report_of("Including non-PyTorch memory, this process has 32.00 GiB memory in use. ").text,
+        NO_SIGNATURES,
     )
     assert report is not None
     assert (report.device, report.tried, report.free) == ("3", 0.5 * GIB, 0.25 * GIB)
@@ -50,13 +51,16 @@ def test_the_sizes_are_read_in_bytes():
 
 
 def test_the_older_form_is_read_too():
-    report = memory_report(OLD_FORM.format(allocated="30.00 GiB", reserved="36.00 GiB"))
+    report = memory_report(OLD_FORM.format(allocated="30.00 GiB", reserved="36.00 GiB"), NO_SIGNATURES)
     assert report is not None
     assert (report.device, report.total, report.unused) == ("1", 40 * GIB, 6 * GIB)
 
 
 def test_a_message_without_sizes_rules_nothing():
-    assert of_memory(match(OUT_OF_MEMORY, text="CUDA out of memory. Tried to allocate 2.00 GiB")) is None
+    assert (
+        of_memory(match(OUT_OF_MEMORY, text="CUDA out of memory. Tried to allocate 2.00 GiB"), NO_SIGNATURES)
+        is None
+    )
 
 
 def test_another_process_that_holds_the_memory_is_named():
@@ -64,7 +68,8 @@ def test_another_process_that_holds_the_memory_is_named():
         report_of(
             "Process 4711 has 47.00 GiB memory in use. Including non-PyTorch memory, this process has 32.00 GiB "
             "memory in use. "
-        )
+        ),
+        NO_SIGNATURES,
     )
     assert ruling is not None and ruling.title is not None
     assert (ruling.category, ruling.action) == ("gpu_oom_external_process", "restart")
@@ -75,18 +80,25 @@ def test_another_process_that_holds_the_memory_is_named():
 
 def test_one_that_fills_the_gpu_alone_needs_less_memory():
     assert (
-        of_memory(report_of("Including non-PyTorch memory, this process has 79.50 GiB memory in use. "))
+        of_memory(
+            report_of("Including non-PyTorch memory, this process has 79.50 GiB memory in use. "),
+            NO_SIGNATURES,
+        )
         is None
     )
 
 
 def test_in_a_container_the_process_listed_is_this_one():
-    assert of_memory(report_of("Process 99 has 79.60 GiB memory in use. ", allocated="77.00 GiB")) is None
+    assert (
+        of_memory(report_of("Process 99 has 79.60 GiB memory in use. ", allocated="77.00 GiB"), NO_SIGNATURES)
+        is None
+    )
 
 
 def test_in_a_container_another_process_shows_in_the_sum():
     ruling = of_memory(
-        report_of("Process 99 has 40.00 GiB memory in use. Process 12 has 39.00 GiB memory in use. ")
+        report_of("Process 99 has 40.00 GiB memory in use. Process 12 has 39.00 GiB memory in use. "),
+        NO_SIGNATURES,
     )
     assert ruling is not None and ruling.explanation is not None
     assert ruling.category == "gpu_oom_external_process"
@@ -94,7 +106,9 @@ def test_in_a_container_another_process_shows_in_the_sum():
 
 
 def test_the_older_form_shows_others_by_what_is_missing():
-    ruling = of_memory(match(OUT_OF_MEMORY, text=OLD_FORM.format(allocated="1.50 GiB", reserved="1.60 GiB")))
+    ruling = of_memory(
+        match(OUT_OF_MEMORY, text=OLD_FORM.format(allocated="1.50 GiB", reserved="1.60 GiB")), NO_SIGNATURES
+    )
     assert ruling is not None
     assert ruling.category == "gpu_oom_external_process"
 
@@ -106,7 +120,8 @@ def test_memory_in_pieces_gets_the_advice_for_it():
             tried="2.00 GiB",
             allocated="60.00 GiB",
             unused="17.00 GiB",
-        )
+        ),
+        NO_SIGNATURES,
     )
     assert ruling is not None and ruling.advice is not None
     assert ruling.category == "gpu_oom"
@@ -123,7 +138,7 @@ def test_memory_in_pieces_gets_the_advice_for_it():
     ],
 )
 def test_the_place_tells_what_a_vague_exception_is_about(frame, category):
-    ruling = of_place(match(KEY_MISSING, frame=frame, error_type="KeyError"))
+    ruling = of_place(match(KEY_MISSING, frame=frame, error_type="KeyError"), NO_SIGNATURES)
     assert ruling is not None
     assert ruling.category == category
 
@@ -138,7 +153,7 @@ def test_the_place_tells_what_a_vague_exception_is_about(frame, category):
     ],
 )
 def test_elsewhere_an_exception_stays_what_it_is(frame, error_type):
-    assert of_place(match(KEY_MISSING, frame=frame, error_type=error_type)) is None
+    assert of_place(match(KEY_MISSING, frame=frame, error_type=error_type), NO_SIGNATURES) is None
 
 
 @pytest.mark.parametrize(
@@ -152,7 +167,7 @@ def test_elsewhere_an_exception_stays_what_it_is(frame, error_type):
     ],
 )
 def test_the_file_tells_what_a_vague_exception_is_about_where_its_function_does_not(frame, category):
-    assert of_file(match(KEY_MISSING, frame=frame, error_type="KeyError")).category == category
+    assert of_file(match(KEY_MISSING, frame=frame, error_type="KeyError"), NO_SIGNATURES).category == category
 
 
 @pytest.mark.parametrize(
@@ -168,49 +183,60 @@ def test_the_file_tells_what_a_vague_exception_is_about_where_its_function_does_
     ],
 )
 def test_what_a_check_of_settings_raises_is_about_a_setting_whatever_it_says(innermost, action):
-    ruling = of_check(match(RAISED, innermost=innermost, error_type="ValueError"))
+    ruling = of_check(match(RAISED, innermost=innermost, error_type="ValueError"), NO_SIGNATURES)
     assert (ruling and ruling.action) == action
-    assert of_check(match(RAISED, innermost=innermost, error_type="KeyError")) is None
+    assert of_check(match(RAISED, innermost=innermost, error_type="KeyError"), NO_SIGNATURES) is None
 
 
 def test_a_lock_for_which_there_is_no_space_lies_in_shared_memory_and_on_no_disk():
     full = signature("disk-full", "disk_full")
     lock = of_shared_memory(
-        match(full, innermost="/lib/python3.12/multiprocessing/synchronize.py:57 __init__")
+        match(full, innermost="/lib/python3.12/multiprocessing/synchronize.py:57 __init__"), NO_SIGNATURES
     )
     assert lock is not None and lock.category == "shm_oom"
-    assert of_shared_memory(match(full, innermost="/venv/torch/serialization.py:9 _save")) is None
-    assert of_shared_memory(match(full)) is None
+    assert (
+        of_shared_memory(match(full, innermost="/venv/torch/serialization.py:9 _save"), NO_SIGNATURES) is None
+    )
+    assert of_shared_memory(match(full), NO_SIGNATURES) is None
 
 
 @pytest.mark.parametrize("place", ["<frozen os>:685", "/usr/lib/python3.10/os.py:680"])
 def test_a_variable_of_the_environment_that_is_not_set_is_a_setting(place):
     missing = match(KEY_MISSING, innermost=f"{place} __getitem__", error_type="KeyError")
-    assert of_check(missing).action == "fix_config"
-    assert of_check(match(KEY_MISSING, innermost=f"{place} get", error_type="KeyError")) is None
+    assert of_check(missing, NO_SIGNATURES).action == "fix_config"
+    assert (
+        of_check(match(KEY_MISSING, innermost=f"{place} get", error_type="KeyError"), NO_SIGNATURES) is None
+    )
 
 
 def test_a_mistake_of_the_code_is_one_in_a_file_that_reads_data_too():
-    assert of_file(match(RAISED, frame="/src/dataset.py:3 f", error_type="TypeError")) is None
+    assert of_file(match(RAISED, frame="/src/dataset.py:3 f", error_type="TypeError"), NO_SIGNATURES) is None
 
 
 def test_an_exception_whose_words_are_clear_is_not_judged_by_its_place():
     clear = signature("module-not-found", "import_error")
-    assert of_place(match(clear, frame="a.py:1 load_checkpoint", error_type="ModuleNotFoundError")) is None
+    assert (
+        of_place(
+            match(clear, frame="a.py:1 load_checkpoint", error_type="ModuleNotFoundError"), NO_SIGNATURES
+        )
+        is None
+    )
 
 
 def test_one_gpu_that_fails_is_suspected():
-    assert rulings([match(LAUNCH_FAILURE, rank=2)]) == {}
+    assert rulings([match(LAUNCH_FAILURE, rank=2)], NO_SIGNATURES) == {}
 
 
 def test_the_same_fault_on_several_ranks_is_the_program():
     seen = [match(LAUNCH_FAILURE, rank=2), match(LAUNCH_FAILURE, rank=5, offset=9)]
-    assert {ruling.action for ruling in rulings(seen).values()} == {"fix_code"}
-    assert set(rulings(seen)) == {id(one) for one in seen}
+    assert {ruling.action for ruling in rulings(seen, NO_SIGNATURES).values()} == {"fix_code"}
+    assert set(rulings(seen, NO_SIGNATURES)) == {id(one) for one in seen}
 
 
 def test_two_lines_of_one_rank_do_not_exonerate_its_gpu():
-    assert rulings([match(LAUNCH_FAILURE, rank=2), match(LAUNCH_FAILURE, rank=2, offset=9)]) == {}
+    assert (
+        rulings([match(LAUNCH_FAILURE, rank=2), match(LAUNCH_FAILURE, rank=2, offset=9)], NO_SIGNATURES) == {}
+    )
 
 
 @pytest.mark.parametrize(
@@ -234,7 +260,7 @@ def test_two_lines_of_one_rank_do_not_exonerate_its_gpu():
     ],
 )
 def test_an_exception_may_be_named_after_what_it_is_about(kind, told):
-    ruling = of_kind(match(RAISED, error_type=kind))
+    ruling = of_kind(match(RAISED, error_type=kind), NO_SIGNATURES)
     assert (ruling and (ruling.category, ruling.action)) == told
 
 
@@ -252,14 +278,14 @@ FILE_MISSING = signature("file-not-found", "data_error")
 def test_what_is_gone_when_it_should_be_deleted_or_moved_was_taken_by_another_rank(innermost, path):
     text = f"FileNotFoundError: [Errno 2] No such file or directory: {path}"
     seen = match(FILE_MISSING, text=text, innermost=innermost, error_type="FileNotFoundError")
-    ruling = of_deletion(seen)
+    ruling = of_deletion(seen, NO_SIGNATURES)
     assert ruling is not None and (ruling.category, ruling.action) == ("python_exception", "fix_code")
 
 
 def test_what_is_gone_when_it_should_be_read_is_missing():
     text = "FileNotFoundError: [Errno 2] No such file or directory: '/data/shard-4.bin'"
     where = {"innermost": "/lib/loader/shards.py:20 open_shard", "error_type": "FileNotFoundError"}
-    assert of_deletion(match(FILE_MISSING, text=text, **where)) is None
+    assert of_deletion(match(FILE_MISSING, text=text, **where), NO_SIGNATURES) is None
 
 
 @pytest.mark.parametrize(
@@ -273,5 +299,5 @@ def test_what_is_gone_when_it_should_be_read_is_missing():
 def test_a_program_that_could_not_be_started_is_not_installed(path, innermost, category):
     text = f"FileNotFoundError: [Errno 2] No such file or directory: {path}"
     seen = match(FILE_MISSING, text=text, innermost=innermost, error_type="FileNotFoundError")
-    ruling = of_program(seen)
+    ruling = of_program(seen, NO_SIGNATURES)
     assert (ruling.category if ruling else None) == category

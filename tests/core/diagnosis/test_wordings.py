@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.diagnosis.candidate_kit import match, signature
+from core.diagnosis.candidate_kit import NO_SIGNATURES, knowing, match, signature
 from holdfast.core.diagnosis.words.wordings import of_code, of_likeness, of_words
 from holdfast.model.matches import Likeness
 from holdfast.model.signatures import SPOKEN
@@ -12,7 +12,7 @@ VAGUE = signature("python-exception", "python_exception", weight=0.6)
 
 def ruled(text):
     kind = text.partition(":")[0]
-    return of_words(match(VAGUE, text=text, error_type=kind))
+    return of_words(match(VAGUE, text=text, error_type=kind), NO_SIGNATURES)
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,10 @@ def test_a_thing_and_what_is_wrong_with_it(text, category):
 )
 def test_what_a_program_says_of_its_own_error_is_weak(message, category, action):
     spoken = signature(SPOKEN, "python_exception", severity="warning")
-    ruling = of_words(match(spoken, captures={"message": message}))
+    ruling = of_words(match(spoken, captures={"message": message}), NO_SIGNATURES)
     assert (ruling.category, ruling.action, ruling.severity) == (category, action, "warning")
-    assert of_words(match(spoken, captures={"said": message})) == ruling
-    assert of_words(match(spoken, captures={"message": "that went wrong"})) is None
+    assert of_words(match(spoken, captures={"said": message}), NO_SIGNATURES) == ruling
+    assert of_words(match(spoken, captures={"message": "that went wrong"}), NO_SIGNATURES) is None
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,9 @@ def test_what_a_framework_asks_of_the_users_methods_is_the_codes(text):
 )
 def test_what_is_not_implemented_for_what_was_chosen_asks_for_another_choice(message, action):
     missing = signature("not-implemented", "python_exception")
-    ruling = of_words(match(missing, captures={"message": message}, error_type="NotImplementedError"))
+    ruling = of_words(
+        match(missing, captures={"message": message}, error_type="NotImplementedError"), NO_SIGNATURES
+    )
     assert (ruling and ruling.action) == action
 
 
@@ -178,27 +180,33 @@ def test_a_mere_mention_decides_nothing(text):
 )
 def test_a_bare_code_says_what_ended_the_process(code, category):
     ended = signature("ended-with-a-code", "unknown", role="symptom")
-    ruling = of_code(match(ended, captures={"code": code}))
+    ruling = of_code(match(ended, captures={"code": code}), NO_SIGNATURES)
     assert (ruling.category, ruling.role) == (category, "symptom")
 
 
 @pytest.mark.parametrize(("name", "category"), [("KILL", "process_killed"), ("11", "segfault")])
 def test_a_signal_says_what_ended_the_process(name, category):
     ended = signature("ended-with-a-code", "unknown", role="symptom")
-    assert of_code(match(ended, captures={"name": name})).category == category
+    assert of_code(match(ended, captures={"name": name}), NO_SIGNATURES).category == category
 
 
 def test_a_code_that_only_says_that_it_failed_tells_nothing():
-    assert of_code(match(signature("ended-with-a-code", "unknown"), captures={"code": "1"})) is None
     assert (
-        of_code(match(signature("shapes-do-not-fit", "python_exception"), captures={"code": "137"})) is None
+        of_code(match(signature("ended-with-a-code", "unknown"), captures={"code": "1"}), NO_SIGNATURES)
+        is None
+    )
+    assert (
+        of_code(
+            match(signature("shapes-do-not-fit", "python_exception"), captures={"code": "137"}), NO_SIGNATURES
+        )
+        is None
     )
 
 
 def test_windows_has_codes_of_its_own():
     called = signature("called-process-failed", "python_exception")
-    assert of_code(match(called, captures={"code": "3221225477"})).category == "segfault"
-    assert of_code(match(called, captures={"code": "3221225786"})).category == "terminated"
+    assert of_code(match(called, captures={"code": "3221225477"}), NO_SIGNATURES).category == "segfault"
+    assert of_code(match(called, captures={"code": "3221225786"}), NO_SIGNATURES).category == "terminated"
 
 
 def test_a_file_of_settings_is_no_data_and_a_package_that_is_missing_is_an_import():
@@ -219,7 +227,7 @@ def test_a_file_of_settings_is_no_data_and_a_package_that_is_missing_is_an_impor
 )
 def test_what_the_daemons_of_a_machine_complain_of_ends_no_job(text, role):
     spoken = match(signature(SPOKEN, "python_exception"), text=text, captures={"message": text})
-    ruling = of_words(spoken)
+    ruling = of_words(spoken, NO_SIGNATURES)
     assert ruling is not None
     assert ruling.role == role
 
@@ -273,7 +281,7 @@ def test_an_exception_whose_traceback_is_cut_off_is_judged_by_its_words_too():
         signature("assertion-without-words", "python_exception"),
         text="[rank0]: AssertionError: batch size must be divisible by 8",
     )
-    assert of_words(cut).action == "fix_config"
+    assert of_words(cut, NO_SIGNATURES).action == "fix_config"
 
 
 @pytest.mark.parametrize(
@@ -303,7 +311,7 @@ def likened(text, known_as):
     module = signature("no-module", "import_error", action="fix_env")
     spoken = signature(SPOKEN, "python_exception", severity="warning")
     seen = match(spoken, text=text, known_as=known_as and Likeness(signature=known_as))
-    return of_likeness(seen, {one.id: one for one in (module, spoken)})
+    return of_likeness(seen, knowing(module, spoken))
 
 
 def test_a_message_whose_signature_is_known_is_that_failure_and_stays_hearsay():

@@ -24,10 +24,6 @@ SHARED = ("op", "seq", "pg", "step", "epoch")  # captures that make one line the
 LATE_BYTES = 2048
 FAR_BYTES = 64 << 10  # a step or two write less
 CALM_CHARS_MAX = 200
-# Or it tries again: so far nothing is lost. Who says so again and again gets nowhere.
-TRIES_AGAIN = late(
-    r"(?i)\b(?:will|may|to|shall) (?:be )?(?:retr(?:y|ied)|try again)\b|\b(?:retrying|trying again)\b|\btry again in \d"
-)
 TRIES_MANY = 3
 DOES_WITHOUT_CHARS_MAX = 600
 # Parts of a text: code; parts in square brackets, left out where a field in them is not known; fields side by side or in brackets.

@@ -71,9 +71,10 @@ class KnowledgeBase(Mapping[str, Signature]):
         """The first row of the table that fits the text. raises: KeyError"""
         return next((row for pattern, row in self._rows(table) if _fits(pattern, row, text)), None)
 
-    def text(self, id_: str) -> Words:
-        """What a rule says to people. raises: KeyError"""
-        return self._texts[id_]
+    def text(self, id_: str, **fields: object) -> Words:
+        """What a rule says to people, with the fields in place of `{name}`. raises: KeyError"""
+        text = self._texts[id_]
+        return Words(en=text.en.format(**fields), zh=text.zh.format(**fields)) if fields else text
 
     def _rows(self, table: str) -> Sequence[tuple[re.Pattern[str] | None, Reading]]:
         if table not in self._readings:

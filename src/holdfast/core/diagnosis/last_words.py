@@ -70,7 +70,7 @@ def _stuck_in_setup(candidates: Sequence[Candidate]) -> list[Candidate]:
     return [
         candidate
         for candidate in candidates
-        if candidate.has("communicator-setup") and candidate.role == "cause"
+        if candidate.has("communicator-set-up") and candidate.role == "cause"
     ]
 
 

@@ -35,7 +35,7 @@ DECIDERS = {
 
 def all_rulings(search: Search, known: KnowledgeBase, tables: CodeTables) -> dict[int, Ruling]:
     """By id() of the match, what holds in place of its signature. A rule that compares more lines wins over another."""
-    found = training.rulings(search.matches) | teardown_hangs(search, known)
+    found = training.rulings(search.matches, known) | teardown_hangs(search, known)
     for match in search.matches:
         if ruling := of_likeness(match, known):
             found[id(match)] = ruling
@@ -44,7 +44,7 @@ def all_rulings(search: Search, known: KnowledgeBase, tables: CodeTables) -> dic
     found |= nodes_of_others(search, known)
     for judgement in judge(search.matches, search.sources, tables, known):
         _add_judgement(found, judgement, known)
-    for comparison in reversed(compare(search.matches, search.sources)):
+    for comparison in reversed(compare(search.matches, search.sources, known)):
         _add_comparison(found, comparison, known)
     return found
 

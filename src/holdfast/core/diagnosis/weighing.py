@@ -77,7 +77,10 @@ def without_ended_programs(
     machines = [
         one
         for one in unexplained
-        if one.severity == "fatal" and one.class_ in MACHINE or one.has("ecc-error-xid") or one.has("link-xid")
+        if one.severity == "fatal"
+        and one.class_ in MACHINE
+        or one.has("ecc-error-xid")
+        or one.has("link-xid")
     ]
     return [
         one

@@ -1,6 +1,7 @@
-"""Compares how far ranks and nodes have come: by epochs, steps, anchors of the set-up, and paths between nodes. Pure.
+"""Compares the progress of ranks and nodes: epochs, steps, set-up, and paths between nodes. Pure.
 
-Two lines are enough to see that two ranks are apart. They do not show why the log stops there, so the confidence is low.
+Two lines are enough to see that two ranks are apart. They do not show why the log stops there, so the confidence is
+low. Tags, wordings and texts are in signatures/rules/comparison.toml.
 """
 
 from collections import defaultdict
@@ -9,32 +10,17 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from holdfast.core.clock_offsets import are_comparable
-from holdfast.core.diagnosis.compare.comparison import INIT_ADVICE, INIT_STATE, Comparison, first_of, host_of
-from holdfast.core.diagnosis.compare.network_paths import GDR_ADVICE, INTERFACE, NET_PATH
+from holdfast.core.diagnosis.compare.comparison import Comparison, first_of, host_of
 from holdfast.core.diagnosis.excerpt import is_excerpt
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.words.missing import spans
 from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
 
-EPOCH, RANK_EPOCH, RANK_STEP = "training-epoch", "rank-in-epoch", "rank-at-step"
-WITHIN = "nccl-channel-within"
 TOGETHER_S = 5.0  # lines of ranks that are in step are written within it
 ONE_STEP = 1  # ranks in step print so far apart
-TEXTS_MAX = 190  # of one signature in one log: beyond, the last line of each rank may not have been kept
-UNEVEN_ADVICE = Words(
-    en="Give all ranks the same number of batches: cut the data evenly (DistributedSampler, drop_last=True), or let "
-    "ranks that are done join with torch.distributed.algorithms.join.Join. Print len(loader) of each rank before the "
-    "epoch. SyncBatchNorm and losses that gather need a batch on every rank.",
-    zh="使各 rank 批次数一致:均匀切分数据(DistributedSampler、drop_last=True),或用 "
-    "torch.distributed.algorithms.join.Join 处理提前结束的 rank。每轮开始前打印各 rank 的 len(loader)。"
-    "SyncBatchNorm 以及需要 gather 的 loss 要求每个 rank 都有数据。",
-)
-BEHIND_ADVICE = Words(
-    en="Look at what these ranks did last: their logs, py-spy dump --pid, the state and clocks of their node, the file "
-    "or batch they were reading.",
-    zh="查看这些 rank 最后的动作:日志、py-spy dump --pid、所在节点的状态与频率,以及正在读取的文件或批次。",
-)
+TEXTS_MAX = 190  # of one signature in one log: above this, the last line of each rank may not have been kept
 
 
 class Reached(Struct, frozen=True):
@@ -45,25 +31,29 @@ class Reached(Struct, frozen=True):
     match: Match
 
 
-def ranks_apart(matches: Sequence[Match], sources: Sequence[Source]) -> Comparison | None:
+def ranks_apart(
+    matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
+) -> Comparison | None:
     """Ranks or nodes whose last lines name unlike epochs or steps, where the log ends with them."""
-    last = _last_lines(matches, sources)
+    last = _last_lines(matches, sources, known)
     if len(last) < 2 or not _are_together(last):
         return None
-    return _epochs_apart(last, sources) or _steps_apart(last, sources)
+    return _epochs_apart(last, sources, known) or _steps_apart(last, sources, known)
 
 
-def set_up_unfinished(matches: Sequence[Match], sources: Sequence[Source]) -> Comparison | None:
-    """Nodes, or one rank, that began to set up a communicator and did not say that they were done, as the others did."""
+def set_up_unfinished(
+    matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
+) -> Comparison | None:
+    """Nodes, or one rank, that began to set up a communicator and did not report its end, as the others did."""
     if not is_excerpt(sources):
         return None
     begun: dict[str, list[Match]] = defaultdict(list)
     done: set[str] = set()
     complete: dict[int, set[int]] = defaultdict(set)  # by the size of the communicator
     for one in matches:
-        if one.signature not in (INTERFACE, INIT_STATE):
+        if not known.has("bootstrap-interface", one) and not known.has("communicator-set-up", one):
             continue
-        is_done = one.captures.get("state") == "COMPLETE"
+        is_done = known.says("set-up-complete", one.captures.get("state", ""))
         if is_done:
             complete[int(one.captures["world"])].add(int(one.captures["rank"]))
         host = host_of(one, sources)
@@ -76,16 +66,18 @@ def set_up_unfinished(matches: Sequence[Match], sources: Sequence[Source]) -> Co
         rank = next(iter(missing)) if len(missing) == len(absent) == 1 else None
         culprits = tuple(Culprit(rank=rank, host=host) for host in absent)
         first = first_of(one for host in absent for one in begun[host])
-        return _unfinished(", ".join(absent), sorted(done), culprits, first, begun)
-    told = [one for one in matches if one.signature == INIT_STATE]
+        return _unfinished(", ".join(absent), sorted(done), culprits, first, begun, known)
+    told = [one for one in matches if known.has("communicator-set-up", one)]
     if len(complete) == 1 and len(missing) == 1 and not absent and len(told) > 1:
         (rank,) = missing
-        return _unfinished(f"rank {rank}", [], (Culprit(rank=rank),), first_of(told), {"": told})
+        return _unfinished(f"rank {rank}", [], (Culprit(rank=rank),), first_of(told), {"": told}, known)
     return None
 
 
-def gdr_named_by_some(matches: Sequence[Match], sources: Sequence[Source]) -> Comparison | None:
-    """In a few lines: a node whose channels go over GPUDirect RDMA, and one that prints channels and names none."""
+def gdr_named_by_some(
+    matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
+) -> Comparison | None:
+    """In an excerpt: a node whose cards read GPU memory directly, and one whose channels do not name such a path."""
     if not is_excerpt(sources):
         return None
     direct: dict[str, Match] = {}
@@ -95,11 +87,11 @@ def gdr_named_by_some(matches: Sequence[Match], sources: Sequence[Source]) -> Co
         host = host_of(one, sources)
         if host is None:
             continue
-        if one.signature == NET_PATH and "gdr" in one.captures:
+        if known.has("network-path", one) and "gdr" in one.captures:
             direct.setdefault(host, one)
-        elif one.signature == NET_PATH:
+        elif known.has("network-path", one):
             others.add(host)
-        elif one.signature == WITHIN:
+        elif known.has("channel-within-node", one):
             within.setdefault(host, one)
     without = sorted(set(within) - set(direct) - others)
     if not direct or not without or others:
@@ -113,18 +105,9 @@ def gdr_named_by_some(matches: Sequence[Match], sources: Sequence[Source]) -> Co
         weight=0.7,
         action="fix_config",
         culprits=tuple(Culprit(host=host) for host in without),
-        title=Words(
-            en=f"{named} sends over GPUDirect RDMA; {', '.join(without[:4])} names no such path",
-            zh=f"{named} 使用 GPUDirect RDMA,{', '.join(without[:4])} 未打印该路径",
-        ),
-        explanation=Words(
-            en="In these lines one node prints 'via NET/.../GDRDMA' and another prints channels without it. Nodes that "
-            "are not set up alike are slow together at best, and hang at worst. The lines are few: more of the log of "
-            "the other node can show its own network channels.",
-            zh="所给日志行中,一个节点打印 via NET/…/GDRDMA,另一个节点只有不含它的通道。节点配置不一致时轻则变慢,重则挂起。"
-            "日志行较少,请补充另一节点更多日志以确认其网络通道。",
-        ),
-        advice=GDR_ADVICE,
+        title=known.text("direct-memory-unnamed", named=named, without=", ".join(without[:4])),
+        explanation=known.text("direct-memory-unnamed-why"),
+        advice=known.text("direct-memory-advice"),
         seen=(*direct.values(), *(within[host] for host in without)),
         of_end=True,
     )
@@ -136,8 +119,9 @@ def _unfinished(
     culprits: tuple[Culprit, ...],
     first: Match,
     begun: Mapping[str, Sequence[Match]],
+    known: KnowledgeBase,
 ) -> Comparison:
-    ready = ", ".join(done[:4]) or "the others"
+    ready, ready_zh = ", ".join(done[:4]) or "the others", "、".join(done[:4]) or "其他 rank"
     return Comparison(
         category="nccl_init_failure",
         first=first,
@@ -150,22 +134,21 @@ def _unfinished(
             en=f"{who} did not finish the set-up of the communicator",
             zh=f"{who} 未完成通信域初始化",
         ),
-        explanation=Words(
-            en=f"'Init COMPLETE' is there for {ready}, not for {who}, in the lines that were given.",
-            zh=f"所给日志中{'、'.join(done[:4]) or '其他 rank'} 有 Init COMPLETE,而 {who} 没有。",
-        ),
-        advice=INIT_ADVICE,
+        explanation=known.text("set-up-complete-elsewhere", ready=ready, ready_zh=ready_zh, who=who),
+        advice=known.text("set-up-advice"),
         seen=tuple(one for lines in begun.values() for one in lines)[:16],
         of_end=True,
     )
 
 
-def _last_lines(matches: Sequence[Match], sources: Sequence[Source]) -> dict[Culprit, Reached]:
+def _last_lines(
+    matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
+) -> dict[Culprit, Reached]:
     """By rank, or by node where no line names a rank; empty where a log has more lines than were kept."""
     counts: dict[tuple[int, str], int] = defaultdict(int)
     reached: dict[Culprit, Reached] = {}
     for one in matches:
-        if one.signature not in (EPOCH, RANK_EPOCH, RANK_STEP):
+        if not known.has("progress-of-rank", one):
             continue
         counts[(one.source, one.signature)] += 1
         who = _who(one, sources)
@@ -206,22 +189,24 @@ def _is_one_line(one: Match, other: Match) -> bool:
 def _are_together(last: Mapping[Culprit, Reached]) -> bool:
     """Written at one time, as far as their stamps tell."""
     stamps = [one.match.writer.stamp_s for one in last.values()]
-    known = [stamp for stamp in stamps if stamp is not None]
-    if len(known) < 2:
+    told = [stamp for stamp in stamps if stamp is not None]
+    if len(told) < 2:
         return True
-    return are_comparable(min(known), max(known)) and max(known) - min(known) <= TOGETHER_S
+    return are_comparable(min(told), max(told)) and max(told) - min(told) <= TOGETHER_S
 
 
-def _epochs_apart(last: Mapping[Culprit, Reached], sources: Sequence[Source]) -> Comparison | None:
+def _epochs_apart(
+    last: Mapping[Culprit, Reached], sources: Sequence[Source], known: KnowledgeBase
+) -> Comparison | None:
     epochs = {who: one.epoch for who, one in last.items() if one.epoch is not None}
     numbers = sorted(set(epochs.values()))
     if len(numbers) != 2 or numbers[1] - numbers[0] != 1:
         return None
     places = [last[who].at for who in epochs]
-    known = [at for at in places if at is not None]
-    is_same_place = len(known) == len(places) and max(known) - min(known) <= ONE_STEP
-    if known and not is_same_place or not known and not is_excerpt(sources):
-        return None  # who begins an epoch while others end theirs is in step
+    told = [at for at in places if at is not None]
+    is_same_place = len(told) == len(places) and max(told) - min(told) <= ONE_STEP
+    if told and not is_same_place or not told and not is_excerpt(sources):
+        return None  # a rank may begin an epoch while others end theirs
     behind = [who for who, epoch in epochs.items() if epoch == numbers[0]]
     ahead = [who for who, epoch in epochs.items() if epoch == numbers[1]]
     few = behind if len(behind) <= len(ahead) else ahead
@@ -238,18 +223,20 @@ def _epochs_apart(last: Mapping[Culprit, Reached], sources: Sequence[Source]) ->
             zh=f"{_named_zh(behind)} 处于第 {numbers[0]} 轮,{_named_zh(ahead)} 已到第 {numbers[1]} 轮",
         ),
         explanation=Words(
-            en="The ranks have unequal numbers of batches: who has fewer ends an epoch early, and the collectives do not "
-            "fit any more. The log ends here.",
+            en="The ranks have unequal numbers of batches: a rank with fewer ends an epoch early, and the collectives no "
+            "longer match. The log ends here.",
             zh="各 rank 的批次数不等:批次少的 rank 提前结束一轮,集合通信不再对应。日志到此为止。",
         ),
-        advice=UNEVEN_ADVICE,
+        advice=known.text("uneven-batches-advice"),
         seen=tuple(one.match for one in last.values())[:16],
         of_end=True,
     )
 
 
-def _steps_apart(last: Mapping[Culprit, Reached], sources: Sequence[Source]) -> Comparison | None:
-    """Only of an excerpt, and of few who are behind many: whole logs are judged by their watchdogs."""
+def _steps_apart(
+    last: Mapping[Culprit, Reached], sources: Sequence[Source], known: KnowledgeBase
+) -> Comparison | None:
+    """Only for an excerpt, and where a minority is behind: whole logs are judged by their watchdogs."""
     places = {who: one.at for who, one in last.items() if one.at is not None}
     if len(places) < 3 or len({one.epoch for one in last.values()}) > 1 or not is_excerpt(sources):
         return None
@@ -271,10 +258,10 @@ def _steps_apart(last: Mapping[Culprit, Reached], sources: Sequence[Source]) -> 
             zh=f"{_named_zh(behind)} 停在第 {at} 步,其他已到第 {most} 步",
         ),
         explanation=Words(
-            en="Ranks that train together are at one step. Who is behind keeps the others waiting.",
+            en="Ranks that train together are at the same step. A rank that is behind keeps the others waiting.",
             zh="协同训练的 rank 应处于同一步,落后者会让其他 rank 等待。",
         ),
-        advice=BEHIND_ADVICE,
+        advice=known.text("rank-behind-advice"),
         seen=tuple(one.match for one in last.values())[:16],
         of_end=True,
     )

@@ -1,20 +1,18 @@
-"""Compares what several ranks or nodes say of one communication: who waits where, and who does not. Pure.
+"""Compares the lines of several ranks about one communication: which rank waits where, and which does not. Pure.
 
-One line of a watchdog tells that a rank waited, not for whom. Side by side the lines tell more: a rank that is silent
-while the others wait in one collective is missing; ranks that wait in different ones have parted earlier. The lines
-that are compared are matches of the signatures named here; each rule gives at most one Comparison, or none where
-the evidence is too thin.
+One line of a watchdog shows that a rank waited, not for which rank. Together the lines show more: a rank that is silent
+while the others wait in one collective is missing; ranks that wait in different collectives diverged earlier. Each rule
+returns at most one Comparison, and none where the evidence is too thin. Tags, wordings and texts are in
+signatures/rules/comparison.toml.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.diagnosis.compare.apart import gdr_named_by_some, ranks_apart, set_up_unfinished
-from holdfast.core.diagnosis.compare.comparison import INIT_ADVICE, INIT_STATE, Comparison, first_of, place
+from holdfast.core.diagnosis.compare.comparison import Comparison, first_of, minority
 from holdfast.core.diagnosis.compare.firewall import refused_by_firewall
 from holdfast.core.diagnosis.compare.network_paths import (
     compare_gdr,
@@ -25,75 +23,27 @@ from holdfast.core.diagnosis.compare.network_paths import (
     local_interface,
     started_apart,
 )
+from holdfast.core.diagnosis.compare.waits import Wait, by_group, waits_in
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.words.missing import spans
 from holdfast.late_pattern import late
 from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
 
-WAITS = frozenset({"torch-watchdog-timeout", "torch-watchdog-timeout-old"})
-STANDINGS = frozenset({"torch-watchdog-status", "torch-watchdog-status-old"})
-REPORTS = frozenset({"torch-desync-not-joined", "torch-desync-never-joined", "torch-flight-missing-ranks"})
-FINGERPRINT = "torch-collective-mismatch"
-LISTED = "torchrun-table-rank"
-EPOCH = "training-epoch"
-SETTING = "nccl-setting"
-ACS = "nccl-acs"
-
-# All ranks of the group give the same sizes; scatters, all-to-all and point-to-point calls rightly differ.
-UNIFORM = frozenset(
-    {
-        "ALLREDUCE",
-        "BROADCAST",
-        "REDUCE",
-        "ALLGATHER",
-        "_ALLGATHER_BASE",
-        "REDUCE_SCATTER",
-        "_REDUCE_SCATTER_BASE",
-        "BARRIER",
-    }
-)
-PAIRWISE = frozenset({"SEND", "RECV", "RECVANYSOURCE", "COALESCED", "UNKNOWN"})
-EXCERPT_LINES = 10  # a log whose complaint stands in its first lines was cut out of a longer one
-EARLY_SEQ = 3  # so far it is still set-up: the first barrier, the check of the model, the first gather
-FAR_SEQ = 8  # ranks of one group part by a few calls, not by many
-CLOCKS_S = 60.0  # the clocks of two nodes differ by less
-UNPRINTED = 12  # of so many ranks one may be ended before its own watchdog speaks (seen: 1 of 16, twice)
-GUID = late(r"PG GUID (\d+(?:\([^)]*\))?)")
-GROUP_NUMBER = late(r"(\d+(?: ?\([^)]*\))?)")
-GROUP_IN_TEXT = late(r"\[PG (?:ID )?([^\]]*?) ?Rank \d+\]")
-RANK_IN_TEXT = late(r"Rank (\d{1,7})\] ")
+EXCERPT_LINES = 10  # a log with its error in the first lines was cut out of a longer one
+EARLY_SEQ = 3  # up to here it is set-up: the first barrier, the check of the model, the first gather
+UNPRINTED = 12  # one rank in so many may end before its own watchdog prints (seen: 1 of 16, twice)
 NUMBER = late(r"\d{1,7}")
-WHOLE = late(r"default_pg|^0\b|undefined")  # the group of all ranks
-COPIES_BY_MEMCPY = "NCCL_P2P_USE_CUDA_MEMCPY"
 
-Key = TypeVar("Key", bound=Hashable)
+Rule = Callable[[Sequence[Match], Sequence[Source], KnowledgeBase], Comparison | None]
 
 
-class Wait(Struct, frozen=True):
-    """One rank's first timeout in one group. `seq` -1: not printed. `group`: "" where no line names it."""
-
-    rank: int
-    group: str
-    seq: int
-    op: str
-    sizes: tuple[str, ...]
-    match: Match
-
-    @property
-    def call(self) -> tuple[int, str]:
-        return (self.seq, self.op)
-
-    @property
-    def seat(self) -> int | None:
-        """Its rank within the group that times out."""
-        told = RANK_IN_TEXT.search(self.match.text)
-        return int(told[1]) if told else None
-
-
-def compare(matches: Sequence[Match], sources: Sequence[Source]) -> tuple[Comparison, ...]:
-    """What all rules find, the surest first. No two are said of the same match."""
-    rules: tuple[Callable[[Sequence[Match], Sequence[Source]], Comparison | None], ...] = (
+def compare(
+    matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
+) -> tuple[Comparison, ...]:
+    """The findings of all rules, the surest first; at most one for each match."""
+    rules: tuple[Rule, ...] = (
         compare_fingerprints,
         uneven_epochs,
         compare_collectives,
@@ -111,49 +61,53 @@ def compare(matches: Sequence[Match], sources: Sequence[Source]) -> tuple[Compar
     )
     found: dict[int, Comparison] = {}
     for rule in rules:
-        comparison = rule(matches, sources)
+        comparison = rule(matches, sources, known)
         if comparison is not None:
             found.setdefault(id(comparison.first), comparison)
     return tuple(sorted(found.values(), key=lambda one: -one.weight))
 
 
-def compare_collectives(matches: Sequence[Match], sources: Sequence[Source]) -> Comparison | None:
-    """Who parted from the others, or never came, by the watchdogs' timeouts of all ranks."""
-    waits = _waits(matches)
+def compare_collectives(
+    matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
+) -> Comparison | None:
+    """The ranks that diverged from the others, or never came, by the watchdogs' timeouts of all ranks."""
+    waits = waits_in(matches, known)
     if not waits:
         return None
-    by_group = _by_group(waits)
-    for group in by_group.values():
-        parted = _parted(group)
+    groups = by_group(waits)
+    for group in groups.values():
+        parted = _parted(group, known)
         if parted is not None:
             return parted
-    reported = _reported(waits, matches)
+    reported = _reported(waits, matches, known)
     if reported is not None:
         return reported
-    known = _known_ranks(matches, sources)
+    ranks = _all_ranks(matches, sources, known)
     waiting = {wait.rank for wait in waits}
-    silent = known - waiting
-    if len(by_group) > 1:
-        return _across_groups(waits, silent)
+    silent = ranks - waiting
+    if len(groups) > 1:
+        return _across_groups(waits, silent, known)
     wait = _first(waits)
-    whole = not wait.group or bool(WHOLE.search(wait.group)) or len(waiting) * 2 > len(known)
-    few_silent = len(silent) * UNPRINTED <= len(known)
+    whole = not wait.group or known.says("group-of-all", wait.group) or len(waiting) * 2 > len(ranks)
+    few_silent = len(silent) * UNPRINTED <= len(ranks)
     # A number counts within one group: of one rank, without what it did before, it is no sign of a job's beginning.
     has_begun = len(waiting) > 1 or wait.match.line > EXCERPT_LINES
     early = 0 <= wait.seq <= EARLY_SEQ and has_begun
     if early and (few_silent or len(silent) > len(waiting)):
-        return _stuck_at_start(waits, matches, all_there=few_silent and len(waiting) > 1)
+        return _stuck_at_start(waits, matches, known, all_there=few_silent and len(waiting) > 1)
     if whole and silent and len(silent) <= len(waiting):
-        return _missing(waits, silent, weight=0.8 if len(silent) * 4 <= len(known) else 0.65)
+        return _missing(waits, silent, known, weight=0.8 if len(silent) * 4 <= len(ranks) else 0.65)
     if whole and not silent and len(waiting) > 1:
-        return _nobody_missing(waits)
+        return _nobody_missing(waits, known)
     return None
 
 
-def compare_fingerprints(matches: Sequence[Match], _sources: Sequence[Source]) -> Comparison | None:
-    """The rank that all others name as the one that differs, where TORCH_DISTRIBUTED_DEBUG=DETAIL compared them."""
-    told = [one for one in matches if one.signature == FINGERPRINT and "peer" in one.captures]
-    named: dict[int, set[int]] = defaultdict(set)  # who -> by whom
+def compare_fingerprints(
+    matches: Sequence[Match], _sources: Sequence[Source], known: KnowledgeBase
+) -> Comparison | None:
+    """The rank that most others name as the one that differs, where each rank compared its call with the others'."""
+    told = [one for one in matches if known.has("call-compared", one) and "peer" in one.captures]
+    named: dict[int, set[int]] = defaultdict(set)  # rank -> the ranks that name it
     for one in told:
         mine, theirs = int(one.captures["rank"]), int(one.captures["peer"])
         named[theirs].add(mine)
@@ -179,19 +133,21 @@ def compare_fingerprints(matches: Sequence[Match], _sources: Sequence[Source]) -
             en=f"Each rank compared its call with the others'; {len(named[odd])} of them name rank {odd}.",
             zh=f"各 rank 比较了彼此的调用,其中 {len(named[odd])} 个指向 rank {odd}。",
         ),
-        advice=PARTED_ADVICE,
+        advice=known.text("parted-advice"),
         seen=tuple(told),
     )
 
 
-def uneven_epochs(matches: Sequence[Match], _sources: Sequence[Source]) -> Comparison | None:
+def uneven_epochs(
+    matches: Sequence[Match], _sources: Sequence[Source], known: KnowledgeBase
+) -> Comparison | None:
     """Ranks that wait in collectives of different epochs: those ahead had fewer batches."""
-    waits = _waits(matches)
+    waits = waits_in(matches, known)
     epochs: dict[int, int] = {}
     lines = []
     for one in matches:
         rank = one.writer.rank
-        if one.signature == EPOCH and rank is not None:
+        if known.has("epoch-named", one) and rank is not None:
             epochs[rank] = max(int(one.captures["epoch"]), epochs.get(rank, -1))
             lines.append(one)
     if not waits or len(set(epochs.values())) < 2:
@@ -210,112 +166,16 @@ def uneven_epochs(matches: Sequence[Match], _sources: Sequence[Source]) -> Compa
             zh=f"rank {spans(ahead)} 已进入第 {last} 轮,其余仍在第 {last - 1} 轮",
         ),
         explanation=Words(
-            en="The ranks have unequal numbers of batches: who has fewer ends the epoch early, and the collectives "
-            "do not fit any more.",
+            en="The ranks have unequal numbers of batches: a rank with fewer ends the epoch early, and the "
+            "collectives no longer match.",
             zh="各 rank 的批次数不等:批次少的 rank 提前结束本轮,集合通信不再对应。",
         ),
-        advice=Words(
-            en="Give all ranks the same number of batches: DistributedSampler(drop_last=True), an iterable data set "
-            "cut to the minimum over ranks, or torch.distributed.algorithms.join.Join.",
-            zh="使各 rank 批次数一致:DistributedSampler(drop_last=True)、将可迭代数据集截到各 rank 的最小值,"
-            "或使用 torch.distributed.algorithms.join.Join。",
-        ),
+        advice=known.text("uneven-batches-advice"),
         seen=tuple(lines[:16]),
     )
 
 
-PARTED_ADVICE = Words(
-    en="Find where the code branches on the rank or on data before this call: a condition on rank 0, unlike batch "
-    "counts, an optional loss, an exception that was caught. TORCH_DISTRIBUTED_DEBUG=DETAIL names the first call "
-    "that differs; flight records (TORCH_NCCL_TRACE_BUFFER_SIZE=2000) show its stack.",
-    zh="查找此调用之前按 rank 或数据分支的代码:rank 0 条件、批次数不等、可选 loss、被吞掉的异常。"
-    "TORCH_DISTRIBUTED_DEBUG=DETAIL 会指出首个不一致的调用;flight record(TORCH_NCCL_TRACE_BUFFER_SIZE=2000)"
-    "给出其堆栈。",
-)
-P2P_ADVICE = Words(
-    en=f"Unset {COPIES_BY_MEMCPY}; turn ACS off (lspci -vvv | grep ACSCtl) and set iommu=pt; NCCL_P2P_DISABLE=1 "
-    "shows whether it is the direct copies.",
-    zh=f"取消设置 {COPIES_BY_MEMCPY};关闭 ACS(lspci -vvv | grep ACSCtl)并设置 iommu=pt;"
-    "NCCL_P2P_DISABLE=1 可确认是否为直接拷贝的问题。",
-)
-MISSING_ADVICE = Words(
-    en="Look at what they did last: the ends of their logs, py-spy stacks, the state of their node. A slow data "
-    "loader, a checkpoint written by one rank alone, or a process that is gone are frequent.",
-    zh="查看它们最后的动作:日志末尾、py-spy 堆栈、节点状态。常见原因:数据加载过慢、只有单个 rank 写检查点、进程已退出。",
-)
-
-
-def _waits(matches: Iterable[Match]) -> list[Wait]:
-    """The first timeout of each rank in each group; those that a summary repeats are left out."""
-    every = list(matches)
-    groups = {
-        (one.source, _rank(one), one.captures["seq"]): _group(one.captures["pg"])
-        for one in every
-        if one.signature in STANDINGS
-    }
-    found: dict[tuple[int, str], Wait] = {}
-    timed_out = [one for one in every if one.signature in WAITS]
-    for one in sorted(timed_out, key=place):
-        rank, seq = _rank(one), one.captures.get("seq", "-1")
-        if rank is None or one.captures["op"] in PAIRWISE:
-            continue
-        in_text = GROUP_IN_TEXT.search(one.text)
-        group = groups.get((one.source, rank, seq)) or (_group(in_text[1]) if in_text else "")
-        sizes = tuple(one.captures.get(name, "") for name in ("shape", "numel_in", "numel_out"))
-        wait = Wait(rank, group, int(seq), one.captures["op"], sizes, one)
-        if not any(known == rank and other.call == wait.call for (known, _), other in found.items()):
-            found.setdefault((rank, group), wait)
-    return _of_one_failure(list(found.values()))
-
-
-def _of_one_failure(waits: Sequence[Wait]) -> list[Wait]:
-    """Without those of another attempt in the same logs: no rank waits longer than its own timeout."""
-    stamps = [wait.match.writer.stamp_s for wait in waits]
-    first_s = min((at_s for at_s in stamps if at_s is not None), default=0.0)
-    return [
-        wait
-        for wait, at_s in zip(waits, stamps, strict=True)
-        if at_s is None or at_s - first_s <= float(wait.match.captures.get("ms", "0")) / 1000 + CLOCKS_S
-    ]
-
-
-def _by_group(waits: Iterable[Wait]) -> dict[str, list[Wait]]:
-    """Where no line names a group, ranks that are far apart in their numbers are in different ones.
-
-    So are two ranks that have the same place in their group.
-    """
-    names = {wait.group for wait in waits if wait.group}
-    only = next(iter(names), "") if len(names) <= 1 else ""
-    found: dict[str, list[Wait]] = defaultdict(list)
-    taken: dict[int, int] = {}  # who has which place in the only group that is named
-    for wait in sorted(waits, key=lambda one: not one.group):
-        seat = wait.seat
-        own = bool(only) and not wait.group and seat is not None and taken.get(seat, wait.rank) != wait.rank
-        found["" if own else wait.group or only].append(wait)
-        if seat is not None:
-            taken.setdefault(seat, wait.rank)
-    unnamed = found.get("", [])
-    if unnamed and max(wait.seq for wait in unnamed) - min(wait.seq for wait in unnamed) > FAR_SEQ:
-        del found[""]
-        for wait in unnamed:
-            found[f"? {wait.op}"].append(wait)
-    return found
-
-
-def _rank(one: Match) -> int | None:
-    if one.writer.rank is not None:
-        return one.writer.rank
-    told = RANK_IN_TEXT.search(one.text)
-    return int(told[1]) if told else None
-
-
-def _group(text: str) -> str:
-    """What names the group on all ranks: a GUID where there is one, for the ID counts each rank's own groups."""
-    match = GUID.search(text) or GROUP_NUMBER.match(text.strip())
-    return match[1].replace(" ", "") if match else text.strip()
-
-
-def _parted(group: Sequence[Wait]) -> Comparison | None:
+def _parted(group: Sequence[Wait], known: KnowledgeBase) -> Comparison | None:
     """Ranks of one group that wait in different calls."""
     if len({wait.rank for wait in group}) < 2:
         return None
@@ -328,10 +188,10 @@ def _parted(group: Sequence[Wait]) -> Comparison | None:
         odd = lowest if len(lowest) * 2 <= len(calls) else highest
         what = Words(en="are at different collectives", zh="停在不同的集合通信")
     elif len(set(calls.values())) > 1:
-        odd = _odd_ones(calls)
+        odd = minority(calls)
         what = Words(en="run different operations", zh="执行了不同的操作")
-    elif group[0].op in UNIFORM and len(set(sizes.values())) > 1:
-        odd = _odd_ones(sizes)
+    elif known.says("same-sizes-for-all", group[0].op) and len(set(sizes.values())) > 1:
+        odd = minority(sizes)
         what = Words(en="give different sizes to one collective", zh="向同一集合通信传入了不同大小")
     else:
         return None
@@ -349,30 +209,30 @@ def _parted(group: Sequence[Wait]) -> Comparison | None:
         culprits=tuple(Culprit(rank=rank) for rank in sorted(odd)),
         title=Words(en=f"the ranks {what.en}: {listed}", zh=f"各 rank {what.zh}:{listed}"),
         explanation=Words(
-            en="They parted before: each waits for a call that the others do not make.",
+            en="They diverged earlier: each waits for a call that the others do not make.",
             zh="它们在此之前已经分叉:各自等待对方不会执行的调用。",
         ),
-        advice=PARTED_ADVICE,
+        advice=known.text("parted-advice"),
         seen=tuple(wait.match for wait in group),
     )
 
 
-def _reported(waits: Sequence[Wait], matches: Iterable[Match]) -> Comparison | None:
-    """PyTorch compared the ranks itself (desync report, flight records) and names who did not come."""
-    told = [one for one in matches if one.signature in REPORTS]
+def _reported(waits: Sequence[Wait], matches: Iterable[Match], known: KnowledgeBase) -> Comparison | None:
+    """The ranks that did not come, where the ranks compared themselves (desync report, flight records)."""
+    told = [one for one in matches if known.has("absent-ranks-report", one)]
     absent = {int(number) for one in told for number in NUMBER.findall(one.captures["ranks"])}
     absent -= {wait.rank for wait in waits}
     if not absent:
         return None
-    found = _missing(waits, absent, weight=0.92)
+    found = _missing(waits, absent, known, weight=0.92)
     return replace(found, seen=(*found.seen, *told), explained=tuple(told))
 
 
-def _across_groups(waits: Sequence[Wait], silent: set[int]) -> Comparison | None:
-    """Ranks wait in several groups at once: for one that is in none, or for one another."""
+def _across_groups(waits: Sequence[Wait], silent: set[int], known: KnowledgeBase) -> Comparison | None:
+    """Ranks wait in several groups at once: for a rank that waits in none, or for one another."""
     waiting = {wait.rank for wait in waits}
     if silent and len(silent) <= len(waiting):
-        return _missing(waits, silent, weight=0.7)
+        return _missing(waits, silent, known, weight=0.7)
     cut_off = len(silent) > len(waiting) and _first(waits).match.line <= EXCERPT_LINES
     if cut_off and any(not wait.group for wait in waits):
         return None  # most ranks and the names of groups were cut away: what is left tells nothing
@@ -389,12 +249,12 @@ def _across_groups(waits: Sequence[Wait], silent: set[int]) -> Comparison | None
             en="Collectives of different groups cross: some ranks entered one group's first, others another's.",
             zh="不同进程组的集合通信相互交叉:部分 rank 先进入一个组,其余先进入另一个组。",
         ),
-        advice=PARTED_ADVICE,
+        advice=known.text("parted-advice"),
         seen=tuple(wait.match for wait in waits),
     )
 
 
-def _missing(waits: Sequence[Wait], silent: set[int], *, weight: float) -> Comparison:
+def _missing(waits: Sequence[Wait], silent: set[int], known: KnowledgeBase, *, weight: float) -> Comparison:
     first = _first(waits)
     number = f" #{first.seq}" if first.seq >= 0 else ""
     waiting = {wait.rank for wait in waits}
@@ -412,15 +272,17 @@ def _missing(waits: Sequence[Wait], silent: set[int], *, weight: float) -> Compa
             "that it waited.",
             zh=f"rank {spans(waiting)} 一直等待直到 watchdog 超时,而 rank {spans(silent)} 没有等待记录。",
         ),
-        advice=MISSING_ADVICE,
+        advice=known.text("missing-rank-advice"),
         seen=tuple(wait.match for wait in waits),
     )
 
 
-def _stuck_at_start(waits: Sequence[Wait], matches: Iterable[Match], *, all_there: bool) -> Comparison:
-    """The first collectives hang: nobody trained yet, so the way between the GPUs is what was never tried."""
+def _stuck_at_start(
+    waits: Sequence[Wait], matches: Iterable[Match], known: KnowledgeBase, *, all_there: bool
+) -> Comparison:
+    """The first collectives hang: no rank trained yet, so the path between the GPUs may never have worked."""
     first = _first(waits)
-    path = _doubtful_path(matches)
+    path = _doubtful_path(matches, known)
     there_en = "All ranks joined it, and it never ended" if all_there else "It never ended"
     there_zh = "所有 rank 均已加入,但始终未完成" if all_there else "始终未完成"
     return Comparison(
@@ -437,26 +299,23 @@ def _stuck_at_start(waits: Sequence[Wait], matches: Iterable[Match], *, all_ther
             zh=f"{there_zh}:数据无法在 GPU 间传输"
             + (f"({path.zh})。" if path else ",或有 rank 仍停在之前的步骤。"),
         ),
-        advice=P2P_ADVICE if path else INIT_ADVICE,
+        advice=known.text("direct-copies-advice") if path else known.text("set-up-advice"),
         seen=tuple(wait.match for wait in waits),
     )
 
 
-def _doubtful_path(matches: Iterable[Match]) -> Words | None:
-    """What makes direct copies between GPUs of a node the first suspect."""
+def _doubtful_path(matches: Iterable[Match], known: KnowledgeBase) -> Words | None:
+    """A reason to suspect direct copies between the GPUs of a node; None where there is none."""
     for one in matches:
-        if (
-            one.signature == SETTING
-            and one.captures["name"] == COPIES_BY_MEMCPY
-            and one.captures["value"] == "1"
-        ):
-            return Words(en=f"{COPIES_BY_MEMCPY}=1 is set", zh=f"设置了 {COPIES_BY_MEMCPY}=1")
-        if one.signature == ACS and "ACS" in one.text:
-            return Words(en="ACS is on", zh="ACS 已开启")
+        setting = "{name}={value}".format_map(one.captures) if known.has("communication-setting", one) else ""
+        if known.says("copies-by-memcpy", setting):
+            return known.text("copies-by-memcpy")
+        if known.has("access-control", one) and known.says("access-control-on", one.text):
+            return known.text("access-control-on")
     return None
 
 
-def _nobody_missing(waits: Sequence[Wait]) -> Comparison:
+def _nobody_missing(waits: Sequence[Wait], known: KnowledgeBase) -> Comparison:
     first = _first(waits)
     number = f" #{first.seq}" if first.seq >= 0 else ""
     return Comparison(
@@ -468,37 +327,26 @@ def _nobody_missing(waits: Sequence[Wait]) -> Comparison:
             zh=f"全部 {len(waits)} 个 rank 均已进入 {first.op}{number},但始终未完成",
         ),
         explanation=Words(
-            en="Nobody is missing and nobody runs another call: the network or a GPU stood still, or the operation "
-            "needs longer than the timeout.",
+            en="All ranks are there and run the same call: the network or a GPU stalled, or the operation "
+            "takes longer than the timeout.",
             zh="没有缺席者,调用也一致:网络或某张 GPU 停滞,或该操作耗时超过超时时间。",
         ),
-        advice=Words(
-            en="Look for link errors and Xid lines of that time on all nodes, and for a rank whose GPU was slow. "
-            "Test the nodes with nccl-tests; keep flight records for the next time.",
-            zh="检查各节点当时的链路错误与 Xid,以及 GPU 变慢的 rank;用 nccl-tests 测试节点,并保留 flight record。",
-        ),
+        advice=known.text("all-joined-advice"),
         seen=tuple(wait.match for wait in waits),
     )
 
 
-def _known_ranks(matches: Iterable[Match], sources: Iterable[Source]) -> set[int]:
-    """All ranks that anything tells of; below the highest of them none is left out."""
+def _all_ranks(matches: Iterable[Match], sources: Iterable[Source], known: KnowledgeBase) -> set[int]:
+    """All ranks up to the highest that any line names."""
     told = [one.writer.rank for one in sources]
     for one in matches:
         told.append(one.writer.rank)
-        if one.signature == LISTED:
+        if known.has("run-gave-up-on-rank", one):
             told.append(int(one.captures["rank"]))
-        elif one.signature == INIT_STATE:
+        elif known.has("communicator-set-up", one):
             told.append(int(one.captures["world"]) - 1)
-    known = {rank for rank in told if rank is not None and rank < 1 << 20}
-    return set(range(max(known) + 1)) if known else set()
-
-
-def _odd_ones(ways: Mapping[int, Key]) -> set[int]:
-    """Ranks that do not do as most do; none where there is no most."""
-    ((usual, count), *_) = Counter(ways.values()).most_common()
-    odd = {rank for rank, way in ways.items() if way != usual}
-    return odd if count * 2 > len(ways) else set()
+    ranks = {rank for rank in told if rank is not None and rank < 1 << 20}
+    return set(range(max(ranks) + 1)) if ranks else set()
 
 
 def _is_minority(ranks: set[int], among: Mapping[int, int]) -> bool:

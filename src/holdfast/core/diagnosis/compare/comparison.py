@@ -1,6 +1,8 @@
-"""What rules say that compare the lines of several ranks or nodes, and what those rules share. Pure."""
+"""Defines the finding of a rule that compares lines of several ranks or nodes, and what such rules share. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -8,23 +10,15 @@ from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Role, Severity, Words
 from holdfast.model.verdicts import Culprit
 
-INIT_STATE = "nccl-init-state"
-INIT_ADVICE = Words(
-    en="Test the nodes in pairs (all_reduce_perf of nccl-tests) to find the one that hangs. Then: NCCL_DEBUG=INFO, "
-    "NCCL_SOCKET_IFNAME and NCCL_IB_HCA the same on all nodes, firewall open; NCCL_IB_DISABLE=1, "
-    "NCCL_P2P_DISABLE=1 and NCCL_NVLS_ENABLE=0, one at a time, show which path it is.",
-    zh="用 nccl-tests 的 all_reduce_perf 两两测试节点以找出挂起者。随后:设置 NCCL_DEBUG=INFO,各节点统一 "
-    "NCCL_SOCKET_IFNAME 与 NCCL_IB_HCA,放行防火墙;逐一尝试 NCCL_IB_DISABLE=1、NCCL_P2P_DISABLE=1、"
-    "NCCL_NVLS_ENABLE=0 以定位路径。",
-)
+Key = TypeVar("Key", int, str)
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """What the lines say together. `first`: the match that it is said of, in place of its signature.
+    """What the lines show together. `first`: the match whose signature this replaces.
 
-    `role`, `severity`, `weight`, `action`: as of a signature. `culprits`: who stands apart; empty where that cannot
-    be told. `seen`: the lines that were compared, `first` among them. `explained`: lines that only report what is
-    said here, and are no causes of their own. `of_end`: it is said of the last lines there are, so no step comes after it.
+    `role`, `severity`, `weight`, `action`: as of a signature. `culprits`: the ranks or nodes that differ; empty where
+    that is not known. `seen`: the lines that were compared, `first` among them. `explained`: lines that only report
+    this, and are no causes of their own. `of_end`: it is about the last lines of the log, so no step comes after it.
     """
 
     category: str
@@ -42,6 +36,12 @@ class Comparison(Struct, frozen=True, kw_only=True):
     of_end: bool = False
 
 
+def minority(values: Mapping[Key, Hashable]) -> set[Key]:
+    """The ranks or hosts whose value differs from that of the majority; empty where there is no majority."""
+    ((usual, count), *_) = Counter(values.values()).most_common()
+    return {key for key, value in values.items() if value != usual} if count * 2 > len(values) else set()
+
+
 def host_of(one: Match, sources: Sequence[Source]) -> str | None:
     of_file = sources[one.source].writer
     worker = one.writer.worker if one.writer.worker is not None else of_file.worker
@@ -49,7 +49,7 @@ def host_of(one: Match, sources: Sequence[Source]) -> str | None:
 
 
 def who_of(one: Match, sources: Sequence[Source]) -> Culprit:
-    """The smallest thing that is known to have a clock of its own."""
+    """The host or worker, which has its own clock; else the rank."""
     of_file = sources[one.source].writer
     host = one.writer.host or of_file.host
     worker = one.writer.worker if one.writer.worker is not None else of_file.worker

@@ -1,36 +1,37 @@
-"""Ties packets that a node's firewall refused to the connections that failed for it. Pure."""
+"""Connects packets that a node's firewall refused with the connections that failed because of it. Pure."""
 
 from collections.abc import Sequence
 from ipaddress import ip_address
 
 from holdfast.core.diagnosis.candidates import class_of
 from holdfast.core.diagnosis.compare.comparison import Comparison, host_of, place
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
 
-REFUSED = "firewall-refused-packet"
-# slurmctld, slurmd and slurmdbd, as slurm.conf has them unless told otherwise.
-SLURM_PORTS = frozenset({"6817", "6818", "6819"})
-OF_SLURM = frozenset({"node_down", "slurm_node_fail", "slurm_config"})
 
-
-def refused_by_firewall(matches: Sequence[Match], sources: Sequence[Source]) -> Comparison | None:
-    """A firewall refuses strangers all day: only what it refused of a connection that failed is a cause."""
-    for refused in sorted((one for one in matches if one.signature == REFUSED), key=place):
-        failed = sorted((one for one in matches if _failed_for(one, refused)), key=place)
+def refused_by_firewall(
+    matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
+) -> Comparison | None:
+    """A refused packet is a cause only where it belongs to a connection that failed: a firewall refuses many others."""
+    for refused in sorted((one for one in matches if known.has("packet-refused", one)), key=place):
+        failed = sorted((one for one in matches if _failed_for(one, refused, known)), key=place)
         if failed:
-            return _refused(refused, failed, host_of(refused, sources))
+            return _refused(refused, failed, host_of(refused, sources), known)
     return None
 
 
-def _failed_for(one: Match, refused: Match) -> bool:
-    """Both name the same address and port, or the same address where the other names no port."""
-    if one.signature == REFUSED:
+def _failed_for(one: Match, refused: Match, known: KnowledgeBase) -> bool:
+    """Whether both name the same address and port, or the same address where the failed line names no port.
+
+    A scheduler's lines name nodes, not addresses: there the port decides, and that the source is in the cluster.
+    """
+    if known.has("packet-refused", one):
         return False
     port = refused.captures["port"]
-    if port in SLURM_PORTS and one.category in OF_SLURM:
-        return _is_of_cluster(refused.captures["source"])  # Slurm's lines name nodes, not addresses
+    if known.says("port-of-scheduler", port) and known.has("node-lost-to-scheduler", one):
+        return _is_of_cluster(refused.captures["source"])
     if class_of(one.category) != "communication":
         return False
     return any(
@@ -53,11 +54,11 @@ def _peers(one: Match) -> list[tuple[str, str]]:
     return [(word, "") for word, *_ in parts] + [(address, port) for _, address, _, port in parts]
 
 
-def _refused(refused: Match, failed: Sequence[Match], host: str | None) -> Comparison:
+def _refused(refused: Match, failed: Sequence[Match], host: str | None, known: KnowledgeBase) -> Comparison:
     source, peer, port = (refused.captures[name] for name in ("source", "peer", "port"))
     where = host or peer
     return Comparison(
-        category="node_down" if port in SLURM_PORTS else failed[0].category,
+        category="node_down" if known.says("port-of-scheduler", port) else failed[0].category,
         first=refused,
         role="cause",
         severity="error",
@@ -72,12 +73,7 @@ def _refused(refused: Match, failed: Sequence[Match], host: str | None) -> Compa
             en=f"The kernel logged the packet that it dropped; the connection to {peer} that failed is the same.",
             zh=f"内核记录了被丢弃的数据包;到 {peer} 的失败连接正是它。",
         ),
-        advice=Words(
-            en=f"Let the nodes of a job reach one another on every TCP port (NCCL and Gloo choose theirs freely): "
-            f"ufw allow from {source}, or the trusted zone of firewalld for the cluster's network.",
-            zh=f"允许作业各节点之间访问所有 TCP 端口(NCCL 与 Gloo 会自由选择端口):ufw allow from {source},"
-            "或将集群网段加入 firewalld 的 trusted 区域。",
-        ),
+        advice=known.text("firewall-advice", source=source),
         seen=(refused,),
         explained=tuple(failed),
     )

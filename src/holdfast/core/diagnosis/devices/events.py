@@ -30,8 +30,6 @@ Kind: TypeAlias = Literal["bus", "lost", "xid", "sxid", "fabric", "link", "after
 
 WINDOW_S = 120.0  # a longer pause between two lines of one node separates two episodes
 HEADER_BYTES = 600  # between a line and the header above it that names its device
-ECC = frozenset({"48", "94", "95", "140"})
-LINK_XIDS = frozenset({"74", "136", "144", "145", "146", "147", "148", "149", "150", "155"})
 GRAVITY = {"info": 0, "warning": 1, "error": 2, "fatal": 3}
 
 

@@ -40,7 +40,6 @@ from holdfast.model.signatures import Role, Severity, Words
 KINDS_MAX = 400  # different faults of one episode that are compared; more would take too long
 TOGETHER_S = 30.0
 MANY = 3
-PROGRAM_XIDS = frozenset({"13", "31", "43"})
 REPEAT_APART_S = 600.0  # the same code so much later is a second fault, not the tail of the first
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error", "fatal")
 

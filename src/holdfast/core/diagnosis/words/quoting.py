@@ -9,7 +9,6 @@ INNER_BYTES = 32 << 10
 REPORT_BYTES = 16 << 10  # of one report of a kernel or a daemon
 REPORT_S = 600.0  # storage that stalls complains every few minutes
 OF_A_NODE = frozenset({"kernel", "scheduler", "fabric", "tool"})
-NCCL_WARNINGS = frozenset({"nccl-warn-of-network", "nccl-warn-of-setup"})
 
 
 def shown_by(root: Candidate, candidates: Sequence[Candidate]) -> Candidate | None:

@@ -25,7 +25,7 @@ def with_remarks(
     """The diagnosis with them as notes, each unless it is what the verdict says."""
     told = []
     for compare in (compare_gdr, compare_settings, compare_versions):
-        unlike = compare(search.matches, search.sources)
+        unlike = compare(search.matches, search.sources, known)
         if unlike is not None and unlike.category != found.category:
             told.append(_words(unlike))
     if found.class_ in NETWORK and not known.is_of("link-break", found.category) or found.category == "none":
