@@ -62,3 +62,26 @@ def test_a_part_that_is_not_there_is_named(parts):
     file = f'reading = [{{ table = "t", pattern = "(?&late)" }}]\n[parts]\n{parts}'
     with pytest.raises(SignatureError, match=r"a\.toml: .*part"):
         parse(file, "a.toml")
+
+
+DIAGNOSIS = Path(holdfast.__file__).parent / "core" / "diagnosis"
+
+
+@pytest.mark.parametrize("path", sorted(DIAGNOSIS.rglob("*.py")), ids=lambda path: path.stem)
+def test_the_rules_of_the_diagnosis_name_no_signature(path):
+    """They ask for tags: which signatures have one stands in the files of rules."""
+    asked = {name for names in ASKED.values() for name in names}
+    ids = {one.id for one in PACKAGE if "-" in one.id}
+    tree = ast.parse(path.read_text())
+    given = {
+        id(argument)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in asked
+        for argument in node.args
+    }
+    named = {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node.value in ids and id(node) not in given
+    }
+    assert named == set()

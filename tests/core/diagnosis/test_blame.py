@@ -2,7 +2,7 @@
 
 from core.diagnosis.candidate_kit import candidate, search, signature
 from holdfast.core.diagnosis.blame import culprits
-from holdfast.core.diagnosis.choose import choose
+from holdfast.core.diagnosis.choice.choose import choose
 from holdfast.model.verdicts import Culprit
 
 OOM = signature("oom", "gpu_oom")

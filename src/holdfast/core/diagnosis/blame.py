@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from holdfast.core.diagnosis.candidates import Candidate
-from holdfast.core.diagnosis.choose import Choice
+from holdfast.core.diagnosis.choice.choose import Choice
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.records import host_of_record, nodes_of
 from holdfast.late_pattern import late

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from holdfast.core.diagnosis.actions import action_for
 from holdfast.core.diagnosis.blame import culprits, with_rank
 from holdfast.core.diagnosis.candidates import Candidate, candidates, class_of, filled, kind_of
-from holdfast.core.diagnosis.choose import Choice, choose
-from holdfast.core.diagnosis.confidence import confidence, others
+from holdfast.core.diagnosis.choice.choose import Choice, choose
+from holdfast.core.diagnosis.choice.confidence import confidence, others
 from holdfast.core.diagnosis.excerpt import is_pasted
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.rulings import NO_TABLES, all_rulings

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from holdfast.core.diagnosis.candidates import Candidate, filled, first_of, is_cause
-from holdfast.core.diagnosis.filters import run_beginnings
+from holdfast.core.diagnosis.choice.runs import run_beginnings
 from holdfast.model.diagnoses import Diagnosis, Fact
 from holdfast.model.matches import Search
 from holdfast.model.signatures import Words

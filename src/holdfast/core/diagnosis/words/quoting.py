@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.core.diagnosis.candidates import NEAR_BYTES, Candidate, first_of, is_cause, stands_below
-from holdfast.core.diagnosis.edges import explains
+from holdfast.core.diagnosis.choice.edges import explains
 
 INNER_BYTES = 32 << 10
 REPORT_BYTES = 16 << 10  # of one report of a kernel or a daemon

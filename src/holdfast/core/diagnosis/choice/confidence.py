@@ -1,7 +1,7 @@
 """Computes the confidence of a diagnosis: the probability, 0 to 1, that its category is right. Pure."""
 
 from holdfast.core.diagnosis.candidates import Candidate
-from holdfast.core.diagnosis.choose import Choice
+from holdfast.core.diagnosis.choice.choose import Choice
 from holdfast.model.diagnoses import Other
 
 FOLLOWERS = 0.7  # factor on the doubt where other lines follow from the cause

@@ -5,19 +5,13 @@ Each filter takes candidates and returns those that are left, in the same order.
 
 from collections.abc import Sequence
 
-from holdfast.core.clock_offsets import are_comparable
 from holdfast.core.diagnosis.candidates import BARE, Candidate, is_before, is_cause, stands_below
-from holdfast.core.diagnosis.edges import follows_from, yields_to_any
+from holdfast.core.diagnosis.choice.edges import follows_from, yields_to_any
 from holdfast.model.signatures import EXCEPTION, SPOKEN, TRACEBACK_START
 
 FELL_BACK_LINES_MAX = 40  # from a failed build or import to the line that names the replacement
 IGNORED_LINES_MAX = 60  # of a traceback that is printed and ignored
 ANNOUNCED_WEIGHT = 0.75  # of what is known of the error that another one announces
-RUN_BYTES_MIN = 2 << 10  # a run writes more
-OUTSIDE_RANK = frozenset(
-    {"communication", "process", "scheduler"}
-)  # classes that a hang of days ends with as well
-BYGONE_DAYS = 1.0  # less can be a clock of another time zone
 ORPHANED_LINES = (
     1,
     2,
@@ -141,175 +135,6 @@ def without_fallen_back(candidates: Sequence[Candidate]) -> list[Candidate]:
             )
         )
     ]
-
-
-def of_last_run(candidates: Sequence[Candidate], sizes_bytes: Sequence[int] = ()) -> list[Candidate]:
-    """A log to which several runs were appended: what stands before the last start is not this run's.
-
-    A start with which the log ends is none: what a launcher says first can reach it last.
-    """
-    started = run_beginnings(candidates, sizes_bytes)
-    return [
-        candidate
-        for candidate in candidates
-        if candidate.match.last_offset >= started.get(candidate.match.source, 0)
-    ]
-
-
-def run_beginnings(candidates: Sequence[Candidate], sizes_bytes: Sequence[int] = ()) -> dict[int, int]:
-    """By source, the offset at which its last run begins; only of logs that hold several runs, or say where one starts."""
-    started: dict[int, int] = {}
-    for candidate in candidates:
-        source = candidate.match.source
-        if candidate.has("run-starts"):
-            size_bytes = sizes_bytes[source] if source < len(sizes_bytes) else 0
-            if not size_bytes or size_bytes - candidate.match.last_offset > RUN_BYTES_MIN:
-                started[source] = max(started.get(source, 0), candidate.match.last_offset)
-        elif candidate.has("report-of-ended-run"):
-            ended = _end_of_run_before(candidate, candidates)
-            started[source] = max(started.get(source, 0), ended)
-    for source, offset in (*_ends_of_same_script(candidates).items(), *_tables_of_runs_before(candidates)):
-        started[source] = max(started.get(source, 0), offset)
-    return started
-
-
-def _ends_of_same_script(candidates: Sequence[Candidate]) -> dict[int, int]:
-    """By source, where the run before the last one ends: with an exception that left the same script as the last one's
-    did, for another reason. A process ends by one such exception only.
-
-    Not where ranks share the log, or a launcher tells of its ranks: then each of them is a process of one run.
-    """
-    known = {
-        _place_of(candidate)
-        for candidate in candidates
-        if candidate.role == "cause" and candidate.signature.id != EXCEPTION
-    }
-    shared = {
-        candidate.match.source
-        for candidate in candidates
-        if _is_of_ranks(candidate) or candidate.role == "symptom" and _place_of(candidate) not in known
-    }
-    left = [
-        candidate
-        for candidate in candidates
-        if _left_script(candidate) and candidate.match.source not in shared
-    ]
-    left.sort(key=lambda candidate: candidate.match.last_offset)
-    last = {candidate.match.source: candidate for candidate in left}
-    return {
-        source: max(
-            candidate.match.last_offset + 1
-            for candidate in left
-            if candidate.match.source == source and _ended_otherwise(candidate, end)
-        )
-        for source, end in last.items()
-        if any(candidate.match.source == source and _ended_otherwise(candidate, end) for candidate in left)
-        and end.class_ not in OUTSIDE_RANK
-    }
-
-
-def _tables_of_runs_before(candidates: Sequence[Candidate]) -> list[tuple[int, int]]:
-    """By source, where torchrun gave a run up that was not the last: a rank that its tables name twice was started
-    again by hand, for torchrun prints one table, when it is done with restarts, and nodes name their own ranks."""
-    return [
-        (candidate.match.source, candidate.match.offset)
-        for candidate in candidates
-        if candidate.has("run-gave-up-on-rank") and candidate.match.count > 1
-    ]
-
-
-def _is_of_ranks(candidate: Candidate) -> bool:
-    """Written by a rank, or by a launcher that starts some."""
-    writer = candidate.writer
-    return (writer.rank, writer.local_rank, writer.worker) != (
-        None,
-        None,
-        None,
-    ) or candidate.has("launcher-starts")
-
-
-def _place_of(candidate: Candidate) -> tuple[int, int]:
-    return candidate.match.source, candidate.match.offset
-
-
-def _left_script(candidate: Candidate) -> bool:
-    """An exception that nothing in the script caught, up to the script's own line that nothing else had called."""
-    seen = candidate.match
-    return bool(seen.error_type) and candidate.known.says("frame-of-script", seen.outermost)
-
-
-def _ended_otherwise(candidate: Candidate, end: Candidate) -> bool:
-    one, other = candidate.match, end.match
-    is_same_script = one.outermost.rpartition(":")[0] == other.outermost.rpartition(":")[0]
-    return is_same_script and (one.error_type, one.frame) != (other.error_type, other.frame)
-
-
-def _end_of_run_before(report: Candidate, candidates: Sequence[Candidate]) -> int:
-    """Where the report on the run before the last stands: the last report, where anything was seen below it.
-
-    Of a line that stands often only the first place and the last are known: then the first.
-    """
-    one = report.match
-    if any(
-        candidate.match.source == one.source and candidate.match.last_offset > one.last_offset
-        for candidate in candidates
-    ):
-        return one.last_offset
-    return one.offset if one.count > 1 else 0
-
-
-def without_bygone(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Without a node's faults of days before, where the job trained since and something later can have ended it.
-
-    Not where the same was seen again, nor where the clocks cannot be compared.
-    """
-    ended = [
-        candidate
-        for candidate in candidates
-        if candidate.signature.area == "worker" and _is_trouble(candidate)
-    ]
-    first_s = min((candidate.at_s for candidate in ended if candidate.at_s is not None), default=None)
-    if first_s is None:
-        return list(candidates)
-    near = [
-        candidate
-        for candidate in candidates
-        if _is_trouble(candidate) and _days_before(first_s, candidate.at_s) <= BYGONE_DAYS
-    ]
-    times_s = [candidate.at_s for candidate in near if is_cause(candidate) and candidate.at_s is not None]
-    if any(is_cause(candidate) and candidate.class_ not in OUTSIDE_RANK for candidate in ended):
-        times_s.append(first_s)  # a rank's own mistake ended it, whether or not its line has a time
-    last_s = max(times_s, default=None)
-    return [candidate for candidate in candidates if not _is_bygone(candidate, last_s, candidates)]
-
-
-def _is_bygone(candidate: Candidate, last_s: float | None, candidates: Sequence[Candidate]) -> bool:
-    return (
-        candidate.role == "cause"
-        and candidate.signature.area == "kernel"
-        and _days_before(candidate.at_s, last_s) > BYGONE_DAYS
-        and not any(
-            other is not candidate
-            and other.category == candidate.category
-            and _days_before(other.at_s, last_s) <= BYGONE_DAYS
-            for other in candidates
-        )
-    )
-
-
-def _is_trouble(candidate: Candidate) -> bool:
-    return (
-        candidate.role in ("cause", "symptom")
-        and candidate.severity in ("fatal", "error")
-        and not candidate.survived
-    )
-
-
-def _days_before(at_s: float | None, later_s: float | None) -> float:
-    """How long one was before the other; 0 where that is not known."""
-    if at_s is None or later_s is None or not are_comparable(at_s, later_s):
-        return 0.0
-    return (later_s - at_s) / 86400.0
 
 
 def one_for_each_line(

@@ -3,7 +3,7 @@
 import pytest
 
 from core.diagnosis.candidate_kit import candidate, signature
-from holdfast.core.diagnosis.edges import explainers, explains
+from holdfast.core.diagnosis.choice.edges import explainers, explains
 
 OOM = signature("oom", "gpu_oom", explains=("collective_timeout",))
 TIMEOUT = signature("timeout", "collective_timeout", role="symptom")

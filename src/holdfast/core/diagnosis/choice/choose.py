@@ -15,13 +15,11 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from holdfast.core.diagnosis.candidates import BARE, NEAR_BYTES, Candidate, first_of, is_before, is_cause
-from holdfast.core.diagnosis.edges import ends_from_outside, explainers
-from holdfast.core.diagnosis.filters import (
+from holdfast.core.diagnosis.choice.edges import ends_from_outside, explainers
+from holdfast.core.diagnosis.choice.filters import (
     is_code,
-    of_last_run,
     one_for_each_line,
     without_announcing,
-    without_bygone,
     without_fallen_back,
     without_harmless,
     without_ignored,
@@ -29,9 +27,10 @@ from holdfast.core.diagnosis.filters import (
     without_own_aborts,
     without_stumbles,
 )
-from holdfast.core.diagnosis.last_words import last_words, of_excerpt
-from holdfast.core.diagnosis.shell_complaints import ended_nothing, preceded_training, script_went_on
-from holdfast.core.diagnosis.weighing import (
+from holdfast.core.diagnosis.choice.last_words import last_words, of_excerpt
+from holdfast.core.diagnosis.choice.runs import of_last_run, without_bygone
+from holdfast.core.diagnosis.choice.shell_complaints import ended_nothing, preceded_training, script_went_on
+from holdfast.core.diagnosis.choice.weighing import (
     breaks_before,
     lesser,
     nan_before,

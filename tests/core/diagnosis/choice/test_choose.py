@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from core.diagnosis.candidate_kit import candidate, signature
 from holdfast.core.diagnosis.candidates import Ruling
-from holdfast.core.diagnosis.choose import choose
+from holdfast.core.diagnosis.choice.choose import choose
 
 OOM = signature("oom", "gpu_oom")
 IMPORT = signature("import", "import_error")

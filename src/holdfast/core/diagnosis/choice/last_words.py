@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.core.diagnosis.candidates import Candidate
-from holdfast.core.diagnosis.edges import yields_to_any
+from holdfast.core.diagnosis.choice.edges import yields_to_any
 from holdfast.model.signatures import SPOKEN, TRACEBACK_START
 
 LAST_BYTES = 1 << 10  # of a log

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from holdfast.core.clock_offsets import are_comparable
 from holdfast.core.diagnosis.candidates import BARE, CLOCK_SKEW_S, Candidate, is_cause, stands_below
-from holdfast.core.diagnosis.edges import explainers, follows_from
+from holdfast.core.diagnosis.choice.edges import explainers, follows_from
 from holdfast.model.signatures import EXCEPTION
 
 SURE = 0.75  # a signature of at least this weight is not doubted for a vague one before it
