@@ -47,6 +47,17 @@ def found(category, class_, confidence=0.9, **rest):
             found("nfs_lustre_stall", "host"),
             "process_stopped",
         ),  # it was seen
+        # Of two causes that say little, the line's wins where the ends of the ranks only gave a guess.
+        (
+            first("nccl_network_error", "communication", 0.5),
+            found("rendezvous_timeout", "communication"),
+            "rendezvous_timeout",
+        ),
+        (
+            first("nccl_network_error", "communication", 0.8),
+            found("rendezvous_timeout", "communication"),
+            "nccl_network_error",
+        ),
         (first("process_killed", "process"), found("none", "healthy"), "process_killed"),
         (first("process_killed", "process"), found("unknown", "unknown"), "process_killed"),
     ],

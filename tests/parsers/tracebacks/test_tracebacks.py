@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.parsers.tracebacks.forms import is_installed
 from holdfast.parsers.tracebacks.read import FOUND_MAX, tracebacks
 
 PLAIN = """\
@@ -452,3 +453,8 @@ def test_never_raises(some):
     for found in tracebacks(some):
         assert 0 <= found.first_line <= found.last_line < len(some)
         assert found.type
+
+
+def test_the_shims_wrapper_of_a_framework_is_no_users_code():
+    assert is_installed("/srv/agent/holdfast/shim/holdfast_shim_join.py")
+    assert not is_installed("/srv/holdfast/train.py")

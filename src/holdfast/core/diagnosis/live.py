@@ -129,7 +129,9 @@ def _says_more(first: Verdict, found: Diagnosis, known: KnowledgeBase) -> bool:
             return False
         return found.confidence >= HALF_SURE  # a line that gives a reason beats a verdict without one
     is_vague, is_found_vague = (known.is_of("vague-cause", one.category) for one in (first, found))
-    return is_vague and found.confidence >= SURE and not is_found_vague
+    if is_found_vague and first.confidence > HALF_SURE:
+        return False
+    return is_vague and found.confidence >= SURE
 
 
 def _ended_itself(first: Verdict) -> bool:

@@ -57,6 +57,7 @@ NOTEBOOK_ARROW = late(r"-{2,6}> ?(?P<line>\d{1,9})")
 INSTALLED = late(
     r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python\d|[/\\]Lib[/\\]|^<(?!ipython)|\.pyx$|\.egg[/\\]"
     r"|[/\\]pytorch[\w.-]*[/\\]torch[/\\]|torchinductor_|inductor_cache|[/\\]bin[/\\][\w-]+$|^(?:torch|numpy|h5py)[/\\]"
+    r"|[/\\]holdfast[/\\]shim[/\\]"  # wraps functions of the frameworks, from wherever Holdfast lies
 )
 # Frameworks run from a checkout of their source: no user's code either, but better than nothing.
 FRAMEWORK = late(
