@@ -218,7 +218,7 @@ def test_more_nodes_than_there_are_are_not_to_be_had(begun):
     one.engine.more_nodes(2, ["node-1"])
     aside, none = one.engine.turn()
     assert isinstance(aside, SetAside) and aside.node == "node-1"
-    assert isinstance(none, NoMoreNodes) and "plays 2 nodes" in none.reason
+    assert isinstance(none, NoMoreNodes) and "simulates 2 nodes" in none.reason
     with pytest.raises(EngineRefused, match="cannot be cut off"):
         one.hosts.cut("node-0")
 

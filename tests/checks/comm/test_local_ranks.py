@@ -63,7 +63,7 @@ def test_without_a_python_nothing_is_tried(tmp_path):
     [
         ([], False, SKIP, "", "not ready within 40 s"),
         ([], True, SKIP, "", "did not start: Killed"),
-        ([{"stage": "absent"}], True, SKIP, "", "no gloo"),
+        ([{"stage": "absent"}], True, SKIP, "", "built without gloo"),
         ([{"stage": "import", "error": "OSError: libcudart"}], True, FAIL, ENVIRONMENT_FAULT, "libcudart"),
         ([READY], False, WARN, "", "within 40 s"),
         ([READY], True, FAIL, "", "Killed"),

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from core.diagnosis.candidate_kit import knowing
 from holdfast.checks.child import look
 from holdfast.checks.host.resources import count_of_list
 from holdfast.checks.host.services import failed_units
@@ -208,7 +209,7 @@ def test_what_programs_write_into_the_kernels_log_is_not_the_kernels(tmp_path):
 def test_kills_for_memory_are_told_only_while_they_are_news():
     line = b"[  100.000000] Memory cgroup out of memory: Killed process 629 (python) total-vm:9kB, anon-rss:9kB, file-rss:0kB"
     search = searched([line])
-    found = incidents(search, {one.id: one for one in kernel_signatures()}, NO_TABLES, 1000.0)
+    found = incidents(search, knowing(*kernel_signatures()), NO_TABLES, 1000.0)
     assert [one.category for one in found] == ["cgroup_oom"]
     assert len(judge_incidents(found, 1200.0, 0.0, without_xids=True)) == 1
     assert judge_incidents(found, 1100.0 + 7200.0, 0.0, without_xids=True) == []
