@@ -18,8 +18,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from holdfast.core.diagnosis.diagnose import diagnose
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
-from holdfast.core.diagnosis.reason import diagnose
 from holdfast.model.signatures import Signature
 from holdfast.observe.search.rule_store import package_rules
 from holdfast.observe.search.scan import search

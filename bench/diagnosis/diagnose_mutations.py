@@ -23,8 +23,8 @@ from msgspec import Struct
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from calibration import is_held_out
+from holdfast.core.diagnosis.diagnose import diagnose
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
-from holdfast.core.diagnosis.reason import diagnose
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.diagnoses import Diagnosis
 from holdfast.model.signatures import Signature

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.diagnosis.reason import diagnose
+from holdfast.core.diagnosis.diagnose import diagnose
 from holdfast.observe.search.code_store import package_tables
 from holdfast.observe.search.scan import search
 from known import KNOWN, PACKAGE

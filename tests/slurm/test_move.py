@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.engines.slurm.commands import NOT_FOUND, Answer, Commands
 from holdfast.engines.slurm.move import AGAIN_S, ASKED_S_MAX, TOLD_S_MAX, Move
+from holdfast.engines.slurm.run_command import NOT_FOUND, Answer, Commands
 from holdfast.model.nodes.workers import EndAsked, EngineNote, NoMoreNodes
 from holdfast.slurm_names import Allocation
 from slurm.kit import wait_for

@@ -17,12 +17,12 @@ from holdfast.cli.diagnosed_job import is_job, job_named, place_of
 from holdfast.cli.line.flags import App, Argument, BadParameter, Exit, Option
 from holdfast.cli.line.languages import Lang, chosen_language, put_plain
 from holdfast.cli.line.output import put_json, say
+from holdfast.core.diagnosis.diagnose import diagnose as reasoned
 from holdfast.core.diagnosis.excerpt import is_loose_text
 from holdfast.core.diagnosis.flights import with_flights
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.live import joined
 from holdfast.core.diagnosis.pasted import is_calm_line, is_open, of_pasted
-from holdfast.core.diagnosis.reason import diagnose as reasoned
 from holdfast.core.diagnosis.words.missing import NOTHING_READ, is_empty, not_found
 from holdfast.core.diagnosis.words.telling import speaks_of_trouble
 from holdfast.core.diagnosis.words.verdict_zh import told_in_chinese

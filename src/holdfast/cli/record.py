@@ -10,7 +10,7 @@ from typing import Annotated
 from holdfast import __version__
 from holdfast.cli.line.flags import App, Argument, Exit, Option
 from holdfast.cli.line.output import put, put_json, put_json_line, say
-from holdfast.core.job.repeats import Repeats
+from holdfast.core.job.repeated_warnings import Repeats
 from holdfast.core.job.story import IncidentStory, Line, Summary
 from holdfast.core.job.wording import verdict_words
 from holdfast.core.plurals import counted

@@ -12,10 +12,10 @@ import msgspec
 
 from holdfast.core.plurals import counted
 from holdfast.engines.nodes import EngineRefused, JobPlace
-from holdfast.engines.slurm.commands import asked, plain_environment
 from holdfast.engines.slurm.engine import SlurmEngine
 from holdfast.engines.slurm.probe import Probe
 from holdfast.engines.slurm.queries import node_words, nodes_in
+from holdfast.engines.slurm.run_command import asked, plain_environment
 from holdfast.engines.slurm.slurmd_watch import DEFAULT_PORT
 from holdfast.journal.jobdir import JobDir, JobInUse, JobLock, NoSuchJob, StateDir, StateUnwritable
 from holdfast.model.settings import RunSettings

@@ -17,8 +17,8 @@ from typing import BinaryIO
 import msgspec
 
 from holdfast.controller.loop import replay
-from holdfast.engines.slurm.commands import Answer, Commands, plain_environment
 from holdfast.engines.slurm.move import Plan, lacks_nodes, plan_in
+from holdfast.engines.slurm.run_command import Answer, Commands, plain_environment
 from holdfast.journal.jobdir import JobDir, JobInUse, StateDir, StateUnwritable
 from holdfast.journal.store import JournalUnusable, NewerJournal
 from holdfast.model.state import Ended

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from holdfast.engines.slurm.commands import asked, plain_environment
+from holdfast.engines.slurm.run_command import asked, plain_environment
 from holdfast.journal.jobdir import check_name
 from holdfast.model.settings import RunSettings
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.core.checks.answers import key_of
 from holdfast.core.job.decision import Decision
-from holdfast.core.job.repeats import Repeats
+from holdfast.core.job.repeated_warnings import Repeats
 from holdfast.core.job.wording import check_lines, check_name, check_words
 from holdfast.core.plurals import counted
 from holdfast.model.events import AnyEvent, FindingNoted, HangFound, NodesChecked, VerdictReached

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from holdfast.core.job.decision import Decision
-from holdfast.core.job.repeats import Repeats
+from holdfast.core.job.repeated_warnings import Repeats
 from holdfast.core.job.story import Line, Story
 from holdfast.core.job.wording import LOOK_AT
 from holdfast.model.events import AnyEvent

@@ -2,6 +2,7 @@
 
 import pytest
 
+from holdfast.core.checks.counter_rise import SINCE_BOOT, SINCE_LEARNED, Sample, risen
 from holdfast.core.checks.rdma import (
     Counted,
     Direct,
@@ -17,7 +18,6 @@ from holdfast.core.checks.rdma import (
     learned_key,
     missing_devices,
 )
-from holdfast.core.checks.risen import SINCE_BOOT, SINCE_LEARNED, Sample, risen
 from holdfast.model.checks import DEVICE_FAULT, FAIL, PASS, SKIP, WARN, Baseline
 
 DAY_S = 86_400.0

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from core.diagnosis.candidate_kit import knowing, match, search, signature
-from holdfast.core.diagnosis.reason import diagnose
+from holdfast.core.diagnosis.diagnose import diagnose
 from holdfast.model.matches import Search, Source
 
 LOST = signature("lost", "nccl_network_error")

@@ -1,7 +1,7 @@
 """A pod that could not start at first, and then did."""
 
 from core.diagnosis.candidate_kit import knowing, match, search, signature
-from holdfast.core.diagnosis.reason import diagnose
+from holdfast.core.diagnosis.diagnose import diagnose
 
 WAITS = signature("k8s-failed-scheduling", "failed_scheduling")
 PLACED = signature("k8s-scheduled", "none", role="context")

@@ -1,7 +1,7 @@
 """Nodes, leases and services that were back before anything was lost with them."""
 
 from core.diagnosis.candidate_kit import knowing, match, search, signature
-from holdfast.core.diagnosis.reason import diagnose
+from holdfast.core.diagnosis.diagnose import diagnose
 
 LEASE = signature("k8s-kubelet-unwell", "node_not_ready", area="scheduler", weight=0.75)
 ANSWERED = signature("k8s-lease-conflict", "none", role="harmless", area="scheduler")

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from core.diagnosis.candidate_kit import NO_SIGNATURES
+from holdfast.core.diagnosis.diagnose import diagnose
 from holdfast.core.diagnosis.live import joined
-from holdfast.core.diagnosis.reason import diagnose
 from holdfast.core.diagnosis.words.verdict_zh import in_chinese, told_in_chinese
 from holdfast.core.verdict.categories import ADVICE, ADVICE_ZH, SIGNALS
 from holdfast.core.verdict.first import first_verdict

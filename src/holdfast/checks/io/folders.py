@@ -12,8 +12,7 @@ from functools import partial
 from holdfast.checks.readers.asked_aside import Answer, Question, ask_all
 from holdfast.checks.readers.node_files import NodeFiles
 from holdfast.checks.registry import Check, Seen
-from holdfast.core.checks.node_findings import passed, skipped
-from holdfast.core.checks.storage import (
+from holdfast.core.checks.io import (
     NETWORK,
     Mount,
     Space,
@@ -29,6 +28,7 @@ from holdfast.core.checks.storage import (
     mounts_to_ask,
     parse_mounts,
 )
+from holdfast.core.checks.node_findings import passed, skipped
 from holdfast.model.checks import (
     BOOT,
     CONTINUOUS,

@@ -8,9 +8,9 @@ from holdfast.checks.readers.infiniband import ports
 from holdfast.checks.readers.node_files import NodeFiles
 from holdfast.checks.readers.own_cgroup import pids_left
 from holdfast.checks.registry import Check, Seen
+from holdfast.core.checks.io import UNLIMITED, Limits, judge_limits, judge_shm
 from holdfast.core.checks.node_findings import failed, skipped
 from holdfast.core.checks.rdma import is_wanted
-from holdfast.core.checks.storage import UNLIMITED, Limits, judge_limits, judge_shm
 from holdfast.model.checks import ASKED, BOOT, MANUAL, ON_FAILURE, PROLOG, Scene, Spec
 from holdfast.model.signatures import Words
 

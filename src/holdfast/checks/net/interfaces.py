@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from holdfast.checks.readers.interfaces import interfaces, traffic
 from holdfast.checks.readers.node_files import NodeFiles
 from holdfast.checks.registry import Check, Seen
-from holdfast.core.checks.network import (
+from holdfast.core.checks.counter_rise import Sample, risen
+from holdfast.core.checks.net import (
     Interface,
     gloo_choice,
     judge_choice,
@@ -15,7 +16,6 @@ from holdfast.core.checks.network import (
     nccl_choice,
 )
 from holdfast.core.checks.node_findings import passed, skipped
-from holdfast.core.checks.risen import Sample, risen
 from holdfast.core.plurals import counted
 from holdfast.model.checks import (
     BOOT,

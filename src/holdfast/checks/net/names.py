@@ -8,7 +8,7 @@ from holdfast.checks.readers.listeners import Listener, listeners
 from holdfast.checks.readers.node_files import NodeFiles
 from holdfast.checks.registry import Check, Seen
 from holdfast.core.checks.asked import asked_of
-from holdfast.core.checks.network import Resolved, judge_hostname, judge_meeting_host
+from holdfast.core.checks.net import Resolved, judge_hostname, judge_meeting_host
 from holdfast.core.checks.node_findings import failed, passed, skipped
 from holdfast.model.checks import (
     ASKED,

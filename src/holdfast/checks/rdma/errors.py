@@ -7,9 +7,9 @@ from holdfast.checks.readers.infiniband import counters, ports
 from holdfast.checks.readers.node_files import NodeFiles
 from holdfast.checks.registry import Check, Seen
 from holdfast.core import plurals
+from holdfast.core.checks.counter_rise import Sample, risen
 from holdfast.core.checks.node_findings import passed, skipped
 from holdfast.core.checks.rdma import Counted, Port, judge_counters
-from holdfast.core.checks.risen import Sample, risen
 from holdfast.model.checks import (
     BOOT,
     CONTINUOUS,

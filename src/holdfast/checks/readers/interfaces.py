@@ -6,7 +6,7 @@ source: Linux, Documentation/ABI/testing/sysfs-class-net; proc_net(5)
 from collections.abc import Iterator
 
 from holdfast.checks.readers.node_files import NodeFiles
-from holdfast.core.checks.network import IFF_UP, Interface, Traffic
+from holdfast.core.checks.net import IFF_UP, Interface, Traffic
 
 FOLDER = "/sys/class/net"
 ERRORS = ("rx_crc_errors", "rx_frame_errors", "rx_length_errors", "tx_carrier_errors", "tx_aborted_errors")

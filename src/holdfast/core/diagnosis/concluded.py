@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from holdfast.core.diagnosis.diagnose import diagnose
 from holdfast.core.diagnosis.flights import with_flights
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.live import as_diagnosis, joined, verdict_of
-from holdfast.core.diagnosis.reason import diagnose
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.flight.digests import RankLife
 from holdfast.model.flight.scenes import FlightScene

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from holdfast.core.diagnosis.candidates import class_of, filled, kind_of
+from holdfast.core.diagnosis.diagnose import diagnose
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
-from holdfast.core.diagnosis.reason import UNKNOWN_ADVICE, UNKNOWN_EXPLANATION, diagnose
 from holdfast.core.diagnosis.words.meanings import MEANINGS
+from holdfast.core.diagnosis.words.no_cause import UNKNOWN_ADVICE, UNKNOWN_EXPLANATION
 from holdfast.core.diagnosis.words.telling import denies, speaks_of_trouble
 from holdfast.core.phrases.meanings import Found
 from holdfast.core.verdict.categories import ADVICE, ADVICE_ZH

@@ -12,16 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from holdfast.engines.nodes import IN_USE, EngineRefused, JobPlace
-from holdfast.engines.slurm.commands import Answer, Commands, asked, plain_environment, with_plain_times
+from holdfast.engines.slurm.agent_steps import AGENT, STEP_NAME, AgentStep, environment, keeper_words
 from holdfast.engines.slurm.job_watch import JobWatch
 from holdfast.engines.slurm.lines import Lines, has_none
 from holdfast.engines.slurm.move import Move, put_back
 from holdfast.engines.slurm.probe import Probe
 from holdfast.engines.slurm.queries import node_words, nodes_in
 from holdfast.engines.slurm.rights import Rights
+from holdfast.engines.slurm.run_command import Answer, Commands, asked, plain_environment, with_plain_times
 from holdfast.engines.slurm.slurmd_watch import PROBE_S, SlurmdWatch, port_of
 from holdfast.engines.slurm.standby_controller import STANDBY_NAME, StandbyController, standby_log
-from holdfast.engines.slurm.steps import AGENT, STEP_NAME, AgentStep, environment, keeper_words
 from holdfast.engines.slurm.tracked import Agent, Look
 from holdfast.model.nodes.workers import (
     AgentEnded,

@@ -4,8 +4,8 @@ import signal
 import time
 from collections.abc import Callable
 
-from holdfast.engines.slurm.commands import Answer, Commands
 from holdfast.engines.slurm.queries import job_in, job_words
+from holdfast.engines.slurm.run_command import Answer, Commands
 from holdfast.model.nodes.workers import AnyNews, EndAsked, JobGoesOn
 from holdfast.parsers.slurm import SlurmJob
 from holdfast.slurm_names import Allocation

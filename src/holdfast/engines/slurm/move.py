@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engines.slurm.commands import Answer, Commands, asked
 from holdfast.engines.slurm.queries import job_in, job_words
+from holdfast.engines.slurm.run_command import Answer, Commands, asked
 from holdfast.model.nodes.workers import AnyNews, EndAsked, EngineNote, NoMoreNodes
 from holdfast.parsers.slurm import nodes_of_columns
 from holdfast.slurm_names import Allocation, folded

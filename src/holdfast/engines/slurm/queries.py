@@ -5,7 +5,7 @@
 
 from collections.abc import Sequence
 
-from holdfast.engines.slurm.commands import Answer
+from holdfast.engines.slurm.run_command import Answer
 from holdfast.parsers.slurm import (
     NotSlurm,
     SlurmJob,

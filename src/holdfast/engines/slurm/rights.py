@@ -11,8 +11,8 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from holdfast.engines.slurm.commands import Answer, Commands
-from holdfast.engines.slurm.steps import AgentStep
+from holdfast.engines.slurm.agent_steps import AgentStep
+from holdfast.engines.slurm.run_command import Answer, Commands
 from holdfast.model.nodes.workers import AnyNews, SetAside
 from holdfast.slurm_names import Allocation, folded
 

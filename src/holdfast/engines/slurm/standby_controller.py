@@ -6,7 +6,7 @@ Under --no-kill Slurm keeps such a job, without its batch script, and nothing el
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from holdfast.engines.slurm.steps import AgentStep
+from holdfast.engines.slurm.agent_steps import AgentStep
 from holdfast.parsers.slurm import SlurmStep
 
 STANDBY_NAME = "holdfast-deputy"

@@ -2,8 +2,8 @@
 
 from msgspec import Struct
 
+from holdfast.engines.slurm.agent_steps import AgentStep
 from holdfast.engines.slurm.probe import Probe
-from holdfast.engines.slurm.steps import AgentStep
 from holdfast.parsers.slurm import SlurmNode
 
 

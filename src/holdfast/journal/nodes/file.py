@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.core.checks.storage import mount_of, parse_mounts
+from holdfast.core.checks.io import mount_of, parse_mounts
 from holdfast.journal.nodes.rows import SCHEMA, put_isolated
 from holdfast.journal.rows import is_damage
 from holdfast.model.nodes.book import (

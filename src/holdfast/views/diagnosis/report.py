@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 from rich.cells import cell_len
 
-from holdfast.core.diagnosis.reason import NONE_ADVICE
 from holdfast.core.diagnosis.words.meanings import meaning_of
 from holdfast.core.diagnosis.words.missing import spans
+from holdfast.core.diagnosis.words.no_cause import NONE_ADVICE
 from holdfast.core.plurals import counted
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError, Other
 from holdfast.model.signatures import Words

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from holdfast.core.checks.counter_rise import SINCE_BOOT
 from holdfast.core.checks.node_findings import failed, passed, warned
-from holdfast.core.checks.risen import SINCE_BOOT
 from holdfast.core.plurals import counted
 from holdfast.model.checks import ASKED, BASELINE, DEVICE_FAULT, RULE, Baseline, Finding
 

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from core.diagnosis.candidate_kit import knowing, match, search, signature
 from holdfast.core.diagnosis.candidates import filled, is_calm
-from holdfast.core.diagnosis.reason import diagnose
+from holdfast.core.diagnosis.diagnose import diagnose
 from holdfast.core.diagnosis.words.telling import telling_lines
 from holdfast.model.matches import Search, Skipped, Source
 from holdfast.model.signatures import Words

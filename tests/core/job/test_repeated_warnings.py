@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.core.job.repeats import KEPT_MAX, WARNINGS, Repeats
+from holdfast.core.job.repeated_warnings import KEPT_MAX, WARNINGS, Repeats
 
 MEMORY = "dmesg cannot be read: permission denied"
 SLOW = "steps 100 to 140 took 83.1 ms instead of 73.6 ms"

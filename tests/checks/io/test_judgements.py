@@ -12,7 +12,7 @@ from holdfast.checks.readers.asked_aside import ask_all
 from holdfast.checks.readers.node_files import NodeFiles
 from holdfast.checks.readers.own_cgroup import MemoryLimit, cpu_quota, memory_limit, pids_left
 from holdfast.checks.registry import check_named
-from holdfast.core.checks.storage import (
+from holdfast.core.checks.io import (
     GIB,
     MIB,
     UNLIMITED,

@@ -10,7 +10,8 @@ from holdfast.checks.net.names import is_ours, resolved
 from holdfast.checks.readers.listeners import listeners
 from holdfast.checks.readers.node_files import NodeFiles
 from holdfast.checks.registry import check_named
-from holdfast.core.checks.network import (
+from holdfast.core.checks.counter_rise import SINCE_BOOT, SINCE_LEARNED
+from holdfast.core.checks.net import (
     Interface,
     Resolved,
     Traffic,
@@ -22,7 +23,6 @@ from holdfast.core.checks.network import (
     judge_traffic,
     nccl_choice,
 )
-from holdfast.core.checks.risen import SINCE_BOOT, SINCE_LEARNED
 from holdfast.model.checks import DEVICE_FAULT, FAIL, PASS, SKIP, WARN, Baseline, Scene
 
 CARDS = tuple(
