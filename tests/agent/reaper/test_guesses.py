@@ -44,6 +44,16 @@ def test_those_that_meet_at_a_port_are_ranks():
     assert ranks(*tree) == {11: 0, 12: 1}
 
 
+def test_a_tool_that_talks_to_the_program_it_started_is_no_rank():
+    notebook = process(10, words=("python", "/usr/bin/jupyter-nbconvert", "a.ipynb"), ports=(9000,))
+    kernel = process(11, 10, ("python", "-m", "ipykernel_launcher", "-f", "x.json"), ports=(9000, 9001))
+    assert ranks(notebook, kernel) == {11: 0}
+    first = process(10, ports=(29500,))
+    assert ranks(first, process(11, 10, ("/usr/bin/python", "train.py"), ports=(29500,))) == {10: 0, 11: 1}
+    spawned = ("python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()")
+    assert ranks(first, process(11, 10, spawned, ports=(29500,))) == {10: 0, 11: 1}
+
+
 def test_equal_children_of_a_shell_are_ranks_by_their_option():
     shell = process(10, words=("bash",), starter=True)
     tree = [process(11 + n, 10, ("python", "train.py", "--rank", str(1 - n))) for n in range(2)]

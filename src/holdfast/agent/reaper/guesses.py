@@ -81,7 +81,28 @@ def _talkers(able: Sequence[Process]) -> list[Process]:
     """Two at least that have one port in common, which most of them have: the one they meet at."""
     ports = Counter(port for one in able for port in one.ports)
     shared = [port for port, many in ports.most_common() if many >= 2]
-    return [one for one in able if shared and shared[0] in one.ports]
+    found = [one for one in able if shared and shared[0] in one.ports]
+    return [one for one in found if not _drives_another_program(one, found)]
+
+
+def _drives_another_program(process: Process, found: Sequence[Process]) -> bool:
+    """A tool talks to the program that it started, as a notebook's client does to its kernel; a rank starts its own script again."""
+    program = _program(process.arguments)
+    below = {_program(one.arguments) for one in found if one.parent == process.pid and not one.forked}
+    return bool(program and below) and "" not in below and program not in below
+
+
+def _program(arguments: Sequence[str]) -> str:
+    """The script or module that an interpreter runs; empty where the command line names none (`python -c ...`)."""
+    words = iter(arguments[1:])
+    for word in words:
+        if word == "-m":
+            return next(words, "")
+        if word == "-c":
+            return ""
+        if not word.startswith("-"):
+            return os.path.basename(word)
+    return ""
 
 
 def _siblings(tree: Sequence[Process], able: Sequence[Process]) -> list[Process]:
