@@ -1,0 +1,1 @@
+"""Documents: what the page, the API, messages and commands show of jobs. Plain structs, the same for every reader."""
