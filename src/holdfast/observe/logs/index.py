@@ -150,6 +150,15 @@ class Index:
             low, high = (middle + 1, high) if at_s < since_s else (low, middle)
         return low
 
+    def first_holding(self, end: int) -> int:
+        """The number of the first record at which the log was at least `end` bytes long; `count` where none was."""
+        low, high = 0, self.count
+        while low < high:
+            middle = (low + high) // 2
+            _, size_bytes = self.record(middle)
+            low, high = (middle + 1, high) if size_bytes < end else (low, middle)
+        return low
+
     def record(self, number: int) -> tuple[float, int]:
         """Its time in seconds and its offset in bytes; (0, 0) where it cannot be read."""
         found = _read_at(self._path, number * RECORD.size, RECORD.size)

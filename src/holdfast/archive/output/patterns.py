@@ -1,0 +1,101 @@
+"""Finds the lines of a block that match a pattern a person typed, in time that grows with the block alone.
+
+Patterns go through Hyperscan, which never backtracks, so no pattern can hold up the server. It knows the expressions of
+PCRE without lookarounds and back references. Where its wheel is missing, a pattern is plain text.
+"""
+
+import re
+from contextlib import suppress
+from typing import Protocol
+
+try:
+    import hyperscan
+except ImportError:  # no wheel for this machine
+    hyperscan = None  # type: ignore[assignment]
+
+PATTERN_CHARS_MAX = 1_000
+ENDS_MAX = 20_000  # of one block: a pattern that matches everywhere is searched in smaller parts
+_END = re.compile(rb"\r\n|\r|\n")
+
+
+class BadPattern(ValueError):
+    """The pattern cannot be used; the message says why."""
+
+
+class Pattern(Protocol):
+    def ends(self, block: bytes) -> list[int]:
+        """Offsets at, or just behind, a match, ascending; several may be of one line. The first `ENDS_MAX` of them."""
+        ...
+
+
+class _Fast:
+    def __init__(self, text: str) -> None:
+        self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+        try:
+            self._database.compile(
+                expressions=[text.encode()], ids=[0], elements=1, flags=[hyperscan.HS_FLAG_MULTILINE]
+            )
+        except hyperscan.error as error:
+            raise BadPattern(f"{text!r} cannot be searched: {_reason(text, error)}") from error
+        self._scratch = hyperscan.Scratch(self._database)
+
+    def ends(self, block: bytes) -> list[int]:
+        found: list[int] = []
+
+        def on_match(number: int, start: int, end: int, flags: int, context: object) -> bool:
+            found.append(end)
+            return len(found) >= ENDS_MAX
+
+        with suppress(hyperscan.error):  # raised where `on_match` ended the scan
+            self._database.scan(block, on_match, scratch=self._scratch)
+        return found
+
+
+class _Plain:
+    def __init__(self, text: str) -> None:
+        self._text = text.encode()
+
+    def ends(self, block: bytes) -> list[int]:
+        found: list[int] = []
+        at = block.find(self._text)
+        while at >= 0 and len(found) < ENDS_MAX:
+            found.append(at + len(self._text))
+            at = block.find(self._text, at + 1)
+        return found
+
+
+def compiled(text: str) -> Pattern:
+    """raises: BadPattern"""
+    if not text or len(text) > PATTERN_CHARS_MAX:
+        raise BadPattern(f"a pattern has 1 to {PATTERN_CHARS_MAX} characters, not {len(text)}")
+    return _Fast(text) if hyperscan is not None else _Plain(text)
+
+
+def line_starts(pattern: Pattern, block: bytes) -> tuple[list[int], int]:
+    """Where in the block the lines start that match, each once, and how much of the block was searched.
+
+    The block starts at the start of a line; so does what was not searched.
+    """
+    starts: list[int] = []
+    done = 0  # behind the last line that was found
+    ends = pattern.ends(block)
+    for end in ends:
+        if end <= done:
+            continue
+        last = max(end - 1, 0)  # the match may take the line end in
+        while last > done and block[last] in b"\r\n":
+            last -= 1
+        starts.append(max(block.rfind(b"\n", done, last), block.rfind(b"\r", done, last)) + 1 or done)
+        stop = _END.search(block, max(starts[-1], last))
+        done = stop.end() if stop else len(block)
+    return starts, done if len(ends) >= ENDS_MAX else len(block)
+
+
+def _reason(text: str, error: Exception) -> str:
+    if re.search(r"\(\?[=!<]|\\[1-9]", text):
+        return "lookarounds and back references are not supported"
+    try:
+        re.compile(text)
+    except re.error as wrong:
+        return str(wrong)
+    return f"write it more simply ({error})" if str(error) else "write it more simply"
