@@ -247,6 +247,26 @@ class FindingNoted(Event, frozen=True, tag="finding-noted"):
     numbers: Numbers = {}
 
 
+class IncidentAcknowledged(Event, frozen=True, tag="incident-acknowledged"):
+    """A person has seen the incident. Changes nothing in the job. `by`: who, in their own name."""
+
+    incident: int
+    by: str
+    text: str = ""
+
+
+class VerdictCorrected(Event, frozen=True, tag="verdict-corrected"):
+    """A person says that the verdict of this incident is wrong. Both are kept; the recovery is not touched.
+
+    `category`: the right one, as in docs/words.md. `text`: what the person saw.
+    """
+
+    incident: int
+    by: str
+    category: str
+    text: str = ""
+
+
 AnyEvent = (
     JobSubmitted
     | ControllerResumed
@@ -272,4 +292,6 @@ AnyEvent = (
     | VerdictReached
     | StopRequested
     | FindingNoted
+    | IncidentAcknowledged
+    | VerdictCorrected
 )

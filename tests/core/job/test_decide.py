@@ -153,6 +153,8 @@ EVENTS: list[ev.AnyEvent] = [
     _verdict(1, user_code=True, problem="q"),
     *(ev.StopRequested(at_s=0.0, reason="asked", force=force) for force in (True, False)),
     ev.FindingNoted(at_s=0.0, finding="slow", text="rank 3 is slow"),
+    ev.IncidentAcknowledged(at_s=0.0, incident=1, by="ana"),
+    ev.VerdictCorrected(at_s=0.0, incident=1, by="ana", category="data_error", text="shard 19 is torn"),
 ]
 
 
@@ -216,6 +218,14 @@ def test_every_phase_answers_every_event(policy, at_s):
         if isinstance(state.phase, ms.Ended) and not isinstance(event, ev.ControllerResumed):
             assert decision.orders == (), case
             assert decision.state.phase == state.phase, case
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_what_people_say_of_an_incident_changes_nothing(policy):
+    remarks = [event for event in EVENTS if isinstance(event, ev.IncidentAcknowledged | ev.VerdictCorrected)]
+    assert len(remarks) == 2
+    for state, remark in itertools.product(states(policy), remarks):
+        assert decide(state, remark, policy) == Decision(state)
 
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)

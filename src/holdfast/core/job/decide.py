@@ -21,6 +21,7 @@ from holdfast.model.events import (
     DeviceHealed,
     FindingNoted,
     HangFound,
+    IncidentAcknowledged,
     JobMoved,
     JobSubmitted,
     NodeIsolated,
@@ -34,6 +35,7 @@ from holdfast.model.events import (
     StepReached,
     StopRequested,
     Tick,
+    VerdictCorrected,
     VerdictReached,
     WorkerExited,
     WorkersPlaced,
@@ -114,6 +116,8 @@ def decide(state: State, event: AnyEvent, policy: Policy) -> Decision:  # noqa: 
             return _on_moved(state, event, policy)
         case FindingNoted():
             return Decision(state, why=event.text)
+        case IncidentAcknowledged() | VerdictCorrected():
+            return Decision(state)
         case never:
             assert_never(never)
 

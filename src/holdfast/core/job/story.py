@@ -17,15 +17,18 @@ from holdfast.core.job.wording import (
     listed,
     not_again_words,
     phase_words,
+    remark_words,
     verdict_words,
 )
 from holdfast.model.checks import FAIL, IDLE
+from holdfast.model.documents.incidents import Correction
 from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,
     AttemptStopped,
     DeviceHealed,
     FindingNoted,
+    IncidentAcknowledged,
     JobMoved,
     JobSubmitted,
     NodeIsolated,
@@ -36,6 +39,7 @@ from holdfast.model.events import (
     RankStarted,
     StepReached,
     StopRequested,
+    VerdictCorrected,
     WorkerExited,
     WorkersPlaced,
 )
@@ -53,6 +57,7 @@ from holdfast.model.state import (
 from holdfast.model.verdicts import Verdict
 
 INCIDENTS_MAX = 1_000  # kept in full; of older ones only the lines of the log remain
+CORRECTIONS_MAX = 20  # of one incident, the newest
 KINDS = (
     "job",
     "attempt",
@@ -95,6 +100,7 @@ class IncidentStory(Struct, frozen=True, kw_only=True):
 
     `step_before`: the best step of the attempt that failed; `step_resumed`: the first step after the recovery.
     `steps_lost`: steps that must be repeated; None if a step is unknown.
+    `acknowledged_by`: the person who did it first. `corrections`: what people said against the verdict, the newest last.
     """
 
     number: int
@@ -108,6 +114,9 @@ class IncidentStory(Struct, frozen=True, kw_only=True):
     step_before: int | None = None
     step_resumed: int | None = None
     steps_lost: int | None = None
+    acknowledged_by: str = ""
+    acknowledged_at_s: float | None = None
+    corrections: tuple[Correction, ...] = ()
 
 
 class AttemptStory(Struct, frozen=True, kw_only=True):
@@ -162,6 +171,8 @@ class Story:
         self._ranks: dict[int, RankKnown] = {}
 
     def hear(self, event: AnyEvent, decision: Decision) -> list[Line]:
+        if isinstance(event, IncidentAcknowledged | VerdictCorrected):
+            return [self._note_remark(event)]
         before, self.state = self.state, decision.state
         self._last_at_s = event.at_s
         again = isinstance(event, AttemptStarted) and event.attempt in self._attempts
@@ -249,6 +260,24 @@ class Story:
         if last.step_before is not None:
             lost = max(0, last.step_before - event.step + 1) if event.attempt != last.attempt else 0
         self._incidents[last.number] = replace(last, step_resumed=event.step, steps_lost=lost)
+
+    def _note_remark(self, event: IncidentAcknowledged | VerdictCorrected) -> Line:
+        """What a person says of an incident. It is no sign of life: an ended job can have it."""
+        known = self._incidents.get(event.incident)
+        if known is not None and isinstance(event, VerdictCorrected):
+            said = Correction(category=event.category, text=event.text, by=event.by, at_s=event.at_s)
+            known = replace(known, corrections=(*known.corrections, said)[-CORRECTIONS_MAX:])
+        elif known is not None and not known.acknowledged_by:
+            known = replace(known, acknowledged_by=event.by, acknowledged_at_s=event.at_s)
+        if known is not None:
+            self._incidents[event.incident] = known
+        return Line(
+            at_s=event.at_s,
+            attempt=known.attempt if known is not None else self.state.job.attempt,
+            incident=event.incident,
+            kind="request",
+            text=remark_words(event),
+        )
 
     def _note_incident(self, before: State, event: AnyEvent, decision: Decision) -> None:
         old, new = before.job.incident, decision.state.job.incident

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from holdfast.model.checks import FAIL, IDLE, ON_FAILURE
-from holdfast.model.events import NodesChecked
+from holdfast.model.events import IncidentAcknowledged, NodesChecked, VerdictCorrected
 from holdfast.model.state import (
     AnyPhase,
     Checking,
@@ -51,6 +51,16 @@ def verdict_words(verdict: Verdict) -> str:
     if first is not None and first.file:
         words += f"; first error: {first.file}" + (f":{first.line}" if first.line is not None else "")
     return words
+
+
+def remark_words(event: IncidentAcknowledged | VerdictCorrected) -> str:
+    """`incident 3: acknowledged by ana`; `incident 3: the verdict is corrected to data_error by ana: shard 19 is torn`."""
+    done = (
+        f"the verdict is corrected to {event.category}"
+        if isinstance(event, VerdictCorrected)
+        else "acknowledged"
+    )
+    return f"incident {event.incident}: {done} by {event.by}" + (f": {event.text}" if event.text else "")
 
 
 def check_words(event: NodesChecked, *, is_named: bool = False) -> str:
