@@ -99,6 +99,15 @@ def test_a_page_starts_at_a_second(job: JobDir) -> None:
     assert texts(before) == ["r0 step 19", "r1 step 19"]
 
 
+def test_a_page_around_a_line_has_it_in_its_middle(job: JobDir) -> None:
+    logs = log_files(job, Selection(file="attempt-001/worker-0/rank-0.log"))
+    offset = page(logs, Start(direction="after", at_s=50.0)).lines[0].place.offset
+    found = page(logs, Start(direction="around", offset=offset, limit=5))
+    assert texts(found) == [f"r0 step {number}" for number in range(18, 23)]
+    assert texts(page(logs, Start(cursor=found.before, limit=1))) == ["r0 step 17"]
+    assert texts(page(logs, Start(direction="after", cursor=found.after, limit=1))) == ["r0 step 23"]
+
+
 def test_the_first_error_is_marked(job: JobDir) -> None:
     found = page(
         log_files(job, Selection(attempt=1)),

@@ -25,7 +25,7 @@ PAGE_BYTES_MAX = 4 << 20  # of text in one page
 SCAN_BYTES = 8 << 20  # searched at once
 SCAN_S_MAX = 2.0  # after this long a search answers with what it has
 
-Direction: TypeAlias = Literal["before", "after"]
+Direction: TypeAlias = Literal["before", "after", "around"]
 
 
 class TooManyFiles(ValueError):
@@ -34,7 +34,7 @@ class TooManyFiles(ValueError):
 
 class Start(Struct, frozen=True, kw_only=True):
     """Where a page starts. The first that is given counts: `cursor`, `offset` (of a single file), `at_s`; else the
-    end of the files for "before", their beginning for "after"."""
+    end of the files for "before", their beginning for "after". "around": the place is in the middle of the page."""
 
     direction: Direction = "before"
     cursor: str = ""
@@ -70,12 +70,10 @@ def page(
             lines, ends = search.lines(limit)
             scanned_bytes = search.scanned_bytes
             begins = places
-        elif start.direction == "after":
-            lines, ends = _after(files, places, limit)
-            begins = places
         else:
-            lines, begins = _before(files, places, limit)
-            ends = places
+            earlier, begins = _before(files, places, _earlier_max(start.direction, limit))
+            later, ends = _after(files, places, limit - len(earlier) if start.direction != "before" else 0)
+            lines = earlier + later
         sizes = {file.log.name: file.size_bytes for file in files}
     return OutputPage(
         lines=tuple(_document(log, line, marked or {}, pattern is not None) for log, line in lines),
@@ -86,6 +84,11 @@ def page(
     )
 
 
+def _earlier_max(direction: Direction, limit: int) -> int:
+    """How many lines before the place a page has."""
+    return {"before": limit, "around": limit // 2, "after": 0}[direction]
+
+
 def _first_place(file: TimedLines, start: Start, given: dict[str, int] | None) -> int:
     if given is not None:  # a file that was not there then is new: all of it is after
         return min(given.get(file.log.name, 0), file.size_bytes)
@@ -93,7 +96,7 @@ def _first_place(file: TimedLines, start: Start, given: dict[str, int] | None) -
         return file.line_start(start.offset)
     if start.at_s is not None:
         return file.line_start(file.times.place(start.at_s))
-    return file.size_bytes if start.direction == "before" else 0
+    return 0 if start.direction == "after" else file.size_bytes
 
 
 Found: TypeAlias = list[tuple[LogFile, RawLine]]
@@ -103,6 +106,8 @@ def _after(files: list[TimedLines], places: Mapping[str, int], limit: int) -> tu
     """The next lines, and where they end in each file."""
     ends = dict(places)
     found: Found = []
+    if not limit:
+        return found, ends
     total_bytes = 0
     merged = heapq.merge(
         *(_keyed(file, number, file.forwards(places[file.log.name])) for number, file in enumerate(files))
@@ -121,6 +126,8 @@ def _before(files: list[TimedLines], places: Mapping[str, int], limit: int) -> t
     """The lines before, in order of time, and where they begin in each file."""
     begins = dict(places)
     found: Found = []
+    if not limit:
+        return found, begins
     total_bytes = 0
     merged = heapq.merge(
         *(
