@@ -101,6 +101,7 @@ def run(
     node_silence: Annotated[str | None, _flag("node-silence")] = None,
     fleet_dir: Annotated[str | None, _flag("fleet-dir")] = None,
     isolation_share: Annotated[str | None, _flag("isolation-share")] = None,
+    server: Annotated[str | None, _flag("server")] = None,
     nproc_per_node: Annotated[
         str | None,
         Option(

@@ -264,6 +264,14 @@ SETTINGS = (
         help="Folder of the node book, which all jobs of a fleet share; none: `fleet` in the state folder.",
     ),
     Setting(
+        key="server",
+        kind="text",
+        field="server",
+        flag=True,
+        word="none",
+        help="Report the job to the Holdfast server at this URL; the token is in HOLDFAST_SERVER_TOKEN.",
+    ),
+    Setting(
         key="isolation-share",
         kind="whole",
         field="isolation_share_percent",

@@ -39,3 +39,22 @@ class OutputPage(Struct, frozen=True, kw_only=True):
     after: str = ""
     scanned_bytes: int = 0
     size_bytes: int = 0
+
+
+class OutputWanted(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which lines of a job's output are asked for. Empty or None: all of that kind.
+
+    Where: `cursor`, else `offset` (bytes, of the one `file`), else `at_s`, else the end ("before") or the beginning ("after").
+    `direction`: before, after or around. `pattern`: only lines that match, searched forwards.
+    """
+
+    file: str = ""
+    attempt: int | None = None
+    workers: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
+    cursor: str = ""
+    offset: int | None = None
+    at_s: float | None = None
+    direction: str = "before"
+    pattern: str = ""
+    limit: int = 200

@@ -1,0 +1,160 @@
+"""What a job's uplink and the server say to each other: the journal up, questions down.
+
+The journal's sequence numbers make the stream resumable: the server names the last row it has recorded, and the uplink
+sends what comes after it. A row that arrives twice is ignored, a gap is refused.
+"""
+
+import msgspec
+from msgspec import Struct
+
+PROTOCOL = 1
+ROWS_MAX = 500  # in one message
+ROWS_BYTES_MAX = 1 << 20
+MESSAGE_BYTES_MAX = 4 << 20
+FILE_BYTES_MAX = 256 << 10  # of a small file that is sent whole
+PART_BYTES = 512 << 10  # of a large one
+
+Raw = tuple[float, str, bytes, bytes, str, int]  # journal.rows.RawEntry
+
+
+class Word(Struct, frozen=True, kw_only=True, tag_field="kind"):
+    pass
+
+
+class Begin(Word, frozen=True, tag="begin"):
+    """The first message. `source`: the state folder, as HOST-DIGEST; `identity`: tells a new job of an old name apart."""
+
+    job: str
+    source: str
+    host: str
+    identity: str
+    created_s: float
+    meta: dict[str, bytes]
+    protocol: int = PROTOCOL
+    version: str = ""
+
+
+class RowsSent(Word, frozen=True, tag="rows"):
+    rows: tuple[Raw, ...]
+
+
+class MetaSent(Word, frozen=True, tag="meta"):
+    key: str
+    value: bytes
+
+
+class FileSent(Word, frozen=True, tag="file"):
+    """A small file of the job's folder, whole: the one before is replaced. `name`: relative to the folder."""
+
+    name: str
+    content: bytes
+
+
+class PartSent(Word, frozen=True, tag="part"):
+    """A part of a file that is too large for one message. `size_bytes`: of the whole file."""
+
+    name: str
+    offset: int
+    content: bytes
+    size_bytes: int
+
+
+class Alive(Word, frozen=True, tag="alive"):
+    """The state of the job as seen on its host. `at_s`: the host's clock."""
+
+    state: str
+    supervisor: str
+    at_s: float
+
+
+class Finished(Word, frozen=True, tag="finished"):
+    """Everything was sent; the uplink ends once it is recorded."""
+
+
+class Answered(Word, frozen=True, tag="answered"):
+    """The answer to an Ask. `why`: it could not be answered; `body` is JSON."""
+
+    ask: int
+    body: bytes = b""
+    why: str = ""
+
+
+class LineSaid(Word, frozen=True, tag="line-said"):
+    """A word of the controller on a line that the server opened (model.calls)."""
+
+    line: int
+    body: bytes
+
+
+class LineEnded(Word, frozen=True, tag="line-ended"):
+    line: int
+    why: str
+
+
+class Have(Word, frozen=True, tag="have"):
+    """The answer to Begin, and the acknowledgement of rows: everything up to `seq` is recorded."""
+
+    seq: int
+
+
+class Refuse(Word, frozen=True, tag="refuse"):
+    """The uplink ends. `why`: one sentence."""
+
+    why: str
+
+
+class Kept(Word, frozen=True, tag="kept"):
+    """The answer to Finished."""
+
+
+class Ask(Word, frozen=True, tag="ask"):
+    """A question about the job's output. `what`: files or output; `query`: JSON, as the HTTP API takes it."""
+
+    ask: int
+    what: str
+    query: bytes = b"{}"
+
+
+class OpenLine(Word, frozen=True, tag="open-line"):
+    """Connect to the controller, as `holdfast exec` does."""
+
+    line: int
+
+
+class SayOnLine(Word, frozen=True, tag="say-on-line"):
+    line: int
+    body: bytes
+
+
+class CloseLine(Word, frozen=True, tag="close-line"):
+    line: int
+
+
+FromJob = (
+    Begin | RowsSent | MetaSent | FileSent | PartSent | Alive | Finished | Answered | LineSaid | LineEnded
+)
+FromServer = Have | Refuse | Kept | Ask | OpenLine | SayOnLine | CloseLine
+
+_from_job: msgspec.msgpack.Decoder[FromJob] = msgspec.msgpack.Decoder(FromJob)
+_from_server: msgspec.msgpack.Decoder[FromServer] = msgspec.msgpack.Decoder(FromServer)
+packed = msgspec.msgpack.encode
+
+
+class BadWord(ValueError):
+    """The bytes are no message of this protocol."""
+
+
+def from_job(raw: bytes) -> FromJob:
+    """raises: BadWord"""
+    try:
+        return _from_job.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadWord(f"a message of {len(raw)} bytes cannot be read: {error}") from error
+
+
+def from_server(raw: bytes) -> FromServer:
+    """raises: BadWord"""
+    try:
+        return _from_server.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadWord(f"a message of {len(raw)} bytes cannot be read: {error}") from error

@@ -1,0 +1,122 @@
+"""`python -m holdfast.uplink JOB_FOLDER URL`: reports one job to a server until its record is kept there.
+
+Started by the supervisor, and independent of it: it goes on when the supervisor dies, and never writes to the job but for
+its own log. The token comes from the environment, so that no list of processes shows it.
+"""
+
+import asyncio
+import fcntl
+import logging
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+from holdfast.archive.state import state_now
+from holdfast.journal.jobdir import JobDir
+from holdfast.journal.rows import JournalUnusable
+from holdfast.model.uplink import MESSAGE_BYTES_MAX, Alive
+from holdfast.uplink.session import Refused, Session
+from holdfast.uplink.source import Source
+
+try:
+    import websockets
+    from websockets.asyncio.client import connect
+except ImportError:  # the extra is missing: said in `main`
+    websockets = None  # type: ignore[assignment]
+
+TOKEN_ENV = "HOLDFAST_SERVER_TOKEN"
+LOCK = "uplink.lock"
+FIRST_PAUSE_S, PAUSE_S_MAX = 0.5, 30.0
+OPEN_S = 10.0
+JOURNAL_S = 30.0  # for the journal to be there
+LEFT_S = 600.0  # an uplink of a job that has ended, or is dead, gives up so long after it
+USAGE = 2
+_log = logging.getLogger("holdfast.uplink")
+
+
+def main(arguments: list[str]) -> int:
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
+    logging.getLogger("websockets").setLevel(logging.WARNING)
+    if len(arguments) != 2:
+        _log.error("usage: python -m holdfast.uplink JOB_FOLDER URL")
+        return USAGE
+    if websockets is None:
+        _log.error("the package websockets is missing: pip install 'holdfast[client]'")
+        return USAGE
+    job = JobDir(Path(arguments[0]))
+    if not _is_alone(job):
+        return 0
+    try:
+        return asyncio.run(_report(job, arguments[1], os.environ.get(TOKEN_ENV, "")))
+    except KeyboardInterrupt:
+        return 130
+
+
+async def _report(job: JobDir, url: str, token: str) -> int:
+    """Connects again and again. A job that is over is reported for `LEFT_S` more at most."""
+    source = await _source(job)
+    if source is None:
+        return 1
+    pause_s, over_s = FIRST_PAUSE_S, 0.0
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    said = ""
+    while True:
+        try:
+            async with connect(
+                _address(url), additional_headers=headers, max_size=MESSAGE_BYTES_MAX, open_timeout=OPEN_S
+            ) as socket:
+                said, pause_s = "", FIRST_PAUSE_S
+                await Session(socket, source, lambda: _alive(job)).run()
+            return 0
+        except Refused as error:
+            _log.error("%s refuses job %s: %s", url, job.name, error)
+            return 1
+        except (OSError, TimeoutError, JournalUnusable, websockets.WebSocketException) as error:
+            if str(error) != said:
+                said = str(error)
+                _log.warning("%s cannot be reached (%s); trying again", url, error)
+        over_s += pause_s if source.has_ended or _alive(job).state == "dead" else 0.0
+        if over_s > LEFT_S:
+            _log.error("job %s is over and %s was not reached for %g s: giving up", job.name, url, LEFT_S)
+            return 1
+        await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
+        pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
+
+async def _source(job: JobDir) -> Source | None:
+    until_s = time.monotonic() + JOURNAL_S
+    while True:
+        try:
+            return Source(job)
+        except JournalUnusable as error:
+            if time.monotonic() > until_s:
+                _log.error("%s", error)
+                return None
+        await asyncio.sleep(FIRST_PAUSE_S)
+
+
+def _alive(job: JobDir) -> Alive:
+    now = state_now(job)
+    return Alive(state=now.state, supervisor=now.supervisor, at_s=time.time())
+
+
+def _address(url: str) -> str:
+    """ws://HOST/…/link of an http:// URL."""
+    return url.replace("http", "ws", 1).rstrip("/") + "/api/v1/link"
+
+
+def _is_alone(job: JobDir) -> bool:
+    """Whether no other uplink of this job runs. The lock lives as long as this process."""
+    descriptor = os.open(job.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,176 @@
+"""One connection of an uplink to its server: sends the record as it grows, and answers what the server asks."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from holdfast.archive.output.read import read_files, read_output
+from holdfast.model.documents.output import OutputWanted
+from holdfast.model.uplink import (
+    Alive,
+    Answered,
+    Ask,
+    BadWord,
+    CloseLine,
+    Finished,
+    FromJob,
+    FromServer,
+    Have,
+    Kept,
+    LineEnded,
+    LineSaid,
+    OpenLine,
+    Refuse,
+    SayOnLine,
+    from_server,
+    packed,
+)
+from holdfast.uplink.lines import Lines
+from holdfast.uplink.source import Source
+
+LOOK_S = 0.1  # for new rows
+FILES_S = 1.0  # for changed files, and between two reports of the state
+ANSWER_S = 15.0
+WINDOW_ROWS = 5_000  # sent, and not yet recorded
+UNSENT_MAX = 1_000  # answers and words of lines that wait for the connection
+
+
+class Refused(Exception):
+    """The server does not take this job. Trying again will not help."""
+
+
+class Socket(Protocol):
+    """What is used of a WebSocket connection."""
+
+    async def send(self, message: bytes) -> None: ...
+
+    async def recv(self) -> bytes | str: ...
+
+
+class Session:
+    """`alive`: the state of the job now, as seen on this host."""
+
+    def __init__(self, socket: Socket, source: Source, alive: Callable[[], Alive]) -> None:
+        self._socket, self._source, self._alive = socket, source, alive
+        self._sent = self._recorded = 0
+        self._is_kept = asyncio.Event()
+        self._unsent: asyncio.Queue[FromJob] = asyncio.Queue(UNSENT_MAX)
+        self._loop = asyncio.get_running_loop()
+        self._lines = Lines(source.job, self._line_said, self._line_ended)
+        self._files_s = float("-inf")
+
+    async def run(self) -> None:
+        """Until the record of an ended job is kept. raises: Refused; JournalUnusable; what the connection raises"""
+        await self._send(self._source.begin())
+        answer = await asyncio.wait_for(self._receive(), ANSWER_S)
+        if isinstance(answer, Refuse):
+            raise Refused(answer.why)
+        if not isinstance(answer, Have):
+            raise Refused("the server did not say how far it has recorded the job")
+        self._sent = self._recorded = answer.seq
+        tasks = [asyncio.create_task(one) for one in (self._ship(), self._hear(), self._pass_on())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._lines.close_all()
+
+    # Up ---------------------------------------------------------------------------------------------------
+
+    async def _ship(self) -> None:
+        while True:
+            while self._sent - self._recorded < WINDOW_ROWS and (rows := self._source.rows(self._sent)):
+                await self._send(rows)
+                self._sent = rows.rows[-1][5]
+            if self._loop.time() - self._files_s >= FILES_S:
+                self._files_s = self._loop.time()
+                await self._ship_files()
+            if self._source.has_ended and self._sent == self._recorded:
+                await self._ship_files()
+                for part in self._source.tails():
+                    await self._send(part)
+                await self._send(Finished())
+                await asyncio.wait_for(self._is_kept.wait(), 2 * ANSWER_S)
+                return
+            await asyncio.sleep(LOOK_S)
+
+    async def _ship_files(self) -> None:
+        await self._send(self._alive())
+        for meta in self._source.changed_meta():
+            await self._send(meta)
+        for file in self._source.changed_files():
+            await self._send(file)
+        for part in self._source.new_bundles():
+            await self._send(part)
+
+    async def _pass_on(self) -> None:
+        while True:
+            await self._send(await self._unsent.get())
+
+    async def _send(self, word: FromJob) -> None:
+        await self._socket.send(packed(word))
+
+    # Down -------------------------------------------------------------------------------------------------
+
+    async def _hear(self) -> None:
+        answering: set[asyncio.Task[None]] = set()
+        while True:
+            match await self._receive():
+                case Have(seq=seq):
+                    self._recorded = max(self._recorded, seq)
+                case Kept():
+                    self._is_kept.set()
+                case Refuse(why=why):
+                    raise Refused(why)
+                case Ask() as ask:
+                    task = asyncio.create_task(self._answer(ask))
+                    answering.add(task)
+                    task.add_done_callback(answering.discard)
+                case OpenLine(line=line):
+                    self._lines.open(line)
+                case SayOnLine(line=line, body=body):
+                    self._lines.say(line, body)
+                case CloseLine(line=line):
+                    self._lines.close(line)
+
+    async def _receive(self) -> FromServer:
+        raw = await self._socket.recv()
+        try:
+            return from_server(raw if isinstance(raw, bytes) else raw.encode())
+        except BadWord as error:
+            raise Refused(f"the server sent a message that is not understood: {error}") from error
+
+    async def _answer(self, ask: Ask) -> None:
+        try:
+            answer = Answered(ask=ask.ask, body=await asyncio.to_thread(self._read, ask))
+        except (ValueError, OSError) as error:
+            answer = Answered(ask=ask.ask, why=str(error))
+        await self._unsent.put(answer)
+
+    def _read(self, ask: Ask) -> bytes:
+        """raises: ValueError, OSError"""
+        if ask.what == "files":
+            return msgspec.json.encode(read_files(self._source.job))
+        if ask.what == "output":
+            wanted = msgspec.json.decode(ask.query, type=OutputWanted)
+            return msgspec.json.encode(read_output(self._source.job, wanted))
+        raise ValueError(f"{ask.what!r} cannot be asked of a job: files or output")
+
+    # Lines: called from their threads ---------------------------------------------------------------------
+
+    def _line_said(self, line: int, body: bytes) -> None:
+        self._put_soon(LineSaid(line=line, body=body))
+
+    def _line_ended(self, line: int, why: str) -> None:
+        self._put_soon(LineEnded(line=line, why=why))
+
+    def _put_soon(self, word: FromJob) -> None:
+        """Waits for room, so that output of a fast command does not fill the memory."""
+        if not self._loop.is_closed():
+            asyncio.run_coroutine_threadsafe(self._unsent.put(word), self._loop).result()
