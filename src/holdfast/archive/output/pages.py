@@ -15,7 +15,7 @@ from holdfast.archive.output import cursors
 from holdfast.archive.output.log_files import LogFile
 from holdfast.archive.output.patterns import Pattern, line_starts
 from holdfast.archive.output.timed_lines import RawLine, TimedLines
-from holdfast.model.documents.common import LinePlace
+from holdfast.model.documents.parts import LinePlace
 from holdfast.model.documents.output import OutputLine, OutputPage
 
 LINES_MAX = 2_000

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from holdfast.model.documents.common import Cost, LinePlace, Sentence, Who
+from holdfast.model.documents.parts import Cost, LinePlace, Sentence, Who
 from holdfast.model.documents.jobs import IncidentRow
 from holdfast.model.signatures import Words
 

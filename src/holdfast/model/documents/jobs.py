@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from holdfast.model.documents.common import Cost, JobState, Sentence, Who
+from holdfast.model.documents.parts import Cost, JobState, Sentence, Who
 
 
 class JobRow(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from holdfast.model.documents.common import LinePlace
+from holdfast.model.documents.parts import LinePlace
 
 
 class OutputFile(Struct, frozen=True, kw_only=True):
