@@ -40,7 +40,10 @@ class UplinkProcess:
             return
         self._starts += 1
         package = str(Path(__file__).parents[2])
-        env = {**self._env, "PYTHONPATH": os.pathsep.join(filter(None, (package, self._env.get("PYTHONPATH"))))}
+        env = {
+            **self._env,
+            "PYTHONPATH": os.pathsep.join(filter(None, (package, self._env.get("PYTHONPATH")))),
+        }
         try:
             with (self._job.path / LOG).open("ab") as log:
                 self._process = subprocess.Popen(

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.archive.output import pages, patterns
 from holdfast.archive.output.cursors import BadCursor, read, written
 from holdfast.archive.output.log_files import LogFile, Selection, log_files
 from holdfast.archive.output.pages import Start, TooManyFiles, page
@@ -117,23 +116,19 @@ def test_the_first_error_is_marked(job: JobDir) -> None:
     assert [line.first_error for line in found.lines] == [False, False, True]
 
 
-def test_a_pattern_is_searched_in_order_of_time(job: JobDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "SCAN_BYTES", 64)
+def test_a_pattern_is_searched_in_order_of_time(job: JobDir) -> None:
     logs = log_files(job, Selection(attempt=1))
     start = Start(direction="after", limit=4)
     seen: list[str] = []
-    while lines := texts(found := page(logs, start, pattern=compiled(r"step [34]\d$|Error"))):
+    while lines := texts(found := page(logs, start, pattern=compiled(r"step [34]\d$|Error"), scan_bytes=64)):
         seen += lines
         start = Start(direction="after", cursor=found.after, limit=4)
     expected = [f"r{rank} step {number}" for number in range(30, 50) for rank in (0, 1)]
     assert seen == [*expected, "ValueError: bad"]
 
 
-def test_a_pattern_that_matches_everywhere_finds_every_line(
-    job: JobDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(patterns, "ENDS_MAX", 5)
-    found = page(log_files(job), Start(direction="after", limit=2000), pattern=compiled("."))
+def test_a_pattern_that_matches_everywhere_finds_every_line(job: JobDir) -> None:
+    found = page(log_files(job), Start(direction="after", limit=2000), pattern=compiled(".", ends_max=5))
     assert len(found.lines) == 104 and found.scanned_bytes == found.size_bytes
 
 

@@ -2,13 +2,11 @@
 
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.archive.output import timed_lines
 from holdfast.archive.output.log_files import LogFile
-from holdfast.archive.output.timed_lines import RawLine, TimedLines
+from holdfast.archive.output.timed_lines import SIZES, RawLine, Sizes, TimedLines
 from holdfast.observe.logs.index import IndexWriter
 
 TEXTS = st.lists(
@@ -21,20 +19,16 @@ def log_of(path: Path, content: bytes) -> LogFile:
     return LogFile(path=path, name=path.name, attempt=1, worker=0, rank=None)
 
 
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timed_lines, "BLOCK_BYTES", 16)
-    monkeypatch.setattr(timed_lines, "SHOWN_BYTES_MAX", 12)
-    monkeypatch.setattr(timed_lines, "PIECE_BYTES_MAX", 1 << 20)
+SMALL = Sizes(block_bytes=16, shown_bytes=12, piece_bytes=1 << 20)
 
 
 @given(TEXTS, st.binary(max_size=20).map(lambda raw: raw.replace(b"\n", b"").replace(b"\r", b"")))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_lines_are_the_same_in_both_directions(
-    small_blocks: None, tmp_path: Path, lines: list[tuple[int, bytes]], rest: bytes
+    tmp_path: Path, lines: list[tuple[int, bytes]], rest: bytes
 ) -> None:
     content = b"".join(b"x" * size + end for size, end in lines) + rest
-    with TimedLines(log_of(tmp_path / "stdout", content)) as file:
+    with TimedLines(log_of(tmp_path / "stdout", content), SMALL) as file:
         forwards = list(file.forwards(0))
         assert [line.offset for line in forwards] == [0, *(line.end for line in forwards)][: len(forwards)]
         assert not forwards or forwards[-1].end == len(content)
@@ -51,8 +45,8 @@ def test_a_long_line_is_cut_and_says_so(tmp_path: Path) -> None:
     with TimedLines(log_of(tmp_path / "stdout", content)) as file:
         first, long, last = file.forwards(0)
     assert (first.text, last.text) == (b"first", b"last")
-    assert len(long.text) == timed_lines.SHOWN_BYTES_MAX
-    assert long.cut_bytes == (11 << 20) + 1 - timed_lines.SHOWN_BYTES_MAX
+    assert len(long.text) == SIZES.shown_bytes
+    assert long.cut_bytes == (11 << 20) + 1 - SIZES.shown_bytes
 
 
 def test_times_come_from_the_index(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from holdfast.archive.output import cursors
 from holdfast.archive.output.log_files import LogFile
 from holdfast.archive.output.patterns import Pattern, line_starts
 from holdfast.archive.output.timed_lines import RawLine, TimedLines
-from holdfast.model.documents.parts import LinePlace
 from holdfast.model.documents.output import OutputLine, OutputPage
+from holdfast.model.documents.parts import LinePlace
 
 LINES_MAX = 2_000
 LINES_DEFAULT = 200
@@ -50,6 +50,7 @@ def page(
     pattern: Pattern | None = None,
     marked: Mapping[str, int] | None = None,
     monotonic: Callable[[], float] = time.monotonic,
+    scan_bytes: int = SCAN_BYTES,
 ) -> OutputPage:
     """`marked`: offsets of first errors, by file. `pattern`: only lines that match; it searches forwards only.
 
@@ -66,7 +67,7 @@ def page(
         places = {file.log.name: _first_place(file, start, given) for file in files}
         scanned_bytes = 0
         if pattern is not None:
-            search = _Search(files, places, pattern, monotonic)
+            search = _Search(files, places, pattern, monotonic, scan_bytes)
             lines, ends = search.lines(limit)
             scanned_bytes = search.scanned_bytes
             begins = places
@@ -164,12 +165,14 @@ class _Search:
         places: Mapping[str, int],
         pattern: Pattern,
         monotonic: Callable[[], float],
+        scan_bytes: int,
     ) -> None:
         self.scanned_bytes = 0
         self._files = files
         self._at = [places[file.log.name] for file in files]
         self._pattern = pattern
         self._monotonic = monotonic
+        self._scan_bytes = scan_bytes
         self._until_s = monotonic() + SCAN_S_MAX
         self._matches: list[tuple[float, int, int, RawLine]] = []  # a heap: those not given yet
 
@@ -203,7 +206,7 @@ class _Search:
 
     def _scan(self, number: int, limit: int) -> None:
         file, at = self._files[number], self._at[number]
-        block = file.read(at, SCAN_BYTES)
+        block = file.read(at, self._scan_bytes)
         if not block:
             self._at[number] = file.size_bytes
             return

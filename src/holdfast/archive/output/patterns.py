@@ -23,13 +23,16 @@ class BadPattern(ValueError):
 
 
 class Pattern(Protocol):
+    ends_max: int
+
     def ends(self, block: bytes) -> list[int]:
-        """Offsets at, or just behind, a match, ascending; several may be of one line. The first `ENDS_MAX` of them."""
+        """Offsets at, or just behind, a match, ascending; several may be of one line. The first `ends_max` of them."""
         ...
 
 
 class _Fast:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, ends_max: int) -> None:
+        self.ends_max = ends_max
         self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
         try:
             self._database.compile(
@@ -44,7 +47,7 @@ class _Fast:
 
         def on_match(number: int, start: int, end: int, flags: int, context: object) -> bool:
             found.append(end)
-            return len(found) >= ENDS_MAX
+            return len(found) >= self.ends_max
 
         with suppress(hyperscan.error):  # raised where `on_match` ended the scan
             self._database.scan(block, on_match, scratch=self._scratch)
@@ -52,23 +55,24 @@ class _Fast:
 
 
 class _Plain:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, ends_max: int) -> None:
+        self.ends_max = ends_max
         self._text = text.encode()
 
     def ends(self, block: bytes) -> list[int]:
         found: list[int] = []
         at = block.find(self._text)
-        while at >= 0 and len(found) < ENDS_MAX:
+        while at >= 0 and len(found) < self.ends_max:
             found.append(at + len(self._text))
             at = block.find(self._text, at + 1)
         return found
 
 
-def compiled(text: str) -> Pattern:
+def compiled(text: str, ends_max: int = ENDS_MAX) -> Pattern:
     """raises: BadPattern"""
     if not text or len(text) > PATTERN_CHARS_MAX:
         raise BadPattern(f"a pattern has 1 to {PATTERN_CHARS_MAX} characters, not {len(text)}")
-    return _Fast(text) if hyperscan is not None else _Plain(text)
+    return _Fast(text, ends_max) if hyperscan is not None else _Plain(text, ends_max)
 
 
 def line_starts(pattern: Pattern, block: bytes) -> tuple[list[int], int]:
@@ -88,7 +92,7 @@ def line_starts(pattern: Pattern, block: bytes) -> tuple[list[int], int]:
         starts.append(max(block.rfind(b"\n", done, last), block.rfind(b"\r", done, last)) + 1 or done)
         stop = _END.search(block, max(starts[-1], last))
         done = stop.end() if stop else len(block)
-    return starts, done if len(ends) >= ENDS_MAX else len(block)
+    return starts, done if len(ends) >= pattern.ends_max else len(block)
 
 
 def _reason(text: str, error: Exception) -> str:

@@ -14,12 +14,21 @@ from msgspec import Struct
 from holdfast.archive.output.log_files import LogFile
 from holdfast.observe.logs.index import Index
 
-BLOCK_BYTES = 64 << 10
-SHOWN_BYTES_MAX = 16 << 10  # of one line; the rest is counted as cut
-PIECE_BYTES_MAX = 16 << 20  # a longer line is read as several
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _END = re.compile(rb"\r\n|\r|\n")
 _RETURN, _NEWLINE = b"\r", b"\n"
+
+
+class Sizes(Struct, frozen=True, kw_only=True):
+    """`block_bytes`: read at once. `shown_bytes`: of one line; the rest is counted as cut. `piece_bytes`: a longer line is
+    read as several."""
+
+    block_bytes: int = 64 << 10
+    shown_bytes: int = 16 << 10
+    piece_bytes: int = 16 << 20
+
+
+SIZES = Sizes()
 
 
 class RawLine(Struct, frozen=True):
@@ -65,9 +74,10 @@ class Times:
 class TimedLines:
     """One file, open for reading. Use as a context manager. A file that cannot be read has no lines."""
 
-    def __init__(self, log: LogFile) -> None:
+    def __init__(self, log: LogFile, sizes: Sizes = SIZES) -> None:
         self.log = log
         self.times = Times(log)
+        self._sizes = sizes
         self._descriptor: int | None = None
         with suppress(OSError):
             self._descriptor = os.open(log.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -95,9 +105,9 @@ class TimedLines:
         """Where the line starts that the byte at `offset` belongs to."""
         offset = max(0, min(offset, self.size_bytes))
         end = offset
-        floor = max(0, offset - PIECE_BYTES_MAX)
+        floor = max(0, offset - self._sizes.piece_bytes)
         while end > floor:
-            start = max(floor, end - BLOCK_BYTES)
+            start = max(floor, end - self._sizes.block_bytes)
             block = self.read(start, end - start)
             found = max(block.rfind(_NEWLINE), self._last_return(block, start))
             if found >= 0:
@@ -115,7 +125,7 @@ class TimedLines:
         """The lines from the start of a line on. An unfinished last line is one too."""
         at = max(0, offset)
         while at < self.size_bytes:
-            block = self.read(at, BLOCK_BYTES)
+            block = self.read(at, self._sizes.block_bytes)
             if not block:
                 return
             is_last = at + len(block) >= self.size_bytes
@@ -135,10 +145,10 @@ class TimedLines:
         end = min(offset, self.size_bytes)
         while end > 0:
             start = self._block_start(end)
-            block = self.read(start, min(end - start, BLOCK_BYTES))
+            block = self.read(start, min(end - start, self._sizes.block_bytes))
             if not block:
                 return
-            if end - start > BLOCK_BYTES:
+            if end - start > self._sizes.block_bytes:
                 yield self._cut_line(start, end, block)
             else:
                 lines = [match for match in _LINE.finditer(block) if match.start() < match.end()]
@@ -148,7 +158,7 @@ class TimedLines:
 
     def _block_start(self, end: int) -> int:
         """The start of a line at most a block before `end`; of the one line where it is longer than that."""
-        start = max(0, end - BLOCK_BYTES)
+        start = max(0, end - self._sizes.block_bytes)
         if start == 0:
             return 0
         first = _first_end(self.read(start, end - start))
@@ -170,25 +180,25 @@ class TimedLines:
     def _long_line(self, offset: int) -> RawLine:
         """A line that is longer than a block."""
         at = offset
-        end = min(self.size_bytes, offset + PIECE_BYTES_MAX)
+        end = min(self.size_bytes, offset + self._sizes.piece_bytes)
         while at < end:
-            block = self.read(at, min(BLOCK_BYTES, end - at))
+            block = self.read(at, min(self._sizes.block_bytes, end - at))
             if not block:
                 break
             found = _END.search(block + self.read(at + len(block), 2))
             if found and found.start() <= len(block):  # further on, half of a line end may have been read
-                return self._cut_line(offset, at + found.end(), self.read(offset, SHOWN_BYTES_MAX))
+                return self._cut_line(offset, at + found.end(), self.read(offset, self._sizes.shown_bytes))
             at += len(block)
         return self._cut_line(
-            offset, at if at > offset else self.size_bytes, self.read(offset, SHOWN_BYTES_MAX)
+            offset, at if at > offset else self.size_bytes, self.read(offset, self._sizes.shown_bytes)
         )
 
     def _line(self, offset: int, raw: bytes) -> RawLine:
         return self._cut_line(offset, offset + len(raw), raw)
 
     def _cut_line(self, offset: int, end: int, raw: bytes) -> RawLine:
-        text = raw[:SHOWN_BYTES_MAX].rstrip(b"\r\n")
-        cut_bytes = max(0, end - offset - SHOWN_BYTES_MAX)
+        text = raw[: self._sizes.shown_bytes].rstrip(b"\r\n")
+        cut_bytes = max(0, end - offset - self._sizes.shown_bytes)
         at_s, exact = self.times.of(end)
         return RawLine(offset, end, text, cut_bytes, at_s, exact)
 

@@ -2,8 +2,8 @@
 
 from msgspec import Struct
 
-from holdfast.model.documents.parts import Cost, LinePlace, Sentence, Who
 from holdfast.model.documents.jobs import IncidentRow
+from holdfast.model.documents.parts import Cost, LinePlace, Sentence, Who
 from holdfast.model.signatures import Words
 
 
