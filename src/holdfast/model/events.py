@@ -226,12 +226,14 @@ class StopRequested(Event, frozen=True, tag="stop-requested"):
 
     `code`: what to exit with if the command itself leaves none, 128 + the signal's number.
     `finish_s`: the signal was passed on, and the command may take this long to end by itself.
+    `by`: who asks: signal, scheduler, preemption (the scheduler, for another job), person; empty: an older journal.
     """
 
     reason: str
     force: bool = False
     code: int = 130
     finish_s: float = 0.0
+    by: str = ""
 
 
 class FindingNoted(Event, frozen=True, tag="finding-noted"):

@@ -28,6 +28,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
     `raised`: the exception that came first, as "type at file.py:88: message", with # for each number of the message: two
     failures with the same text broke at the same place. Empty: none, or one that only complains of another process.
+    `title_zh`, `advice_zh`: the same in Chinese; empty: not known, or an older journal. `also`: other categories that
+    were considered, with their confidence.
     """
 
     category: str
@@ -40,6 +42,9 @@ class Verdict(Struct, frozen=True, kw_only=True):
     first_error: Evidence | None = None
     evidence: tuple[Evidence, ...] = ()
     raised: str = ""
+    title_zh: str = ""
+    advice_zh: str = ""
+    also: dict[str, float] = {}
 
 
 UNKNOWN = Verdict(category="unknown", class_="unknown", title="nothing explains it", confidence=0.0)

@@ -429,7 +429,13 @@ class NodesSupervisor:
         self._is_told_to_end = True
         self._console.tell(f"ending the job: {asked.reason}")
         self.machine.signal(signal.SIGTERM)
-        stop = StopRequested(at_s=at_s, reason=asked.reason, code=asked.code, finish_s=asked.finish_s)
+        stop = StopRequested(
+            at_s=at_s,
+            reason=asked.reason,
+            code=asked.code,
+            finish_s=asked.finish_s,
+            by="preemption" if asked.for_others else "scheduler",
+        )
         self.controller.handle(stop)
 
     # What is seen -----------------------------------------------------------------------------------------

@@ -73,7 +73,12 @@ def stop_request(number: int, at_s: float, *, force: bool, finish_s: float) -> S
     """What a signal to Holdfast asks of the job. `finish_s`: it was passed on, and the command may take so long."""
     reason = f"{signal.Signals(number).name} was sent to Holdfast"
     return StopRequested(
-        at_s=at_s, reason=reason, force=force, code=128 + number, finish_s=0.0 if force else finish_s
+        at_s=at_s,
+        reason=reason,
+        force=force,
+        code=128 + number,
+        finish_s=0.0 if force else finish_s,
+        by="signal",
     )
 
 

@@ -25,6 +25,7 @@ OWN_CODE = late(
 SURE = 0.6
 HALF_SURE = 0.5  # below: a launcher that only says that a rank failed
 FACTS_MAX = 16
+ALSO_MAX = 4  # other categories that are kept in the record
 
 
 def joined(
@@ -75,7 +76,15 @@ def verdict_of(diagnosis: Diagnosis, language: str = "en") -> Verdict:
         culprits=diagnosis.culprits,
         first_error=first or (evidence[0] if error and evidence else None),
         evidence=evidence,
+        title_zh=_other(diagnosis.title),
+        advice_zh=_other(diagnosis.advice),
+        also={other.category: round(other.confidence, 3) for other in diagnosis.also[:ALSO_MAX]},
     )
+
+
+def _other(words: Words) -> str:
+    """The Chinese text; empty where there is none."""
+    return words.zh if words.zh != words.en else ""
 
 
 def as_diagnosis(verdict: Verdict) -> Diagnosis:

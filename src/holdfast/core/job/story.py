@@ -3,36 +3,30 @@
 It depends on the journal only: the same events give the same story. Reads no clock; times are those of the events. Pure.
 """
 
-import shlex
-
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.job.decision import Decision
+from holdfast.core.job.spent import Part, Spending, Spent
+from holdfast.core.job.stops import asked_by
+from holdfast.core.job.story_lines import texts
 from holdfast.core.job.wording import (
-    action_words,
-    check_lines,
-    check_words,
-    ended_words,
-    listed,
-    not_again_words,
     phase_words,
     remark_words,
-    verdict_words,
 )
-from holdfast.model.checks import FAIL, IDLE
+from holdfast.core.workers.memory import MOVED
+from holdfast.model.checks import ON_FAILURE
 from holdfast.model.documents.incidents import Correction
 from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,
     AttemptStopped,
-    DeviceHealed,
+    CheckTold,
+    ControllerResumed,
     FindingNoted,
     IncidentAcknowledged,
     JobMoved,
     JobSubmitted,
-    NodeIsolated,
-    NodeReleased,
     NodesChecked,
     Numbers,
     RankExited,
@@ -41,16 +35,16 @@ from holdfast.model.events import (
     StopRequested,
     VerdictCorrected,
     WorkerExited,
-    WorkersPlaced,
 )
 from holdfast.model.policy import Policy
 from holdfast.model.state import (
+    AnyFault,
     Choice,
-    Diagnosing,
     Ended,
+    Finishing,
+    Holding,
     Incident,
     Job,
-    NodeFault,
     Running,
     State,
 )
@@ -58,6 +52,7 @@ from holdfast.model.verdicts import Verdict
 
 INCIDENTS_MAX = 1_000  # kept in full; of older ones only the lines of the log remain
 CORRECTIONS_MAX = 20  # of one incident, the newest
+RUNGS_MAX, TROUBLES_MAX, EXITS_MAX = 32, 64, 64  # of one incident
 KINDS = (
     "job",
     "attempt",
@@ -93,6 +88,19 @@ class RungTaken(Struct, frozen=True, kw_only=True):
     rung: str
     why: str
     shadow: bool = False
+    isolate: tuple[str, ...] = ()
+    restarts: int = 0  # of the job, after this choice
+    replacements: int = 0
+
+
+class RankEnd(Struct, frozen=True, kw_only=True):
+    """A rank that ended while an incident was open, or opened it. `rank` None: the command of the worker."""
+
+    at_s: float
+    worker: int
+    code: int | None
+    rank: int | None = None
+    reason: str = ""
 
 
 class IncidentStory(Struct, frozen=True, kw_only=True):
@@ -101,6 +109,8 @@ class IncidentStory(Struct, frozen=True, kw_only=True):
     `step_before`: the best step of the attempt that failed; `step_resumed`: the first step after the recovery.
     `steps_lost`: steps that must be repeated; None if a step is unknown.
     `acknowledged_by`: the person who did it first. `corrections`: what people said against the verdict, the newest last.
+    `nodes`: by worker, where the attempt that failed ran; `nodes_after`: where the one that resumed it runs.
+    `spent`: what its time went to. `troubles`: what checks found. `ended`: the job has ended in it.
     """
 
     number: int
@@ -117,12 +127,26 @@ class IncidentStory(Struct, frozen=True, kw_only=True):
     acknowledged_by: str = ""
     acknowledged_at_s: float | None = None
     corrections: tuple[Correction, ...] = ()
+    problem: str = ""
+    faults: tuple[AnyFault, ...] = ()
+    nodes: dict[int, str] = {}
+    nodes_after: dict[int, str] = {}
+    spent: tuple[Part, ...] = ()
+    troubles: tuple[CheckTold, ...] = ()
+    exits: tuple[RankEnd, ...] = ()
+    ended: bool = False
 
 
 class AttemptStory(Struct, frozen=True, kw_only=True):
+    """`nodes`: by worker. `first_step`, `last_step`: that it made; None: its log has named none."""
+
     number: int
     started_at_s: float
     ended_at_s: float | None = None
+    nodes: dict[int, str] = {}
+    first_step: int | None = None
+    last_step: int | None = None
+    last_step_at_s: float | None = None
 
 
 class RankKnown(Struct, frozen=True, kw_only=True):
@@ -136,7 +160,12 @@ class RankKnown(Struct, frozen=True, kw_only=True):
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """The job after the last event. `outcome` is empty until the job has ended."""
+    """The job after the last event. `outcome` is empty until the job has ended.
+
+    `phase_since_s`: since when the phase is so. `reason`: why it ended, or is being ended. `ended_by`: who asked for the
+    end, as in StopRequested. `moved`: why the scheduler has ended all processes; empty: it has not, or has started
+    them again. `nodes`: by worker. `workers`: how many. `devices`: those of these nodes that the boot check named.
+    """
 
     job: str
     phase: str
@@ -156,6 +185,14 @@ class Summary(Struct, frozen=True, kw_only=True):
     attempts: tuple[AttemptStory, ...]
     incidents: tuple[IncidentStory, ...]
     ranks: tuple[RankKnown, ...]
+    workers: int = 0
+    nodes: dict[int, str] = {}
+    devices: int = 0
+    phase_since_s: float | None = None
+    reason: str = ""
+    ended_by: str = ""
+    moved: str = ""
+    spent: Spent = Spent()
 
 
 class Story:
@@ -169,6 +206,11 @@ class Story:
         self._incidents: dict[int, IncidentStory] = {}
         self._attempts: dict[int, AttemptStory] = {}
         self._ranks: dict[int, RankKnown] = {}
+        self._spending = Spending()
+        self._phase_since_s: float | None = None
+        self._ended_by = ""
+        self._moved = ""
+        self._devices: dict[str, int] = {}  # by node
 
     def hear(self, event: AnyEvent, decision: Decision) -> list[Line]:
         if isinstance(event, IncidentAcknowledged | VerdictCorrected):
@@ -176,6 +218,9 @@ class Story:
         before, self.state = self.state, decision.state
         self._last_at_s = event.at_s
         again = isinstance(event, AttemptStarted) and event.attempt in self._attempts
+        self._spending.hear(before, event, decision.state)
+        if type(before.phase) is not type(decision.state.phase) or self._phase_since_s is None:
+            self._phase_since_s = event.at_s
         self._note(before, event, decision)
         job = decision.state.job
         # The incident that a line belongs to: the open one, or the one that this event has closed.
@@ -183,7 +228,7 @@ class Story:
         number = incident.number if incident else None
         lines = [
             Line(at_s=event.at_s, attempt=job.attempt, incident=number, kind=kind, text=text)
-            for kind, text in _texts(before, event, decision)
+            for kind, text in texts(before, event, decision)
             if not again  # a resumed controller repeats its order
         ]
         if isinstance(event, FindingNoted):
@@ -214,8 +259,18 @@ class Story:
             isolated=job.isolated,
             lost=job.lost,
             attempts=tuple(self._attempts.values()),
-            incidents=tuple(self._incidents.values()),
+            incidents=tuple(
+                replace(one, spent=self._spending.parts(one.number)) for one in self._incidents.values()
+            ),
             ranks=tuple(self._ranks[rank] for rank in sorted(self._ranks)),
+            workers=len(job.workers),
+            nodes=placed_nodes(job),
+            devices=sum(self._devices.get(node, 0) for node in set(placed_nodes(job).values())),
+            phase_since_s=self._phase_since_s,
+            reason=phase.reason if isinstance(phase, Ended | Finishing | Holding) else "",
+            ended_by=self._ended_by,
+            moved=self._moved,
+            spent=self._spending.spent,
         )
 
     # What is remembered -----------------------------------------------------------------------------------
@@ -229,16 +284,33 @@ class Story:
                 self._note_rank(event)
             case AttemptStarted(attempt=number):
                 if number not in self._attempts:
-                    self._attempts[number] = AttemptStory(number=number, started_at_s=event.at_s)
+                    nodes = placed_nodes(decision.state.job)
+                    self._attempts[number] = AttemptStory(number=number, started_at_s=event.at_s, nodes=nodes)
             case AttemptStopped(attempt=number) if number in self._attempts and not event.left:
                 self._attempts[number] = replace(self._attempts[number], ended_at_s=event.at_s)
             case StepReached():
+                self._note_step(event)
                 self._note_resumed(event)
             case _:
-                pass
+                self._note_surroundings(before, event, decision)
         if decision.state.job.attempt != before.job.attempt:
             self._ranks.clear()
         self._note_incident(before, event, decision)
+
+    def _note_surroundings(self, before: State, event: AnyEvent, decision: Decision) -> None:
+        """Who wants the job to end, and what it runs on."""
+        match event:
+            case StopRequested() if decision.state != before:
+                self._ended_by = event.by or asked_by(event.reason)
+            case NodesChecked():
+                for device in event.devices:
+                    self._devices[device.node] = sum(one.node == device.node for one in event.devices)
+            case FindingNoted(finding=finding) if finding == MOVED:
+                self._moved = event.text
+            case JobMoved() | ControllerResumed():
+                self._moved = ""
+            case _:
+                pass
 
     def _note_rank(self, event: RankStarted | RankExited) -> None:
         if event.attempt != self.state.job.attempt:
@@ -248,6 +320,15 @@ class Story:
             self._ranks[event.rank] = RankKnown(rank=event.rank, worker=event.worker, pid=event.pid)
         elif known is not None:
             self._ranks[event.rank] = replace(known, code=event.code, ended=True)
+
+    def _note_step(self, event: StepReached) -> None:
+        known = self._attempts.get(event.attempt)
+        if known is not None:
+            first = event.step if known.first_step is None else known.first_step
+            last = max(event.step, known.last_step or event.step)
+            self._attempts[event.attempt] = replace(
+                known, first_step=first, last_step=last, last_step_at_s=event.at_s
+            )
 
     def _note_resumed(self, event: StepReached) -> None:
         """Computes the lost steps from the first step after the recovery. Steps during a diagnosis do not count."""
@@ -259,7 +340,10 @@ class Story:
         lost = None
         if last.step_before is not None:
             lost = max(0, last.step_before - event.step + 1) if event.attempt != last.attempt else 0
-        self._incidents[last.number] = replace(last, step_resumed=event.step, steps_lost=lost)
+        after = placed_nodes(self.state.job)
+        self._incidents[last.number] = replace(
+            last, step_resumed=event.step, steps_lost=lost, nodes_after=after
+        )
 
     def _note_remark(self, event: IncidentAcknowledged | VerdictCorrected) -> Line:
         """What a person says of an incident. It is no sign of life: an ended job can have it."""
@@ -287,13 +371,16 @@ class Story:
         if incident is None or incident.number not in self._incidents:
             return
         told = self._incidents[incident.number]
-        if new is not None and new.verdict is not None:
-            told = replace(told, verdict=new.verdict)
+        if new is not None:
+            told = replace(told, verdict=new.verdict or told.verdict, faults=new.faults, problem=new.problem)
         if decision.choice is not None and decision.choice.incident == told.number:
-            told = replace(told, rungs=(*told.rungs, _rung(decision.choice, event.at_s)))
+            rung = _rung(decision.choice, event.at_s, decision.state.job)
+            told = replace(told, rungs=(*told.rungs, rung)[-RUNGS_MAX:])
         if new is None and old is not None:
             told = replace(told, over=True, took_s=event.at_s - told.found_at_s)
-        self._incidents[told.number] = told
+        if isinstance(decision.state.phase, Ended) and new is not None:
+            told = replace(told, ended=True)
+        self._incidents[told.number] = _with_seen(told, event)
 
     def _open(self, incident: Incident, job: Job, found: str) -> None:
         self._incidents[incident.number] = IncidentStory(
@@ -302,125 +389,43 @@ class Story:
             found_at_s=incident.since_s,
             found=found,
             step_before=job.step,
+            nodes=placed_nodes(job),
         )
         if len(self._incidents) > INCIDENTS_MAX:
-            del self._incidents[next(iter(self._incidents))]
+            oldest = next(iter(self._incidents))
+            del self._incidents[oldest]
+            self._spending.forget(oldest)
 
 
-def _rung(choice: Choice, at_s: float) -> RungTaken:
-    return RungTaken(at_s=at_s, rung=choice.rung, why=choice.why, shadow=choice.shadow)
+def placed_nodes(job: Job) -> dict[int, str]:
+    """By worker; workers without a place are left out."""
+    return {number: worker.node for number, worker in enumerate(job.workers) if worker.node}
 
 
-# Lines ---------------------------------------------------------------------------------------------------
-
-
-def _texts(before: State, event: AnyEvent, decision: Decision) -> list[tuple[str, str]]:
-    """The kinds and texts of the lines for one event, in their order."""
-    texts: list[tuple[str, str]] = []
-    if told := _of_the_event(before, event, decision):
-        texts.append(told)
-    if isinstance(event, NodesChecked):
-        texts += [("check", line) for line in check_lines(event, is_named=_has_several(before))]
-    if isinstance(event, WorkersPlaced) and (
-        words := not_again_words(before.job, decision.state.job, event.at_s)
-    ):
-        texts.append(("check", words))
-    incident = decision.state.job.incident
-    if incident is not None and incident.verdict is not None and _verdict_of(before) != incident.verdict:
-        texts.append(("verdict", f"incident {incident.number}: verdict: {verdict_words(incident.verdict)}"))
-    if decision.choice is not None:
-        choice = decision.choice
-        text = decision.why if choice.shadow else f"action: {action_words(choice)}"
-        texts.append(("rung", f"incident {choice.incident}: {text}"))
-    phase = decision.state.phase
-    if isinstance(phase, Ended) and not isinstance(before.phase, Ended):
-        texts.append(("end", f"the job {ended_words(phase)}: {phase.reason}"))
-    return texts
-
-
-def _verdict_of(state: State) -> Verdict | None:
-    return state.job.incident.verdict if state.job.incident else None
-
-
-def _of_the_event(before: State, event: AnyEvent, decision: Decision) -> tuple[str, str] | None:
-    """The line of the event itself; None if it changed nothing and has no message."""
-    match event:
-        case JobSubmitted():
-            command = f": {shlex.join(event.command)}" if event.command else ""
-            return ("job", decision.why + command) if decision.why else None
-        case FindingNoted():
-            return "news", event.text
-        case JobMoved() if decision.state != before:
-            return "request", event.reason
-        case NodesChecked():
-            words = check_words(event, is_named=_has_several(before))
-            return None if _is_no_news(before, event) else ("check", words)
-        case AttemptStarted():
-            return "attempt", f"attempt {event.attempt} runs on {_nodes(decision.state.job)}"
-        case AttemptStopped() if before.job.alive and not event.left and event.attempt == before.job.attempt:
-            return (
-                "attempt",
-                f"attempt {event.attempt} has ended; nothing of it is left{_out_of_reach(before.job)}",
-            )
-        case NodeIsolated() if event.node in before.job.to_isolate:
-            return "hardware", f"{event.node} is isolated"
-        case NodeReleased():
-            return "hardware", f"{event.node} was given back"
-        case DeviceHealed():
-            end = "has healed" if event.healed else "did not heal"
-            return "hardware", f"device {event.device} of {event.node} {end}"
-        case StopRequested() if decision.state != before:
-            return "request", f"the job is asked to stop{' at once' if event.force else ''}: {event.reason}"
-        case RankExited() | WorkerExited() if _is_news(before, event, decision):
-            return "news", f"{_who(event)} ended with {event.code}"
-        case _:
-            return _of_the_decision(before, decision)
-
-
-def _is_news(before: State, event: RankExited | WorkerExited, decision: Decision) -> bool:
-    """A rank died while its launcher goes on: the launcher handles it, and the log mentions it."""
-    return (
-        isinstance(before.phase, Running)
-        and bool(event.code)
-        and not decision.why
-        and event.attempt == before.job.attempt
+def _rung(choice: Choice, at_s: float, job: Job) -> RungTaken:
+    return RungTaken(
+        at_s=at_s,
+        rung=choice.rung,
+        why=choice.why,
+        shadow=choice.shadow,
+        isolate=choice.isolate,
+        restarts=job.restarts,
+        replacements=job.replacements,
     )
 
 
-def _who(event: RankExited | WorkerExited) -> str:
-    return f"rank {event.rank}" if isinstance(event, RankExited) else f"the command of worker {event.worker}"
+def _with_seen(told: IncidentStory, event: AnyEvent) -> IncidentStory:
+    """With what checks found meanwhile, and which processes of the attempt ended."""
+    if isinstance(event, NodesChecked) and event.context == ON_FAILURE:
+        return replace(told, troubles=(*told.troubles, *event.troubles)[:TROUBLES_MAX])
+    if isinstance(event, RankExited | WorkerExited) and event.attempt == told.attempt:
+        return replace(told, exits=(*told.exits, _end(event))[:EXITS_MAX])
+    return told
 
 
-def _of_the_decision(before: State, decision: Decision) -> tuple[str, str] | None:
-    job, why = decision.state.job, decision.why
-    if not why or decision.choice is not None or isinstance(decision.state.phase, Ended):
-        return None
-    if job.attempt != before.job.attempt:
-        return None  # the line comes when the attempt runs
-    if isinstance(decision.state.phase, Diagnosing) and job.incident is not None:
-        return "finding", f"incident {job.incident.number}: {why}"
-    if before.job.incident is not None and job.incident is None:
-        return "recovered", why
-    return "news", why
-
-
-def _out_of_reach(job: Job) -> str:
-    """Names lost nodes, where processes may be left."""
-    faults = job.incident.faults if job.incident is not None else ()
-    lost = [one.node for one in faults if isinstance(one, NodeFault) and one.node in job.lost]
-    return f", but perhaps on {listed(lost)}, out of reach" if lost else ""
-
-
-def _nodes(job: Job) -> str:
-    return listed([worker.node for worker in job.workers if worker.node]) or "no known node"
-
-
-def _is_no_news(before: State, event: NodesChecked) -> bool:
-    """Whether a spare passed its check again."""
-    known = {one.node for one in before.job.passed}
-    return event.context == IDLE and event.status != FAIL and known.issuperset(event.nodes)
-
-
-def _has_several(state: State) -> bool:
-    """Whether lines must name the node."""
-    return len(state.job.workers) > 1
+def _end(event: RankExited | WorkerExited) -> RankEnd:
+    if isinstance(event, WorkerExited):
+        return RankEnd(at_s=event.at_s, worker=event.worker, code=event.code)
+    return RankEnd(
+        at_s=event.at_s, worker=event.worker, code=event.code, rank=event.rank, reason=event.reason
+    )

@@ -1,0 +1,1 @@
+"""Reads jobs as documents: one job from its folder."""

@@ -1,0 +1,199 @@
+"""Reads one job from its folder, and makes its documents: the row, the job, each incident.
+
+Only reads. Works beside a running job, after a crash of Holdfast, and on a damaged journal as far as it goes.
+"""
+
+import hashlib
+import os
+import pwd
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import tzinfo
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.archive.incident_files import read_scene
+from holdfast.archive.state import Truth, true_state
+from holdfast.core.job.story import IncidentStory, Line, Summary
+from holdfast.jobs.record import Record, RecordUnreadable, open_record
+from holdfast.journal.jobdir import JobDir
+from holdfast.journal.rows import RawEntry
+from holdfast.journal.store import JournalUnusable
+from holdfast.model.documents.incidents import IncidentDocument
+from holdfast.model.documents.jobs import JobDocument, JobRow, LogLine
+from holdfast.observe.logs.step_file import StepFile
+from holdfast.observe.logs.step_file import read as read_steps
+from holdfast.views.jobs.incident import incident_document
+from holdfast.views.jobs.job import FINDINGS_MAX, job_document
+from holdfast.views.jobs.rows import job_row
+from holdfast.views.jobs.seen import NO_SCENE, Seen
+from holdfast.views.steps.rows import steps_of
+
+WORKERS_MAX, FILES_MAX = 4_096, 64
+SHOWN_FILES = (".log",)
+
+
+class Reading:
+    """One look at a job: its journal was read once, and what lies outside of it was asked once."""
+
+    def __init__(
+        self,
+        record: Record,
+        clock: Callable[[], float] = time.time,
+        zone: tzinfo | None = None,
+        *,
+        job_id: str | None = None,
+        source: str = "",
+    ) -> None:
+        """`record`: just opened. raises: RecordUnreadable"""
+        self.record = record
+        self.job = record.job
+        self.zone = zone
+        self.findings: deque[LogLine] = deque(maxlen=FINDINGS_MAX)
+        self._seq = 0
+        self._hear_all()
+        self.summary: Summary = record.story.summary()
+        self.truth: Truth = true_state(self.job, record.facts, self.summary, clock)
+        self.seen = self._look(job_id or self.job.name, source)
+
+    @property
+    def last_seq(self) -> int:
+        """Of the journal's last entry that was read."""
+        return self._seq
+
+    def row(self) -> JobRow:
+        return job_row(self.summary, self.seen, self.zone)
+
+    def document(self) -> JobDocument:
+        made = job_document(self.summary, self.seen, tuple(self.findings), self.zone)
+        return replace(made, etag=etag_of(made))
+
+    def story_of(self, number: int | None) -> IncidentStory | None:
+        """The incident of this number; the last one when none is given."""
+        if number is None:
+            return self.summary.incidents[-1] if self.summary.incidents else None
+        return next((one for one in self.summary.incidents if one.number == number), None)
+
+    def incident(self, number: int | None, *, with_files: bool = True) -> IncidentDocument | None:
+        """None: there is no such incident. `with_files`: also what its bundle and folders hold."""
+        story = self.story_of(number)
+        if story is None:
+            return None
+        scene = read_scene(self.job, story) if with_files else NO_SCENE
+        made = incident_document(story, self.summary, self.seen, scene, zone=self.zone)
+        return replace(made, etag=etag_of(made))
+
+    def _hear_all(self) -> None:
+        try:
+            for line in self.record.lines(self._rows()):
+                if line.finding:
+                    self.findings.append(self._line(line))
+        except JournalUnusable as error:
+            raise RecordUnreadable(str(error)) from error
+
+    def _rows(self) -> Iterator[RawEntry]:
+        for row in self.record.reader.read_raw():
+            self._seq = row[5]
+            yield row
+
+    def _line(self, line: Line) -> LogLine:
+        return LogLine(
+            seq=self._seq,
+            at_s=line.at_s,
+            kind=line.kind,
+            text=line.text,
+            attempt=line.attempt,
+            incident=line.incident,
+            finding=line.finding,
+        )
+
+    def _look(self, job_id: str, source: str) -> Seen:
+        job, summary, truth = self.job, self.summary, self.truth
+        workers = sorted({*summary.nodes, *(rank.worker for rank in summary.ranks)})[:WORKERS_MAX] or [0]
+        folders = {worker: job.worker(summary.attempt, worker) for worker in workers if summary.attempt}
+        steps = {worker: told for worker, path in folders.items() if (told := read_steps(path)) is not None}
+        files = {worker: found for worker, path in folders.items() if (found := _files(str(path)))}
+        damage = self.record.reader.damage
+        return Seen(
+            id=job_id,
+            name=job.name,
+            state=truth.state,
+            source=source,
+            state_since_s=truth.since_s,
+            seen_at_s=truth.seen_at_s,
+            facts=self.record.facts,
+            policy=self.record.policy,
+            folder=str(job.path),
+            user=_owner(str(job.path)),
+            supervisor=truth.supervisor,
+            steps=steps_now(steps_of(job, summary), truth),
+            worker_steps=steps,
+            files=files,
+            living=truth.living,
+            is_being_ended=truth.is_being_ended,
+            warnings=(*self.record.notes, *((damage,) if damage else ()), *truth.notes),
+        )
+
+
+def read(
+    job: JobDir,
+    clock: Callable[[], float] = time.time,
+    zone: tzinfo | None = None,
+    *,
+    job_id: str | None = None,
+    source: str = "",
+) -> Reading:
+    """raises: RecordUnreadable"""
+    record = open_record(job)
+    try:
+        return Reading(record, clock, zone, job_id=job_id, source=source)
+    finally:
+        record.close()
+
+
+def read_job(job: JobDir, clock: Callable[[], float] = time.time, zone: tzinfo | None = None) -> JobDocument:
+    """The document of one job. raises: RecordUnreadable"""
+    return read(job, clock, zone).document()
+
+
+def read_incident(
+    job: JobDir, number: int | None, clock: Callable[[], float] = time.time, zone: tzinfo | None = None
+) -> IncidentDocument | None:
+    """The document of one incident, the last when none is given; None: there is none. raises: RecordUnreadable"""
+    return read(job, clock, zone).incident(number)
+
+
+def etag_of(document: JobDocument | IncidentDocument) -> str:
+    """Of its content: equal documents have equal tags."""
+    content = msgspec.json.encode(replace(document, etag=""))
+    return hashlib.blake2b(content, digest_size=12).hexdigest()
+
+
+def steps_now(steps: StepFile | None, truth: Truth) -> StepFile | None:
+    """Without a pace and without what is left, unless steps are made now."""
+    if steps is None or truth.state == "training":
+        return steps
+    return replace(steps, now=replace(steps.now, now_s=None, eta_s=None))
+
+
+def _files(folder: str) -> dict[str, int]:
+    """The output in a worker's folder, with sizes in bytes."""
+    found: dict[str, int] = {}
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name in ("stdout", "stderr") or entry.name.endswith(SHOWN_FILES):
+                with suppress(OSError):
+                    found[entry.name] = entry.stat().st_size
+            if len(found) >= FILES_MAX:
+                break
+    return dict(sorted(found.items()))
+
+
+def _owner(folder: str) -> str:
+    try:
+        return pwd.getpwuid(os.stat(folder).st_uid).pw_name
+    except (OSError, KeyError):
+        return ""

@@ -1,0 +1,107 @@
+"""Finds processes of a job that live on this machine, whoever started them. Only reads /proc and the job's folder.
+
+A process of an attempt carries the folder of its worker in its environment, so it is found in any pid namespace, and a pid
+that another program uses now is not mistaken for a rank. Of another user's processes, whose environment may not be read,
+the reaper's record tells pid and time of the start.
+"""
+
+import os
+from pathlib import Path
+
+import psutil
+from msgspec import Struct
+
+from holdfast.journal.jobdir import JobDir
+from holdfast.observe.processes.worker_facts import worker_facts
+
+FOLDER = b"HOLDFAST_WORKER_DIR="
+RANK = b"RANK="
+ENVIRON_BYTES_MAX = 1 << 20
+OVER = frozenset("ZXx")
+CLOCK_S = 60.0  # that much the wall clock may have been set since a start was written down
+
+
+class Living(Struct, frozen=True, kw_only=True):
+    """`ranks`: whose processes live. `processes`: how many live of the attempt, launchers among them."""
+
+    ranks: frozenset[int] = frozenset()
+    processes: int = 0
+
+
+def living(job: JobDir, attempt: int) -> Living:
+    """Of one attempt, on this machine."""
+    marked, hidden = _marked(job, attempt)
+    ranks = {rank for rank in marked.values() if rank is not None}
+    for folder in _workers(job, attempt):
+        facts = worker_facts(folder)
+        for rank in facts.living:
+            if rank.pid in marked or (rank.pid in hidden and _is_of(rank.pid, folder)):
+                ranks.add(rank.rank)
+                marked.setdefault(rank.pid, rank.rank)
+        pid = facts.command_pid
+        if pid is not None and pid in hidden and _is_of(pid, folder):
+            marked.setdefault(pid, None)
+    return Living(ranks=frozenset(ranks), processes=len(marked))
+
+
+def process_state(pid: int) -> str:
+    """One letter of proc(5); X: there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError, UnicodeDecodeError):
+        return "X"
+
+
+def _marked(job: JobDir, attempt: int) -> tuple[dict[int, int | None], set[int]]:
+    """By pid: the rank, where the environment names one; and pids whose environment may not be read."""
+    folders = {
+        os.fsencode(path) + b"/" for path in (job.attempt(attempt), job.attempt(attempt).absolute().resolve())
+    }
+    found: dict[int, int | None] = {}
+    hidden: set[int] = set()
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        pid = int(name)
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                environ = file.read(ENVIRON_BYTES_MAX)
+        except PermissionError:
+            hidden.add(pid)
+            continue
+        except OSError:
+            continue
+        if _is_inside(environ, folders) and process_state(pid) not in OVER:
+            found[pid] = _rank(environ)
+    return found, hidden
+
+
+def _is_inside(environ: bytes, folders: set[bytes]) -> bool:
+    """A folder that ends in a slash is of a command that a person runs on the worker (docs/exec.md)."""
+    if FOLDER not in environ:
+        return False
+    values = [one[len(FOLDER) :] for one in environ.split(b"\0") if one.startswith(FOLDER)]
+    return any(value.startswith(tuple(folders)) and not value.endswith(b"/") for value in values)
+
+
+def _rank(environ: bytes) -> int | None:
+    values = [one[len(RANK) :] for one in environ.split(b"\0") if one.startswith(RANK)]
+    return int(values[-1]) if values and values[-1].isdigit() else None
+
+
+def _workers(job: JobDir, attempt: int) -> list[Path]:
+    try:
+        return [path for path in job.attempt(attempt).iterdir() if path.name.startswith("worker-")]
+    except OSError:
+        return []
+
+
+def _is_of(pid: int, folder: Path) -> bool:
+    """Whether a process that hides its environment began before its worker's record was last written."""
+    try:
+        written_s = (folder / "reaper.jsonl").stat().st_mtime
+        process = psutil.Process(pid)
+        is_over = process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+        return not is_over and process.create_time() <= written_s + CLOCK_S
+    except (OSError, psutil.Error):
+        return False

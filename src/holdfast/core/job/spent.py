@@ -1,0 +1,180 @@
+"""Adds up what the time of a job went to: steps that counted, and the parts of each incident.
+
+Each moment between two events belongs to one part, so the parts of a job add up to its whole time. Pure.
+"""
+
+from typing import assert_never
+
+from msgspec import Struct
+
+from holdfast.model.events import AnyEvent, ControllerResumed, HangFound, StepReached
+from holdfast.model.state import (
+    AnyPhase,
+    Checking,
+    Diagnosing,
+    Ended,
+    Finishing,
+    Healing,
+    Holding,
+    Incident,
+    Isolating,
+    New,
+    Placing,
+    Running,
+    State,
+    Stopping,
+    Waiting,
+)
+
+PARTS_MAX = 64  # of one incident; later ones are added to the last of their kind
+DETECTION, REPEATED, STARTING, STANDING = "detection", "repeated-steps", "starting", "standing"
+UNSUPERVISED = "unsupervised"  # no controller was there, and the job had failed when one came
+
+
+class Part(Struct, frozen=True):
+    """A stretch of an incident, and what it went to."""
+
+    what: str
+    seconds: float
+
+
+class Spent(Struct, frozen=True, kw_only=True):
+    """Seconds of a whole job. `useful_s`: in which steps were made that counted. `started_s`: before the first step.
+
+    `ending_s`: from the decision to end the job to its end, without an incident.
+    """
+
+    useful_s: float = 0.0
+    started_s: float = 0.0
+    ending_s: float = 0.0
+
+
+class Spending:
+    """Hears each event with the states before and after it."""
+
+    def __init__(self) -> None:
+        self._useful_s = self._started_s = self._ending_s = 0.0
+        self._last_s: float | None = None
+        self._parts: dict[int, list[Part]] = {}
+        self._incident = 0  # the last one
+        self._bar: int | None = None  # the best step of all attempts before this one
+        self._step: int | None = None  # the last one of this attempt
+        self._attempt = 0
+        self._since_step_s = 0.0  # of training, not yet known to be useful
+        self._alone_s = 0.0  # of it, without a controller
+
+    def hear(self, before: State, event: AnyEvent, after: State) -> None:
+        self._pass(before, event.at_s)
+        if after.job.attempt != self._attempt:
+            self._new_attempt(after.job.attempt)
+        if isinstance(event, ControllerResumed):
+            self._alone_s, self._since_step_s = self._alone_s + self._since_step_s, 0.0
+        if isinstance(event, StepReached) and event.attempt == self._attempt:
+            self._reach(event.step)
+        incident = after.job.incident
+        if incident is not None and incident.number != self._incident:
+            self._open(incident, event)
+
+    @property
+    def spent(self) -> Spent:
+        return Spent(
+            useful_s=self._useful_s + self._since_step_s + self._alone_s,
+            started_s=self._started_s,
+            ending_s=self._ending_s,
+        )
+
+    def parts(self, incident: int) -> tuple[Part, ...]:
+        """Of one incident, in their order; steps that had to be repeated last."""
+        return tuple(self._parts.get(incident, ()))
+
+    def forget(self, incident: int) -> None:
+        self._parts.pop(incident, None)
+
+    def _pass(self, before: State, at_s: float) -> None:
+        last_s, self._last_s = self._last_s, at_s
+        passed_s = 0.0 if last_s is None else max(0.0, at_s - last_s)
+        if not passed_s or isinstance(before.phase, Ended):
+            return
+        incident = before.job.incident
+        if incident is not None:
+            self._add(incident.number, _part_of(before.phase, incident, before.job.attempt), passed_s)
+        elif isinstance(before.phase, Running):
+            self._train(passed_s)
+        elif isinstance(before.phase, Finishing):
+            self._ending_s += passed_s
+        elif self._bar is None and self._step is None:
+            self._started_s += passed_s
+        else:
+            self._add(self._incident, STARTING, passed_s)
+
+    def _train(self, passed_s: float) -> None:
+        if self._step is not None or self._incident:
+            self._since_step_s += passed_s
+        else:
+            self._started_s += passed_s
+
+    def _new_attempt(self, attempt: int) -> None:
+        self._useful_s += self._since_step_s + self._alone_s
+        self._since_step_s = self._alone_s = 0.0
+        if self._step is not None:
+            self._bar = max(self._step, self._bar if self._bar is not None else self._step)
+        self._attempt, self._step = attempt, None
+
+    def _reach(self, step: int) -> None:
+        """Of the time since the step before, the share of steps that had been made already is lost."""
+        passed_s = self._since_step_s + self._alone_s
+        self._since_step_s = self._alone_s = 0.0
+        before, self._step = self._step, max(step, self._step or step)
+        repeated = 0.0
+        if before is not None and step > before and self._bar is not None and before < self._bar:
+            repeated = (min(step, self._bar) - before) / (step - before)
+        self._useful_s += passed_s * (1.0 - repeated)
+        if repeated and self._incident:
+            self._add(self._incident, REPEATED, passed_s * repeated)
+
+    def _open(self, incident: Incident, event: AnyEvent) -> None:
+        """Of a hang the time since the last step is lost: nothing was made in it."""
+        self._incident = incident.number
+        if self._alone_s:
+            self._add(incident.number, UNSUPERVISED, self._alone_s)
+            self._alone_s = 0.0
+        if isinstance(event, HangFound) and self._since_step_s:
+            self._add(incident.number, DETECTION, self._since_step_s)
+        else:
+            self._useful_s += self._since_step_s
+        self._since_step_s = 0.0
+
+    def _add(self, incident: int, what: str, seconds: float) -> None:
+        parts = self._parts.setdefault(incident, [])
+        at = next((place for place in reversed(range(len(parts))) if parts[place].what == what), None)
+        if at is not None and (at == len(parts) - 1 or what == REPEATED or len(parts) >= PARTS_MAX):
+            parts[at] = Part(what, parts[at].seconds + seconds)
+        else:
+            parts.append(Part(what, seconds))
+
+
+def _part_of(phase: AnyPhase, incident: Incident, attempt: int) -> str:
+    """What the time in this phase goes to, while an incident is open."""
+    match phase:
+        case Running():
+            return STARTING if attempt > incident.attempt else STANDING
+        case Diagnosing():
+            return "diagnosis"
+        case Isolating():
+            return "isolation"
+        case Stopping() | Finishing():
+            return "stopping"
+        case Placing():
+            return "placing"
+        case Waiting():
+            return "waiting"
+        case Checking():
+            return "checks"
+        case Healing():
+            return "healing"
+        case Holding():
+            return "kept"
+        case New() | Ended():
+            return STARTING
+        case never:
+            assert_never(never)

@@ -1,0 +1,53 @@
+"""Adds up what incidents and jobs lost, by what it went to. Pure."""
+
+from collections.abc import Iterable
+
+from holdfast.core.job.spent import REPEATED, Part
+from holdfast.core.job.story import IncidentStory, Summary
+from holdfast.model.documents.parts import Cost
+
+DIGITS = 3
+
+
+def cost_of(incident: IncidentStory, devices: int) -> Cost | None:
+    """Of one incident; None where nothing is known of its time. `lost_s` is the sum of `by_cause`."""
+    if not incident.spent:
+        return None
+    return _cost(incident.spent, devices, incident.steps_lost)
+
+
+def cost_of_job(summary: Summary) -> Cost | None:
+    """Of all incidents together; None where there was none."""
+    parts = [part for one in summary.incidents for part in one.spent]
+    if not parts:
+        return None
+    repeated = [one.steps_lost for one in summary.incidents if one.steps_lost is not None]
+    return _cost(parts, summary.devices, sum(repeated) if repeated else None)
+
+
+def timeline(incident: IncidentStory) -> tuple[tuple[str, float], ...]:
+    """Seconds of each part up to the first step after the recovery, in order."""
+    return tuple((part.what, round(part.seconds, DIGITS)) for part in incident.spent if part.what != REPEATED)
+
+
+def goodput(summary: Summary) -> float | None:
+    """The share of the time since the submission in which steps were made that counted; None: no step was seen."""
+    if summary.submitted_at_s is None or summary.last_at_s is None:
+        return None
+    whole_s = summary.last_at_s - summary.submitted_at_s
+    if whole_s <= 0 or all(one.first_step is None for one in summary.attempts):
+        return None
+    return round(min(1.0, max(0.0, summary.spent.useful_s / whole_s)), 4)
+
+
+def _cost(parts: Iterable[Part], devices: int, repeated: int | None) -> Cost:
+    by_cause: dict[str, float] = {}
+    for part in parts:
+        by_cause[part.what] = by_cause.get(part.what, 0.0) + part.seconds
+    rounded = {what: round(seconds, DIGITS) for what, seconds in by_cause.items()}
+    return Cost(
+        lost_s=round(sum(rounded.values()), DIGITS),
+        devices=devices,
+        steps_repeated=repeated,
+        by_cause=rounded,
+    )

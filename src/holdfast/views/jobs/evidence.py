@@ -1,0 +1,171 @@
+"""Lists what was seen of an incident, in order of time: lines, ends of ranks, checks; the first error is marked. Pure."""
+
+import re
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from holdfast.core.job.story import IncidentStory, RankEnd
+from holdfast.core.plurals import counted
+from holdfast.core.verdict.sentences import ended_by, exit_words
+from holdfast.model.documents.incidents import CheckRow, EvidenceRow
+from holdfast.model.documents.parts import LinePlace, Who
+from holdfast.model.events import CheckTold
+from holdfast.model.signatures import Words
+from holdfast.model.state import HangFault, NodeFault
+from holdfast.model.verdicts import Evidence
+from holdfast.views.sentence import told_zh
+
+TEXT_MAX = 4_096
+PLACED = re.compile(r"attempt-(?P<attempt>\d+)/worker-(?P<worker>\d+)/(?:rank-(?P<rank>\d+))?")
+ENDED = Words(en="its process ended", zh="进程已结束")
+
+
+def evidence_rows(incident: IncidentStory) -> tuple[EvidenceRow, ...]:
+    """All of it. Things without a time stand behind those that led to them."""
+    rows = [*_faults(incident), *_exits(incident), *_lines(incident)]
+    rows = _in_time(rows)
+    return tuple(
+        replace(row, id=f"{incident.number}.{place}") for place, row in enumerate(_distinct(rows), 1)
+    )
+
+
+def check_rows(incident: IncidentStory) -> tuple[CheckRow, ...]:
+    return tuple(_check(told) for told in incident.troubles)
+
+
+def place_of(file: str, line: int | None) -> LinePlace | None:
+    """Where a piece of evidence stands in the job's folder."""
+    if not file:
+        return None
+    found = PLACED.search(file)
+    number = {key: int(value) for key, value in found.groupdict().items() if value} if found else {}
+    return LinePlace(
+        file=file,
+        line=line,
+        attempt=number.get("attempt"),
+        worker=number.get("worker"),
+        rank=number.get("rank"),
+    )
+
+
+def _lines(incident: IncidentStory) -> list[EvidenceRow]:
+    verdict = incident.verdict
+    if verdict is None:
+        return []
+    facts = list(verdict.evidence)
+    first = verdict.first_error
+    if first is not None and first not in facts:
+        facts.insert(0, first)
+    return [_line(one, incident, is_first=one == first) for one in facts]
+
+
+def _line(one: Evidence, incident: IncidentStory, *, is_first: bool) -> EvidenceRow:
+    place = place_of(one.file, one.line)
+    who = None
+    if place is not None and (place.rank is not None or place.worker is not None):
+        node = incident.nodes.get(place.worker) if place.worker is not None else None
+        who = Who(rank=place.rank, worker=place.worker, node=node)
+    kernel = one.file.endswith("kernel.log") or one.text.startswith("NVRM:")
+    says = Words(en=one.says, zh=told_zh(one.says)) if one.says else None
+    return EvidenceRow(
+        id="",
+        text=one.text[:TEXT_MAX],
+        kind="kernel" if kernel else "line",
+        says=says,
+        at_s=one.at_s,
+        who=who,
+        place=place,
+        signature=one.signature,
+        first_error=is_first,
+    )
+
+
+def _exits(incident: IncidentStory) -> list[EvidenceRow]:
+    """Each rank that ended with an error. Ranks that ended alike at the same moment are one row."""
+    groups: dict[tuple[int | None, str, int], list[RankEnd]] = {}
+    for one in incident.exits:
+        if one.code:
+            groups.setdefault((one.code, one.reason, round(one.at_s)), []).append(one)
+    rows = []
+    for (code, reason, _), ends in groups.items():
+        first = ends[0]
+        node = incident.nodes.get(first.worker)
+        names = [str(one.rank) for one in ends if one.rank is not None]
+        if names:
+            who = (
+                f"rank {names[0]}"
+                if len(names) == 1
+                else f"{counted(len(names), 'rank')} ({', '.join(names[:8])})"
+            )
+        else:
+            who = "the command" if len(incident.nodes) < 2 else f"the command of worker {first.worker}"
+        how = f"was {ended_by(code)}" if code is not None and code < 0 else f"ended with {exit_words(code)}"
+        rows.append(
+            EvidenceRow(
+                id="",
+                text=f"{who} {how}" + (f": {reason}" if reason else ""),
+                kind="exit",
+                says=ENDED,
+                at_s=first.at_s,
+                who=Who(rank=first.rank, worker=first.worker, node=node),
+                count=len(ends),
+            )
+        )
+    return rows
+
+
+def _faults(incident: IncidentStory) -> list[EvidenceRow]:
+    """What is no line and no end: a hang, a node that is gone."""
+    rows = []
+    for fault in incident.faults:
+        if isinstance(fault, HangFault):
+            who = Who(rank=fault.culprits[0]) if fault.culprits else None
+            rows.append(_seen("hang", fault.reason, incident.found_at_s, who))
+        elif isinstance(fault, NodeFault):
+            text = f"{fault.node} is lost: {fault.reason}"
+            rows.append(_seen("node", text, incident.found_at_s, Who(node=fault.node)))
+    return rows
+
+
+def _seen(kind: str, text: str, at_s: float, who: Who | None) -> EvidenceRow:
+    says = told_zh(text)
+    return EvidenceRow(
+        id="",
+        text=text[:TEXT_MAX],
+        kind=kind,
+        says=Words(en=text[:TEXT_MAX], zh=says[:TEXT_MAX]) if says != text else None,
+        at_s=at_s,
+        who=who,
+    )
+
+
+def _check(told: CheckTold) -> CheckRow:
+    return CheckRow(
+        node=told.node,
+        check=told.check,
+        status=told.status,
+        text=told.text,
+        device=told.device,
+        advice=told.advice,
+    )
+
+
+def _in_time(rows: Sequence[EvidenceRow]) -> list[EvidenceRow]:
+    """By time; one without a time keeps its place behind the row before it."""
+    keyed: list[tuple[float, int, EvidenceRow]] = []
+    last_s = float("-inf")
+    for number, row in enumerate(rows):
+        last_s = row.at_s if row.at_s is not None else last_s
+        keyed.append((last_s, number, row))
+    return [row for _, _, row in sorted(keyed, key=lambda one: one[:2])]
+
+
+def _distinct(rows: Sequence[EvidenceRow]) -> list[EvidenceRow]:
+    kept: dict[tuple[str, str], EvidenceRow] = {}
+    for row in rows:
+        key = (row.text, row.place.file if row.place is not None else "")
+        known = kept.get(key)
+        if known is None or (row.first_error and not known.first_error):
+            kept[key] = row
+    return list(kept.values())

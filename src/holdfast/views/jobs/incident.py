@@ -1,0 +1,90 @@
+"""Makes the document of one incident: verdict, evidence, what was done and why, what it cost. Pure."""
+
+from datetime import tzinfo
+
+from msgspec.structs import replace
+
+from holdfast.core.diagnosis.words.meanings import meaning_of
+from holdfast.core.diagnosis.words.verdict_zh import advice_zh
+from holdfast.core.job.story import IncidentStory, Summary
+from holdfast.model.documents.incidents import Correction, EvidenceRow, IncidentDocument, Similar
+from holdfast.model.signatures import Words
+from holdfast.model.verdicts import Verdict
+from holdfast.views.jobs.costs import cost_of, timeline
+from holdfast.views.jobs.evidence import check_rows, evidence_rows
+from holdfast.views.jobs.rows import incident_row
+from holdfast.views.jobs.rungs import rung_rows
+from holdfast.views.jobs.seen import NO_SCENE, Scene, Seen
+from holdfast.views.sentence import told_zh
+
+EVIDENCE_MAX = 64
+
+
+def incident_document(
+    incident: IncidentStory,
+    summary: Summary,
+    seen: Seen,
+    scene: Scene = NO_SCENE,
+    *,
+    similar: tuple[Similar, ...] = (),
+    corrections: tuple[Correction, ...] = (),
+    zone: tzinfo | None = None,
+) -> IncidentDocument:
+    """`scene`: what the files of the incident hold, where they were read."""
+    verdict = incident.verdict
+    evidence = evidence_rows(incident)
+    shown = kept_evidence(evidence)
+    return IncidentDocument(
+        job=seen.id,
+        row=incident_row(incident, summary, seen, zone),
+        title=_title(verdict, incident),
+        explanation=meaning_of(verdict.category) if verdict is not None else None,
+        advice=_advice(verdict),
+        action=verdict.action if verdict is not None else "",
+        problem=incident.problem,
+        evidence=tuple(_with_surroundings(row, scene) for row in shown),
+        evidence_total=len(evidence),
+        stacks=scene.stacks,
+        waits=scene.waits,
+        kernel=scene.kernel,
+        checks=check_rows(incident),
+        rungs=rung_rows(incident, seen.policy),
+        also=verdict.also if verdict is not None else {},
+        timeline=timeline(incident),
+        cost=cost_of(incident, summary.devices),
+        step_before=incident.step_before,
+        step_resumed=incident.step_resumed,
+        similar=similar,
+        corrections=corrections,
+        has_bundle=scene.has_bundle,
+    )
+
+
+def kept_evidence(rows: tuple[EvidenceRow, ...], at_most: int = EVIDENCE_MAX) -> tuple[EvidenceRow, ...]:
+    """At most so many rows, the first error among them, in their order."""
+    if len(rows) <= at_most:
+        return rows
+    first = next((place for place, row in enumerate(rows) if row.first_error), 0)
+    begin = max(0, min(first - at_most // 4, len(rows) - at_most))
+    return rows[begin : begin + at_most]
+
+
+def _title(verdict: Verdict | None, incident: IncidentStory) -> Words:
+    if verdict is None:
+        return Words(en=incident.found, zh=told_zh(incident.found))
+    return Words(en=verdict.title, zh=verdict.title_zh or told_zh(verdict.title))
+
+
+def _advice(verdict: Verdict | None) -> Words | None:
+    if verdict is None or not verdict.advice:
+        return None
+    return Words(en=verdict.advice, zh=verdict.advice_zh or advice_zh(verdict.advice))
+
+
+def _with_surroundings(row: EvidenceRow, scene: Scene) -> EvidenceRow:
+    found = scene.surroundings.get(row.id)
+    if found is None:
+        return row
+    before, after, offset = found
+    place = replace(row.place, offset=offset) if row.place is not None and offset is not None else row.place
+    return replace(row, before=before, after=after, place=place)

@@ -1,0 +1,237 @@
+"""Makes the one sentence about a job's state, where no incident says more: training, waiting, succeeded, dead, and others.
+
+The same limits and the same pieces as in `views.sentence`. Pure.
+"""
+
+from collections.abc import Callable
+from datetime import tzinfo
+
+from msgspec import Struct
+
+from holdfast.model.documents.parts import JobState, Sentence, Tone
+from holdfast.views.sentence import ALWAYS, NAME_MAX, TEXT_MAX, Piece, clean, clock, fitted, number, told_zh
+
+NAME_OF_JOB_MAX = 64
+TONES: dict[JobState, Tone] = {
+    "waiting": "trouble",
+    "recovering": "trouble",
+    "kept": "lost",
+    "failed": "lost",
+    "unsupervised": "trouble",
+    "dead": "lost",
+    "unknown": "trouble",
+}
+TO_DO: frozenset[JobState] = frozenset({"waiting", "kept", "failed", "unsupervised", "dead", "unknown"})
+
+
+class StateTold(Struct, frozen=True, kw_only=True):
+    """What is known of a job's state. `since_s`: since when it is so. `reason`: of its end, or of what it waits for.
+
+    `by`: who asked for the end, as in StopRequested. `missing`: workers without a node. `isolated`: how many nodes.
+    `host`: where it runs. `ranks`: that live; None: not known.
+    """
+
+    name: str
+    state: JobState
+    since_s: float | None = None
+    step: int | None = None
+    restarts: int = 0
+    reason: str = ""
+    by: str = ""
+    phase_words: str = ""
+    missing: tuple[int, ...] = ()
+    isolated: int = 0
+    host: str = ""
+    ranks: int | None = None
+    is_being_ended: bool = False
+
+
+def state_sentence(told: StateTold, zone: tzinfo | None = None) -> Sentence:
+    """The state in one sentence."""
+    pieces = _MAKERS[told.state](told, zone)
+    return Sentence(text=fitted(pieces), tone=TONES.get(told.state, "neutral"), to_do=told.state in TO_DO)
+
+
+def _when(told: StateTold, zone: tzinfo | None) -> tuple[str, str]:
+    """` since 14:02:31` and `14:02:31 起`; nothing where it is not known."""
+    if told.since_s is None:
+        return "", ""
+    at = clock(told.since_s, zone)
+    return f" since {at}", f"{at} 起"
+
+
+def _at(told: StateTold, zone: tzinfo | None) -> tuple[str, str]:
+    if told.since_s is None:
+        return "", ""
+    at = clock(told.since_s, zone)
+    return f" at {at}", f"{at} "
+
+
+def _step(told: StateTold, en: str, zh: str) -> Piece:
+    if told.step is None:
+        return Piece(0, "", "")
+    return Piece(60, en.format(n=number(told.step)), zh.format(n=number(told.step)))
+
+
+def _reason(told: StateTold, before: str = ": ", before_zh: str = ":") -> Piece:
+    text = clean(told.reason, TEXT_MAX)
+    return (
+        Piece(40, f"{before}{text}", f"{before_zh}{clean(told_zh(told.reason), TEXT_MAX)}")
+        if text
+        else Piece(0, "", "")
+    )
+
+
+def _starting(told: StateTold, zone: tzinfo | None) -> list[Piece]:
+    en, zh = _when(told, zone)
+    words = clean(told.phase_words)
+    return [
+        Piece(ALWAYS, f"Starting{en}", f"{zh}正在启动"),
+        Piece(50, f": {words}", f":{words}") if words else Piece(0, "", ""),
+    ]
+
+
+def _training(told: StateTold, zone: tzinfo | None) -> list[Piece]:
+    en, zh = _when(told, zone)
+    if told.step is None:
+        return [
+            Piece(ALWAYS, f"Running{en}", f"{zh}运行中"),
+            Piece(50, "; its log has named no step yet", ";日志尚未给出步数"),
+        ]
+    return [Piece(ALWAYS, f"Training{en}", f"{zh}训练中"), _step(told, ", step {n}", ",第 {n} 步")]
+
+
+def _recovering(told: StateTold, zone: tzinfo | None) -> list[Piece]:
+    en, zh = _when(told, zone)
+    words = clean(told.phase_words)
+    return [
+        Piece(ALWAYS, f"Recovering from a failure{en}", f"{zh}正在从故障恢复"),
+        Piece(50, f": {words}", f":{words}") if words else Piece(0, "", ""),
+    ]
+
+
+def _waiting(told: StateTold, zone: tzinfo | None) -> list[Piece]:
+    en, zh = _when(told, zone)
+    some = ", ".join(map(str, told.missing[:4])) + (", ..." if len(told.missing) > 4 else "")
+    many = "s" if len(told.missing) > 1 else ""
+    of, of_zh = (f" for worker{many} {some}", f"worker {some} ") if some else ("", "")
+    gone = f" ({told.isolated} isolated)" if told.isolated else ""
+    gone_zh = f"({told.isolated} 个已隔离)" if told.isolated else ""
+    return [
+        Piece(ALWAYS, f"No healthy node{of}{en}", f"{zh}{',' if zh else ''}{of_zh}没有健康节点"),
+        Piece(70, gone, gone_zh),
+        Piece(60, ". Give a node back or add one: holdfast nodes", "。请归还或增加节点:holdfast nodes"),
+    ]
+
+
+def _stopping(told: StateTold, zone: tzinfo | None) -> list[Piece]:
+    en, zh = _when(told, zone)
+    return [Piece(ALWAYS, f"Ending{en}", f"{zh}正在结束"), _reason(told)]
+
+
+def _succeeded(told: StateTold, zone: tzinfo | None) -> list[Piece]:
+    en, zh = _at(told, zone)
+    s = "" if told.restarts == 1 else "s"
+    return [
+        Piece(ALWAYS, f"Succeeded{en}", f"{zh}成功结束"),
+        _step(told, ", step {n}", ",第 {n} 步"),
+        Piece(50, f"; {told.restarts} restart{s}", f";重启 {told.restarts} 次")
+        if told.restarts
+        else Piece(0, "", ""),
+        Piece(30, ". Nothing to do", "。无需处理"),
+    ]
+
+
+def _failed(told: StateTold, zone: tzinfo | None) -> list[Piece]:
+    en, zh = _at(told, zone)
+    return [
+        Piece(ALWAYS, f"Failed{en}", f"{zh}失败"),
+        _reason(told),
+        _step(told, "; its last step was {n}", ";最后一步为 {n}"),
+    ]
+
+
+def _stopped(told: StateTold, zone: tzinfo | None) -> list[Piece]:
+    en, zh = _at(told, zone)
+    by = {"person": (" by a person", "被人"), "scheduler": (" by the scheduler", "被调度系统")}.get(
+        told.by, ("", "被")
+    )
+    return [
+        Piece(ALWAYS, f"Stopped{by[0]}{en}", f"{zh}{by[1]}停止"),
+        _step(told, ", step {n}", ",第 {n} 步"),
+        _reason(told),
+    ]
+
+
+def _preempted(told: StateTold, zone: tzinfo | None) -> list[Piece]:
+    en, zh = _at(told, zone)
+    return [
+        Piece(ALWAYS, f"Pre-empted{en}", f"{zh}被抢占"),
+        _step(told, ", step {n}", ",第 {n} 步"),
+        _reason(told),
+    ]
+
+
+def _unsupervised(told: StateTold, zone: tzinfo | None) -> list[Piece]:
+    en, zh = _when(told, zone)
+    name = clean(told.name, NAME_OF_JOB_MAX)
+    pieces = [Piece(ALWAYS, f"Nobody supervises it{en}", f"{zh}无人监管")]
+    if told.is_being_ended:
+        return [
+            *pieces,
+            Piece(90, "; its ranks are being ended", ";rank 正在被结束"),
+            _step(told, "; step {n}", ";第 {n} 步"),
+        ]
+    return [
+        *pieces,
+        Piece(90, "; its ranks go on", ";rank 仍在运行"),
+        _step(told, ", step {n} was seen", ",已见第 {n} 步"),
+        Piece(80, f". Take it up again: holdfast attach {name}", f"。重新接管:holdfast attach {name}"),
+    ]
+
+
+def _dead(told: StateTold, zone: tzinfo | None) -> list[Piece]:
+    en, zh = _when(told, zone)
+    name = clean(told.name, NAME_OF_JOB_MAX)
+    none_yet = told.ranks == 0 and told.step is None
+    who = "its supervisor is gone" if none_yet else "its supervisor and its ranks are gone"
+    who_zh = "监管进程已不存在" if none_yet else "监管进程与所有 rank 均已不存在"
+    return [
+        Piece(ALWAYS, f"Dead: {who}{en}", f"已中断:{zh}{who_zh}"),
+        _step(told, "; the last step was {n}", ";最后一步为 {n}"),
+        Piece(80, f". Start it again: holdfast attach {name}", f"。重新启动:holdfast attach {name}"),
+    ]
+
+
+def _unknown(told: StateTold, zone: tzinfo | None) -> list[Piece]:
+    en, zh = _when(told, zone)
+    host = clean(told.host, NAME_MAX)
+    return [
+        Piece(ALWAYS, f"Unknown: nothing was heard{en}", f"状态未知:{zh}没有任何消息"),
+        Piece(70, f", and {host} cannot be asked from here", f",且无法从此处查询 {host}")
+        if host
+        else Piece(0, "", ""),
+        _step(told, "; the last step was {n}", ";最后一步为 {n}"),
+        Piece(
+            60,
+            f". Look there: holdfast status {clean(told.name, NAME_OF_JOB_MAX)}",
+            f"。请到该机器查看:holdfast status {clean(told.name, NAME_OF_JOB_MAX)}",
+        ),
+    ]
+
+
+_MAKERS: dict[JobState, Callable[[StateTold, tzinfo | None], list[Piece]]] = {
+    "starting": _starting,
+    "training": _training,
+    "recovering": _recovering,
+    "waiting": _waiting,
+    "kept": _failed,
+    "stopping": _stopping,
+    "succeeded": _succeeded,
+    "failed": _failed,
+    "stopped": _stopped,
+    "preempted": _preempted,
+    "unsupervised": _unsupervised,
+    "dead": _dead,
+    "unknown": _unknown,
+}
