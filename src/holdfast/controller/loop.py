@@ -112,9 +112,11 @@ def replay(rows: Iterable[RawEntry], policy: Policy, state: State | None = None)
     return state
 
 
-def decisions(rows: Iterable[RawEntry], policy: Policy) -> Iterable[tuple[AnyEvent, Decision]]:
-    """Each event with its decision, for views of the journal."""
-    state = State()
+def decisions(
+    rows: Iterable[RawEntry], policy: Policy, state: State | None = None
+) -> Iterable[tuple[AnyEvent, Decision]]:
+    """Each event with its decision, for views of the journal. `state`: before the first row, where that is not row 1."""
+    state = state or State()
     for row in rows:
         try:
             event = _EVENTS.decode(row[2])

@@ -13,7 +13,6 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast.archive.state import state_now
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.rows import JournalUnusable
 from holdfast.model.uplink import MESSAGE_BYTES_MAX, Alive
@@ -68,7 +67,7 @@ async def _report(job: JobDir, url: str, token: str) -> int:
                 _address(url), additional_headers=headers, max_size=MESSAGE_BYTES_MAX, open_timeout=OPEN_S
             ) as socket:
                 said, pause_s = "", FIRST_PAUSE_S
-                await Session(socket, source, lambda: _alive(job)).run()
+                await Session(socket, source, lambda: _alive(source)).run()
             return 0
         except Refused as error:
             _log.error("%s refuses job %s: %s", url, job.name, error)
@@ -77,7 +76,7 @@ async def _report(job: JobDir, url: str, token: str) -> int:
             if str(error) != said:
                 said = str(error)
                 _log.warning("%s cannot be reached (%s); trying again", url, error)
-        over_s += pause_s if source.has_ended or _alive(job).state == "dead" else 0.0
+        over_s += pause_s if source.has_ended or _alive(source).state == "dead" else 0.0
         if over_s > LEFT_S:
             _log.error("job %s is over and %s was not reached for %g s: giving up", job.name, url, LEFT_S)
             return 1
@@ -97,8 +96,8 @@ async def _source(job: JobDir) -> Source | None:
         await asyncio.sleep(FIRST_PAUSE_S)
 
 
-def _alive(job: JobDir) -> Alive:
-    now = state_now(job)
+def _alive(source: Source) -> Alive:
+    now = source.truth()
     return Alive(state=now.state, supervisor=now.supervisor, at_s=time.time())
 
 

@@ -3,14 +3,18 @@
 import hashlib
 import re
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from holdfast import __version__
+from holdfast.archive.state import Truth, true_state
+from holdfast.controller.loop import decisions
+from holdfast.jobs.record import Record
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.rows import JournalUnusable
-from holdfast.journal.store import Reader, open_reader
+from holdfast.journal.store import open_reader
 from holdfast.model.uplink import (
     FILE_BYTES_MAX,
     PART_BYTES,
@@ -47,7 +51,9 @@ class Source:
     def __init__(self, job: JobDir) -> None:
         self.job = job
         self.has_ended = False
-        self._reader: Reader = open_reader(job.journal_path)
+        self._record = Record(job, open_reader(job.journal_path))
+        self._reader = self._record.reader
+        self._heard_seq = 0
         self._sent_meta: dict[str, bytes] = {}
         self._stamps: dict[Path, tuple[int, int]] = {}
         self._bundles: dict[Path, tuple[int, int]] = {}
@@ -82,6 +88,13 @@ class Source:
         if not rows and self._reader.damage:
             raise JournalUnusable(self._reader.damage)
         return RowsSent(rows=tuple(rows)) if rows else None
+
+    def truth(self) -> Truth:
+        """The state of the job now, as seen on this host. raises: JournalUnusable"""
+        story = self._record.story
+        for event, decision in decisions(self._news(), self._record.policy, story.state):
+            story.hear(event, decision)
+        return true_state(self.job, self._record.facts, story.summary(), time.time)
 
     def changed_meta(self) -> list[MetaSent]:
         """raises: JournalUnusable"""
@@ -129,7 +142,12 @@ class Source:
                     yield from self._parts(file, start, size_bytes)
 
     def close(self) -> None:
-        self._reader.close()
+        self._record.close()
+
+    def _news(self) -> Iterator[Raw]:
+        for raw in self._reader.read_raw(self._heard_seq):
+            self._heard_seq = raw[5]
+            yield raw
 
     def _parts(self, path: Path, start: int, size_bytes: int) -> Iterator[PartSent]:
         with path.open("rb") as file:
