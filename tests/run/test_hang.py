@@ -7,7 +7,7 @@ import pytest
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
-TRAINING = Path(__file__).parents[2] / "bench" / "hang_cases" / "hang_training.py"
+TRAINING = Path(__file__).parents[2] / "bench" / "hang" / "training.py"
 RANKS, STRUCK, AT, STEPS = 3, 1, 40, 60
 LONG_S = 120  # importing torch on a busy machine, and then the detector's patience
 
@@ -51,7 +51,7 @@ def test_a_sleeping_rank_is_named_with_its_own_line(place, training):
     verdict = the_verdict(place, training("sleep"))
     assert verdict["category"] == "collective_missing_rank"
     assert culprits(verdict) == [STRUCK]
-    assert f"rank {STRUCK} sleeps at hang_plants.py:" in verdict["title"]
+    assert f"rank {STRUCK} sleeps at faults.py:" in verdict["title"]
     assert "2 ranks wait for it" in verdict["title"]
 
 
