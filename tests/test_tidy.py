@@ -50,7 +50,7 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.shim.holdfast_shim_errors": "sitecustomize, by its path",
     "holdfast.shim.holdfast_shim_join": "sitecustomize, by its path",
     "holdfast.agent.reaper.loop": "BOOT in holdfast.agent.launch: a process of its own",
-    "holdfast.agent.reaper.call": "BOOT in holdfast.agent.call_process: a process of its own",
+    "holdfast.agent.reaper.call": "BOOT in holdfast.agent.calls.process: a process of its own",
     "holdfast.checks.training_python.inside": "holdfast.checks.training_python.run, by its path: in the Python of the run",
     "holdfast.sim.fleet": "bench/many_nodes/lemons.py, and the tests of the lemon score",
     "holdfast.demo.train": "the demo's training, a script under torchrun",

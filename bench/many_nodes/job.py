@@ -22,8 +22,8 @@ from holdfast.agent.environment import free_port
 from holdfast.agent.launch import marked
 from holdfast.agent.part import LOOPBACK
 from holdfast.core.workers.standby import STANDBY
-from holdfast.engines.local_hosts import Hosts, clear, folders, found
-from holdfast.engines.local_nodes import agent_of
+from holdfast.engines.local.hosts import Hosts, clear, folders, found
+from holdfast.engines.local.nodes import agent_of
 from holdfast.journal.rows import Entry
 from holdfast.journal.store import JournalUnusable, open_reader
 

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.running import is_over, wait_for
-from holdfast.cli.shell import Escape
+from holdfast.cli.job.shell import Escape
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 WAIT_S = 60.0

@@ -35,12 +35,14 @@ class Place(NamedTuple):
 COMMANDS = {
     "run": Place("holdfast.cli.run", "run_app", "Runs a training command and keeps it going."),
     "attach": Place("holdfast.cli.run", "attach_app", "Reattaches to a job whose supervisor has died."),
-    "status": Place("holdfast.cli.record", "status_app", "Shows the state of a job on one screen."),
-    "log": Place("holdfast.cli.record", "log_app", "Shows the fault-tolerance log of a job."),
-    "logs": Place("holdfast.cli.logs", "app", "Shows the training's output, of all workers and attempts."),
-    "stacks": Place("holdfast.cli.stacks", "app", "Shows the stacks of a running job's ranks."),
-    "exec": Place("holdfast.cli.exec", "app", "Runs a command on the workers of a running job."),
-    "shell": Place("holdfast.cli.shell", "app", "Opens a shell on one worker of a running job."),
+    "status": Place("holdfast.cli.job.status", "app", "Shows the state of a job on one screen."),
+    "log": Place("holdfast.cli.job.log", "app", "Shows the fault-tolerance log of a job."),
+    "logs": Place(
+        "holdfast.cli.job.logs", "app", "Shows the training's output, of all workers and attempts."
+    ),
+    "stacks": Place("holdfast.cli.job.stacks", "app", "Shows the stacks of a running job's ranks."),
+    "exec": Place("holdfast.cli.job.exec", "app", "Runs a command on the workers of a running job."),
+    "shell": Place("holdfast.cli.job.shell", "app", "Opens a shell on one worker of a running job."),
     "diagnose": Place(
         "holdfast.cli.diagnose", "app", "Says why a job stopped, from its logs and other files."
     ),

@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
+from holdfast.cli.job.named import FAILED, REFUSED, Json, StateFolder
 from holdfast.cli.line.flags import App, Argument, BadParameter, Exit, Option
 from holdfast.cli.line.languages import Lang, chosen_language, put_plain
 from holdfast.cli.line.number_lists import numbers
 from holdfast.cli.line.output import put_json, say
-from holdfast.cli.record import FAILED, REFUSED, Json, StateFolder
 from holdfast.core.answer_groups import Answer, answer_groups, exit_code
 from holdfast.core.hang.stack_groups import ranges
 from holdfast.core.plurals import counted

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-PACKAGE = Path(__file__).absolute().parent
+PACKAGE = Path(__file__).absolute().parents[1]
 BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from reaper.call import main; main()"
 FACT_BYTES_MAX = 1 << 16
 ROWS_MAX = 0xFFFF

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
+from holdfast.cli.job.named import FAILED, Job, Json, StateFolder
 from holdfast.cli.line.flags import App, Exit, Option
 from holdfast.cli.line.languages import Lang, chosen_language, put_plain
 from holdfast.cli.line.number_lists import numbers
 from holdfast.cli.line.output import put_json, say
-from holdfast.cli.record import FAILED, Job, Json, StateFolder
 from holdfast.core.hang.stack_groups import StackGroup, grouped
 from holdfast.jobs.call import CallNotMade
 from holdfast.jobs.line import NoLine, open_line

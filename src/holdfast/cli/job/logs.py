@@ -10,10 +10,10 @@ from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import Annotated
 
+from holdfast.cli.job.named import FAILED, Job, StateFolder
 from holdfast.cli.line.flags import App, BadParameter, Exit, Option
 from holdfast.cli.line.number_lists import numbers
 from holdfast.cli.line.output import put, put_json_line, say
-from holdfast.cli.record import FAILED, Job, StateFolder
 from holdfast.core.hang.stack_groups import ranges
 from holdfast.jobs.record import LOOK_S, RecordUnreadable, named_job, open_record, supervisor
 from holdfast.journal.jobdir import JobDir

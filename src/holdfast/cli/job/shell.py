@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Annotated
 
-from holdfast.cli.exec import RunningJob
+from holdfast.cli.job.exec import RunningJob
+from holdfast.cli.job.named import FAILED, REFUSED, StateFolder
 from holdfast.cli.line.flags import App, Argument, BadParameter, Exit, Option
 from holdfast.cli.line.output import say
-from holdfast.cli.record import FAILED, REFUSED, StateFolder
 from holdfast.core.answer_groups import Answer, shell_code
 from holdfast.jobs.call import CallNotMade, made_up, places
 from holdfast.jobs.line import JobLine, NoLine, open_line, who

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from holdfast.core.plurals import counted
-from holdfast.engines.local_hosts import (
+from holdfast.engines.local.hosts import (
     NODES_MAX,
     Hosts,
     children,

@@ -1,75 +1,40 @@
-"""`holdfast log` and `holdfast status`: what happened to a job and what is true of it, from its journal.
-
-Both work while the job runs and after a crash of Holdfast. They only read.
-"""
+"""`holdfast status`: the state of a job, from its journal. Only reads; works while the job runs and after a crash."""
 
 import time
 from collections.abc import Sequence
 from typing import Annotated
 
 from holdfast import __version__
-from holdfast.cli.line.flags import App, Argument, Exit, Option
-from holdfast.cli.line.output import put, put_json, put_json_line, say
-from holdfast.core.job.repeated_warnings import Repeats
+from holdfast.cli.job.named import FAILED, REFUSED, Job, Json, StateFolder, opened, say_notes, unsupervised
+from holdfast.cli.line.flags import App, Exit, Option
+from holdfast.cli.line.output import put, put_json, say
 from holdfast.core.job.story import IncidentStory, Line, Summary
 from holdfast.core.job.wording import verdict_words
 from holdfast.core.plurals import counted
-from holdfast.jobs.record import Record, RecordUnreadable, named_job, open_record, supervisor
+from holdfast.jobs.record import Record, RecordUnreadable, supervisor
 from holdfast.settings.times import length, stamp
-from holdfast.views.log import printed, without_repeats
 from holdfast.views.status import NoTerminal, Seen, refuse_without_terminal, watch
 from holdfast.views.steps.rows import step_rows, steps_of
 
 RANKS_SHOWN_MAX = 16
-FAILED, REFUSED = 1, 2
 
-log_app = App()
-status_app = App()
-
-Job = Annotated[str | None, Argument("[JOB]", help="Name of the job; default: the newest.")]
-StateFolder = Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")]
-Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
 Watch = Annotated[bool, Option("--watch", "-w", help="Live view in the terminal; q quits.")]
-Follow = Annotated[bool, Option("--follow", "-f", help="Follow the job as it runs.")]
+
+app = App()
 
 
-@log_app.command()
-def log(job: Job = None, state_dir: StateFolder = None, follow: Follow = False, json: Json = False) -> None:
-    """The fault-tolerance log of a job: restarts, findings, verdicts, what was done, to the second."""
-    record = _opened(job, state_dir)
-    try:
-        if follow:
-            _follow(record, json=json)
-            return
-        lines = record.all_lines()
-        _say_notes(record)
-        if json:
-            put_json({"summary": record.story.summary(), "lines": lines})
-            return
-        shown = without_repeats(lines, Repeats())
-        for text in (*header(record.story.summary()), *map(printed, shown)):
-            put(text)
-        if warning := unsupervised(record):
-            put(warning)
-    except RecordUnreadable as error:
-        say(str(error))
-        raise Exit(FAILED) from error
-    finally:
-        record.close()
-
-
-@status_app.command()
+@app.command()
 def status(job: Job = None, state_dir: StateFolder = None, json: Json = False, live: Watch = False) -> None:
     """Shows the state of a job on one screen."""
     if live:
         _refuse_watch(json)
-    record = _opened(job, state_dir)
+    record = opened(job, state_dir)
     try:
         if live and not watch(record, _seen):
             return  # left by its reader, with the job going on
         if not live:
             record.all_lines()
-        _say_notes(record)
+        say_notes(record)
         if json:
             summary = record.story.summary()
             put_json(
@@ -92,47 +57,6 @@ def status(job: Job = None, state_dir: StateFolder = None, json: Json = False, l
         raise Exit(FAILED) from error
     finally:
         record.close()
-
-
-# The log -------------------------------------------------------------------------------------------------
-
-
-def header(summary: Summary) -> list[str]:
-    allowed = "none" if summary.max_restarts is None else str(summary.max_restarts)
-    return [
-        f"job {summary.job or 'without a name'}: {summary.phase_words}",
-        f"maximum restarts: {allowed}",
-        f"restarts so far: {summary.restarts}",
-        f"reschedules caused by hardware: {summary.hardware_reschedules}",
-        "",
-    ]
-
-
-def unsupervised(record: Record) -> str:
-    """What to say when the job goes on, or lies there, without a Holdfast; empty when all is well."""
-    if record.story.ended or supervisor(record.job, record.facts):
-        return ""
-    return f"nobody supervises this job now; holdfast attach {record.job.name}"
-
-
-def _follow(record: Record, *, json: bool) -> None:
-    """The header as it is when the command starts would be old at once: only lines, as they come."""
-    _say_notes(record)
-
-    def goes_on() -> bool:
-        return not record.story.ended and bool(supervisor(record.job, record.facts))
-
-    repeats = Repeats()
-    for line in record.lines(record.followed(goes_on)):
-        if json:
-            put_json_line(line, now=True)
-        for one in () if json else without_repeats([line], repeats):
-            put(printed(one), now=True)
-    if warning := unsupervised(record):
-        say(warning)
-
-
-# The status ----------------------------------------------------------------------------------------------
 
 
 def rows(record: Record) -> list[tuple[str, str]]:
@@ -229,17 +153,3 @@ def _nodes(summary: Summary) -> str:
     if summary.lost:
         parts.append(f"lost: {', '.join(summary.lost)}")
     return "; ".join(parts)
-
-
-def _opened(job: str | None, state_dir: str | None) -> Record:
-    try:
-        return open_record(named_job(job, state_dir))
-    except RecordUnreadable as error:
-        say(str(error))
-        raise Exit(FAILED) from error
-
-
-def _say_notes(record: Record) -> None:
-    for note in (*record.notes, record.reader.damage):
-        if note:
-            say(note)

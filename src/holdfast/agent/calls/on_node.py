@@ -16,8 +16,8 @@ from typing import NamedTuple, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.agent.call_process import CallProcess
-from holdfast.agent.call_surroundings import surroundings
+from holdfast.agent.calls.process import CallProcess
+from holdfast.agent.calls.surroundings import surroundings
 from holdfast.model.calls import (
     CHUNK_BYTES_MAX,
     LIMIT_S_MAX,

@@ -21,8 +21,8 @@ from holdfast.journal.jobdir import JobDir, JobInUse, JobLock, NoSuchJob, StateD
 from holdfast.model.settings import RunSettings
 from holdfast.slurm_names import Allocation, BadNodeList, allocation
 from holdfast.supervise.many_nodes import attach_nodes, run_nodes
-from holdfast.supervise.slurm_follow import Follower, ended_code
-from holdfast.supervise.slurm_submission import NotSubmitted, submission, submit, submitted_jobs
+from holdfast.supervise.slurm.follow import Follower, ended_code
+from holdfast.supervise.slurm.submission import NotSubmitted, submission, submit, submitted_jobs
 from holdfast.supervise.start import USAGE, NotTakenUp, taken_up
 from holdfast.views.console import Console
 

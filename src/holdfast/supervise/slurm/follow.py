@@ -23,7 +23,7 @@ from holdfast.journal.jobdir import JobDir, JobInUse, StateDir, StateUnwritable
 from holdfast.journal.store import JournalUnusable, NewerJournal
 from holdfast.model.state import Ended
 from holdfast.parsers.slurm import SlurmJob, jobs_of_lines
-from holdfast.supervise.slurm_submission import Submission
+from holdfast.supervise.slurm.submission import Submission
 from holdfast.supervise.start import recorded
 from holdfast.views.console import Console
 
