@@ -29,7 +29,8 @@ from bench.many_nodes.recovery import FOR_EVER, READY_S, STEPS_AFTER, STEPS_BEFO
 from bench.many_nodes.recovery import _spread as spread
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from slurm.cluster import Cluster, can_have_namespaces, missing
+from slurm.cluster import Cluster
+from slurm.machine import can_have_namespaces, missing
 
 START_S, AGAIN_S = 300.0, 480.0  # on a busy machine; Slurm alone waits for 150 s by itself
 SLURMD_TIMEOUT_S = 10  # until Slurm itself takes a node for down

@@ -25,7 +25,8 @@ from bench.many_nodes.soak import FLAGS, LONG_CUT_S, Fault, Soak, ended, said, s
 from bench.slurm.recovery import SLURMD_TIMEOUT_S, SlurmJob
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from slurm.cluster import Cluster, missing
+from slurm.cluster import Cluster
+from slurm.machine import missing
 
 AGENT = [b"-P", b"-m", b"holdfast", b"agent"]
 CONTROLLER = [b"-P", b"-m", b"holdfast", b"run", b"--engine"]

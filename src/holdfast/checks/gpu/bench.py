@@ -13,7 +13,7 @@ from holdfast.checks.host.bench import no_number, training_measure, training_wor
 from holdfast.checks.readers.nvml import Device, Nvml, opened
 from holdfast.checks.registry import Check, Seen
 from holdfast.checks.training_python.bench import Burnt, burnt, python_with
-from holdfast.checks.training_python.burn import TYPES
+from holdfast.checks.training_python.burn.matrices import TYPES
 from holdfast.core.checks.bench import Bench, OptionRefused, choice, judged, option
 from holdfast.core.checks.gpu.bench import (
     Loaded,

@@ -1,4 +1,4 @@
-"""Runs burn.py with the Python that the training has, one process for each device, and waits with a deadline.
+"""Runs burn/ with the Python that the training has, one process for each device, and waits with a deadline.
 
 Processes stay in our session: whoever ends the check ends them too.
 """
@@ -9,17 +9,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from holdfast.checks.parting import part_with
-from holdfast.checks.training_python import burn
 from holdfast.checks.training_python.run import run_of
 from holdfast.model.checks import Scene
 
-BURN = burn.__file__
+BURN = str(Path(__file__).with_name("burn") / "__main__.py")
 ASK = "import importlib.util as u, sys; print(*(n for n in sys.argv[1:] if u.find_spec(n)))"
 ASK_S = 20.0
 LOOK_S = 0.2
