@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 if TYPE_CHECKING:
-    from hang_cases.hang_training import Job, Operation
+    from bench.hang.training import Job, Operation
     from training import Events
 
 FOREVER_S = 10**6

@@ -16,7 +16,7 @@ from holdfast.model.nodes.workers import (
     TellEvidence,
     WorkerEvidence,
 )
-from many.agent_bench import Bench, is_over
+from many.agent.bench import Bench, is_over
 
 
 def _evidence(bench, node, incident, attempt=1, until_s=6.0):

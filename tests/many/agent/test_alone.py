@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from kernel_log import reader
-from many.agent_bench import HOLDFAST
+from many.agent.bench import HOLDFAST
 
 SCRIPT = """
 import os, sys, time

@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(1500)]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TRIES = 3  # other work of the machine slows the other ranks as well, which is then seen rightly
 
 

@@ -1,6 +1,6 @@
 """A worker of a training without arithmetic: N ranks that print a step each 50 ms, and do what a file says.
 
-    agent_training.py N
+    training.py N
 
 Each rank notes what it was given. `$NOTES/go` ends all well. `$NOTES/do-RANK`: "exit CODE", "raise MESSAGE",
 "deaf" (SIGTERM does nothing from then on).

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from bench.stragglers import cpu_quota
 from holdfast.observe.logs.step_file import read
 from run.place import wait_for
 
-BENCH = Path(__file__).parents[2] / "bench" / "slow_ranks"
+BENCH = Path(__file__).parents[3] / "bench" / "stragglers"
 RANKS, STRUCK = 4, 2
 SHARE = 0.03  # of a processor, that the slow rank is left: on any machine, less than it needs
 LONG_S = 150  # importing torch on a busy machine, and looks enough to be sure
@@ -130,10 +131,8 @@ def test_where_the_file_cannot_be_written_the_training_does_not_notice(place):
 
 @pytest.mark.torch
 @pytest.mark.timeout(400)
-def test_a_rank_that_is_held_back_by_its_control_group_is_named(place, monkeypatch):
+def test_a_rank_that_is_held_back_by_its_control_group_is_named(place):
     pytest.importorskip("torch")
-    monkeypatch.syspath_prepend(str(BENCH))
-    cpu_quota = pytest.importorskip("cpu_quota")
     try:
         quota = cpu_quota.CpuQuota(SHARE)
     except cpu_quota.NoQuota as error:
@@ -141,7 +140,7 @@ def test_a_rank_that_is_held_back_by_its_control_group_is_named(place, monkeypat
     try:
         words = ["--folder", place.path, "--steps", 2000, "--work-s", 0.05]
         flags = ["--no-hang-restart", "--grace", "1s", "--nproc-per-node", RANKS]
-        run = place.run(*flags, BENCH / "straggler_training.py", *words, OMP_NUM_THREADS=1)
+        run = place.run(*flags, BENCH / "training.py", *words, OMP_NUM_THREADS=1)
         run.prints("step 20/", LONG_S)
         (pid,) = [one["pid"] for one in place.events("rank-started") if one["rank"] == STRUCK]
         quota.take(pid)

@@ -7,7 +7,7 @@ import pytest
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
-TRAINING = Path(__file__).parents[2] / "bench" / "hang" / "training.py"
+TRAINING = Path(__file__).parents[3] / "bench" / "hang" / "training.py"
 RANKS, STRUCK, AT, STEPS = 3, 1, 40, 60
 LONG_S = 120  # importing torch on a busy machine, and then the detector's patience
 

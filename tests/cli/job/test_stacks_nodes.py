@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from cli.job.test_stacks import HANGS, OTHER
 from cli.nodes_kit import rank
-from cli.test_stacks import HANGS, OTHER
 from holdfast.core.answer_groups import Answer
 from holdfast.jobs.rank_stacks import joined
 from holdfast.jobs.running_ranks import RunningRank

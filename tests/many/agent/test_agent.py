@@ -16,7 +16,7 @@ from holdfast.model.events import (
     WorkerExited,
 )
 from holdfast.model.nodes.workers import FindPort, Leave, PortFound, Sampled
-from many.agent_bench import is_over
+from many.agent.bench import is_over
 
 
 def test_a_worker_is_started_watched_and_stopped(bench):

@@ -30,7 +30,7 @@ from holdfast.observe.clock import JobClock
 from kernel_log import reader
 
 HERE = Path(__file__).parent
-TRAINING = HERE / "agent_training.py"
+TRAINING = HERE / "training.py"
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 WAIT_S = 100.0  # only a hung test waits so long
 SECRET = "5a" * 32
