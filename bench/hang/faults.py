@@ -22,8 +22,9 @@ import torch
 import torch.distributed as dist
 
 if TYPE_CHECKING:
-    from bench.hang.training import Job, Operation
     from training import Events
+
+    from bench.hang.training import Job, Operation
 
 FOREVER_S = 10**6
 CHUNK_BYTES = 8 << 20

@@ -213,10 +213,6 @@ class Running:
             os.close(self._lifeline)
             self._lifeline = None
 
-    def forget_process(self) -> None:
-        """Collects the exit status of reapers that are our children and over."""
-        _collect_reapers()
-
     def _tell(self, wish: dict[str, object]) -> None:
         if self._channel is None:
             return

@@ -54,7 +54,6 @@ class CallProcess:
         self._unread = b""
         self._out, theirs = os.pipe2(os.O_CLOEXEC) if size is None else pty.openpty()
         self._channel, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._is_terminal = size is not None
         self._has_output = True
         orders = os.memfd_create("orders", os.MFD_CLOEXEC)
         try:

@@ -126,11 +126,6 @@ class Ranks:
         worlds = [rank.named["world_size"] for rank in self.living.values() if not rank.guessed]
         return bool(worlds) and all(isinstance(size, int) and len(worlds) >= size for size in worlds)
 
-    @property
-    def any_named(self) -> bool:
-        """Some rank was named by itself or by its environment: nothing is to be guessed any more."""
-        return self._any_named
-
     def look(self, now_s: float, children: Callable[[int], list[int]]) -> None:
         """Goes down from this process to the topmost ranks."""
         seen: set[int] = set()
