@@ -55,6 +55,8 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.agent.reaper.loop": "BOOT in holdfast.agent.launch: a process of its own",
     "holdfast.agent.reaper.call": "BOOT in holdfast.agent.calls.process: a process of its own",
     "holdfast.checks.training_python.inside": "holdfast.checks.training_python.run, by its path: in the Python of the run",
+    "holdfast.checks.training_python.burn.__main__": "holdfast.checks.training_python.bench, by its path",
+    "holdfast.checks.training_python.burn.works": "burn.__main__, as a package off sys.path: in the Python of the run",
     "holdfast.sim.fleet": "bench/many_nodes/lemons.py, and the tests of the lemon score",
     "holdfast.demo.train": "the demo's training, a script under torchrun",
 }
