@@ -1,4 +1,7 @@
-"""`holdfast demo`: a real training, four real faults in one run, and what became of each.
+"""`holdfast demo`: runs a real training, injects four real faults, and prints how each was handled.
+
+The same training runs twice: alone without faults, for its time and loss, then under Holdfast with the faults. Every
+number in the table comes from the two runs and the job's journal.
 
 The same training runs twice: undisturbed and alone, for its time and its loss, then under Holdfast with
 the faults. Every number in the table is read from the two runs and from the job's own journal.
@@ -57,7 +60,7 @@ def demo(
     keep: Annotated[bool, Option("--keep", help="Keep the demo's files.")] = False,
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
 ) -> None:
-    """A small training on this machine, a fault in it, and what Holdfast does about it. Needs no GPU."""
+    """Trains a small model on this machine, injects faults, and shows how Holdfast handles them. Needs no GPU."""
     try:
         root = state_root(state_dir, os.environ)
     except SettingsRefused as error:
@@ -67,21 +70,21 @@ def demo(
 
 
 class Result(Struct, frozen=True):
-    """What the training leaves behind."""
+    """The result file of the training."""
 
     step: int
     loss: float
 
 
 class Struck(Struct, frozen=True):
-    """A fault, and when it happened."""
+    """An injected fault, and its time."""
 
     fault: str
     time: float
 
 
 def run_demo(keep: bool, state_dir: str) -> int:
-    """Runs the demo. Returns 0 when the training came through all faults with the undisturbed run's loss."""
+    """Runs the demo. Returns 0 if the training survived all faults with the same loss as without faults."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDTH)

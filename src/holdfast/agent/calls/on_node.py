@@ -1,5 +1,8 @@
 """Executes user requests on this node: commands, terminals, stack dumps (model.calls).
 
+Never blocks, so the agent's loop keeps running. Keeps nothing: a call ends when its requester disconnects or when the
+connection to the controller is lost. All messages come from and go to the controller.
+
 Never waits, so that the agent's wheel goes on turning, and keeps nothing: a call is over when its asker is gone or the
 connection to the controller is lost. The words it hears come from the controller, and its own go there.
 """
@@ -56,7 +59,8 @@ TERM = "xterm-256color"
 
 
 class CallScene(NamedTuple):
-    """What the agent knows of its node now. `folder`: of the worker that runs here; None: none does.
+    """The agent's current view of its node. `folder`: of the worker that runs here; None: no worker runs. `env`,
+    `cwd`: for commands where no worker runs.
 
     `env`, `cwd`: those for commands where no worker runs.
     """
@@ -86,7 +90,11 @@ class _Carried(Protocol):
 
 
 class Calls:
-    """All calls of a node. `scene`: asked at the beginning of each. `say`: to the controller; False: not now.
+    """All calls of a node. `scene`: read at the start of each call. `say`: sends a message to the controller; False:
+    cannot send now.
+
+    `hear`, `lost` and `close` send nothing; `turn` sends. Call `turn` after `hear`, when one of `channels` is
+    readable, and ten times a second.
 
     `hear`, `lost` and `close` say nothing; `turn` does, and is to be called after `hear`, when one of `channels` is
     readable, and ten times a second.
@@ -106,7 +114,7 @@ class Calls:
         self._unsaid: deque[bytes] = deque()  # the link has no room now; no more than all windows together
 
     def hear(self, body: bytes) -> bool:
-        """Whether it was a word about calls: then nobody else need look at it."""
+        """Handles a message about calls. Returns False for other messages."""
         word = decode(body)
         match word:
             case None:
@@ -135,14 +143,14 @@ class Calls:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is carried out, and nothing is left of what was."""
+        """True if no call runs and no process of an earlier call is left."""
         return not self._carried and not self._closed
 
     def channels(self) -> list[int]:
         return [fd for carried in self._carried.values() for fd in carried.channels()]
 
     def lost(self) -> None:
-        """The connection to the controller is: nobody hears the answers any more."""
+        """Ends all calls: the connection to the controller is lost."""
         for call in list(self._carried):
             self._let_go(call)
         self._unsaid.clear()

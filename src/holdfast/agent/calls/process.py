@@ -1,5 +1,7 @@
 """Runs a command that a user requested on this node, under a watcher process (agent/reaper/call).
 
+Its output comes through a pipe or a terminal. Nothing here blocks.
+
 Its output comes by a pipe, or by a terminal that is made for it. Nothing in here waits.
 """
 
@@ -26,7 +28,7 @@ ROWS_MAX = 0xFFFF
 
 
 class Told(Struct, frozen=True):
-    """The last word of what watched over the command. `left`: processes of it that cannot be killed."""
+    """The final report of the watcher. `left`: processes of the command that cannot be killed."""
 
     code: int | None
     timed_out: bool = False
@@ -36,7 +38,7 @@ class Told(Struct, frozen=True):
 
 
 class CallProcess:
-    """A command, running. `size`: rows and columns of its terminal; None: it has none, and nothing to read.
+    """A running command. `size`: rows and columns of its terminal; None: no terminal.
 
     raises: OSError, where it cannot be begun (no memory, no processes or terminals left)
     """
@@ -91,16 +93,16 @@ class CallProcess:
 
     @property
     def has_output(self) -> bool:
-        """More may come."""
+        """True if more output can come."""
         return self._has_output
 
     def channels(self, *, output: bool) -> list[int]:
-        """To be waited for; of its output only where there is room for it."""
+        """Descriptors to wait for; the output's only where there is room for it."""
         found = [] if self.told else [self._channel.fileno()]
         return [*found, self._out] if output and self._has_output else found
 
     def read(self, bytes_max: int) -> bytes:
-        """What it has printed since; nothing too where nothing is there now."""
+        """Returns new output; empty if there is none now."""
         if not self._has_output or bytes_max <= 0:
             return b""
         try:
@@ -113,11 +115,11 @@ class CallProcess:
         return data
 
     def no_more(self) -> None:
-        """What has not come by now never will: one that cannot be killed may hold it open."""
+        """Stops reading: a process that cannot be killed may hold the output open forever."""
         self._has_output = False
 
     def type(self, data: bytes) -> int:
-        """As much of the input as the terminal takes now, in bytes."""
+        """Writes input to the terminal; returns the number of bytes it accepted."""
         try:
             return os.write(self._out, data)
         except BlockingIOError:
@@ -131,7 +133,7 @@ class CallProcess:
             fcntl.ioctl(self._out, termios.TIOCSWINSZ, struct.pack("HHHH", *size))
 
     def hear(self) -> None:
-        """Whether it is over; `told` then says how."""
+        """True if the command is over; `told` then holds the result."""
         if self.told is not None:
             return
         try:
@@ -146,18 +148,18 @@ class CallProcess:
             self.told = _told(line)
 
     def end(self) -> None:
-        """SIGTERM to all of it, or SIGHUP where it has a terminal, and SIGKILL a second later."""
+        """Sends SIGTERM (with a terminal: SIGHUP) to all processes of the command, and SIGKILL a second later."""
         with suppress(OSError):
             self._channel.send(b"end\n")
 
     def close(self) -> None:
-        """Ends what still runs, for its watcher sees this end closed, and forgets it."""
+        """Closes the channel: the watcher then ends the command."""
         self._channel.close()
         os.close(self._out)
         self._has_output = False
 
     def is_collected(self) -> bool:
-        """Its watcher is gone, and its exit status taken."""
+        """True if the watcher has ended and its exit status is collected."""
         return self._process.poll() is not None
 
 

@@ -1,5 +1,5 @@
-"""In which folder and environment a person's command runs on a node: those of the training there, less what is the
-training's alone. Only reads.
+"""Chooses the folder and environment of a user's command on a node: those of the training there, without variables
+that only the training needs. Only reads.
 """
 
 import os
@@ -26,7 +26,9 @@ class Surroundings(NamedTuple):
 
 
 def surroundings(folder: Path | None, base: Mapping[str, str], cwd: str) -> Surroundings:
-    """Those of the command that runs in this worker's folder; where none does, `base` and `cwd`, the agent's own."""
+    """Environment and folder of the command that runs in this worker's folder; `base` and `cwd` of the agent if none
+    runs.
+    """
     pid = worker_facts(folder).command_pid if folder is not None else None
     env = _environment(pid) if pid is not None else {}
     if folder is None or not _is_of(env, folder):

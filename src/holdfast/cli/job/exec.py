@@ -58,7 +58,7 @@ def exec_(
     json: Json = False,
     state_dir: StateFolder = None,
 ) -> None:
-    """Runs a command on all workers of a running job, or some: one answer, its workers; the rarest first."""
+    """Runs a command on all or some workers of a running job and groups equal answers, the rarest first."""
     chosen = numbers(workers, "--workers", "workers")
     named = _names(nodes)
     limit_s = _limit(timeout)

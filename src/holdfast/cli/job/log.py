@@ -1,4 +1,6 @@
-"""`holdfast log`: what happened to a job, from its journal. Only reads; works while the job runs and after a crash."""
+"""`holdfast log`: prints what happened to a job, from its journal. Only reads; works while the job runs and after a
+crash.
+"""
 
 from typing import Annotated
 
@@ -17,7 +19,7 @@ app = App()
 
 @app.command()
 def log(job: Job = None, state_dir: StateFolder = None, follow: Follow = False, json: Json = False) -> None:
-    """The fault-tolerance log of a job: restarts, findings, verdicts, what was done, to the second."""
+    """Prints the fault-tolerance log of a job: restarts, findings, verdicts and actions, with times."""
     record = opened(job, state_dir)
     try:
         if follow:

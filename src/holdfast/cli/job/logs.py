@@ -1,4 +1,6 @@
-"""`holdfast logs`: the training's own output, of all workers and attempts, in order of time.
+"""`holdfast logs`: prints the training's output of all workers and attempts, in order of time.
+
+Only reads. A `~` marks a line without a recorded time: its time is an upper bound.
 
 Only reads. A line whose time nobody noted is marked with a `~`: its time is the latest it can be.
 """
@@ -43,7 +45,7 @@ def logs(
     json: Annotated[bool, Option("--json", help="One JSON document a line instead.")] = False,
     state_dir: StateFolder = None,
 ) -> None:
-    """The training's output: `time a1 w0 r2 | text`, across attempts, workers and ranks."""
+    """Prints the training's output as `time a1 w0 r2 | text`, across attempts, workers and ranks."""
     show = _as_json if json else _with_prefix if prefix else _text
     workers = numbers(worker, "--worker", "workers")
     wanted = Wanted(attempt, workers, rank, *_times(since, until), _pattern(grep))
@@ -61,7 +63,7 @@ def logs(
 
 
 class Wanted:
-    """Which lines are asked for."""
+    """Which lines to print."""
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class Wanted:
         self.since_s, self._until_s, self._grep = since_s, until_s, grep
 
     def lines(self, job: JobDir, since_s: float | None = None) -> Iterator[LogLine]:
-        """`since_s`: later than what is asked for, to read less."""
+        """The lines. `since_s`: earlier lines may be skipped."""
         return read_lines(
             list(self.folders(job)),
             since_s=since_s if since_s is not None else self.since_s,
@@ -86,7 +88,7 @@ class Wanted:
         )
 
     def why_none(self, job: JobDir) -> str:
-        """Names what there is, where a worker or an attempt is asked for that is not."""
+        """Lists existing workers and attempts, if one that does not exist was requested."""
         there = [(attempt, worker) for attempt, worker, _ in Wanted().folders(job)]
         attempts, workers = {one for one, _ in there}, {one for _, one in there}
         if there and self._workers is not None and not any(one in self._workers for one in workers):
@@ -106,7 +108,7 @@ class Wanted:
 
 
 class Seen:
-    """What was shown of each file: up to which time, and how many lines of just that time."""
+    """What was printed of each file: the last time, and the number of lines with that time."""
 
     def __init__(self) -> None:
         self.newest_s = float("-inf")
@@ -114,7 +116,7 @@ class Seen:
         self._passed: dict[tuple[int, int, str], tuple[float, int]] = {}
 
     def begin(self) -> None:
-        """A new reading, from its start."""
+        """Starts a new reading from the start."""
         self._passed.clear()
 
     def is_new(self, line: LogLine) -> bool:

@@ -1,4 +1,4 @@
-"""Opens the record of the job that a command names, and says what is wrong with it: what commands on a job share."""
+"""Opens the record of the job that a command names, and prints its problems. Shared by commands on a job."""
 
 from typing import Annotated
 
@@ -28,7 +28,7 @@ def say_notes(record: Record) -> None:
 
 
 def unsupervised(record: Record) -> str:
-    """What to say when the job goes on, or lies there, without a Holdfast; empty when all is well."""
+    """A warning if no supervisor runs this unfinished job; else empty."""
     if record.story.ended or supervisor(record.job, record.facts):
         return ""
     return f"nobody supervises this job now; holdfast attach {record.job.name}"

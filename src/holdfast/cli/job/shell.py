@@ -1,4 +1,4 @@
-"""`holdfast shell`: an interactive terminal on the node of one worker."""
+"""`holdfast shell`: opens an interactive terminal on the node of one worker."""
 
 import os
 import select
@@ -53,7 +53,7 @@ def shell(
     node: Annotated[str | None, Option("--node", help="A node instead, such as a spare.")] = None,
     state_dir: StateFolder = None,
 ) -> None:
-    """A terminal beside the training of one worker: its folder, its environment; ~. on a new line leaves it."""
+    """Opens a terminal beside the training of one worker, in its folder and environment; ~. on a new line leaves it."""
     if worker is not None and node is not None:
         raise BadParameter("a terminal is of one node: give --worker or --node", param_hint="--node")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -77,14 +77,14 @@ def shell(
 
 
 class Escape:
-    """Finds `~.` at the start of a line, as in ssh: the way out of a node that does not answer any more."""
+    """Detects `~.` at the start of a line, as in ssh: the exit from a node that does not answer."""
 
     def __init__(self) -> None:
         self._at_start, self._held = True, False
         self.is_found = False
 
     def passed_on(self, data: bytes) -> bytes:
-        """What of it is for the other side. A `~` at the start of a line waits for what follows."""
+        """The part of the input to send. A `~` at the start of a line waits for the next character."""
         out = bytearray()
         for byte in data:
             if self._held:
@@ -103,7 +103,7 @@ class Escape:
 
 
 class Session:
-    """This terminal, for as long as it is the other one's."""
+    """This terminal while it is connected to the node."""
 
     def __init__(self, line: JobLine, place: CallPlace, command: tuple[str, ...]) -> None:
         self._line, self._place = line, place
@@ -119,7 +119,7 @@ class Session:
         line.say(AskCall(call=self._call, what=what, by=who(), workers=workers, nodes=nodes))
 
     def run(self) -> int:
-        """What the shell has ended with. raises: CallNotMade, NoLine"""
+        """Runs the session and returns the shell's exit code. raises: CallNotMade, NoLine"""
         where = f"worker {self._place.worker} on " if self._place.worker is not None else ""
         say(shown(f"{where}{self._place.node}; ~. on a new line leaves it"))
         with _raw(), _told_of_size(self._resized):

@@ -1,4 +1,8 @@
-"""`holdfast stacks`: where the ranks of a running job are in their code, equal stacks together. Only reads.
+"""`holdfast stacks`: prints the stacks of a running job's ranks, equal stacks together. Only reads.
+
+Works on healthy and hung jobs, from any terminal of the same user: ranks of this machine are read directly, those of
+a multi-node job by their agents. Only native frames pause a rank, for a second or two; they are read on request only,
+one rank of a node at a time.
 
 Works on a healthy job and on a hung one, from any terminal of the same user, beside the Holdfast that runs it: ranks
 of this machine are looked at from here, those of a job on many nodes by their agents. Only native frames need a rank
@@ -61,7 +65,7 @@ def stacks(
     json: Json = False,
     state_dir: StateFolder = None,
 ) -> None:
-    """Where each rank of a running job is in its code now: one stack, its ranks; the odd ones first."""
+    """Prints the current stacks of each rank, grouped; the rarest first."""
     wanted = numbers(rank, "--rank", "ranks")
     wanted_workers = numbers(worker, "--worker", "workers")
     language = chosen_language(lang, os.environ, json=json)

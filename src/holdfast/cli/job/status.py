@@ -1,4 +1,6 @@
-"""`holdfast status`: the state of a job, from its journal. Only reads; works while the job runs and after a crash."""
+"""`holdfast status`: prints the state of a job, from its journal. Only reads; works while the job runs and after a
+crash.
+"""
 
 import time
 from collections.abc import Sequence

@@ -12,7 +12,7 @@ from .matrices import WHERE_MAX, content, dice, matrix
 
 
 def cores(seconds: float, size: int) -> dict[str, Any]:
-    """The same product on all processors that we may use at once, one process bound to each; bits compared with one.
+    """Multiplies on all available CPUs at once, one process bound to each, and compares bits with a reference.
 
     The processes are forked after the library has chosen its code for this machine, so that all run the same.
     """
@@ -38,7 +38,7 @@ def cores(seconds: float, size: int) -> dict[str, Any]:
 
 
 def agreed(multiply: Any, on: list[int]) -> bytes:
-    """What most of three processors say that the product is: the one that is wrong must not be the judge."""
+    """The product on which most of three CPUs agree, so that a bad CPU is not the reference."""
     votes: list[bytes] = []
     for number in range(3):
         os.sched_setaffinity(0, {on[number * len(on) // 3]})
@@ -47,7 +47,9 @@ def agreed(multiply: Any, on: list[int]) -> bytes:
 
 
 def multiplier(size: int) -> tuple[Any, str]:
-    """What multiplies with one thread and gives the bytes of the product, and the library's name. raises: Unable"""
+    """A function that multiplies with one thread and returns the product's bytes, and the library's name. raises:
+    Unable
+    """
     try:
         torch = library("torch")
     except Unable as no_torch:
@@ -71,7 +73,7 @@ def multiplier(size: int) -> tuple[Any, str]:
 
 
 def is_exact(size: int, product: bytes, rows: int = 2) -> bool:
-    """Whether rows of a float32 product are what Python's own whole numbers give."""
+    """True if rows of a float32 product equal the exact integer result."""
     left, right = (memoryview(dice(size, part)).cast("b").tolist() for part in range(2))
     values = memoryview(product).cast("f")
     return all(
@@ -93,7 +95,7 @@ def _on_core(pipe: int, core: int, multiply: Any, reference: bytes, seconds: flo
 
 
 def on_core(core: int, multiply: Any, reference: bytes, seconds: float, size: int) -> dict[str, Any]:
-    """Multiplies for so long, and compares each product with `reference`."""
+    """Multiplies for `seconds` on one CPU and compares each product with `reference`."""
     multiply()
     shared, began_s = Shared(1), time.monotonic()
     times_s: list[float] = []

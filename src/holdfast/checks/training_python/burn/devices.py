@@ -1,4 +1,6 @@
-"""What each measurement uses: the library by its name, rates, time on a device, and this process's share of the CPUs."""
+"""Helpers of the measurements: imports libraries by name, computes rates, takes times on a device, measures CPU
+share.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ REPEATS_MIN = 3
 
 
 class Unable(Exception):
-    """It cannot be measured here; the text says why."""
+    """The measurement is not possible here; the message says why."""
 
 
 def library(name: str) -> Any:
-    """raises: Unable"""
+    """Imports a library. raises: Unable"""
     try:
         return importlib.import_module(name)
     except (ImportError, OSError) as error:
@@ -32,7 +34,7 @@ def rates(amount: float, times_s: list[float]) -> list[float]:
 
 
 class Laps:
-    """Times of pieces of work, by the device's own clock where it has one. `seconds()` waits for the device."""
+    """Measures laps, by the device's own clock where it has one. `seconds()` waits for the device."""
 
     def __init__(self, torch: Any, device: str) -> None:
         self._torch = torch
@@ -61,7 +63,7 @@ class Laps:
 
 
 class Shared:
-    """Which share of the processors that we asked for we had: below one, others were at work too.
+    """Measures the share of requested CPU time that was granted; below one, other processes were running too.
 
     From the time that our threads waited in run queues. `threads`: for a kernel that does not tell it.
     source: Documentation/scheduler/sched-stats.rst, /proc/PID/task/TID/schedstat: ns run, ns waited, slices
@@ -95,7 +97,7 @@ def _run_and_waited() -> tuple[int, int] | None:
 
 
 def take(torch: Any, device: str, need_bytes: int) -> None:
-    """Makes the device the current one. raises: Unable, where too little of its memory is free"""
+    """Makes the device the current one. raises: Unable, if too little of its memory is free"""
     if not device.startswith("cuda"):
         torch.set_num_threads(len(os.sched_getaffinity(0)))
         return

@@ -24,7 +24,7 @@ BITS = {2: "int16", 4: "int32", 8: "int64"}
 
 
 def matmul(device: str, seconds: float, size: int, type: str) -> dict[str, Any]:
-    """The same product again and again: how fast, and whether each has the same bits, and the right ones."""
+    """Multiplies the same matrices repeatedly: the speed, and whether all products are bit-identical and correct."""
     torch = library("torch")
     type = _type(torch, device) if type == "auto" else type
     element = {"bf16": 2, "fp16": 2, "fp64": 8}.get(type, 4)
@@ -53,19 +53,19 @@ def matrix(torch: Any, size: int, type: str, part: int) -> Any:
 
 
 def dice(size: int, part: int) -> bytearray:
-    """The same bytes wherever it runs."""
+    """Pseudo-random bytes that are the same on every machine."""
     count = size * size
     return bytearray(random.Random(SEED + part).getrandbits(8 * count).to_bytes(count, "little"))
 
 
 def content(tensor: Any) -> memoryview:
-    """The bytes of a whole tensor in the memory of the host, without numpy."""
+    """The bytes of a tensor in host memory, without numpy."""
     count = tensor.numel() * tensor.element_size()
     return memoryview((ctypes.c_char * count).from_address(tensor.data_ptr())).cast("B")
 
 
 def repeated(torch: Any, device: str, left: Any, right: Any, first: Any, seconds: float) -> dict[str, Any]:
-    """Multiplies for so long, and compares each product with `first`, bit by bit, on the device."""
+    """Multiplies for `seconds`, and compares each product with `first`, bit by bit, on the device."""
     out = torch.empty_like(first)
     right_bits, out_bits = bits(torch, first), bits(torch, out)
     flipped = torch.zeros_like(right_bits)
@@ -102,7 +102,7 @@ def bits(torch: Any, matrix: Any) -> Any:
 
 
 def where(torch: Any, flipped: Any) -> list[list[Any]]:
-    """[row, column, bits that were flipped] of the first elements that were wrong."""
+    """[row, column, flipped bits] of the first wrong elements."""
     if not int(torch.count_nonzero(flipped)):
         return []
     digits = 2 * flipped.element_size()
@@ -112,7 +112,7 @@ def where(torch: Any, flipped: Any) -> list[list[Any]]:
 
 
 def wrong_rows(torch: Any, left: Any, right: Any, product: Any) -> int:
-    """Of a few rows, spread over the matrix, how many differ from the exact result, computed by the processor."""
+    """How many of a few sampled rows differ from the exact result computed on the CPU."""
     size = left.shape[0]
     rows = sorted({size * number // EXACT_ROWS for number in range(EXACT_ROWS)})
     some, whole = left[rows].cpu().double(), right.cpu()

@@ -88,7 +88,7 @@ def _numpy_triad(seconds: float, bytes_each: int) -> dict[str, Any]:
 
 
 def copy(device: str, seconds: float, bytes_each: int, cpus: Sequence[int] = ()) -> dict[str, Any]:
-    """To the device and back, from pinned and from ordinary memory near it (`cpus`); what comes back is compared."""
+    """Copies to the device and back, from pinned and pageable memory near it (`cpus`); compares what returns."""
     torch = library("torch")
     if near := set(cpus) & os.sched_getaffinity(0):
         os.sched_setaffinity(0, near)

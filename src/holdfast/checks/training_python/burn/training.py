@@ -10,7 +10,7 @@ from .devices import REPEATS_MIN, SEED, Laps, Shared, library, rates, take
 
 
 def train(device: str, seconds: float, layers: int, width: int, length: int, batch: int) -> dict[str, Any]:
-    """Steps of a small decoder: forward, backward, AdamW. bf16 where a GPU has it, else float32."""
+    """Trains a small decoder: forward, backward, AdamW. bf16 if the GPU has it, else float32."""
     torch = library("torch")
     take(torch, device, 4 << 30)
     is_gpu = device.startswith("cuda")

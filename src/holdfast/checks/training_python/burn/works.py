@@ -15,7 +15,7 @@ __all__ = ["WORKS", "Unable"]
 
 
 def about() -> dict[str, Any]:
-    """Those that torch sees, with the names by which the driver knows them."""
+    """GPUs that torch sees, with the names that the driver uses."""
     torch = library("torch")
     if not torch.cuda.is_available():
         built = torch.version.cuda or getattr(torch.version, "hip", None)
