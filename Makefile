@@ -52,7 +52,7 @@ slurm:
 			DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends $(SLURM); } || \
 		echo 'Slurm cannot be installed here: its tests are skipped' >&2
 
-# The training environment of bench/launchers.py: frameworks and MPI, a few GB; beside the project's own.
+# The training environment of bench/launchers/matrix.py: frameworks and MPI, a few GB; beside the project's own.
 LAUNCHERS := openmpi-bin libopenmpi-dev mpich tini
 launchers: .venv-launchers/ready
 .venv-launchers/ready: pyproject.toml
@@ -68,7 +68,7 @@ demo: $(READY)
 	$(BIN)/holdfast demo
 
 bench: $(READY)
-	for name in $(BENCH); do echo "$$name:"; $(BIN)/python bench/$$name.py || exit 1; done
+	for name in $(BENCH); do echo "$$name:"; $(BIN)/python -m bench.$$(echo $$name | tr / .) || exit 1; done
 
 # Writes the golden files anew. Read the diff before you commit it.
 golden: $(READY)

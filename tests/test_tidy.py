@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, get_args
@@ -24,7 +25,8 @@ from holdfast.model.state import AnyPhase
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "holdfast"
 FUNCTION_LINES_MAX = 70
-FILE_LINES_MAX = 600
+FILE_LINES_MAX = 500
+FOLDER_FILES_MAX = 20
 BROAD_EXCEPTS_PER_1000_LINES_MAX = 0.3
 NOT_ROOMS = {"utils", "util", "common", "helpers", "helper", "base", "manager", "managers", "misc", "lib"}
 
@@ -47,12 +49,15 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.shim.holdfast_shim_torch": "sitecustomize, by its path",
     "holdfast.shim.holdfast_shim_imports": "sitecustomize, by its path",
     "holdfast.shim.holdfast_shim_launcher": "sitecustomize, by its path",
+    "holdfast.shim.holdfast_shim_gate": "sitecustomize, by its path",
     "holdfast.shim.holdfast_shim_errors": "sitecustomize, by its path",
     "holdfast.shim.holdfast_shim_join": "sitecustomize, by its path",
     "holdfast.agent.reaper.loop": "BOOT in holdfast.agent.launch: a process of its own",
-    "holdfast.agent.reaper.call": "BOOT in holdfast.agent.call_process: a process of its own",
+    "holdfast.agent.reaper.call": "BOOT in holdfast.agent.calls.process: a process of its own",
     "holdfast.checks.training_python.inside": "holdfast.checks.training_python.run, by its path: in the Python of the run",
-    "holdfast.sim.fleet": "bench/nodes/lemons.py, and the tests of the lemon score",
+    "holdfast.checks.training_python.burn.__main__": "holdfast.checks.training_python.bench, by its path",
+    "holdfast.checks.training_python.burn.works": "burn.__main__, as a package off sys.path: in the Python of the run",
+    "holdfast.sim.fleet": "bench/many_nodes/lemons.py, and the tests of the lemon score",
     "holdfast.demo.train": "the demo's training, a script under torchrun",
 }
 OF_ONE_MACHINE = re.compile(
@@ -132,6 +137,12 @@ def test_functions_are_short():
 def test_files_are_not_long():
     long = [str(path.relative_to(ROOT)) for path in PYTHON if _lines(path) > FILE_LINES_MAX]
     assert not long, f"files of more than {FILE_LINES_MAX} lines: {long}"
+
+
+def test_folders_are_not_crowded():
+    folders = Counter(path.parent.relative_to(ROOT) for path in PYTHON)
+    crowded = [f"{folder}: {count}" for folder, count in folders.items() if count > FOLDER_FILES_MAX]
+    assert not crowded, f"folders of more than {FOLDER_FILES_MAX} source files: {crowded}"
 
 
 def test_modules_say_what_they_are_for():

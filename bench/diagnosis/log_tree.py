@@ -1,6 +1,6 @@
 """Writes a tree of logs as a large job leaves it: one file for each rank, quiet steps, noise, one fault.
 
-    python bench/diagnosis/log_tree.py FOLDER --gib 2 --ranks 1024
+    python -m bench.diagnosis.log_tree FOLDER --gib 2 --ranks 1024
 
 Rank 517 runs out of GPU memory; the others lose it, wait, and are ended. With --quiet nothing goes wrong. The same
 arguments write the same bytes.

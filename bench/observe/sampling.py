@@ -1,4 +1,4 @@
-"""What it costs to sample ranks once a second: `python bench/observe/sampling.py [RANKS] [SECONDS] [CHILDREN]`.
+"""What it costs to sample ranks once a second: `python -m bench.observe.sampling [RANKS] [SECONDS] [CHILDREN]`.
 
 Each rank is a real Python process with 20 threads and 2 children, or as many as are asked for.
 The target is 0.4 % of a core for 8 ranks.

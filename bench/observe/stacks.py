@@ -3,7 +3,7 @@
 A state "D" is made by posix_spawn, whose parent waits in the kernel until the child has opened a pipe nobody writes.
 Where torch is installed, each process has it imported: native frames cost by the size of the libraries.
 
-    .venv/bin/python bench/observe/stacks.py [ROUNDS]
+    .venv/bin/python -m bench.observe.stacks [ROUNDS]
 """
 
 import importlib.util

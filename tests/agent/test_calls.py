@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from agent.running import is_over, wait_for
-from holdfast.agent.calls import CALLS_MAX, Calls, CallScene
+from holdfast.agent.calls.on_node import CALLS_MAX, Calls, CallScene
 from holdfast.model.calls import (
     BeginCall,
     CallEnded,
@@ -193,7 +193,7 @@ def test_a_lost_connection_ends_what_it_asked_for(node, tmp_path):
 def test_a_killed_agent_leaves_no_command_behind(tmp_path):
     script = """
 import sys, time
-from holdfast.agent.calls import Calls, CallScene
+from holdfast.agent.calls.on_node import Calls, CallScene
 from holdfast.model.calls import BeginCall, Program
 from holdfast.parsers.call_words import encode
 calls = Calls(lambda: CallScene("n", None, {"PATH": sys.argv[2]}, "/"), lambda body: True)

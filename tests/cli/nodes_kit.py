@@ -10,7 +10,7 @@ import time
 import msgspec
 
 from cli.journals import COMMAND, START_S, started, submitted, write_job
-from holdfast.agent.calls import Calls, CallScene
+from holdfast.agent.calls.on_node import Calls, CallScene
 from holdfast.controller.calls import CallRelay, JobNow
 from holdfast.jobs.line import written_secret
 from holdfast.journal.store import Store

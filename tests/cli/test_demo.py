@@ -5,7 +5,7 @@ import sys
 
 WITHOUT_TORCH = """
 import sys
-from holdfast.cli.demo_run import run_demo
+from holdfast.cli.demo import run_demo
 sys.path.clear()  # what is imported stays; nothing new is found
 sys.exit(run_demo(keep=False, state_dir=""))
 """

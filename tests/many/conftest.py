@@ -2,7 +2,7 @@
 
 import pytest
 
-from many.agent_bench import Bench
+from many.agent.bench import Bench
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engines.local_hosts import found
-from holdfast.engines.local_nodes import LocalNodes, agent_of, clear_leftovers
+from holdfast.engines.local.hosts import found
+from holdfast.engines.local.nodes import LocalNodes, agent_of, clear_leftovers
 from holdfast.engines.nodes import EngineRefused, JobPlace
 from holdfast.model.nodes.workers import AgentEnded, NodeAlive, NodeDown, NodeReady, NoMoreNodes, SetAside
 

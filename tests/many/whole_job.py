@@ -6,8 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
-from holdfast.engines.local_hosts import clear, found
-from holdfast.engines.local_nodes import agent_of
+from holdfast.engines.local.hosts import clear, found
+from holdfast.engines.local.nodes import agent_of
 from run.place import Place, is_over, state, wait_for
 
 TRAINING = Path(__file__).with_name("training.py")

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.core.verdict.categories import ACTIONS
 from holdfast.observe.search.code_store import package_tables
-from holdfast.parsers.code_tables import COLUMNS, CodeTableError, normal_code, parse_table
+from holdfast.parsers.code_tables import COLUMNS, CodeTableError, parse_table
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "src" / "holdfast" / "signatures"
@@ -46,19 +46,6 @@ def test_a_rule_of_repetition_is_read():
 def test_a_bad_table_is_refused_with_the_reason(text, says):
     with pytest.raises(CodeTableError, match=says):
         parse_table(text, "xid", ACTIONS)
-
-
-@pytest.mark.parametrize(
-    ("kind", "written", "code"),
-    [
-        ("xid", "079", "79"),
-        ("sxid", "20034", "20034"),
-        ("npu", "0x80e01801", "80E01801"),
-        ("npu", "4C1F8608", "4C1F8608"),
-    ],
-)
-def test_codes_are_known_however_they_are_written(kind, written, code):
-    assert normal_code(kind, written) == code
 
 
 def test_the_shipped_tables_can_be_read():

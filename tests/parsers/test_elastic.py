@@ -1,4 +1,4 @@
-"""torchrun's failure table, its log line and its error files, as torch 2.13 writes them."""
+"""torchrun's failure table and its log line, as torch 2.13 writes them."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.parsers.elastic import FailedLine, failed_lines, failure_table, recorded_error
+from holdfast.parsers.elastic import FailedLine, failed_lines, failure_table
 from holdfast.parsers.tracebacks.read import tracebacks
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -47,28 +47,6 @@ def test_a_lone_failure():
     assert [one.rank for one in failure_table([b"Failures:", b"  <NO_OTHER_FAILURES>", *only])] == [1]
 
 
-def test_the_error_file():
-    error = recorded_error((SAMPLES / "error-file.json").read_bytes())
-    assert error is not None
-    assert (error.type, error.message, error.at_s) == ("RuntimeError", "bad batch", 1795211141.0)
-    assert error.frame == "/home/user/train.py:9 step"
-
-
-def test_error_files_of_other_makes():
-    plain = recorded_error(b'{"message": "ValueError: x"}')
-    assert plain is not None and (plain.type, plain.message) == ("ValueError", "x")
-    for broken in (
-        b"",
-        b"{",
-        b"[]",
-        b'{"message": {}}',
-        b'{"message": ""}',
-        b"[" * 100_000,
-        b" " * (2 << 20),
-    ):
-        assert recorded_error(broken) is None
-
-
 def test_the_tracebacks_of_the_same_output():
     found = tracebacks(sample("raise"))
     assert [(one.rank, one.type) for one in found[:2]] == [(1, "RuntimeError"), (0, "RuntimeError")]
@@ -79,4 +57,3 @@ def test_the_tracebacks_of_the_same_output():
 def test_never_raises(some):
     failure_table(some)
     failed_lines(some)
-    recorded_error(b"\n".join(some))

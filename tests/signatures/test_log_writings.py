@@ -1,13 +1,13 @@
 """Real logs, written otherwise: behind other prefixes and stamps, in other surroundings, by two ranks at once.
 
-A few of the cases that rules were made with; bench/diagnosis/diagnose_mutations.py tries them all.
+A few of the cases that rules were made with; bench/diagnosis/rewritten_logs.py tries them all.
 """
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
+from bench.diagnosis import rewritten_logs
 from holdfast.observe.search.code_store import package_tables
 from known import PACKAGE
 
@@ -39,33 +39,17 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def bench(name):
-    """A script of bench/, which is no package."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "bench" / "diagnosis" / f"{name}.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def writings():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "bench"))
-        yield bench("diagnose_mutations")
-
-
 @pytest.mark.parametrize("name", SOME)
-def test_the_same_log_written_otherwise_has_the_same_diagnosis(writings, cache_home, name):
+def test_the_same_log_written_otherwise_has_the_same_diagnosis(cache_home, name):
     (folder,) = CORPUS.glob(f"*/{name}")
-    (case,) = writings.cases_of(folder)
-    look = writings.Look(PACKAGE, package_tables(), cache_home / "holdfast")
-    assert writings.judged(case, look(case.files)) == (True, True, True)
-    first = writings.folded(str(case.label.get("first_error_line") or ""))
-    for writing, write in writings.WRITINGS.items():
+    (case,) = rewritten_logs.cases_of(folder)
+    look = rewritten_logs.Look(PACKAGE, package_tables(), cache_home / "holdfast")
+    assert rewritten_logs.judged(case, look(case.files)) == (True, True, True)
+    first = rewritten_logs.folded(str(case.label.get("first_error_line") or ""))
+    for writing, write in rewritten_logs.WRITINGS.items():
         files = None if writing in LEFT_OUT else write(case.files, first)
         if files is not None:
-            assert writings.judged(case, look(files)) == (True, True, True), writing
+            assert rewritten_logs.judged(case, look(files)) == (True, True, True), writing
 
 
 @pytest.mark.parametrize(

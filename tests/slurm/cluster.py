@@ -17,16 +17,23 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-HERE = Path(__file__).parent
+from slurm.machine import (
+    HERE,
+    PATH,
+    UP_S,
+    can_have_namespaces,
+    free_ports,
+    lives,
+    opened_to_all,
+    wait_until,
+)
+
 PREFIX = "holdfast-slurm-"
 NET = "10.77.0"
 CTL = "ctl"
-UP_S = 120.0
 COMMAND_S = 100.0
 HEALED_S = 300.0  # a node that slurmctld holds for lost answers after its SlurmdTimeout and a retry or two
 YOUNG_S = 60.0
-TOOLS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "scontrol", "tini", "ip", "nsenter", "unshare")
-PATH = f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
 # Private host name, host list and sysfs; the cgroups stay those of the machine, which slurmd looks for.
 ENTRANCE = """
 set -e
@@ -38,43 +45,6 @@ mount -t sysfs sysfs /sys; mount --rbind "$2/cg/$1" /sys/fs/cgroup
 touch "$2/pid/$1.ready"
 exec tini -s -- cat
 """
-
-
-def missing() -> list[str]:
-    """The programs of a cluster that are not installed here."""
-    return [tool for tool in TOOLS if shutil.which(tool, path=PATH) is None]
-
-
-def can_have_namespaces() -> bool:
-    words = [
-        "unshare",
-        "--net",
-        "--uts",
-        "--pid",
-        "--mount",
-        "--fork",
-        "--mount-proc",
-        "mount",
-        "-t",
-        "sysfs",
-    ]
-    return os.getuid() == 0 and subprocess.run([*words, "sysfs", "/sys"], capture_output=True).returncode == 0
-
-
-def _opened(folder: Path) -> str:
-    """Shell lines that let other users than root reach Python and this project, in a node alone."""
-    needed = list(dict.fromkeys([sys.base_prefix, sys.prefix, str(HERE.parents[1])]))
-    closed = {str(up) for path in needed for up in Path(path).parents if not up.stat().st_mode & 0o001}
-    outer = [path for path in sorted(closed) if not any(path.startswith(f"{other}/") for other in closed)]
-    inside = [path for path in needed if any(path.startswith(f"{other}/") for other in outer)]
-    lines = []
-    for number, path in enumerate(inside):
-        (folder / "open" / str(number)).mkdir(parents=True, exist_ok=True)
-        lines.append(f'mount --bind "{path}" "{folder}/open/{number}"')
-    lines += [f'mount -t tmpfs -o mode=755 tmpfs "{path}"' for path in outer]
-    for number, path in enumerate(inside):
-        lines += [f'mkdir -p "{path}"', f'mount --bind "{folder}/open/{number}" "{path}"']
-    return "\n".join(lines)
 
 
 class Cluster:
@@ -96,7 +66,7 @@ class Cluster:
         self._keeper: subprocess.Popen[bytes] | None = None
         self.env = {"PATH": PATH, "SLURM_CONF": str(self.folder / "etc" / "slurm.conf"), "LC_ALL": "C.UTF-8"}
         self.env["SINFO_PARTITION"] = "train"  # each node is in two
-        self._ports = _free_ports(nodes + 1)
+        self._ports = free_ports(nodes + 1)
         self._write(timeout_s, more)
 
     @property
@@ -109,7 +79,7 @@ class Cluster:
         if self.namespaces:
             self._hosts([CTL, *self.names])
         self._daemon(CTL, "munged", *self._munge_words())
-        _wait("munged", (self.folder / "munge" / "m.sock").exists)
+        wait_until("munged", (self.folder / "munge" / "m.sock").exists)
         self._daemon(CTL, "slurmctld", "-i")
         for number in range(1, self.count + 1):
             self.start_slurmd(number)
@@ -122,7 +92,7 @@ class Cluster:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for pid in self._inits.values():
-            _wait(f"the end of process {pid}", lambda pid=pid: not _lives(pid))
+            wait_until(f"the end of process {pid}", lambda pid=pid: not lives(pid))
         if self._keeper is not None:
             self._keeper.wait(UP_S)
         os.close(self._lifeline_read)
@@ -131,7 +101,7 @@ class Cluster:
 
     def wait_idle(self) -> None:
         """Until every node takes jobs."""
-        _wait(
+        wait_until(
             lambda: f"idle nodes:\n{self.ctl('sinfo', '-N', check=False)}",
             lambda: self.ctl("sinfo", "-h", "-N", "-o", "%T", check=False).split() == ["idle"] * self.count,
         )
@@ -143,14 +113,14 @@ class Cluster:
             self.start_slurmctld()
         self.ctl("scontrol", "update", "PartitionName=train", "GraceTime=0", check=False)
         for number in range(1, self.count + 1):
-            if self.namespaces and not _lives(self._inits.get(f"n{number}", 0)):
+            if self.namespaces and not lives(self._inits.get(f"n{number}", 0)):
                 self.boot(number)
             elif self.namespaces:
                 self.join(number)
             if not self._daemon_pid("slurmd", f"-N n{number}"):
                 self.start_slurmd(number)
             self.stop_slurmd(number, goes_on=True)
-        _wait(
+        wait_until(
             lambda: (
                 f"healthy nodes:\n{self.ctl('squeue', '-l', check=False)}\n{self.ctl('sinfo', '-N', '-l', check=False)}"
             ),
@@ -181,7 +151,7 @@ class Cluster:
         """Every process of the node is gone at once, and its network with them."""
         pid = self._inits.pop(f"n{number}")
         os.kill(pid, signal.SIGKILL)
-        _wait(f"the end of n{number}", lambda: not _lives(pid))
+        wait_until(f"the end of n{number}", lambda: not lives(pid))
 
     def lose_power(self, number: int) -> None:
         """As `crash`, but nobody hears a connection being closed."""
@@ -212,7 +182,7 @@ class Cluster:
 
     def kill_slurmd(self, number: int) -> None:
         self._signal("slurmd", f"-N n{number}", signal.SIGKILL)
-        _wait("the end of slurmd", lambda: not self._daemon_pid("slurmd", f"-N n{number}"))
+        wait_until("the end of slurmd", lambda: not self._daemon_pid("slurmd", f"-N n{number}"))
 
     def stop_slurmd(self, number: int, *, goes_on: bool = False) -> None:
         """It takes what it is sent, and does nothing of it until it `goes_on`."""
@@ -237,7 +207,7 @@ class Cluster:
 
     def kill_slurmctld(self) -> None:
         self._signal("slurmctld", "", signal.SIGKILL)
-        _wait("the end of slurmctld", lambda: not self.slurmctld_lives())
+        wait_until("the end of slurmctld", lambda: not self.slurmctld_lives())
 
     def start_slurmctld(self) -> None:
         self._daemon(CTL, "slurmctld")
@@ -312,7 +282,7 @@ class Cluster:
                 pass_fds=[self._lifeline_read],
                 env=self.env,
             )
-            _wait("the keeper", (self.folder / "todo").exists)
+            wait_until("the keeper", (self.folder / "todo").exists)
         with (self.folder / "todo").open("w") as todo:
             todo.write("\0".join(map(str, words)) + "\n")
 
@@ -334,7 +304,7 @@ class Cluster:
         for name in names:
             self._hold(name)
         for name in names:
-            _wait(f"{name}:\n{self._said(name)}", (self.folder / "pid" / f"{name}.ready").exists)
+            wait_until(f"{name}:\n{self._said(name)}", (self.folder / "pid" / f"{name}.ready").exists)
             unshare = int((self.folder / "pid" / f"{name}.unshare").read_text())
             self._inits[name] = int(Path(f"/proc/{unshare}/task/{unshare}/children").read_text())
         if CTL in names:
@@ -367,7 +337,7 @@ class Cluster:
     def _hold(self, name: str) -> None:
         for end in ("ready", "unshare"):
             (self.folder / "pid" / f"{name}.{end}").unlink(missing_ok=True)
-        inside = ENTRANCE.replace("@OPENED@", _opened(self.folder))
+        inside = ENTRANCE.replace("@OPENED@", opened_to_all(self.folder))
         entrance = ["sh", "-c", inside, "entrance", name, str(self.folder)]
         unshare = [
             "unshare",
@@ -414,7 +384,7 @@ class Cluster:
         return 0
 
     def _signal(self, name: str, with_words: str, number: int) -> None:
-        pid = _wait(f"a {name} {with_words}", lambda: self._daemon_pid(name, with_words))
+        pid = wait_until(f"a {name} {with_words}", lambda: self._daemon_pid(name, with_words))
         os.kill(pid, number)
 
     def _munge_words(self) -> list[str]:
@@ -482,21 +452,6 @@ class Cluster:
         return "\n".join([text, *(["GresTypes=gpu"] if gpus else []), *nodes, *parts, more, ""])
 
 
-def _wait(what, is_true, wait_s: float = UP_S):
-    until_s = time.monotonic() + wait_s
-    while not (answer := is_true()):
-        assert time.monotonic() < until_s, f"waited {wait_s:g} s for {what() if callable(what) else what}"
-        time.sleep(0.02)
-    return answer
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (OSError, IndexError):
-        return False
-
-
 def _locked(folder: Path) -> int:
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -515,15 +470,3 @@ def _sweep() -> None:
             lock = _locked(folder)
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
-
-
-def _free_ports(count: int) -> list[int]:
-    """Free now; all are held until the last is found, so they differ."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()

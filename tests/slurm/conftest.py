@@ -5,8 +5,9 @@ import os
 
 import pytest
 
-from slurm.cluster import Cluster, missing
+from slurm.cluster import Cluster
 from slurm.kit import Batch
+from slurm.machine import missing
 
 
 @pytest.fixture(scope="session")

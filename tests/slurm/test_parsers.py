@@ -102,8 +102,6 @@ def test_jobs_are_the_same_in_every_form():
         (job,) = found
         assert (job.job, job.state, job.nodes, job.batch_host) == ("1", "RUNNING", ("n1", "n2"), "n1")
         assert (job.restarts, job.requeue, job.completing, job.is_over) == (0, True, False, False)
-    (job,) = slurm.jobs_of_columns(_text("squeue-24.txt"))
-    assert (job.state, job.nodes, job.batch_host) == ("RUNNING", ("n1", "n2"), "n1")
 
 
 def test_a_requeued_job_and_a_cancelled_one():
@@ -158,7 +156,6 @@ def test_what_is_not_slurms_answer_is_said_to_be_none(text):
 def test_no_text_of_columns_or_lines_raises(text):
     slurm.nodes_of_columns(text)
     slurm.nodes_of_lines(text)
-    slurm.jobs_of_columns(text)
     slurm.jobs_of_lines(text)
     slurm.steps_of_columns(text)
     slurm.settings_of(text)

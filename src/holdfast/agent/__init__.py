@@ -1,1 +1,1 @@
-"""One per worker: starts the command, watches it, stops it."""
+"""The agent of one worker: starts the command, watches it, stops it."""

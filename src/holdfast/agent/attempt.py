@@ -1,4 +1,7 @@
-"""One worker's part of an attempt: its processes, output and samples, on the agent's side.
+"""Runs one worker's part of an attempt on the agent's side: its processes, output and samples.
+
+Turns facts of the reaper, lines of logs and samples of /proc into events. It decides only whether ranks hang, by the
+pure detectors, and only where this worker is the whole job.
 
 Turns what the reaper tells, what the logs say and what /proc shows into events. Decides nothing but
 whether something hangs, by the pure detectors; and that only where this worker is the whole job.
@@ -68,8 +71,9 @@ SAID = "said"  # the source of a rank that has named itself
 
 
 class Attempt:
-    """`sampled`: where each second's samples and the size of all output go, where they are judged elsewhere, among
-    those of all workers; None: they are judged here."""
+    """One attempt on this worker. `sampled`: receives each second's samples and output sizes where the controller
+    compares all workers; None: this worker judges its own samples.
+    """
 
     def __init__(
         self,
@@ -135,7 +139,7 @@ class Attempt:
     # What the reaper tells --------------------------------------------------------------------------------
 
     def hear(self, facts: list[AnyFact]) -> None:
-        """Takes in what is new, and what a fault of ours kept from being taken in the last time."""
+        """Processes new facts, including those that an internal error left over from the last call."""
         self._unheard += facts
         while self._unheard:
             self._one(self._unheard.popleft())
@@ -172,7 +176,7 @@ class Attempt:
                 pass
 
     def signal(self, number: int) -> None:
-        """Passes it on, once the command runs: a process on its way there would miss it."""
+        """Sends the signal to the command; waits until the command runs, because a starting process would miss it."""
         self._signals.append(number)
         if self._started:
             self._pass_held_signals()
@@ -281,17 +285,17 @@ class Attempt:
 
     @property
     def living(self) -> list[int]:
-        """The ranks that were found and are not gone."""
+        """Ranks that were found and have not ended."""
         return sorted(rank for rank, seen in self.ranks.items() if not seen.gone)
 
     @property
     def is_done(self) -> bool:
-        """All ranks have ended well: what is still to come is the end of their launcher."""
+        """True if all ranks ended with code 0, so that only the end of their launcher is outstanding."""
         ended_well = [rank for rank in self.ranks.values() if rank.gone and rank.code == 0]
         return len(ended_well) == (self.world_size if self.workers == 1 else self.local_size)
 
     def world_rank(self, local_rank: int | None) -> int | None:
-        """The rank in the whole job of one that is known by its place in this worker; None: not known."""
+        """The global rank of a rank that is known by its place in this worker; None if unknown."""
         if self.workers == 1 or local_rank is None:
             return local_rank
         return next((rank for rank, seen in self.ranks.items() if seen.local_rank == local_rank), None)
@@ -358,7 +362,7 @@ class Attempt:
             self.logs.step_seen(at_s)
 
     def scan(self, chunks: Sequence[Chunk], *, now: bool = False) -> None:
-        """Has signatures look at what was read, and tells which known faults are new."""
+        """Matches signatures against new output and reports known faults that are new."""
         at_s = self._clock()
         for text in self.logs.news(chunks, at_s, now=now):
             if not self.stopping:
@@ -374,12 +378,12 @@ class Attempt:
         self._emit(StepReached(at_s=at_s, attempt=self.number, step=self.step))
 
     def tell_last_step(self) -> None:
-        """The step at which a failed attempt stands, before anything is concluded from it."""
+        """Reports the last step of a failed attempt, before the verdict."""
         self.read_output()
         self._tell_step(self._clock(), now=True)
 
     def read_errors(self) -> None:
-        """Uncaught exceptions, known from inside the rank well before its process is gone."""
+        """Reads uncaught exceptions that the shim wrote, before the process of the rank is gone."""
         for rank, error in self._error_files.fresh({rank: seen.pid for rank, seen in self.ranks.items()}):
             self._add_error(rank, error)
 
@@ -409,7 +413,9 @@ class Attempt:
     # What it does -----------------------------------------------------------------------------------------
 
     def look(self, hang_settings: hang.Settings, platform_settings: platform_rule.Settings) -> Hang | None:
-        """Ten times a second: the disk, and once a second samples of all ranks, and what the detectors say of them.
+        """Checks the disk, and once a second samples all ranks and runs the detectors. Call it ten times a second.
+
+        Reports a hang once its evidence is complete, or without it when that takes too long.
 
         A hang is given once it has been looked at from all sides, or as it is where that takes too long.
         """
@@ -470,7 +476,7 @@ class Attempt:
             self._note("disk-full", text, at_s)
 
     def output_full(self) -> str:
-        """The folder that the ranks print into, where its disk has no room; then no exception can be told either."""
+        """The output folder whose disk is full, if there is one; exceptions cannot be written then either."""
         return str(self.folder) if self._space.is_full() else ""
 
     def _outputs(self) -> list[Path]:

@@ -52,7 +52,7 @@ PACKAGES = ("torch", "numpy", "deepspeed", "transformers", "lightning", "acceler
 
 
 class Scene(Struct, frozen=True):
-    """All that is known at the moment of the verdict. `offsets`: by log, where something was seen."""
+    """Everything known at the moment of the verdict. `offsets`: by log, the byte offsets of matches."""
 
     incident: int
     attempt: int
@@ -72,7 +72,9 @@ class Scene(Struct, frozen=True):
 
 
 class WorkerScene(Struct, frozen=True, kw_only=True):
-    """One of many workers. `folder`: its own, where the job's folder is seen. `offsets`, `samples`: as in Scene."""
+    """One worker of a multi-node job. `folder`: the worker's folder if the job's file system is shared. `offsets`,
+    `samples`: as in Scene.
+    """
 
     worker: int
     folder: Path
@@ -81,7 +83,7 @@ class WorkerScene(Struct, frozen=True, kw_only=True):
 
 
 class JobScene(Struct, frozen=True, kw_only=True):
-    """As Scene, of an attempt of many workers. `workers`: the most telling first, those that are at fault."""
+    """A Scene of an attempt with many workers. `workers`: workers at fault first."""
 
     incident: int
     attempt: int
@@ -95,7 +97,7 @@ class JobScene(Struct, frozen=True, kw_only=True):
 
 
 def members(scene: Scene) -> Iterator[Member]:
-    """The most telling first, since a bundle has a limit."""
+    """The members of a bundle, the most important first, because the bundle has a size limit."""
     yield from _heads(scene)
     kernel = scene.kernel or ((scene.kernel_why_not.encode(),) if scene.kernel_why_not else ())
     yield Member("kernel.log" if scene.kernel else "kernel-not-read.txt", b"\n".join(kernel) + b"\n")
@@ -104,7 +106,9 @@ def members(scene: Scene) -> Iterator[Member]:
 
 
 def job_members(scene: JobScene) -> Iterator[Member]:
-    """Likewise. Whole logs only of the first workers: of the others what is small and says how they ended."""
+    """The members of the bundle of a multi-node job, the most important first. Only the first workers contribute
+    whole logs; the others contribute small files and the ends of their logs.
+    """
     yield from _heads(scene)
     first = scene.workers[:WORKERS_WHOLE]
     for one in first:
@@ -190,7 +194,7 @@ def _line(kind: str, sample: Struct, **more: float | str | None) -> bytes:
 
 
 class BundleWriter:
-    """Writes each bundle in a thread of its own. `tell`: where one failed, in words."""
+    """Writes each bundle in its own thread. `tell`: receives a sentence when writing fails."""
 
     def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
         self._folder = folder
@@ -198,11 +202,11 @@ class BundleWriter:
         self._threads: list[threading.Thread] = []
 
     def write(self, scene: Scene) -> Path:
-        """Where it will be; returns at once."""
+        """Starts to write a bundle and returns its future path at once."""
         return self._begin(scene.incident, members(scene), scene.at_s)
 
     def write_job(self, scene: JobScene) -> Path:
-        """Likewise."""
+        """Starts to write the bundle of a multi-node job and returns its future path at once."""
         return self._begin(scene.incident, job_members(scene), scene.at_s)
 
     def _begin(self, incident: int, content: Iterator[Member], at_s: float) -> Path:
@@ -215,7 +219,7 @@ class BundleWriter:
         return path
 
     def wait(self, timeout_s: float) -> None:
-        """For those that are being written, at most so long each."""
+        """Waits for bundles in progress, each for at most this time."""
         for thread in self._threads:
             thread.join(timeout_s)
 

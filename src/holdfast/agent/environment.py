@@ -1,5 +1,7 @@
 """Builds the environment of an attempt's command: names, counters, a fresh address, diagnostics.
 
+Never overrides what the user set, except Holdfast's own names. Never starts anything.
+
 What the user set is never overridden, save the names that are Holdfast's own. Never starts anything.
 """
 
@@ -32,7 +34,7 @@ OWN = (
 
 
 class Given(Struct, frozen=True, kw_only=True):
-    """The whole environment, what Holdfast put into it, and what it left as the user had set it."""
+    """The whole environment, what Holdfast added, and what it left because the user had set it."""
 
     env: Mapping[str, str]
     added: Mapping[str, str]
@@ -40,7 +42,7 @@ class Given(Struct, frozen=True, kw_only=True):
 
 
 class Names(Struct, frozen=True, kw_only=True):
-    """`node`: what an agent of many calls itself; empty: this machine is all there is."""
+    """Names of the job and the node. `node`: the node's name in a multi-node job; empty: one machine."""
 
     job: str
     attempt: int
@@ -59,7 +61,7 @@ def environment(
     shim: bool,
     old_torch: bool = False,
 ) -> Given:
-    """`base` with what this attempt needs. `counters`: MA_SCHEDULE_CNT and MA_PROC_START_CNT."""
+    """Returns `base` plus what this attempt needs. `counters`: MA_SCHEDULE_CNT and MA_PROC_START_CNT."""
     ours = _names(names) | dict(counters)
     if names.node and "SLURM_JOB_ID" in base and names.part.workers > 1:
         ours |= _as_slurm_step(names.part)
@@ -77,7 +79,9 @@ def environment(
 
 
 def free_port(besides: int = 0, address: str = LOOPBACK) -> int:
-    """A TCP port that nobody listens on now, from the range that the kernel gives out.
+    """Returns a TCP port without a listener, from the kernel's ephemeral range.
+
+    `besides`: a port to exclude, because it was just assigned. `address`: of this machine; "": all.
 
     `besides`: not that one, which was given away and may not be listened on yet. `address`: of this machine; "": all.
     """
@@ -140,7 +144,7 @@ def _for_torchrun(part: Part, rendezvous: str) -> dict[str, str]:
 
 
 def is_old_torch(python: str) -> bool:
-    """Whether the PyTorch beside that interpreter is older than 2.8, by its own version.py; unknown is not old.
+    """True if the PyTorch beside that interpreter is older than 2.8, by its version.py; unknown counts as not old.
 
     From 2.8 on the old name of the ring's size draws a warning from every rank.
     """

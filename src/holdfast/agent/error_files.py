@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class ErrorFile(Struct, frozen=True):
-    """What the shim writes of an uncaught exception (rank-N.error.json)."""
+    """One uncaught exception as the shim writes it (rank-N.error.json)."""
 
     rank: int
     pid: int
@@ -21,7 +21,7 @@ class ErrorFile(Struct, frozen=True):
 
 
 class ErrorFiles:
-    """Those of one attempt in one worker. `folder`: the worker's."""
+    """Exception files of one attempt in one worker's folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -29,7 +29,9 @@ class ErrorFiles:
         self._known: set[tuple[int, int]] = set()  # rank and pid
 
     def fresh(self, pids: Mapping[int, int]) -> Iterator[tuple[int, ErrorFile]]:
-        """Each rank's file once, when it is there. `pids`: by rank; a file of another process is of an attempt before."""
+        """Returns each rank's file once, when it appears. `pids`: by rank; files of other processes belong to an
+        earlier attempt and are skipped.
+        """
         try:
             changed_ns = os.stat(self._folder).st_mtime_ns
         except OSError:

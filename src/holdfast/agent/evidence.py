@@ -1,5 +1,8 @@
 """Collects the evidence about an attempt that fails, and calls the pure verdict.
 
+Reads the ends of logs and requests stacks. Never waits longer than a named limit, and never does anything to a rank
+that could stop it.
+
 Reads logs' ends, asks for stacks; never waits longer than a named limit, never touches a rank in a way
 that could stop it.
 """
@@ -29,7 +32,7 @@ TABLE_S = 6.0  # for a launcher to say which rank was first; it gives those that
 
 
 class Told(Struct, frozen=True):
-    """What the ends of ranks and their errors tell. `certain`: nothing that could still come would change it."""
+    """A verdict from exits and errors of ranks. `certain`: later evidence cannot change it."""
 
     failure: Failure
     first: Verdict
@@ -37,7 +40,9 @@ class Told(Struct, frozen=True):
 
 
 def diagnosis(attempt: Attempt) -> Told:
-    """The first verdict on what is known now. Asked again and again until it is certain, so no lines are weighed."""
+    """Returns the first verdict from what is known now. It is called until the verdict is certain, so it does not
+    read log lines.
+    """
     errors = tuple(attempt.errors.values())
     needs_logs = attempt.hang is None and all(is_complaint(error) for error in errors)
     logged, elastic = _from_logs(attempt) if needs_logs else ((), ())
@@ -60,12 +65,14 @@ def diagnosis(attempt: Attempt) -> Told:
 
 
 def waits_for_launcher(attempt: Attempt, told: Told, for_s: float) -> bool:
-    """Whether who was first may have gone unseen: a rank that dies before it is found, while its launcher ends the others."""
+    """True if the first failed rank may be unknown: a rank that dies before it is found, while its launcher ends the
+    others.
+    """
     return for_s <= TABLE_S and attempt.command_code is None and were_only_ended(told.failure)
 
 
 def needs_look(attempt: Attempt, told: Told) -> bool:
-    """Whether flight records may say more: complaints about other ranks, and an abort, which gloo ends with.
+    """True if flight records can add to the verdict: ranks complain about other ranks, or a gloo abort ended them.
 
     With a size or type mismatch on gloo a neighbour of the rank at fault dies first, and the rest complain.
     """
@@ -76,8 +83,7 @@ def needs_look(attempt: Attempt, told: Told) -> bool:
 
 
 def with_logs(first: Verdict, attempt: Attempt, seen_of_ranks: Seen | None = None) -> Verdict:
-    """The verdict with what the lines and the ranks' records say. Whatever goes wrong in here, the job is not kept
-    waiting for it."""
+    """Adds to the verdict what log lines and flight records show. An internal error here never delays the job."""
     try:
         seen = attempt.logs.search()
         tables = tables_for({one.category for one in seen.matches})
@@ -91,7 +97,7 @@ def with_logs(first: Verdict, attempt: Attempt, seen_of_ranks: Seen | None = Non
 
 
 def diagnosis_of_no_start(reason: str, incident: int, at_s: float) -> VerdictReached:
-    """The verdict on an attempt of which there is nothing but the reason why it could not begin."""
+    """Returns the verdict on an attempt that could not start, from the reason alone."""
     return answer(first_verdict(Failure(command_error=reason)), incident, at_s)
 
 

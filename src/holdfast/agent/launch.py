@@ -1,4 +1,7 @@
-"""The client side of a reaper: starts a command in a worker, receives its events, stops it.
+"""Client side of a reaper: starts a command in a worker, receives its events, stops it.
+
+All facts are also in `reaper.jsonl` in the worker's folder, so another process can reattach to the attempt or read it
+afterwards. Never waits for a reaper.
 
 The facts are in `reaper.jsonl` in the worker's folder as well, so an attempt can be taken up again by
 another process, or read after everything is over. Never waits for a reaper.
@@ -25,7 +28,7 @@ SWEEP_ROUNDS_MAX = 100
 
 
 class Fact(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """One thing that a reaper saw. `t`: its wall clock. `n`: counts from 1, without a gap."""
+    """One fact from a reaper. `t`: its wall clock. `n`: sequence number from 1, without gaps."""
 
     t: float = 0.0
     n: int = 0
@@ -42,7 +45,7 @@ class StartFailed(Fact, frozen=True, tag="start-failed"):
 
 
 class RankFound(Fact, frozen=True, tag="rank-started"):
-    """A rank, or more about one. The same rank under another pid takes the place of the one before.
+    """A rank was found, or more became known about it. A second pid for a rank replaces the first.
 
     `source`: who names it: "said" (the process itself), a family of variables ("torch", "openmpi", ...), or a guess.
     `world`: 0 for the first training of the command, 1, 2, ... for others beside it; `own_rank`: its number there.
@@ -61,7 +64,7 @@ class RankFound(Fact, frozen=True, tag="rank-started"):
 
 
 class RankWithdrawn(Fact, frozen=True, tag="rank-withdrawn"):
-    """The process is not that rank after all: another one, or the process itself, says so."""
+    """The process is not this rank: another process, or the process itself, says so."""
 
     pid: int
     rank: int
@@ -85,7 +88,9 @@ class Stopping(Fact, frozen=True, tag="stopping"):
 
 
 class Stopped(Fact, frozen=True, tag="stopped"):
-    """Nothing of the tree is left, save `left`: state D. Also the last word of a reaper never told to stop."""
+    """The process tree has ended, except `left`: processes in state D. Also the last fact of a reaper that was never
+    asked to stop.
+    """
 
     killed: tuple[int, ...]
     left: tuple[int, ...]
@@ -96,7 +101,7 @@ class LifelineLost(Fact, frozen=True, tag="lifeline-lost"):
 
 
 class Released(Fact, frozen=True, tag="released"):
-    """The gate is open: a standby has become the attempt."""
+    """The gate is open: the standby has become the attempt."""
 
 
 class NoSocket(Fact, frozen=True, tag="no-socket"):
@@ -104,13 +109,13 @@ class NoSocket(Fact, frozen=True, tag="no-socket"):
 
 
 class ReaperFault(Fact, frozen=True, tag="reaper-fault"):
-    """The reaper met something it was not made for, and went on."""
+    """The reaper met an internal error and continued."""
 
     error: str
 
 
 class ReaperLost(Fact, frozen=True, tag="reaper-lost"):
-    """The reaper is gone without having ended its tree. Made up on this side."""
+    """The reaper died before it ended its process tree. This client creates the fact."""
 
 
 AnyFact = (
@@ -133,7 +138,9 @@ _FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
 
 
 class LaunchSpec(Struct, frozen=True, kw_only=True):
-    """What to run in a worker. `folder` is the worker's own; output goes to `stdout` and `stderr` in it.
+    """What to run in a worker. `folder`: the worker's; output goes to `stdout` and `stderr` in it.
+
+    `gate`: name of a file in the folder at which ranks wait until `Running.go`; empty: none.
 
     `gate`: name of a file in the folder that ranks wait at until `Running.go`; empty: none.
     """
@@ -147,7 +154,7 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
 
 
 class Running:
-    """One worker's command, alive or over. `fileno` is for a selector; -1 once there is nothing to hear."""
+    """One worker's command, running or ended. `fileno` is for a selector; -1 once no facts can come."""
 
     def __init__(self, folder: Path, channel: socket.socket | None, lifeline: int | None = None) -> None:
         self.folder = folder
@@ -163,11 +170,11 @@ class Running:
 
     @property
     def alive(self) -> bool:
-        """A reaper is at the other end."""
+        """True if a reaper is connected."""
         return self._channel is not None
 
     def read(self) -> list[AnyFact]:
-        """The facts that came since the last call, in their order. Never waits."""
+        """Returns facts since the last call, in order. Never waits."""
         facts, self._old = self._old, []
         while self._channel is not None:
             try:
@@ -190,18 +197,18 @@ class Running:
         self.stop(grace_s=0.0, why=why)
 
     def signal(self, number: int) -> None:
-        """Passes a signal on to the command's process group, as a terminal would."""
+        """Sends a signal to the command's process group, as a terminal would."""
         self._tell({"do": "signal", "signal": number})
 
     def go(self, env: Mapping[str, str]) -> None:
         self._tell({"do": "go", "env": dict(env)})
 
     def detach(self) -> None:
-        """From now on the command goes on when this process ends."""
+        """Keeps the command running when this process ends."""
         self._tell({"do": "detach"})
 
     def bye(self) -> None:
-        """Lets the reaper end once its tree is empty, and this end forget it."""
+        """Lets the reaper exit once its process tree is empty, and closes this end."""
         self._tell({"do": "bye"})
         self.close()
 
@@ -212,10 +219,6 @@ class Running:
         if self._lifeline is not None:
             os.close(self._lifeline)
             self._lifeline = None
-
-    def forget_process(self) -> None:
-        """Collects the exit status of reapers that are our children and over."""
-        _collect_reapers()
 
     def _tell(self, wish: dict[str, object]) -> None:
         if self._channel is None:
@@ -253,7 +256,7 @@ class Running:
 
 
 def launch(spec: LaunchSpec) -> Running:
-    """Starts the reaper, which starts the command. What becomes of it comes as facts.
+    """Starts the reaper, which starts the command and reports facts.
 
     raises: OSError, when the reaper itself cannot be started (no memory, no processes left)
     """
@@ -293,7 +296,9 @@ def _collect_reapers() -> None:
 
 
 def attach(folder: Path) -> Running:
-    """Takes up a worker whose reaper another process started, or reads what it left.
+    """Reattaches to a worker whose reaper another process started, or reads the facts it left.
+
+    `alive` is False when the reaper is gone; `read` still returns the facts.
 
     `alive` is False when there is no reaper any more; `read` gives the facts all the same.
     """
@@ -310,7 +315,9 @@ def attach(folder: Path) -> Running:
 
 
 def sweep(marks: Mapping[str, str]) -> tuple[int, ...]:
-    """Kills every process of this user whose environment holds all of `marks`. Returns their pids.
+    """Kills every process of this user whose environment contains all of `marks`. Returns their pids.
+
+    Used after a reaper itself was killed. Repeats until a round finds no process, to catch fresh forks.
 
     For what a reaper that was killed itself left behind. Freshly forked children are found by going
     round until a round finds nothing.
@@ -320,7 +327,9 @@ def sweep(marks: Mapping[str, str]) -> tuple[int, ...]:
 
 
 def sweep_attempts(job_folder: Path, node: str, up_to: int) -> tuple[int, ...]:
-    """Likewise every process of these attempts of the job on this node, by the names in its environment.
+    """Kills every process of these attempts of the job on this node, found by names in its environment.
+
+    The job's folder identifies the job: another state folder may hold a job of the same name.
 
     By the job's folder: another state folder may have a job of the same name.
     """
@@ -360,7 +369,7 @@ def _killed(find: Callable[[], list[int]]) -> tuple[int, ...]:
 
 
 def marked(marks: Mapping[str, str]) -> tuple[int, ...]:
-    """The live processes whose environment holds all of `marks`."""
+    """Live processes whose environment contains all of `marks`."""
     wanted = _wanted(marks)
     return tuple(pid for pid in _pids() if _is_marked(pid, wanted))
 

@@ -25,7 +25,9 @@ def _command_name(pid: int) -> str:
 
 
 def leftovers_of(folder: Path) -> str:
-    """A sentence that names them; empty where there are none. `folder`: the worker's, in their environment."""
+    """Returns a sentence that names leftover processes; empty if there are none. `folder`: the worker's, in their
+    environment.
+    """
     left = [pid for pid in marked({"HOLDFAST_WORKER_DIR": str(folder)}) if not _ends_by_itself(pid)]
     if not left:
         return ""

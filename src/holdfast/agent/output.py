@@ -1,4 +1,4 @@
-"""Reads steps in the output of one attempt, and how much of the output only repeats earlier lines."""
+"""Reads steps from the output of one attempt, and measures how much of the output only repeats earlier lines."""
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
@@ -21,11 +21,11 @@ class AttemptOutput:
         self._repeated: Counter[str] = Counter()  # bytes, by source
 
     def new_bytes(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Of each source, its bytes without lines that only repeat an earlier one. `sizes`: in bytes."""
+        """New bytes of each source, without lines that repeat an earlier one. `sizes`: in bytes."""
         return {source: size - self._repeated[source] for source, size in sizes.items()}
 
     def note_repeats(self, chunk: Chunk) -> None:
-        """A monitor that complains each second is no sign of life of the training. Much output at once is one."""
+        """Counts repeated lines. A monitor that complains every second is no sign of progress; much new output is."""
         if len(chunk.lines) > REPEATS_LINES_MAX:
             return
         for line in chunk.lines:
@@ -35,7 +35,7 @@ class AttemptOutput:
                 self._recent.append(line)
 
     def steps(self, chunk: Chunk) -> Iterator[int]:
-        """The steps that the lines name, in their order."""
+        """Steps that the lines report, in order."""
         counter = self._counters.get(chunk.source)
         if counter is None:
             counter = self._counters[chunk.source] = StepReader()

@@ -1,4 +1,4 @@
-"""Which part of an attempt a worker is, and where its parts meet."""
+"""Describes which part of an attempt a worker is, and its rendezvous address."""
 
 from msgspec import Struct
 
@@ -20,5 +20,5 @@ class Part(Struct, frozen=True, kw_only=True):
 
 
 def unmet(worker: int, workers: int) -> Part:
-    """Of an attempt that may come: where it would meet is not known."""
+    """A part of a future attempt, whose rendezvous address is not known yet."""
     return Part(worker=worker, workers=workers, master_address="", master_port=0, run_id="")

@@ -1,4 +1,6 @@
-"""What one of several workers knows of why the attempt is in trouble: told at once, and again whenever it has changed.
+"""Reports one worker's evidence on a failing attempt to the controller: at once, and again after each change.
+
+Uses the same rules by which a single-worker job waits for its verdict, but makes no verdict. Never waits.
 
 By the same rules by which a worker that is the whole job waits with its verdict; here none is given. Never waits.
 """
@@ -25,7 +27,7 @@ FRESH_S = 0.3  # what is known is put together so often at most, unless it is th
 
 
 def looked_of(attempt: Attempt, seen: Seen, look: int = 0) -> Looked:
-    """What a closer look brought, as it travels."""
+    """The wire form of a closer look at a rank."""
     return Looked(
         attempt=attempt.number,
         worker=attempt.worker,
@@ -39,7 +41,7 @@ def looked_of(attempt: Attempt, seen: Seen, look: int = 0) -> Looked:
 
 
 class Telling:
-    """One question. `turn` ten times a second, until `is_over`."""
+    """One request for evidence. Call `turn` ten times a second, until `is_over`."""
 
     def __init__(
         self,
@@ -65,7 +67,7 @@ class Telling:
         )
 
     def turn(self, attempt: Attempt | None, no_start: str) -> WorkerEvidence | None:
-        """What is new. `no_start`: why the command could not be started here; empty: it could."""
+        """Returns new evidence. `no_start`: why the command could not start here; empty: it started."""
         if self.is_over:
             return None
         if no_start:

@@ -1,5 +1,8 @@
 """The agent of one worker: executes orders about its processes, and reports their events.
 
+The controller may be in the same process or elsewhere (see remote.py). Never decides how to handle a failure, and
+never waits for the training.
+
 Orders in, events out; the controller may be in the same process, or elsewhere (see remote.py). Never decides what
 to do about a failure, and never waits for the training.
 """
@@ -62,13 +65,11 @@ SETTLE_S = 1.5  # how long a complaint about a lost peer waits for the peer's ow
 
 
 class WorkerAgent:
-    """`job_folder`: where attempts have their folders. `emit`: the controller's inbox.
+    """`job_folder`: holds the folders of attempts. `emit`: the controller's inbox.
 
-    `node`: its name; empty: this machine's. `sampled`: where samples go when this worker is one of several: then only
-    who has those of all can tell a hang, give a verdict or choose the next attempt's address, and nothing of that is
-    done here. None: this worker is the whole job, as far as anybody here sees it. `part`: which one it is, where
-    its launcher has started others beside it, of which nothing is known. `incidents`: where evidence goes, if not into
-    the job's folder.
+    `node`: its name; empty: this machine's. `sampled`: receives samples if this worker is one of several; then only
+    the controller detects hangs, makes verdicts and chooses addresses. None: this worker is the whole job. `part`:
+    its part, if its launcher starts the other workers itself. `incidents`: folder for evidence, if not the job's.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class WorkerAgent:
                 self._answer_diagnosis()
 
     def resume(self, number: int, part: Part | None = None) -> None:
-        """Takes up an attempt that another process started: its facts are told again from the first."""
+        """Reattaches to an attempt that another process started: its facts are reported again from the first."""
         part = part or self._own_part(number)
         running = attach(self.worker_dir(number, part.worker))
         self._take_up(number, part, running, from_end=True)
@@ -154,7 +155,10 @@ class WorkerAgent:
         self.start(order.attempt, None, counters)
 
     def start(self, number: int, part: Part | None, counters: Mapping[str, str]) -> None:
-        """Starts the command as this part of the attempt; None: as the whole of it, at an address of its own.
+        """Starts the command as this part of the attempt; None: as the whole attempt, at an address of its own.
+
+        `counters`: MA_SCHEDULE_CNT and MA_PROC_START_CNT. An attempt that was already started, or an older one, is
+        not started.
 
         `counters`: MA_SCHEDULE_CNT and MA_PROC_START_CNT. Of an attempt that was started already, or of an older one,
         nothing is started.
@@ -317,7 +321,7 @@ class WorkerAgent:
     # The world --------------------------------------------------------------------------------------------
 
     def hear(self) -> None:
-        """What reapers say: cheap, called as soon as one of them speaks."""
+        """Processes facts of reapers. Cheap; called as soon as one arrives."""
         if self.attempt is not None:
             self.attempt.hear(self.attempt.running.read())
             self.keeper.hurry(self.attempt)
@@ -328,7 +332,7 @@ class WorkerAgent:
         self.fitness.hear()
 
     def look(self) -> None:
-        """Output, errors, samples, standby: called ten times a second."""
+        """Processes output, errors, samples and the standby. Called ten times a second."""
         self.hear()
         attempt = self.attempt
         if attempt is None:
@@ -415,7 +419,7 @@ class WorkerAgent:
     # Checks of the node -----------------------------------------------------------------------------------
 
     def drop_checks(self) -> None:
-        """Nobody waits for their answers any more."""
+        """Lowers the priority of checks whose answers are not needed any more."""
         self.fitness.checker.close()
 
     def _own_pids(self) -> tuple[int, ...]:
@@ -484,7 +488,7 @@ class WorkerAgent:
             self.keeper.prepare(attempt.number + 1, self._own_part(attempt.number + 1))
 
     def drop_standby(self) -> None:
-        """Ends the standby; to be asked again until `standby_gone`."""
+        """Ends the standby. Call it until `standby_gone`."""
         self.keeper.drop()
 
     def standby_gone(self) -> bool:

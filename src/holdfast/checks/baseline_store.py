@@ -15,7 +15,7 @@ _ODD = re.compile(r"[^A-Za-z0-9._-]")
 
 
 class BaselineUnusable(OSError):
-    """The file is there and cannot be read; the text says which and what to do."""
+    """The file exists and cannot be read; the message names it and says what to do."""
 
 
 def baseline_path(state_dir: Path, host: str) -> Path:
@@ -23,7 +23,7 @@ def baseline_path(state_dir: Path, host: str) -> Path:
 
 
 def read_baseline(path: Path) -> Baseline:
-    """Empty where nothing was learned. raises: BaselineUnusable"""
+    """The stored baseline; empty if there is none. raises: BaselineUnusable"""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Baseline)
     except FileNotFoundError:
@@ -36,7 +36,7 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def change_baseline(path: Path, change: Callable[[Baseline], Baseline]) -> Baseline:
-    """Reads, changes and replaces it in one go, whoever else does so. raises: OSError, BaselineUnusable"""
+    """Reads, changes and replaces the baseline under a lock. raises: OSError, BaselineUnusable"""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

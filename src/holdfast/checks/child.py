@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def serve(requests: BinaryIO, answers: int) -> None:
-    """Answers until there are no more requests. Where nobody is left to ask, all that was started here ends."""
+    """Answers requests until stdin ends; then ends everything it started."""
     threading.Thread(target=_end_with, args=(requests.fileno(),), daemon=True).start()
     scene = msgspec.json.decode(requests.readline(), type=Scene)
     os.write(answers, READY)
@@ -51,7 +51,7 @@ def _end_with(requests: int) -> None:
 
 
 def look(check: Check, scene: Scene) -> Outcome:
-    """Runs one check. Never raises: a fault of the check itself is a skip that says so."""
+    """Runs one check. Never raises: an internal error of the check becomes a skip with the reason."""
     began_s = time.monotonic()
     findings: list[Finding] = []
     facts: list[Fact] = []

@@ -18,7 +18,7 @@ WAIT_LOOK_S = 0.005
 
 
 class Process(Protocol):
-    """What both kinds of process for checks can do; as subprocess.Popen has it."""
+    """The interface of both kinds of check processes, as in subprocess.Popen."""
 
     @property
     def pid(self) -> int: ...
@@ -29,7 +29,7 @@ class Process(Protocol):
 
 
 def waited_s(pid: int) -> float:
-    """For how long a process has had something to do and no processor to do it on; 0 where the kernel does not count that."""
+    """Seconds that a process was runnable without a CPU; 0 if the kernel does not count that."""
     try:
         counted = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()
         return int(counted[1]) / 1e9
@@ -38,7 +38,9 @@ def waited_s(pid: int) -> float:
 
 
 class Forked:
-    """`requests`: to write to; `answers`: to read from. raises: OSError, where none can be made.
+    """`requests`: to write to; `answers`: to read from. raises: OSError, if no process can be made.
+
+    `not_for_it`: descriptors that the child closes, because others detect our end by them.
 
     `not_for_it`: descriptors that the copy must not keep open, for they tell others that we are gone.
     """
@@ -58,7 +60,7 @@ class Forked:
         self._code: int | None = None
 
     def poll(self) -> int | None:
-        """Its exit code, or minus the signal that ended it; None while it lives."""
+        """The exit code, or minus the signal number; None while it lives."""
         if self._code is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)

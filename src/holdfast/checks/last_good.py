@@ -15,7 +15,7 @@ def read_last_good(state_dir: Path, host: str) -> float:
 
 
 def write_last_good(state_dir: Path, host: str, at_s: float) -> None:
-    """A folder that cannot be written costs the memory and nothing else."""
+    """Stores the time. A folder that cannot be written is ignored."""
     path = _path(state_dir, host)
     new = path.with_suffix(".good-new")
     with suppress(OSError):

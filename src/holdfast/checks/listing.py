@@ -16,11 +16,11 @@ READ_BYTES = 1 << 16
 
 
 class ListUnreadable(RuntimeError):
-    """The process for it ended without the list."""
+    """The process ended without a list."""
 
 
 class SpecList:
-    """Poll `read`; `channel` is readable when there is something to read. raises: OSError, when it cannot be started"""
+    """Call `read`; `channel` is readable when there is data. raises: OSError, if the process cannot start"""
 
     def __init__(self) -> None:
         self._text = b""
@@ -32,7 +32,7 @@ class SpecList:
         os.set_blocking(self.channel, False)
 
     def read(self) -> tuple[Spec, ...] | None:
-        """All of them, once they are there. raises: ListUnreadable"""
+        """All checks, once complete. raises: ListUnreadable"""
         try:
             while piece := os.read(self.channel, READ_BYTES):
                 self._text += piece
@@ -46,7 +46,7 @@ class SpecList:
             raise ListUnreadable(f"the list of checks cannot be read: {error}") from error
 
     def waited_s(self) -> float:
-        """For a processor."""
+        """Seconds that the process waited for a CPU."""
         return waited_s(self._process.pid)
 
     def close(self) -> None:

@@ -1,5 +1,7 @@
 """Waits briefly for killed check processes; one that has not ended by then is collected later.
 
+A busy machine takes longer to end a process, and the kernel may block one forever.
+
 A busy machine takes longer than that to take a process apart, and the kernel may not let go of one for ever.
 """
 
@@ -14,7 +16,7 @@ _not_gone: list[Process] = []
 
 
 def part_with(process: Process, wait_s: float = MOMENT_S) -> None:
-    """Takes the exit status of one that was killed, now or when the next ones are."""
+    """Collects the exit status of a killed process, now or at a later call."""
     with suppress(subprocess.TimeoutExpired):
         process.wait(wait_s)
     _not_gone.append(process)

@@ -13,14 +13,14 @@ _OF_SUITE = {"boot": BOOT, "troubleshoot": ON_FAILURE, "bench": MANUAL, "all": M
 
 
 class Check(NamedTuple):
-    """`look` reads the world and yields what it saw. What it raises is told as a fault of the check itself."""
+    """`look` reads the machine and yields findings. An exception becomes a fault of the check itself."""
 
     spec: Spec
     look: Callable[[Scene], Iterable[Seen]]
 
 
 def all_checks(areas: Iterable[str] = AREAS) -> tuple[Check, ...]:
-    """All of these areas, in the order of the areas, then by module and place in it."""
+    """All checks of these areas, ordered by area, module and place in it."""
     return tuple(check for area in AREAS if area in set(areas) for check in _of_area(area))
 
 
@@ -42,7 +42,9 @@ def check_named(name: str) -> Check:
 def chosen(
     suite: str, *, quick: bool = False, only: Sequence[str] = (), training: bool = False
 ) -> tuple[Spec, ...]:
-    """What a suite runs. `only`: names, or areas. `training`: a job runs here, so only what is passive.
+    """Checks that a suite runs. `only`: names, or areas. `training`: a job runs here, so only passive checks.
+
+    raises: LookupError, for an unknown name.
 
     raises: LookupError, for a name that no check has.
     """

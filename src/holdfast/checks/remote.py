@@ -1,4 +1,7 @@
-"""Runs the checks on other nodes: by ssh, by srun inside an allocation, or by any command that starts a program there.
+"""Runs the checks on other nodes: by ssh, by srun inside an allocation, or by any command that starts a program
+there.
+
+Asks all nodes at once. A node that does not answer in time is reported as such; the others do not wait for it.
 
 All nodes are asked at once. One that does not answer in time is given up and said so; the others do not wait for it.
 """
@@ -21,7 +24,7 @@ WORDS_MAX = 300
 
 
 class BadVia(ValueError):
-    """The words that reach a node cannot be read; the text says why."""
+    """The command that reaches a node cannot be parsed; the message says why."""
 
 
 def words_to_reach(via: str, node: str) -> list[str]:
@@ -41,7 +44,7 @@ def check_nodes(
     within_s: float,
     told: Callable[[NodeChecks], None] | None = None,
 ) -> tuple[NodeChecks, ...]:
-    """Runs `holdfast check ARGUMENTS --as-node` there; answers in the order of `nodes`. raises: BadVia"""
+    """Runs `holdfast check ARGUMENTS --as-node` on the nodes; results in the order of `nodes`. raises: BadVia"""
     until_s = time.monotonic() + within_s
     waiting = [(node, [*words_to_reach(via, node), *arguments]) for node in nodes]
     running: dict[str, ToolRun] = {}

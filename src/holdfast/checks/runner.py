@@ -1,4 +1,7 @@
-"""Runs a suite of checks on this node in child processes, to its end or deadline. Never blocks.
+"""Runs a suite of checks on this node in child processes, until it ends or its deadline passes. Never blocks.
+
+A check that does not return is cut off: its process is killed, or abandoned if the kernel blocks it, and the rest
+continues in a new process. A process that only lacks CPU time gets more time, and so does the suite.
 
 A check that does not come back is cut off: its process is killed, or left behind where the kernel does not let go of
 it, and the rest goes on in a new one. A process that only lacks the processor is given more time, and so is the suite.
@@ -34,6 +37,10 @@ CHILD = (sys.executable, "-P", "-m", "holdfast.checks.child")
 
 class SuiteRun:
     """One run of `specs`. Call `poll` until `over`; `channels` are readable when there is something to poll.
+
+    `until_s`: by `clock`; checks that have not run by then are skipped with that reason. `at_latest_s`: the limit
+    including time that its processes waited for a CPU. `env`: of the check processes; None: ours. `child`: the
+    command that starts one; None: forks of this process, if it has no threads.
 
     `until_s`: by `clock`; what has not been run by then is skipped, with that reason. `at_latest_s`: as long as its
     processes have had to wait for a processor, it may last until then. `env`: of the processes of
@@ -71,7 +78,7 @@ class SuiteRun:
         return [child.answers for child in self._children]
 
     def poll(self) -> list[Outcome]:
-        """What has come to an end since."""
+        """Outcomes since the last call."""
         outcomes = [
             outcome for child in list(self._children) if (outcome := self._look_at(child)) is not None
         ]
@@ -85,7 +92,7 @@ class SuiteRun:
         return outcomes
 
     def wait(self, told: Callable[[Outcome], None] | None = None) -> list[Outcome]:
-        """Runs it to its end. `told`: called with each outcome as it comes."""
+        """Runs the suite to its end. `told`: called with each outcome."""
         outcomes: list[Outcome] = []
         while not self.over:
             self._pause()
@@ -97,7 +104,7 @@ class SuiteRun:
         return outcomes
 
     def give_way(self) -> None:
-        """The machine is wanted for something else: from now on checks get what that leaves over."""
+        """Lowers the priority of the checks: other work needs the machine."""
         if self._gives_way:
             return
         self._gives_way = True
@@ -105,7 +112,7 @@ class SuiteRun:
             child.give_way()
 
     def close(self) -> None:
-        """Ends what still runs."""
+        """Ends running checks."""
         for child in self._children:
             child.kill()
         self._children.clear()

@@ -28,7 +28,9 @@ def scene_for(
     options: Mapping[str, str] | None = None,
     read_scripts: bool = False,
 ) -> Scene:
-    """`read_scripts`: what a launch script asks for, too; not where a mount that is dead must not hold us up. `folders`: over what the command says ("checkpoint"). Never raises: a folder that is gone is the checks' matter."""
+    """Builds the scene. `read_scripts`: also reads launch scripts; not where a dead mount must not block us.
+    `folders`: override those of the command ("checkpoint"). Never raises: checks report missing folders.
+    """
     env = os.environ if env is None else env
     cwd = cwd or _here()
     asked = asked_by(launch_for(command, env, cwd), command, env) if read_scripts else asked_of(command, env)

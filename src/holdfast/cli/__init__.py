@@ -1,1 +1,1 @@
-"""Reads arguments and settings, wires the rooms."""
+"""Commands: each parses arguments, calls one function and returns the exit code."""

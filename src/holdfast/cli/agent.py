@@ -1,4 +1,4 @@
-"""`holdfast agent`: one node's end of a job on many; started by whoever runs the controller.
+"""`holdfast agent`: runs the agent of one node of a multi-node job; the engine starts it.
 
 With a command it is a plain wrapper of that command, without a controller: `srun holdfast agent -- torchrun …`.
 """
@@ -25,7 +25,7 @@ def agent(
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
     quiet: Annotated[bool | None, Option("--quiet", help="Do not print the training's output.")] = None,
 ) -> None:
-    """Watches over one node of a job, as its controller says; or over COMMAND alone, without a controller."""
+    """Runs the agent of one node for its controller; or supervises COMMAND alone, without a controller."""
     if not command:
         raise Exit(agent_of(os.environ))
     try:

@@ -1,4 +1,6 @@
-"""`holdfast agent` without a word after it, as engines start it on every node: without what reads command lines.
+"""`holdfast agent` without arguments, as engines start it on every node: does not import the command line.
+
+That import alone is a third of the memory that an agent may take beside the training.
 
 That alone is a third of the memory that an agent may take beside the training.
 """
@@ -20,7 +22,7 @@ def main() -> None:
 
 
 def agent_of(env: Mapping[str, str]) -> int:
-    """The agent that this environment makes; 2, with a word on stderr, where it makes none."""
+    """Starts the agent that the environment describes; returns 2, with a message on stderr, if it describes none."""
     try:
         if not is_given(env):
             raise AgentRefused(

@@ -1,4 +1,4 @@
-"""`holdfast check`: is this machine, or are these nodes, fit for a training. Looks, and changes nothing."""
+"""`holdfast check`: whether this machine, or these nodes, are fit for training. Only reads."""
 
 import importlib
 import os
@@ -84,7 +84,7 @@ def check(
     json: Json = False,
     state_dir: State = None,
 ) -> None:
-    """Says whether nodes are fit for a training. Exits with 1 where a check failed, 0 otherwise."""
+    """Checks whether nodes are fit for training. Exits with 1 if a check failed, 0 otherwise."""
     _refuse(suite, context, baseline, format_, nodes)
     _refuse_plot(plot, drawn_from)
     language = chosen_language(lang, os.environ, json=json)

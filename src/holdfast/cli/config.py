@@ -1,4 +1,4 @@
-"""`holdfast config`: the value of every setting, and where it came from. Changes nothing."""
+"""`holdfast config`: prints the value of every setting and its source. Only reads."""
 
 import os
 from typing import Annotated

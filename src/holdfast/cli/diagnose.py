@@ -1,4 +1,4 @@
-"""`holdfast diagnose`: why a job stopped, from its logs and other files. Only reads."""
+"""`holdfast diagnose`: finds why a job stopped, from its logs and other files. Only reads."""
 
 import os
 import shutil
@@ -83,7 +83,7 @@ def diagnose(
     everything: Annotated[bool, Option("--all", help="Do not shorten lists and lines.")] = False,
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
 ) -> None:
-    """Says why a job stopped: what broke first, whose it was, what to do. Exits with 0 when it has an answer."""
+    """Finds why a job stopped: the first failure, its culprit, what to do. Exits with 0 if it has an answer."""
     language = chosen_language(lang, os.environ, json=json)
     places, stdin = ([], _as_file(text)) if text is not None else _places(paths or [], state_dir)
     if text is not None and paths:
@@ -118,7 +118,7 @@ def read_loosely(
     *,
     is_asked: bool = False,
 ) -> Diagnosis:
-    """The diagnosis of a few pasted lines, where the reasoning for whole logs leaves open what they mean."""
+    """The diagnosis of a few pasted lines, if the rules for whole logs do not decide."""
     every_line = [line for source in found.sources for line in source.tail]
     if not every_line or not is_open(answer):
         return answer
@@ -141,7 +141,7 @@ def answered(
     places: Sequence[Path],
     scene: FlightScene = NO_RECORDS,
 ) -> Diagnosis:
-    """The diagnosis, with the lines around the first error and what was not given. `scene`: what lay beside the logs."""
+    """The diagnosis, with the lines around the first error and what is missing. `scene`: files beside the logs."""
     if is_empty(found) and not scene.digests:
         return with_flights(NOTHING_READ, found, scene, signatures)
     live = _failures(places)

@@ -1,4 +1,7 @@
-"""Why a job of Holdfast stopped is asked of its newest incident: the bundle holds what no log does, and that alone.
+"""Finds what to diagnose for a job of Holdfast: the bundle of its newest incident, which holds what no log does.
+
+The whole folder would mislead: it has the logs of all attempts, and in them launchers report a stop that Holdfast
+itself requested.
 
 The whole folder would mislead: it has the logs of all attempts, and their launchers say that they were told to stop
 where it was Holdfast that stopped them.
@@ -21,7 +24,7 @@ def is_job(folder: Path) -> bool:
 
 
 def job_named(name: str, state_dir: str | None) -> JobDir | None:
-    """The job of this name; None where there is none, or it is no name at all."""
+    """The job of this name; None if there is none, or if the text is no valid name."""
     if "/" in name:
         return None
     try:
@@ -31,7 +34,7 @@ def job_named(name: str, state_dir: str | None) -> JobDir | None:
 
 
 def place_of(job: JobDir) -> Path:
-    """What is to be read of the job: the bundle of its newest incident; its folder where it had none."""
+    """What to read of the job: the bundle of its newest incident; its folder if it had none."""
     try:
         bundles = sorted(job.incidents.glob(BUNDLES))
     except OSError:

@@ -1,4 +1,4 @@
-"""`holdfast explain`: what a code or a few words of a message mean, without a log. Only reads."""
+"""`holdfast explain`: explains a code or a few words of a message, without a log. Only reads."""
 
 import os
 import shutil
@@ -44,7 +44,7 @@ app = App()
 
 
 class Meaning(Struct, frozen=True):
-    """One meaning: what the words are near to, and what is known of it."""
+    """One meaning: the matched text, and what is known of it."""
 
     found: Found
     answer: Diagnosis
@@ -68,7 +68,9 @@ def explain(
         ),
     ] = None,
 ) -> None:
-    """Says what a code or a few words of a message mean, what to do, and what is near. Exits with 1 when it does not know."""
+    """Explains a code or a few words of a message, says what to do, and lists similar ones. Exits with 1 if nothing
+    is known.
+    """
     language = chosen_language(lang, os.environ, json=json)
     text = " ".join(words).strip()
     if not text:

@@ -1,4 +1,4 @@
-"""`holdfast nodes`: what is known of the fleet's nodes over all jobs, and which of them are not to be used."""
+"""`holdfast nodes`: shows the nodes of the fleet over all jobs; isolates and releases them."""
 
 import os
 import pwd
@@ -64,7 +64,7 @@ IsolatedNode = Annotated[str, Argument("NODE", completed=_complete_isolated)]
 
 @app.callback(invoke_without_command=True)
 def nodes(context: Context) -> None:
-    """The nodes over all jobs: list, show, isolate, release, lemons. Alone: the list."""
+    """Lists nodes over all jobs. Subcommands: list, show, isolate, release, lemons."""
     if context.invoked_subcommand is None:
         list_()
 
@@ -78,7 +78,7 @@ def list_(
     lang: Lang = None,
     json: Json = False,
 ) -> None:
-    """All nodes, in a line each. Isolated or not, how likely a lemon, failures, hours at work, what was last."""
+    """Lists all nodes: isolation, lemon score, failures, hours of work, last event."""
     language = chosen_language(lang, os.environ, json=json)
     book, now_s = _reader(fleet_dir, state_dir), time.time()
 
@@ -104,7 +104,7 @@ def show(
     lang: Lang = None,
     json: Json = False,
 ) -> None:
-    """One node, or one device by its serial number. Isolation, the lemon score with its terms, and its history."""
+    """Shows one node, or one device by its serial number: isolation, the lemon score with its terms, history."""
     language = chosen_language(lang, os.environ, json=json)
     book, now_s = _reader(fleet_dir, state_dir), time.time()
 
@@ -147,7 +147,7 @@ def lemons(
     lang: Lang = None,
     json: Json = False,
 ) -> None:
-    """Nodes that fail many times as often as the rest."""
+    """Lists nodes that fail many times as often as the rest."""
     language = chosen_language(lang, os.environ, json=json)
     book, now_s = _reader(fleet_dir, state_dir), time.time()
     judged = _asked(lambda: _judged(book, book.lines(since_s=now_s - days * DAY_S), now_s, days))
@@ -165,7 +165,7 @@ def isolate(
     state_dir: StateFolder = None,
     json: Json = False,
 ) -> None:
-    """Keeps a node from being used by any job until it is released."""
+    """Isolates a node: no job uses it until it is released."""
     if not reason.strip():
         raise BadParameter("say why: it is what others will see", param_hint="--reason")
     book = _writer(fleet_dir, state_dir)
@@ -212,7 +212,7 @@ def release(
     state_dir: StateFolder = None,
     json: Json = False,
 ) -> None:
-    """Gives an isolated node back. Needs a reason, a repair, or a check that it has passed since."""
+    """Releases an isolated node. Needs a reason, a repair, or a check that it has passed since."""
     if device and not repaired:
         raise BadParameter("say with --repaired what was mended or replaced", param_hint="--device")
     book, now_s, by = _writer(fleet_dir, state_dir), time.time(), _who()

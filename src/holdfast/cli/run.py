@@ -154,7 +154,7 @@ def attach(
         Option("--when-alone", help="In a Slurm job: wait until its controller has ended.", hidden=True),
     ] = False,
 ) -> None:
-    """Takes up a job whose Holdfast is gone: the training was never touched."""
+    """Reattaches to a job whose supervisor has died; the training was not interrupted."""
     try:
         root = state_root(state_dir, os.environ)
     except SettingsRefused as error:
@@ -189,7 +189,7 @@ def _followed(root: Path, job: str | None, *, quiet: bool) -> int | None:
 
 
 def in_slurm_allocation(env: Mapping[str, str]) -> bool:
-    """Whether this is the batch script of a Slurm job on several nodes, and not one of its steps."""
+    """True in the batch script of a multi-node Slurm job, but not in one of its steps."""
     try:
         found = allocation(env)
     except BadNodeList:
@@ -198,7 +198,7 @@ def in_slurm_allocation(env: Mapping[str, str]) -> bool:
 
 
 def job_of_many(jobs: StateDir, name: str | None) -> JobDir | None:
-    """The job of that name, or the newest, when its record says that it runs on many nodes."""
+    """The multi-node job of that name, or the newest job if it is one."""
     try:
         job = jobs.job(name) if name else next(iter(jobs.jobs()), None)
         return job if job is not None and not recorded(job)[0].is_one_machine else None
@@ -212,7 +212,9 @@ def _elsewhere() -> Any:
 
 
 def full_command(words: Sequence[str], ranks: str | None, *, alone: bool = True) -> tuple[str, ...]:
-    """What is run: the words as they are, or the script they name under torchrun. raises: BadParameter
+    """The command to run: the words as they are, or the script they name under torchrun. raises: BadParameter
+
+    `alone`: there is no other worker; else torchrun reads its part and the rendezvous address from its environment.
 
     `alone`: no other worker; else torchrun finds in its environment which of them this is, and where they meet.
     """

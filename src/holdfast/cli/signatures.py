@@ -1,4 +1,4 @@
-"""`holdfast signatures`: the known failures as a list, one in full, and the proof that they match what they say."""
+"""`holdfast signatures`: lists known failures, shows one, and tests signatures."""
 
 import difflib
 import os
@@ -47,7 +47,7 @@ Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
 
 @app.callback()
 def signatures() -> None:
-    """The known failures: list them, show one, or test a folder of your own."""
+    """Lists known failures, shows one, or tests a folder of signatures."""
 
 
 @app.command("list")
@@ -64,7 +64,7 @@ def list_(
     lang: Lang = None,
     json: Json = False,
 ) -> None:
-    """All signatures: id, category, role, severity, title."""
+    """Lists all signatures: id, category, role, severity, title."""
     language = chosen_language(lang, os.environ, json=json)
     chosen = [
         one
@@ -113,7 +113,9 @@ def test(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Proves that signatures match what they must, and nothing else; and the rules of the diagnosis in DIR/rules.
+    """Tests that signatures match their examples and nothing else, and tests the diagnosis rules in DIR/rules.
+
+    Exits with 1 if a test fails.
 
     Exits with 1 when one does not hold.
     """
@@ -152,7 +154,7 @@ def test(
 
 
 def problems(tested: Sequence[Signature], package: Sequence[Signature]) -> list[str]:
-    """Complaints about those tested, which may name and replace the package's."""
+    """Failures of the tested signatures, which may name and replace the package's."""
     ids = Counter(one.id for one in tested)
     twice = [f"{id_}: the id is given {count} times" for id_, count in ids.items() if count > 1]
     found = complaints(overridden(package, tested), KINDS, ACTIONS)

@@ -1,4 +1,4 @@
-"""`holdfast simulate`: the real decisions over a virtual cluster, from a scenario file or a seed."""
+"""`holdfast simulate`: runs the real decisions over a virtual cluster, from a scenario file or a seed."""
 
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +26,7 @@ def simulate(
     ] = None,
     json: Annotated[bool, Option("--json", help="The answer as one JSON document.")] = False,
 ) -> None:
-    """Runs a scenario, or a random world. Exits with 1 when what was expected does not hold."""
+    """Runs a scenario, or a random world. Exits with 1 if an expectation does not hold."""
     if scenario is not None:
         _run_scenario(scenario, seed or 0, json=json)
     elif seed is not None:
@@ -68,7 +68,7 @@ def _run_world(seed: int, *, json: bool) -> None:
 
 
 def told(answer: Answer) -> list[str]:
-    """The answer for people: each decision, then the outcome."""
+    """The result for people: each decision, then the outcome."""
     lines = [
         f"{decided.at_s:>10.1f} s  incident {decided.incident}: {decided.rung}: {decided.why}"
         for decided in answer.decisions

@@ -1,4 +1,4 @@
-"""`holdfast steps`: how long the steps of a training took, and whether it became slower. Only reads."""
+"""`holdfast steps`: reports step times of a training and whether it became slower. Only reads."""
 
 import os
 import shutil
@@ -74,7 +74,7 @@ def steps(
     lang: Lang = None,
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
 ) -> None:
-    """Says how long steps take and took, what became slower, since when, and what that costs."""
+    """Reports step times, slowdowns, when they began, and what they cost."""
     language = chosen_language(lang, os.environ, json=json)
     _check(rule, plot)
     started_s = time.monotonic()
@@ -113,7 +113,9 @@ def steps(
 
 
 def document(all_of: Sequence[Training], read: Scanned) -> dict[str, Any]:
-    """The fields of the contract (docs/steps.md) of the training with most steps; `logs`: all, where there are more."""
+    """The JSON document (docs/steps.md) of the training with most steps; `logs`: all trainings, if there are
+    several.
+    """
     first = _document(all_of[0]) if all_of else msgspec.to_builtins(StepReport(), str_keys=True)
     if len(all_of) > 1:
         first["logs"] = [_document(one) for one in all_of]
@@ -220,7 +222,7 @@ def _draw(path: Path, all_of: Sequence[Training]) -> None:
 
 
 class Progress:
-    """How much has been read, in one line of a terminal that is wiped at the end. Silent where nobody looks."""
+    """A progress line on the terminal, erased at the end. Silent without a terminal."""
 
     def __init__(self, started_s: float) -> None:
         self._next_s = started_s + PROGRESS_AFTER_S

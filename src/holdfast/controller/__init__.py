@@ -1,1 +1,1 @@
-"""The loop: inbox to core to journal to engine."""
+"""The controller's loop: inbox, core, journal, engine."""

@@ -1,4 +1,6 @@
-"""Routes calls (model.calls) between users and the agents of their nodes, and records which user ran what.
+"""Routes calls (model.calls) between users and the agents of their nodes, and records which user ran which command.
+
+Keeps no output. Decides only whether a call is possible.
 
 Keeps no output. Only decides whether a call is possible.
 """
@@ -50,7 +52,9 @@ NODES_NAMED_MAX = 8
 
 
 class JobNow(NamedTuple):
-    """What the controller knows of the job. `ended`: how, in words; empty while it goes on.
+    """The controller's view of the job. `ended`: how it ended, in words; empty while it runs.
+
+    `workers`: the node of each worker. `nodes`: with connected agents. `others`: further nodes of the job.
 
     `workers`: the node of each. `nodes`: those whose agents are connected. `others`: that are the job's, too.
     """
@@ -74,8 +78,9 @@ class _Call:
 
 
 class CallRelay:
-    """`now`: asked at every call. `note`: a line for the record, with its kind: exec or shell. `silent_s`: for how long
-    nothing was heard of an agent, which says something every second whatever it does."""
+    """`now`: called at every call. `note`: writes a line to the record, with its kind: exec or shell. `silent_s`:
+    seconds since an agent's last message; agents send one every second.
+    """
 
     def __init__(
         self,
@@ -104,7 +109,7 @@ class CallRelay:
         return True
 
     def left(self, peer: str) -> None:
-        """This peer, a client or an agent, is not connected any more."""
+        """Removes this peer, a client or an agent: it has disconnected."""
         for name, call in list(self._calls.items()):
             if call.client == peer:
                 self._cancel(name, call)
@@ -112,7 +117,7 @@ class CallRelay:
                 self._answer_for(name, call, peer, "not-reached", "the connection to its agent was lost")
 
     def turn(self) -> None:
-        """To be called about once a second."""
+        """Does periodic work. Call it about once a second."""
         now_s = self._clock()
         for name, call in list(self._calls.items()):
             if call.until_s is None:  # a terminal: its user decides how long to wait

@@ -110,7 +110,7 @@ class Concluding:
         ]
 
     def heard(self, event: AnyEvent) -> None:
-        """Notes an event of the core."""
+        """Handles an event of the core."""
         match event:
             case RankStarted():
                 self._workers[event.rank] = event.worker

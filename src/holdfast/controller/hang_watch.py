@@ -42,7 +42,7 @@ class Look(Struct):
 
 
 class HangWatching:
-    """`note`: takes findings, as kind and text."""
+    """`note`: receives findings, as kind and text."""
 
     def __init__(
         self,
@@ -72,16 +72,16 @@ class HangWatching:
 
     @property
     def samples(self) -> tuple[RankSample, ...]:
-        """The last of each rank."""
+        """The last sample of each rank."""
         return tuple(sample for report in self._last.values() for sample in report.ranks)
 
     @property
     def is_looking(self) -> bool:
-        """Something hangs, or seems to."""
+        """True while a hang, or a suspected one, is examined."""
         return self._look is not None or self.hang is not None
 
     def sampled(self, node: str, report: Sampled) -> None:
-        """`report`: in the job's time."""
+        """Takes samples of one worker. `report`: in the job's time."""
         self._turn_to(self._worker_group.roster.team.attempt)
         if report.attempt != self._attempt or self._worker_group.roster.team.nodes.get(report.worker) != node:
             return
@@ -100,7 +100,7 @@ class HangWatching:
         look.waits_for.discard(report.worker)
 
     def tick(self, at_s: float) -> list[Act]:
-        """To be called once a second. Begins to judge all ranks, which takes a while: `go_on` does it."""
+        """Call it once a second. Starts to judge all ranks; `go_on` does the work in pieces."""
         self._turn_to(self._worker_group.roster.team.attempt)
         if self._is_settled:
             self._used.clear()
@@ -113,11 +113,11 @@ class HangWatching:
 
     @property
     def is_busy(self) -> bool:
-        """There is something for `go_on` to do."""
+        """True if there is work for `go_on`."""
         return self._judging is not None
 
     def go_on(self, at_s: float) -> list[Act]:
-        """Does one piece of what a tick began, some 10 ms."""
+        """Does one piece of the started work, about 10 ms."""
         self._turn_to(self._worker_group.roster.team.attempt)
         judging, self._judging = self._judging, None  # the caller reports an exception in it
         if judging is None or self._is_settled:

@@ -23,7 +23,7 @@ class Later:
 
     @property
     def is_full(self) -> bool:
-        """Entries must be taken before more are put."""
+        """True if entries must be taken before more are put."""
         return self._bytes > BYTES_MAX
 
     def put(self, entry: Entry) -> None:
@@ -35,7 +35,7 @@ class Later:
         self._bytes += len(entry.body)
 
     def waits(self, peer: str) -> bool:
-        """Whether an entry of this peer waits."""
+        """True if an entry of this peer is queued."""
         return peer in self._of
 
     def take(self, peer: str | None = None) -> Entry | None:

@@ -24,7 +24,7 @@ NO_ORDERS = b"[]"
 
 
 class Engine(Protocol):
-    """Carries orders out. Results come later as events; an order may be carried out twice without harm."""
+    """Executes orders. Results arrive later as events; executing an order twice does no harm."""
 
     def carry_out(self, order: AnyOrder) -> None: ...
 

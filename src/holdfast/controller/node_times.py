@@ -50,7 +50,9 @@ class NodeTimes:
         )
 
     def of_records(self, node: str, report: RecordsTold) -> RecordsTold | None:
-        """None if the node's clock is not measured yet, so that its ranks cannot be compared with others."""
+        """Records in the job's time; None if the node's clock offset is not measured yet, so that its ranks cannot
+        be compared with others.
+        """
         ahead_s = self._offset_s(node)
         if ahead_s is None:
             return None

@@ -48,7 +48,7 @@ class ShippedFiles:
             self._close_one()
 
     def take(self, report: Shipped) -> str:
-        """Writes a piece of a file. Returns why that failed; empty if it did not."""
+        """Writes a piece of a file. Returns the reason if that failed; else empty."""
         try:
             file = self._files.get((report.attempt, report.worker, report.name))
             if file is None:

@@ -73,7 +73,7 @@ class StragglersWatching:
         return self._watch.told if self._watch is not None else ()
 
     def sampled(self, node: str, report: Sampled) -> None:
-        """`report`: in the job's time."""
+        """Takes samples of one worker. `report`: in the job's time."""
         team = self._worker_group.roster.team
         if team.attempt != self._attempt:
             self._turn_to(team.attempt)
@@ -87,7 +87,7 @@ class StragglersWatching:
         self._throttled |= report.throttled_s
 
     def records(self, node: str, report: RecordsTold) -> None:
-        """`report`: in the job's time."""
+        """Takes flight records of one worker. `report`: in the job's time."""
         fetch = self._fetch
         if fetch is None or report.attempt != self._attempt:
             return
@@ -99,7 +99,7 @@ class StragglersWatching:
             fetch.answers.append(report)
 
     def tick(self, at_s: float) -> list[Act]:
-        """To be called once a second. Begins to compare all ranks, which takes a while: `go_on` does it."""
+        """Call it once a second. Starts to compare all ranks; `go_on` does the work in pieces."""
         team = self._worker_group.roster.team
         if team.attempt != self._attempt:
             self._turn_to(team.attempt)
@@ -112,11 +112,11 @@ class StragglersWatching:
 
     @property
     def is_busy(self) -> bool:
-        """There is something for `go_on` to do."""
+        """True if there is work for `go_on`."""
         return self._comparing is not None
 
     def go_on(self, at_s: float) -> list[Act]:
-        """Does one piece of what a tick began, some 10 ms."""
+        """Does one piece of the started work, about 10 ms."""
         team = self._worker_group.roster.team
         if team.attempt != self._attempt:
             self._turn_to(team.attempt)

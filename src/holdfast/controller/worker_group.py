@@ -84,7 +84,7 @@ _HELLOS = msgspec.msgpack.Decoder(AgentHello)
 
 
 class Link(Protocol):
-    """The part of the hub that is used here."""
+    """The methods of the hub that are used here."""
 
     def turn(self) -> Sequence[Arrived]: ...
 
@@ -145,7 +145,7 @@ class Conclusion(Protocol):
 
 
 class Calls(Protocol):
-    """Commands that people run on nodes (controller/calls.py)."""
+    """Calls of users on nodes (controller/calls.py)."""
 
     def hear(self, peer: str, body: bytes) -> bool: ...
 
@@ -468,11 +468,11 @@ class WorkerGroupEngine:
         self.emit(NodeReleased(at_s=at_s, node=node))
 
     def decided(self, event: AnyEvent) -> None:
-        """The core has taken this event in: none that is told later lies before it."""
+        """Records that the core has processed this event: later events never get an earlier time."""
         self._times.not_before(event.at_s)
 
     def note(self, finding: str, text: str, key: str = "") -> None:
-        """A line for the log; of the same `key` at most one a minute."""
+        """Writes a note to the log; at most one a minute for the same `key`."""
         at_s = self._clock()
         key = f"{finding}:{key}"
         if at_s - self._said_s.get(key, float("-inf")) < TOLD_AGAIN_S:

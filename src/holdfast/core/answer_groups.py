@@ -1,8 +1,8 @@
-"""Puts workers that gave the same answer together, the rarest answer first. Pure.
+"""Groups workers by equal answers, the rarest first. Pure.
 
-Answers are the same when they ended alike and their output is the same to the byte; where that is too strict
-(`loose`), numbers and the names of the nodes do not count. Nothing else is ever evened out: what a difference means is
-for who reads it. A worker that gave no answer is never in a group with one that did.
+Two answers are equal if their commands ended alike and their outputs are equal byte by byte; with `loose`, numbers
+and names of nodes are ignored. No other difference is ignored. A worker without an answer is never in a group with
+one that answered.
 """
 
 import re
@@ -23,7 +23,7 @@ _SPACES = late(rb"[ \t]+")
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What came from one node. `worker` None: a node without one. `cut_bytes`: of the output, not kept."""
+    """One node's answer. `worker` None: a node without a worker. `cut_bytes`: output that was not kept."""
 
     node: str
     worker: int | None
@@ -36,7 +36,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 class AnswerGroup(Struct, frozen=True, kw_only=True):
-    """The same answer of `workers`, and of `nodes` that have no worker. `answers`: all of them, the first is shown."""
+    """Workers with equal answers, and `nodes` without a worker. `answers`: all of them; the first is shown."""
 
     workers: tuple[int, ...]
     nodes: tuple[str, ...]
@@ -48,12 +48,14 @@ class AnswerGroup(Struct, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """It ended by itself."""
+        """True if the command ended by itself."""
         return self.first.outcome == "exited"
 
 
 def answer_groups(answers: Iterable[Answer], *, loose: bool = False) -> tuple[AnswerGroup, ...]:
-    """Groups of equal answers: the fewest members first, then those that did not end well, then by worker.
+    """Groups of equal answers: smallest first, then those that failed, then by worker.
+
+    `loose`: ignores numbers, names of nodes and column widths.
 
     `loose`: numbers, the names of nodes and how wide a column is do not count.
     """
@@ -68,13 +70,13 @@ def answer_groups(answers: Iterable[Answer], *, loose: bool = False) -> tuple[An
 
 
 def exit_code(groups: Iterable[AnswerGroup]) -> int:
-    """Of the whole call: what all commands have ended with where that is the same, as a shell gives it; else 1."""
+    """The exit code of the whole call: the code of all commands if they agree, in a shell's form; else 1."""
     codes = {shell_code(group.first) for group in groups}
     return codes.pop() if len(codes) == 1 else 1
 
 
 def shell_code(answer: Answer) -> int:
-    """128 + N when killed by signal N, 124 when it took too long; 1 where there is no answer."""
+    """128 + N when killed by signal N, 124 at a timeout; 1 without an answer."""
     if answer.outcome == "timed-out":
         return 124
     if answer.outcome != "exited" or answer.code is None:

@@ -1,4 +1,8 @@
-"""How far clocks differ, from events that several of them saw: the same step, the same barrier. Pure.
+"""Computes clock offsets from events that several sources saw: the same step, the same barrier. Pure.
+
+Ranks print the same step within milliseconds. The median of the differences is the clock offset; a few late prints do
+not move it. Decides nothing: whoever compares stamps of two sources subtracts the offset first and trusts no order
+finer than the spread.
 
 Ranks print the same step within milliseconds of each other, whatever their clocks say. The median of the differences
 is how far one clock is ahead; a rank that printed a few of them late does not move it. It decides nothing: who
@@ -18,8 +22,9 @@ COMPARABLE_S = 30 * 86400.0
 
 
 class Offset(Struct, frozen=True, kw_only=True):
-    """`offset_s`: how far the clock is ahead of the first source's. `spread_s`: half of the `shared` events differ by
-    no more than that from it."""
+    """`offset_s`: how far the clock is ahead of the first source's. `spread_s`: half of the `shared` events differ
+    by no more than that from it.
+    """
 
     offset_s: float
     spread_s: float
@@ -27,8 +32,11 @@ class Offset(Struct, frozen=True, kw_only=True):
 
 
 def clock_offsets(seen: Mapping[str, Mapping[Hashable, float]]) -> dict[str, Offset]:
-    """The offset of each source's clock against that of the first source. `seen`: for each source the stamp, in
-    seconds, of each event it shows.
+    """The offset of each source's clock against the first source. `seen`: for each source the stamp, in seconds, of
+    each event.
+
+    A source that is not connected to the first one by at least two shared events, directly or over others, is left
+    out.
 
     A source that shares two events neither with the first one nor, over any number of others, with what is known
     already, is left out: nobody knows its offset.
@@ -54,7 +62,7 @@ def clock_offsets(seen: Mapping[str, Mapping[Hashable, float]]) -> dict[str, Off
 
 
 def are_comparable(one_s: float | None, other_s: float | None) -> bool:
-    """Whether the order of two stamps can mean anything: both known, and less than a month apart."""
+    """True if the order of two stamps can be meaningful: both known, and less than a month apart."""
     return one_s is not None and other_s is not None and abs(one_s - other_s) <= COMPARABLE_S
 
 

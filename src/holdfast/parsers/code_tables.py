@@ -38,14 +38,6 @@ def parse_table(text: str, kind: CodeKind, actions: Collection[str]) -> dict[str
     return facts
 
 
-def normal_code(kind: CodeKind, code: str) -> str:
-    """The code as the tables know it: "079" is Xid 79; NPU codes are upper case, without 0x."""
-    text = code.strip().upper().removeprefix("0X")
-    if kind != "npu":
-        return text.lstrip("0") or "0"
-    return text if len(text) >= 8 else text.zfill(8)
-
-
 def _problem(row: Mapping[str, str | None], known: Collection[str], actions: Collection[str]) -> str:
     if any(row.get(column) is None for column in COLUMNS):
         return "a column is missing"

@@ -1,4 +1,4 @@
-"""Reads what torchrun reports about failed ranks: its table, its log line, its error files. Pure.
+"""Reads what torchrun reports about failed ranks: its table and its log line. Pure.
 
 Never raises for what it reads. At the end of its output, in this order, the root cause last:
 
@@ -18,20 +18,17 @@ Never raises for what it reads. At the end of its output, in this order, the roo
       time      : 2026-11-20_21:45:36
       ...
 
-source: torch, distributed/elastic/multiprocessing/errors/__init__.py (the table) and error_handler.py (the file)
+source: torch, distributed/elastic/multiprocessing/errors/__init__.py
 """
 
 import re
 from collections.abc import Iterable
 
-import msgspec
 from msgspec import Struct
 
 from holdfast.late_pattern import late
-from holdfast.parsers.tracebacks.read import tracebacks
 
 ROWS_MAX = 4096
-FILE_MAX_BYTES = 1 << 20
 HEAD = late(r"(?P<root>Root Cause \(first observed failure\):)|(?P<rest>(?:Other )?Failures:\s*$)")
 FIELD = late(r"\b(?P<name>time|host|rank|exitcode|error_file|traceback) *: (?P<value>.*)")
 RANK = late(r"(?P<rank>\d{1,9}) \(local_rank: (?P<local>\d{1,9})\)")
@@ -63,29 +60,6 @@ class FailedLine(Struct, frozen=True, kw_only=True):
     pid: int
     code: int
     line: int
-
-
-class RecordedError(Struct, frozen=True, kw_only=True):
-    """What one rank wrote into its TORCHELASTIC_ERROR_FILE. `frame`: of the user's code where there is one."""
-
-    type: str
-    message: str
-    frame: str = ""
-    at_s: float | None = None  # the rank's own clock, whole seconds since the epoch
-
-
-class ExtraInfo(Struct):
-    py_callstack: str = ""
-    timestamp: str | float = ""
-
-
-class Message(Struct):
-    message: str = ""
-    extraInfo: ExtraInfo = msgspec.field(default_factory=ExtraInfo)  # torch's name
-
-
-class ErrorFile(Struct):
-    message: Message | str = ""
 
 
 class Row(Struct):
@@ -128,38 +102,6 @@ def failed_lines(lines: Iterable[bytes]) -> tuple[FailedLine, ...]:
         )
         for number, match in found[:ROWS_MAX]
     )
-
-
-def recorded_error(data: bytes) -> RecordedError | None:
-    """The error in a TORCHELASTIC_ERROR_FILE; None where the file is broken, too long or says nothing.
-
-    {"message": {"message": "RuntimeError: bad batch", "extraInfo": {"py_callstack": "Traceback ...", "timestamp": "1795211141"}}}
-    """
-    if len(data) > FILE_MAX_BYTES:
-        return None
-    try:
-        message = msgspec.json.decode(data, type=ErrorFile).message
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    if isinstance(message, str):
-        return _plain(message, None) if message else None
-    at_s = _seconds(message.extraInfo.timestamp)
-    found = tracebacks(line.encode("utf-8", "replace") for line in message.extraInfo.py_callstack.split("\n"))
-    if not found:
-        return _plain(message.message, at_s) if message.message else None
-    last = found[-1]
-    return RecordedError(type=last.type, message=last.message, frame=last.user_frame or last.frame, at_s=at_s)
-
-
-def _plain(text: str, at_s: float | None) -> RecordedError:
-    kind, colon, message = text.partition(": ")
-    if colon and re.fullmatch(r"[\w.]+", kind):
-        return RecordedError(type=kind, message=message, at_s=at_s)
-    return RecordedError(type="", message=text, at_s=at_s)
-
-
-def _seconds(timestamp: str | float) -> float | None:
-    return float(timestamp) if re.fullmatch(r"\d{1,12}(\.\d{1,9})?", str(timestamp)) else None
 
 
 def _take(rows: list[Row], field: re.Match[str], *, is_root: bool, number: int) -> None:

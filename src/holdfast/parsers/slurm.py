@@ -288,26 +288,6 @@ def _line_job(fields: Mapping[str, str]) -> SlurmJob:
     )
 
 
-def jobs_of_columns(text: str) -> tuple[SlurmJob, ...]:
-    """`squeue -h -o '%A|%T|%r|%N|%B'`, one job a line; lines of another form are left out."""
-    found = []
-    for line in text.splitlines():
-        words = line.strip().split("|")
-        if len(words) == 5 and words[0].isdigit():
-            job, state, reason, nodes, host = words
-            found.append(
-                SlurmJob(
-                    job=job,
-                    state=state,
-                    completing=state == "COMPLETING",
-                    reason=reason,
-                    nodes=_nodes(nodes),
-                    batch_host="" if host in ("n/a", "N/A") else host,
-                )
-            )
-    return tuple(found)
-
-
 def steps_of_columns(text: str) -> tuple[SlurmStep, ...]:
     """`squeue -h -s -j ID -o '%i|%j|%N'`: `7.0|holdfast-agent|n3`."""
     rows = (line.strip().split("|") for line in text.splitlines())

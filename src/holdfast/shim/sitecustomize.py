@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 GATE_KEYS = ("HOLDFAST_GATE", "HOLDFAST_PRELOAD", "HOLDFAST_RANKS", "HOLDFAST_HELD")
-POLL_S = 0.02
 # A script that closes descriptors it did not open is given the low numbers again, and must not find us there.
 FD_MIN = 500
 START_THREAD = _thread.start_new_thread  # as it is now: gevent, for one, replaces it
@@ -325,57 +324,27 @@ def _beside(name: str) -> "ModuleType":
 
 def _stand_by_as_rank(rank: Rank, gate: str) -> None:
     """Imports what the script will import, then waits until this standby becomes the attempt."""
-
-    def prepare() -> None:
-        listing = os.environ.get("HOLDFAST_PRELOAD", "")
-        _preload(gate, _names_in(listing) if listing and not _is_open(gate) else [])
-
-    _stand_by(gate, prepare, rank.path("ready"))
-
-
-def _stand_by(gate: str, prepare: "Callable[[], None]", ready: str) -> None:
-    """Returns once the gate is open, with what came through it in the environment; else this process ends here."""
-    import signal
-
-    try:
-        fd = os.open(gate, os.O_RDONLY)
-    except OSError:
-        _leave_unless_released(gate)
-        return
-    handles_interrupt = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if handles_interrupt:  # there is no script yet that could
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        _attempt(prepare)
-        _attempt(_touch, ready)
-        _attempt(_wait, fd)
-    finally:
-        os.close(fd)
-        if handles_interrupt:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+    _attempt(_gate_part, "stand_by_as_rank", gate, rank.path("ready"))
     _leave_unless_released(gate)
-    _attempt(_take_environment, gate)
 
 
 def _stand_by_as_launcher() -> None:
-    """A launcher that reads its environment only once the gate is open: where it meets others is not known before."""
+    """A launcher reads its environment only once the gate is open: its rendezvous address is not known before."""
     env = os.environ
     gate, ranks = env.get("HOLDFAST_GATE", ""), env.get("HOLDFAST_RANKS", "")
     if env.get("HOLDFAST_SHIM") != "1" or not gate or not ranks or not _is_launcher():
         return
     held = _attempt(_held_launcher, gate)
-
-    def prepare() -> None:
-        if held is not None:
-            _attempt(held.start_ranks, ranks)
-            _preload(gate, held.imports)
-
-    _attempt(_touch, gate + ".held")
-    _stand_by(gate, prepare, gate + ".ready")
+    _attempt(_gate_part, "stand_by_as_launcher", gate, held, ranks)
+    _leave_unless_released(gate)
     for key in GATE_KEYS:
         env.pop(key, None)
     if held is not None:
         held.go_on()
+
+
+def _gate_part(name: str, *given: object) -> None:
+    getattr(_beside("holdfast_shim_gate"), name)(_attempt, *given)
 
 
 def _held_launcher(gate: str) -> "HeldLauncher":
@@ -384,100 +353,9 @@ def _held_launcher(gate: str) -> "HeldLauncher":
 
 
 def _leave_unless_released(gate: str) -> None:
-    """A standby that nobody released must never run the script: it would be a second copy of the training."""
-    if not _is_open(gate):
+    """An unreleased standby must never run the script: it would be a second copy of the training."""
+    if not os.path.exists(gate + ".go"):
         os._exit(0)
-
-
-def _is_open(gate: str) -> bool:
-    return os.path.exists(gate + ".go")
-
-
-def _of_worker(gate: str, ending: str) -> str:
-    """What all gates of a worker share: that of its launcher, and those by which that holds its ranks."""
-    folder, name = os.path.split(gate)
-    return os.path.join(folder, name.partition(".rank-")[0] + ending)
-
-
-def _preload(gate: str, names: "list[str]") -> None:
-    """One process at a time while something trains, which needs the cores. Gives up as soon as the gate opens."""
-    if not names or _is_open(gate):
-        return
-    lock = os.open(_of_worker(gate, ".preload"), os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        if _may_import(lock, gate):
-            _import(names, gate)
-    finally:
-        os.close(lock)
-
-
-def _names_in(listing: str) -> "list[str]":
-    """Waits for as long as Holdfast holds the list: while the training starts, it needs all cores for itself."""
-    import fcntl
-
-    with open(listing, encoding="utf-8", errors="replace") as file:
-        fcntl.flock(file, fcntl.LOCK_SH)
-        return [line.strip() for line in file if line.strip() and not line.startswith("env:")]
-
-
-def _may_import(lock: int, gate: str) -> bool:
-    """When it is this rank's turn, or nothing trains any more. False: the gate has opened first."""
-    import fcntl
-    import time
-
-    while not _is_open(gate):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if os.path.exists(_of_worker(gate, ".hurry")):
-                return True
-            time.sleep(POLL_S)
-    return False
-
-
-def _import(names: "list[str]", gate: str) -> None:
-    path, folder = list(sys.path), os.getcwd()
-    no_arguments = not hasattr(sys, "argv")  # Python before 3.8 sets them later
-    if no_arguments:
-        sys.argv = [""]
-    for name in names:
-        if _is_open(gate):
-            break
-        _import_one(name)
-    if no_arguments:
-        del sys.argv
-    sys.path[:] = path
-    os.chdir(folder)
-
-
-def _import_one(name: str) -> bool:
-    try:
-        __import__(name)
-    except BaseException:  # SystemExit too: the script's own import will say it again
-        return False
-    return True
-
-
-def _touch(path: str) -> None:
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o644))
-
-
-def _wait(fd: int) -> bool:
-    import fcntl
-
-    fcntl.flock(fd, fcntl.LOCK_SH)
-    return True
-
-
-def _take_environment(gate: str) -> None:
-    import json
-
-    with open(gate + ".go", encoding="utf-8") as file:
-        changes = json.load(file)
-    os.environ.update({key: value for key, value in changes.items() if isinstance(value, str)})
-    for key in [key for key, value in changes.items() if value is None]:
-        os.environ.pop(key, None)
 
 
 # All of it

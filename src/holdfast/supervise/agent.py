@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast import __version__
-from holdfast.agent.calls import Calls, CallScene
+from holdfast.agent.calls.on_node import Calls, CallScene
 from holdfast.agent.environment import free_port
 from holdfast.agent.nodes.home import NodeHome
 from holdfast.agent.nodes.remote import ANY_ADDRESS, RemoteAgent

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast.controller.loop import replay
-from holdfast.engines.local_hosts import clear
-from holdfast.engines.local_nodes import LocalNodes, clear_leftovers
+from holdfast.engines.local.hosts import clear
+from holdfast.engines.local.nodes import LocalNodes, clear_leftovers
 from holdfast.engines.nodes import EngineRefused, NodeEngine
 from holdfast.journal.jobdir import JobDir, JobInUse, StateUnwritable
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import Ended
 from holdfast.supervise.many_nodes import attach_nodes, run_nodes
-from holdfast.supervise.slurm import engine_here, follow_submitted, run_slurm, stand_by
+from holdfast.supervise.slurm.job import engine_here, follow_submitted, run_slurm, stand_by
 from holdfast.supervise.start import NO_RECORD, USAGE, NotTakenUp, kept_environment, recorded, taken_up
 from holdfast.views.console import Console
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import msgspec
 
-from holdfast.agent.calls import Calls, CallScene
+from holdfast.agent.calls.on_node import Calls, CallScene
 from holdfast.agent.worker import WorkerAgent
 from holdfast.controller.calls import CallRelay, JobNow
 from holdfast.controller.loop import Controller

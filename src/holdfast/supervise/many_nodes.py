@@ -9,9 +9,6 @@ import os
 import secrets
 import signal
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-
-import msgspec
 
 from holdfast import __version__
 from holdfast.controller.calls import CallRelay, JobNow
@@ -29,7 +26,7 @@ from holdfast.core.stragglers.told import in_few_words
 from holdfast.core.workers.group import WorkerGroup
 from holdfast.core.workers.memory import FOR_OTHERS, MOVED, Memory
 from holdfast.core.workers.roster import Settings as GroupSettings
-from holdfast.engines.nodes import EngineRefused, JobPlace, NodeEngine
+from holdfast.engines.nodes import EngineRefused, NodeEngine
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.recorder import Recorder
 from holdfast.journal.rows import RawEntry
@@ -47,17 +44,23 @@ from holdfast.model.events import (
     Tick,
     WorkerExited,
 )
-from holdfast.model.nodes.workers import AGENT_ENDS, PROTOCOL, EndAsked, SetUp
+from holdfast.model.nodes.workers import AGENT_ENDS, EndAsked, SetUp
 from holdfast.model.orders import StopAttempt
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import Ended, Running, State
 from holdfast.model.steps import StepNow, Straggler
 from holdfast.observe.clock import JobClock
 from holdfast.observe.logs.step_file import StepFile, StepFileWriter
+from holdfast.supervise.controller_files import (
+    allow_many_connections,
+    job_secret,
+    publish,
+    shared_token,
+    withdraw,
+)
 from holdfast.supervise.fleet_notes import FleetNotes
 from holdfast.supervise.live_signatures import live_signatures
 from holdfast.supervise.nodes_evidence import NodesEvidence
-from holdfast.supervise.small_files import allow_many_connections, bracketed, kept_text, write_whole
 from holdfast.supervise.start import (
     USAGE,
     begun,
@@ -75,8 +78,6 @@ TICK_S = 1.0
 ASKED_S = 3.0  # for the scheduler to say whether it ends the job
 TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 GOODBYE_S = 10.0  # for agents to end once the job is over, beyond the grace of what may still run there
-SECRET, TOKEN, WHERE = "secret", "shared-token", "controller.json"
-SECRET_BYTES = 32
 HUB_LIMITS = Limits(turn_bytes=1 << 19)  # a tenth of a second's work at most, however much is held back
 
 
@@ -104,16 +105,14 @@ class NodesSupervisor:
         allow_many_connections()
         # First of all: where none can be made, nothing has been written, and the job's name stays unused.
         tls = make_certificate(job.path) if settings.link_tls else None
-        secret = bytes.fromhex(kept_text(job.path / SECRET, lambda: secrets.token_hex(SECRET_BYTES)))
-        token = kept_text(job.path / TOKEN, lambda: secrets.token_hex(8))
+        secret, token = job_secret(job), shared_token(job)
         listen = [(address, 0) for address in engine.listen(job.path)]
         self._files = ShippedFiles(job.path, self.clock)
-        self._fingerprint = tls.fingerprint if tls else ""
         self.hub = Hub(
             secret=secret, listen=listen, clock=self.clock, seen=self._memory.seen, tls=tls, limits=HUB_LIMITS
         )
         self._clocks = ClockNotes(job.worker, self.hub.offset_s)
-        self._place = self._publish()
+        self._place = publish(job, self.hub.addresses, tls.fingerprint if tls else "")
         self.record = Recorder(job.journal_path, self.clock, console.tell)
         self.plain_log = PlainLog(job.path, settings.policy)
         self._fleet = FleetNotes(settings, lambda: len(engine.nodes), self.clock, console.tell)
@@ -185,24 +184,6 @@ class NodesSupervisor:
             files=self._files,
             shunned=self._fleet.shunned,
             why_not_isolate=self._fleet.why_not_isolate,
-        )
-
-    def _publish(self) -> JobPlace:
-        """Where this controller is to be found: written down before any agent is started."""
-        addresses = tuple(f"{bracketed(host)}:{port}" for host, port in self.hub.addresses)
-        where: dict[str, object] = {
-            "addresses": addresses,
-            "instance": secrets.token_hex(8),
-            "protocol": PROTOCOL,
-        }
-        where["fingerprint"] = self._fingerprint
-        write_whole(self._job.path / WHERE, msgspec.json.encode(where))
-        return JobPlace(
-            job=self._job.name,
-            folder=self._job.path,
-            addresses=addresses,
-            secret_file=self._job.path / SECRET,
-            fingerprint=self._fingerprint,
         )
 
     def _now(self) -> JobNow:
@@ -329,8 +310,7 @@ class NodesSupervisor:
         self.hub.close()
         if ended is not None:
             forget_environment(self._job)
-            with suppress(OSError):
-                (self._job.path / WHERE).unlink()
+            withdraw(self._job)
         fenced(self._evidence.close)
         fenced(self._fleet.close)
         self.record.close()

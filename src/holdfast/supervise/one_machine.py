@@ -18,7 +18,7 @@ from holdfast.agent.watch.step_logs import StepForms
 from holdfast.agent.worker import WorkerAgent
 from holdfast.controller.loop import Controller, decisions
 from holdfast.core.job.decision import Decision
-from holdfast.engines.local import LocalEngine
+from holdfast.engines.local.one_machine import LocalEngine
 from holdfast.journal.jobdir import JobDir, JobInUse, StateDir
 from holdfast.journal.recorder import Recorder
 from holdfast.journal.rows import RawEntry

@@ -1,6 +1,6 @@
-"""Runs burn.py with GPUs that are not there: torch's own arithmetic on the processor, under the names of GPUs.
+"""Runs the burn with GPUs that are not there: torch's own arithmetic on the processor, under the names of GPUs.
 
-    python gpus_on_cpu.py BURN.PY REQUEST
+    python gpus_on_cpu.py BURN REQUEST
 
 GPUS of them, with the UUIDs of the stand-in for NVML. FAULTS="1:flip,3:ecc" gives some a fault: `flip` turns one bit of
 the third product and each tenth after it, `wrong` one of every product and of the first, `ecc` fails as a driver does,

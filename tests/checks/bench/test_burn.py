@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.checks.training_python import burn
+from holdfast.checks.training_python.bench import BURN
+from holdfast.checks.training_python.burn import cores, devices, matrices, memory, training
 
 SIZE = 48
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
@@ -29,17 +30,17 @@ def bound():
 
 
 def run(asked, python=sys.executable, **env):
-    words = [python, burn.__file__, json.dumps(asked)]
+    words = [python, BURN, json.dumps(asked)]
     done = subprocess.run(words, capture_output=True, env={**os.environ, **env}, timeout=200, check=True)
     return json.loads(done.stdout)
 
 
-def matrices(torch, type="fp32"):
-    return [burn._matrix(torch, SIZE, type, part) for part in range(2)]
+def two_matrices(torch, type="fp32"):
+    return [matrices.matrix(torch, SIZE, type, part) for part in range(2)]
 
 
 def exact_product():
-    left, right = (list(memoryview(burn._dice(SIZE, part)).cast("b")) for part in range(2))
+    left, right = (list(memoryview(matrices.dice(SIZE, part)).cast("b")) for part in range(2))
     return [
         sum(left[row * SIZE + k] * right[k * SIZE + column] for k in range(SIZE))
         for row in range(SIZE)
@@ -52,12 +53,12 @@ def exact_product():
 
 @pytest.mark.parametrize("type", ["fp32", "fp64", "bf16", "fp16"])
 def test_a_sound_device_gives_the_exact_product_each_time(torch, type):
-    left, right = matrices(torch, type)
+    left, right = two_matrices(torch, type)
     first = torch.mm(left, right)
-    found = burn.repeated(torch, "cpu", left, right, first, 0.0)
+    found = matrices.repeated(torch, "cpu", left, right, first, 0.0)
     assert found["wrong_repeats"] == found["wrong_elements"] == 0 and found["where"] == []
-    assert found["repeats"] >= burn.REPEATS_MIN and found["rates"] == sorted(found["rates"])
-    assert burn.wrong_rows(torch, left, right, first) == 0
+    assert found["repeats"] >= devices.REPEATS_MIN and found["rates"] == sorted(found["rates"])
+    assert matrices.wrong_rows(torch, left, right, first) == 0
     if type in ("fp32", "fp64"):
         assert first.flatten().tolist() == exact_product()
 
@@ -66,44 +67,47 @@ def test_a_sound_device_gives_the_exact_product_each_time(torch, type):
     ("type", "bit", "told"), [("fp32", 22, "00400000"), ("bf16", 3, "0008"), ("fp16", 0, "0001")]
 )
 def test_one_flipped_bit_is_found_with_its_place(torch, type, bit, told):
-    left, right = matrices(torch, type)
+    left, right = two_matrices(torch, type)
     first = torch.mm(left, right)
-    burn._bits(torch, first)[7, 31] ^= 1 << bit
-    found = burn.repeated(torch, "cpu", left, right, first, 0.0)
+    matrices.bits(torch, first)[7, 31] ^= 1 << bit
+    found = matrices.repeated(torch, "cpu", left, right, first, 0.0)
     assert found["where"] == [[7, 31, told]]
     assert found["wrong_repeats"] == found["repeats"] == found["wrong_elements"]
 
 
 def test_a_flipped_sign_bit_is_told_in_hexadecimal(torch):
-    left, right = matrices(torch)
+    left, right = two_matrices(torch)
     first = torch.mm(left, right)
     first[5, 6] = -first[5, 6]
-    found = burn.repeated(torch, "cpu", left, right, first, 0.0)
+    found = matrices.repeated(torch, "cpu", left, right, first, 0.0)
     assert found["where"] == [[5, 6, "80000000"]]
 
 
 def test_many_wrong_places_are_told_by_the_first(torch):
-    left, right = matrices(torch)
-    found = burn.repeated(torch, "cpu", left, right, torch.mm(left, right) + 1, 0.0)
-    assert len(found["where"]) == burn.WHERE_MAX and found["wrong_elements"] == SIZE * SIZE * found["repeats"]
+    left, right = two_matrices(torch)
+    found = matrices.repeated(torch, "cpu", left, right, torch.mm(left, right) + 1, 0.0)
+    assert (
+        len(found["where"]) == matrices.WHERE_MAX
+        and found["wrong_elements"] == SIZE * SIZE * found["repeats"]
+    )
 
 
 def test_rows_that_are_always_wrong_are_found_by_exact_arithmetic(torch):
-    left, right = matrices(torch)
+    left, right = two_matrices(torch)
     first = torch.mm(left, right)
     first[0] += 1
-    assert burn.wrong_rows(torch, left, right, first) == 1
+    assert matrices.wrong_rows(torch, left, right, first) == 1
 
 
 def test_a_burn_of_the_processor_gives_a_checksum_that_is_the_same_everywhere(torch):
-    found = burn.matmul(device="cpu", seconds=0.0, size=SIZE, type="auto")
+    found = matrices.matmul(device="cpu", seconds=0.0, size=SIZE, type="auto")
     right = memoryview(b"".join(float_bytes(value) for value in exact_product()))
     assert found["checksum"] == f"{zlib.crc32(right):08x}"
     assert found["type"] == "fp32" and found["wrong_rows"] == 0
 
 
 def float_bytes(value):
-    return burn.ctypes.string_at(burn.ctypes.byref(burn.ctypes.c_float(value)), 4)
+    return matrices.ctypes.string_at(matrices.ctypes.byref(matrices.ctypes.c_float(value)), 4)
 
 
 # The cores
@@ -121,22 +125,22 @@ def test_a_core_that_once_flips_a_bit_is_named_with_the_place():
             product[4 * (SIZE + 2)] ^= 0x10
         return memoryview(product)
 
-    found = burn.on_core(5, multiply, reference, 0.0, SIZE)
+    found = cores.on_core(5, multiply, reference, 0.0, SIZE)
     assert found["wrong_repeats"] == 1 and found["where"] == [[1, 2, "00000010"]]
-    assert found["core"] == 5 and found["repeats"] == burn.REPEATS_MIN
+    assert found["core"] == 5 and found["repeats"] == devices.REPEATS_MIN
 
 
 def test_the_core_that_is_wrong_is_not_the_judge(bound):
     products = iter([b"wrong", b"right", b"right"])
-    assert burn.agreed(lambda: memoryview(next(products)), bound) == b"right"
+    assert cores.agreed(lambda: memoryview(next(products)), bound) == b"right"
 
 
 def test_a_product_is_held_against_whole_numbers_of_python(torch):
-    multiply, name = burn.multiplier(SIZE)
+    multiply, name = cores.multiplier(SIZE)
     product = bytearray(multiply())
-    assert name.startswith("torch ") and burn.is_exact(SIZE, bytes(product))
+    assert name.startswith("torch ") and cores.is_exact(SIZE, bytes(product))
     product[1] ^= 1
-    assert not burn.is_exact(SIZE, bytes(product))
+    assert not cores.is_exact(SIZE, bytes(product))
 
 
 def test_all_cores_are_run_each_by_a_process_of_its_own(torch):
@@ -150,20 +154,20 @@ def test_all_cores_are_run_each_by_a_process_of_its_own(torch):
 
 
 def test_triad_gives_the_sum_and_its_bandwidth(torch):
-    found = burn.triad(device="cpu", seconds=0.0, bytes_each=1 << 20)
+    found = memory.triad(device="cpu", seconds=0.0, bytes_each=1 << 20)
     assert found["wrong_elements"] == 0 and found["bytes_each"] == 1 << 20
     assert found["rates"] == sorted(found["rates"]) and found["rates"][0] > 0
 
 
 def test_copies_come_back_as_they_went(torch, bound):
-    found = burn.copy(device="cpu", seconds=0.0, bytes_each=2 << 20, cpus=bound[:1])
+    found = memory.copy(device="cpu", seconds=0.0, bytes_each=2 << 20, cpus=bound[:1])
     assert found["wrong_bytes"] == 0 and len(found["ways"]) == 4
     assert os.sched_getaffinity(0) == {bound[0]}
 
 
 def test_a_small_training_takes_steps(torch):
-    found = burn.train(device="cpu", seconds=0.0, layers=1, width=64, length=16, batch=2)
-    assert found["is_finite"] and found["step_s"] > 0 and found["repeats"] == burn.REPEATS_MIN
+    found = training.train(device="cpu", seconds=0.0, layers=1, width=64, length=16, batch=2)
+    assert found["is_finite"] and found["step_s"] > 0 and found["repeats"] == devices.REPEATS_MIN
     assert found["rates"][1] == pytest.approx(32 / found["step_s"])
 
 
@@ -213,5 +217,5 @@ def test_an_error_of_the_library_is_the_answer(torch):
 
 
 def test_it_has_no_need_of_holdfast():
-    text = Path(burn.__file__).read_text()
+    text = "".join(path.read_text() for path in sorted(Path(BURN).parent.glob("*.py")))
     assert "from holdfast" not in text and "import holdfast" not in text, "the run's Python may have none"

@@ -1,4 +1,4 @@
-"""Benchmarks of the processors: judged from what burn.py gives, and run for real."""
+"""Benchmarks of the processors: judged from what the burn returns, and run for real."""
 
 import os
 import signal

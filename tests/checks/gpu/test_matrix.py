@@ -1,4 +1,4 @@
-"""The GPU part of the fault matrix (bench/check_faults/check_gpu_matrix.py), case by case."""
+"""The GPU part of the fault matrix (bench/checks/gpu_matrix.py), case by case."""
 
 from collections.abc import Iterator
 from pathlib import Path

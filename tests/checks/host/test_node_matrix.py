@@ -1,16 +1,11 @@
 """Every fault of the check bench is found by its check alone, and nothing in its sound nodes."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "bench"))
-
-from check_faults.check_node_faults import FAULTS
-from check_faults.check_node_matrix import made_up, sound, wrong_with
-from check_faults.check_node_real import REAL, NotHere
-from check_faults.check_node_sound import SOUND
+from bench.checks.node_faults import FAULTS
+from bench.checks.node_matrix import made_up, sound, wrong_with
+from bench.checks.node_real_faults import REAL, NotHere
+from bench.checks.node_sound import SOUND
 
 
 @pytest.mark.parametrize("case", FAULTS, ids=lambda case: case.name)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.observe.processes import pyspy
-from holdfast.observe.processes.pyspy import NO_TOOL, Ask, Collection, Sampling, collect, sample_repeatedly
+from holdfast.observe.processes.pyspy import NO_TOOL, Ask, Collection, Sampling, collect
 
 WITHIN_S = 60.0
 SLEEPS = "def inner():\n    print('ready', flush=True)\n    input()\ninner()\n"
@@ -264,7 +264,12 @@ def test_sampling_tells_a_rank_that_stands_still():
     frames = []
     with subprocess.Popen([sys.executable, "-c", LOOPS], stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"ready\n"
-        frames = sample_repeatedly(Ask(0, process.pid), samples=4, over_s=0.2)
+        sampling = Sampling(Ask(0, process.pid), samples=4, over_s=0.2, tool=pyspy.tool_path())
+        sampling.start()
+        while not sampling.poll():
+            continue
+        frames = sampling.frames
+        sampling.close()
         process.kill()
     assert len(frames) == 4 and len(set(frames)) == 1
 

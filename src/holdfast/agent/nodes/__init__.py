@@ -1,1 +1,1 @@
-"""The agent of a job on many nodes: its folder, log, checks, shipping and line to the controller."""
+"""The agent of a multi-node job: its folder, log, checks, file transfer and link to the controller."""

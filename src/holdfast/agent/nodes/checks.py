@@ -1,5 +1,8 @@
 """Runs checks of this node for a job: before a start, after a failure, and at intervals during training.
 
+Never waits: suites run in their own processes, and this module polls them. An internal error here costs the checks
+and nothing else; a suite that cannot run is answered with the reason.
+
 Never waits: suites and their list are made in processes of their own, and this is polled. Whatever goes wrong in here costs the checks and
 nothing else; a suite that cannot be run is answered with why.
 """
@@ -44,7 +47,7 @@ TOLD_MAX = 256
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """What a suite that runs is for. `until_s`, `at_latest_s` (see SuiteRun): by the monotonic clock."""
+    """Why a suite runs. `until_s`, `at_latest_s` (see SuiteRun): monotonic clock."""
 
     context: str
     attempt: int
@@ -55,7 +58,9 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class NodeChecker:
-    """One suite at a time; a new question ends the one before, save a boot check asked for twice.
+    """Runs one suite at a time; a new request ends the current one, except a repeated boot check.
+
+    `host`: the node's name in the engine. `clock`: the job's.
 
     `host`: the node, as the engine names it. `clock`: the job's.
     """
@@ -98,7 +103,7 @@ class NodeChecker:
     # Questions --------------------------------------------------------------------------------------------
 
     def boot(self, order: CheckNodes, own_pids: Sequence[int]) -> None:
-        """Asked again while it runs, it goes on."""
+        """Starts the boot check; a repeated request keeps the running one."""
         asked = self._asked
         if asked is not None and (asked.context, asked.attempt) == (BOOT, order.attempt):
             return
@@ -117,7 +122,7 @@ class NodeChecker:
     def troubleshoot(
         self, attempt: int, verdict: Verdict, limit_s: float, own_pids: Sequence[int], *, living: bool
     ) -> None:
-        """`living`: processes of the attempt live; nothing but what is passive is run then."""
+        """Starts troubleshooting. `living`: processes of the attempt still run, so only passive checks run."""
 
         def choose(specs: Sequence[Spec]) -> Sequence[Spec]:
             return troubleshooting(specs, verdict.category, verdict.class_, living=living)
@@ -191,7 +196,7 @@ class NodeChecker:
         return self._asked is not None and self._asked.context == context
 
     def take_up(self) -> bool:
-        """Takes up what was seen since; whether that was all."""
+        """Collects results since the last call. Returns True if the suite is complete."""
         try:
             if self._listing is not None and self._asked is not None:
                 return self._read_list(self._listing, self._asked)
@@ -221,17 +226,19 @@ class NodeChecker:
         return self._run.channels() if self._run is not None else []
 
     def poll(self) -> NodesChecked | None:
-        """The answer, once there is one. Of what is asked for while a job trains there is none: see `news`."""
+        """Returns the answer once it exists. Checks during training have no answer: see `news`."""
         return self.finish() if self._asked is not None and self.take_up() else None
 
     def give_way(self) -> None:
-        """Nobody waits for the answer any more, and the next attempt may start beside it."""
+        """Lowers the priority of the running suite: the answer is not needed any more and the next attempt may
+        start.
+        """
         self._gives_way = True
         if self._run is not None:
             self._run.give_way()
 
     def finish(self) -> NodesChecked | None:
-        """The answer as far as it goes: what has not been looked at by now is left out."""
+        """Returns the answer so far; checks that have not run are left out."""
         asked = self._asked
         if asked is None:
             return None
@@ -280,7 +287,7 @@ class NodeChecker:
     # While it trains --------------------------------------------------------------------------------------
 
     def look_again(self, attempt: int, own_pids: Callable[[], Sequence[int]]) -> None:
-        """Now and then what is passive and quick, unless something else is being looked at."""
+        """Starts the passive quick checks at intervals, unless a suite runs."""
         every_s, now_s = self._settings.check_every_s, self._monotonic()
         if not every_s or self._asked is not None or now_s - self._continuous_s < every_s:
             return
@@ -288,7 +295,7 @@ class NodeChecker:
         self._begin(CONTINUOUS, attempt, CONTINUOUS_S, while_training, own_pids(), quick=True, training=True)
 
     def news(self, answer: NodesChecked) -> list[CheckTold]:
-        """Of a look while it trains: what was not told before in this run."""
+        """Returns findings of checks during training that were not reported before in this run."""
         new = [told for told in answer.troubles if key_of(told) not in self._told]
         if len(self._told) < TOLD_MAX:
             self._told |= dict.fromkeys(key_of(told) for told in new)
@@ -296,7 +303,7 @@ class NodeChecker:
         return []
 
     def note_step(self) -> None:
-        """A step was made: this node was good then."""
+        """Records that a step completed, so the node was good at that time."""
         now_s = self._monotonic()
         if now_s - self._good_s >= GOOD_AGAIN_S:
             self._good_s = now_s
@@ -308,7 +315,7 @@ class NodeChecker:
             self._learning.join(LEARN_S)
 
     def close(self) -> None:
-        """Ends what still runs; there will be no answer."""
+        """Ends the running suite without an answer."""
         if self._run is not None:
             self._run.close()
         if self._listing is not None:

@@ -1,4 +1,6 @@
-"""What the agent asks of the checks of its node, and when: before a start, in a diagnosis, while it trains.
+"""Schedules the checks of this node: before a start, during a diagnosis, during training.
+
+Reports answers as events. Decides nothing about them.
 
 Tells answers as events; decides nothing about them.
 """
@@ -18,7 +20,7 @@ from holdfast.model.verdicts import UNKNOWN, Verdict
 
 
 class Fitness:
-    """`own_pids`: the processes of the job, which are not somebody else's."""
+    """Checks of this node. `own_pids`: processes of the job, which are not foreign."""
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class Fitness:
         self.checker.boot(order, self._own_pids())
 
     def hear(self) -> None:
-        """Told as soon as all is seen, save what is part of a diagnosis: that waits for the verdict."""
+        """Reports the answer as soon as it is complete. A diagnosis waits for the verdict."""
         if self.checker.runs(ON_FAILURE):
             if self.checker.take_up() and self._verdict is not None:
                 self._tell_late()
@@ -75,7 +77,8 @@ class Fitness:
         self.checker.look_again(attempt, self._own_pids)
 
     def troubleshoot(self, order: Diagnose, told: Told, *, living: bool) -> bool:
-        """Begins to look for the cause on the node; whether the verdict is to wait for what that finds.
+        """Starts troubleshooting. Returns True if the verdict waits for its findings; later findings are reported
+        later.
 
         What is found later is told later.
         """
@@ -94,7 +97,7 @@ class Fitness:
         return not self.checker.take_up() and at_s - self._since_s <= wait_s and wait_s > 0
 
     def with_checks(self, verdict: Verdict, order: Diagnose) -> Verdict:
-        """The verdict, with what was found by now; where that is not all yet, the rest is told on its own."""
+        """Adds findings so far to the verdict; the rest is reported separately."""
         self._verdict = verdict
         if self._asked != order or not self.checker.runs(ON_FAILURE):
             return verdict
@@ -108,12 +111,12 @@ class Fitness:
         return with_checks(verdict, answer, order.boot, order.known)
 
     def give_way(self) -> None:
-        """The attempt is ended: what looks for the cause goes on beside the start of the next one."""
+        """Continues troubleshooting at low priority, because the attempt has ended and the next one may start."""
         if self.checker.runs(ON_FAILURE):
             self.checker.give_way()
 
     def tell_found(self, order: Diagnose) -> None:
-        """What troubleshooting has found by now, where the verdict is given elsewhere; what comes later comes late."""
+        """Reports findings of troubleshooting so far, where the controller makes the verdict."""
         self._verdict, self._is_judged_here = UNKNOWN, False
         if self._asked != order or not self.checker.runs(ON_FAILURE):
             return

@@ -1,4 +1,9 @@
-"""The agent's folder on its node: which attempt it has started, so that its successor finds it.
+"""Keeps the agent's folder on its node: which attempt it has started, for an agent that succeeds it.
+
+    jobs/<job>/nodes/<node>/state.json    what was started and stopped here
+    jobs/<job>/nodes/<node>/set-up        the job's set-up as last sent by the controller
+
+Where the disk is full or gone, the worker's folder shows what ran in it.
 
     jobs/<job>/nodes/<node>/state.json    what was started and stopped here
     jobs/<job>/nodes/<node>/set-up        what job this is, as the controller said it last
@@ -24,8 +29,9 @@ STATE, SET_UP = "state.json", "set-up"
 
 
 class NodeState(Struct, frozen=True, kw_only=True):
-    """`started`: the last attempt whose command was started here, and as which part. `stopped`: the last one, of those
-    that were to end. Of attempts up to the larger one nothing is started any more."""
+    """`started`: the last attempt whose command was started here, and its part. `stopped`: the last attempt that was
+    ordered to stop. Attempts up to the larger of the two are never started.
+    """
 
     started: int = 0
     part: Part | None = None
@@ -33,7 +39,7 @@ class NodeState(Struct, frozen=True, kw_only=True):
 
 
 class NodeHome:
-    """One node's folder in the job's. Nothing in here raises: `why_not` says what could not be written."""
+    """One node's folder in the job's folder. Never raises: `why_not` says what could not be written."""
 
     def __init__(self, job_folder: Path, node: str) -> None:
         self.job_folder = job_folder
@@ -49,7 +55,7 @@ class NodeHome:
             self._write_state(msgspec.structs.replace(self.state, stopped=attempt))
 
     def set_up(self) -> SetUp | None:
-        """What the agent before this one was told."""
+        """The set-up that the previous agent received."""
         try:
             return msgspec.msgpack.decode((self.folder / SET_UP).read_bytes(), type=SetUp)
         except (OSError, *UNREADABLE):
@@ -79,7 +85,7 @@ class NodeHome:
 
 
 def was_run(folder: Path) -> bool:
-    """Whether a command was started in this worker's folder; one that only stood by was not."""
+    """True if a command ran in this worker's folder; a standby that only waited does not count."""
     try:
         facts = (folder / FACTS).read_bytes()
     except OSError:
@@ -88,6 +94,6 @@ def was_run(folder: Path) -> bool:
 
 
 def clear(folder: Path) -> None:
-    """Removes what a standby whose agent was killed has left, so that an attempt finds its folder empty."""
+    """Removes leftovers of a standby whose agent was killed, so that the attempt finds an empty folder."""
     if (folder / GATE).exists():
         shutil.rmtree(folder, ignore_errors=True)

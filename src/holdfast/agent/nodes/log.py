@@ -1,5 +1,7 @@
 """Follows the kernel log during training: new lines, and which of the job's devices they report as failed.
 
+Decides nothing. Reports a device only if a rank has it open, or if the job has already failed because of it.
+
 Decides nothing. A device of somebody else's is no fault of this job, so one is told only where a rank has it open,
 or where the job has already failed of it.
 """
@@ -24,14 +26,14 @@ HEALING = ("reset_gpu", "reboot_node", "isolate_node")  # actions that a job can
 
 
 class DeviceFound(Struct, frozen=True):
-    """A device that failed. `code`: the category, "xid_79"."""
+    """A failed device. `code`: the category, "xid_79"."""
 
     device: str
     code: str
 
 
 class NodeLog:
-    """`why_not`: why the kernel's log cannot be read, told once; empty where it can."""
+    """The kernel log of one node. `why_not`: why it cannot be read, reported once; empty if it can."""
 
     def __init__(self, follower: KernelFollower | None = None) -> None:
         self._follower = follower or KernelFollower()
@@ -45,7 +47,7 @@ class NodeLog:
         return self._follower.why_not
 
     def news(self) -> str:
-        """Why it cannot be read, if that was not said yet."""
+        """Returns the reason why the log cannot be read, once."""
         why, self._why_told = (self.why_not if self.why_not != self._why_told else ""), self.why_not
         return why
 
@@ -61,7 +63,7 @@ class NodeLog:
         return [chunk]
 
     def failed(self, logs: LogWatch, opened: Collection[str]) -> list[DeviceFound]:
-        """Devices among `opened` that failed for good and were not told yet."""
+        """Devices among `opened` that failed permanently and were not reported yet."""
         try:
             return self._failed(logs.search(), logs.signatures, opened)
         except Exception:  # noqa: BLE001 - a fault in a rule is told by the verdict, which meets it too
@@ -77,7 +79,7 @@ class NodeLog:
         return found
 
     def failed_of(self, verdict: Verdict) -> list[DeviceFound]:
-        """Devices that a job which has failed already is said to have failed of."""
+        """Devices that a failed job is said to have failed on."""
         if verdict.class_ != HARDWARE or verdict.action not in HEALING:
             return []
         return self._new((one.device for one in verdict.culprits if one.device), verdict.category)

@@ -1,5 +1,8 @@
 """The agent of one node of a multi-node job: executes the controller's commands and reports events.
 
+A thin layer over `WorkerAgent`, which a single-machine job runs in the controller's process. Never decides how to
+handle a failure, and never waits.
+
 A thin layer over the same `WorkerAgent` that runs in the controller's own process where a job has one machine. Never
 decides what to do about a failure, and never waits.
 """
@@ -58,14 +61,15 @@ REAPER_S = 20.0  # beyond the grace: a reaper gives up on what cannot be killed 
 
 
 class Send(Protocol):
-    """To the controller. `drop`: may be dropped for want of room."""
+    """Sends a message to the controller. `drop`: may be dropped if there is no room."""
 
     def __call__(self, report: AnyReport, drop: bool = False) -> None: ...
 
 
 class RemoteAgent:
-    """`done`: told of a command's id once it needs not be given again. `ships`: whether files may be sent now; None: the
-    controller sees them where they lie."""
+    """`done`: called with a command's id once it need not be repeated. `ships`: True if files may be sent now; None:
+    the file system is shared.
+    """
 
     def __init__(
         self,
@@ -116,14 +120,14 @@ class RemoteAgent:
     # What runs here -----------------------------------------------------------------------------------------
 
     def take_up(self) -> None:
-        """What an agent before this one has started and is still there, or has left its facts."""
+        """Reattaches to what an earlier agent started, or reads the facts it left."""
         state = self._home.state
         if state.started and state.part is not None:
             self.worker.resume(state.started, state.part)
 
     @property
     def runs(self) -> tuple[int, int | None]:
-        """The attempt and the worker that run here; 0 and None: nothing does."""
+        """The attempt and worker that run here; 0 and None if none does."""
         attempt = self.worker.attempt
         if attempt is None or attempt.over or (attempt.command_code is not None and not attempt.living):
             return 0, None
@@ -131,19 +135,19 @@ class RemoteAgent:
 
     @property
     def folder(self) -> Path | None:
-        """Of the worker that runs here; None: none does."""
+        """Folder of the worker that runs here; None if none does."""
         attempt = self.worker.attempt
         return attempt.folder if attempt is not None and self.runs[0] else None
 
     @property
     def is_to_be_heard(self) -> bool:
-        """A reaper is at the other end, and may have something to tell."""
+        """True if a reaper is connected and may have facts."""
         attempt = self.worker.attempt
         return attempt is not None and attempt.running.alive
 
     @property
     def leave_s(self) -> float:
-        """How long an end may take."""
+        """Time limit for an orderly end, in seconds."""
         return 2 * self._settings.grace_s
 
     def channels(self) -> list[int]:
@@ -152,7 +156,7 @@ class RemoteAgent:
     # Commands -----------------------------------------------------------------------------------------------
 
     def carry_out(self, command: AnyCommand, order: str = "") -> None:
-        """`order`: its id; empty: it was said, and is not repeated. Of another job's nothing comes here."""
+        """Executes a command of the controller. `order`: its id; empty: sent once and not repeated."""
         match command:
             case CheckNode() | TellEvidence() | LookCloser():
                 self._ask(command, order)
@@ -293,7 +297,7 @@ class RemoteAgent:
 
     @property
     def is_gone(self) -> bool:
-        """Nothing of the job is left here, and what is to be sent of it is."""
+        """True if no process of the job is left here and all its reports are sent."""
         attempt = self.worker.attempt
         is_over = (attempt is None or attempt.over) and self.worker.standby_gone()
         return is_over and all(one.is_drained for one in self._shipping)
@@ -318,7 +322,9 @@ class RemoteAgent:
         ]
 
     def end(self, number: int) -> None:
-        """A signal asks this agent to end: its worker is given it, and the grace; the second time it ends at once."""
+        """Ends the agent on a signal: the worker gets the signal and the grace period; a second signal ends it at
+        once.
+        """
         self._ends += 1
         force = self._ends > 1
         name, attempt = signal.Signals(number).name, self.worker.attempt
@@ -366,11 +372,11 @@ class RemoteAgent:
         self._looking = order, command, scene, self._clock()
 
     def hear(self) -> None:
-        """As soon as a reaper or a check speaks."""
+        """Handles facts of reapers and answers of checks as soon as they arrive."""
         self.worker.hear()
 
     def look(self) -> None:
-        """Ten times a second."""
+        """Does the periodic work. Call it ten times a second."""
         self.worker.look()
         self._stop_without_reaper()
         self._tell_standby()
@@ -385,7 +391,7 @@ class RemoteAgent:
             self._tell(FindingNoted(at_s=self._clock(), finding="not-kept", text=text))
 
     def connected(self) -> None:
-        """The controller may be another one, which knows nothing of what stands by here."""
+        """Handles a new connection: the controller may be a new process that does not know this node's standby."""
         self._standby_told = None
 
     def _tell_standby(self) -> None:
@@ -476,7 +482,7 @@ class RemoteAgent:
         self._send(report, drop=True)
 
     def close(self) -> None:
-        """The end of this process, and not of what it watches over."""
+        """Closes this process without ending the processes it supervises."""
         self.worker.close()
 
 

@@ -1,5 +1,8 @@
 """Sends files of a worker's folder to the controller where the two share no file system.
 
+Reads nothing ahead of the link: while the controller is away nothing is sent, and afterwards sending continues at the
+same place. A file that grows faster than the allowed rate is sent with a gap. Never waits.
+
 The files stay where they are, so nothing is read ahead of the link: while the controller is away nothing is sent, and
 afterwards it goes on from where it was. What grows faster than it may be sent is sent with a gap. Never waits.
 """
@@ -33,7 +36,9 @@ class _File(Struct):
 
 
 class Shipping:
-    """One worker's part of one attempt. `send`: to the controller; `is_connected`: whether it is there."""
+    """Transfer of one worker's files of one attempt. `send`: to the controller; `is_connected`: True if it is
+    connected.
+    """
 
     def __init__(
         self,
@@ -68,11 +73,11 @@ class Shipping:
 
     @property
     def is_drained(self) -> bool:
-        """All that was there at the last look is sent."""
+        """True if everything found at the last look is sent."""
         return not self._last_look and all(one.sent >= one.size for one in self._files.values())
 
     def finish(self) -> None:
-        """Nothing is written any more: one last look is due before all is sent."""
+        """Marks the files as complete: one last look before everything is sent."""
         if not self._finished:
             self._finished = self._last_look = True
             self._named_s = float("-inf")

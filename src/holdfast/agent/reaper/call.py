@@ -1,10 +1,10 @@
 """Runs between the agent and a user's command on its node: starts it, stops it, reports how it ended.
 
-A process of its own for each, run like the reaper of a training. It is the subreaper of all that the command starts,
-and ends it when the command ends, when its time is over, or when its channel to the agent is cut, by whatever: nothing
-outlives a call. Told by a line each: `{"code": 0, "timed_out": false, "took_s": 0.1, "error": "", "left": []}`
-to the agent; whatever it hears from there means that it is to end. The command runs after everything else (nice), and is the first to go when
-memory runs out.
+Each call has its own process, run like the reaper of a training. It is the subreaper of everything that the command
+starts, and ends it when the command ends, when the time limit passes, or when the channel to the agent closes:
+nothing outlives a call. It sends one line to the agent: `{"code": 0, "timed_out": false, "took_s": 0.1, "error": "",
+"left": []}`. Any message from the agent means stop. The command runs at the lowest priority (nice) and is the first
+to be killed when memory runs out.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ class Call:
         return 1e6 if self.limit_s is None else max(0.0, self.started_s + self.limit_s - time.monotonic())
 
     def obeys(self) -> bool:
-        """Whatever the agent says, it says that this is to end. False: it is gone."""
+        """Reads from the agent: any message, or a closed channel, ends the call. Returns False if the channel is
+        closed.
+        """
         try:
             data = self.channel.recv(1 << 12)
         except BlockingIOError:
@@ -116,7 +118,7 @@ class Call:
                 proc.send_signal(pid, signal.SIGKILL)
 
     def is_over(self) -> bool:
-        """Nothing of it is left, or nothing that could be killed."""
+        """True if no process is left that can be killed."""
         if self.killed_s is not None and time.monotonic() - self.killed_s >= UNKILLABLE_S:
             return True
         return self.command is None and not self.has_children()
@@ -140,7 +142,7 @@ class Call:
                 self.command, self.code, self.ended_s = None, proc.code_of(status), time.monotonic()
 
     def start(self) -> int:
-        """Forks. Returns the descriptor that says why the exec failed, or ends when it did not."""
+        """Forks. Returns a descriptor that carries the error of a failed exec, or closes on success."""
         read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         reaper = os.getpid()
         pid = os.fork()
@@ -200,7 +202,7 @@ def default_signals() -> None:
 
 
 def become_small() -> None:
-    """The training goes before it, for time and for memory."""
+    """Gives the training precedence: lowest CPU priority, first choice of the OOM killer."""
     try:
         os.nice(NICE)
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:

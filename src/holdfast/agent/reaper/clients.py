@@ -1,4 +1,4 @@
-"""The processes that follow the facts, give orders or say which rank they are, over `reaper.sock`. Never waits for one."""
+"""Serves processes that follow the facts, send orders or register as ranks, over `reaper.sock`. Never waits for one."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ class _Client:
 
 
 class Clients:
-    """`obey` gets each order, a JSON object; "follow" is answered here. `joined` gets who says that it is a rank, its pid
-    first, and returns the number by which the job knows it: the answer."""
+    """`obey` receives each order, a JSON object; "follow" is handled here. `joined` receives registrations of ranks,
+    pid first, and returns the rank's number in the job, which is the reply.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The facts: numbered from 1, written to `reaper.jsonl`, sent to every client. Never waits."""
+"""Records facts: numbered from 1, written to `reaper.jsonl`, sent to every client. Never waits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Facts:
             self.tell(line)
 
     def write(self) -> None:
-        """A disk that is full or gone costs the file some lines for now, never the training anything."""
+        """Writes one fact. A full or missing disk costs some lines of the file and never disturbs the training."""
         try:
             while self._unwritten:
                 if self._log_fd is None:

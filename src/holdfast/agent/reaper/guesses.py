@@ -1,4 +1,8 @@
-"""Which processes of a tree look like the ranks, where no process says so and no environment does.
+"""Guesses which processes of a tree are the ranks, where neither a process nor its environment says so.
+
+Rules in this order: processes that hold a training device; processes connected to one port of the tree, as ranks are
+to rank 0's; equal children of a launcher or shell; a process that works alone, which is rank 0 of 1. `choose` is
+pure, `ranks` reads /proc.
 
 In this order: those that hold a training device; those that talk to one port of the tree, as ranks meet at the port of the
 first; equal children of a launcher or shell; one process that works alone, which is rank 0 of 1. `choose` is pure,
@@ -33,8 +37,9 @@ ESTABLISHED, LISTENING = "01", "0A"
 
 
 class Process:
-    """One process of the tree. `forked`: it runs its parent's program, as loader workers do. `ports`: it listens at
-    them or is connected to them."""
+    """One process of the tree. `forked`: it runs its parent's program, as loader workers do. `ports`: it listens on
+    them or is connected to them.
+    """
 
     def __init__(
         self,
@@ -63,7 +68,7 @@ class Guess:
 
 
 def choose(tree: Sequence[Process]) -> list[Guess]:
-    """The ranks among them; none where that cannot be told."""
+    """The processes that are ranks; none if that cannot be decided."""
     able = [one for one in tree if not one.starter]
     for found in (_holders(able), _talkers(able), _siblings(tree, able)):
         if found and all(one.age_s >= SETTLED_S for one in found):
@@ -156,7 +161,7 @@ def _option(arguments: Sequence[str]) -> int | None:
 
 
 def ranks(root: int, below: Mapping[int, Sequence[int]]) -> list[Guess]:
-    """Below `root`, which is no part of it. `below`: the children of every process."""
+    """The ranks below `root`, which is not part of the tree. `below`: the children of every process."""
     pids = proc.descendants(root, dict((pid, list(children)) for pid, children in below.items()))
     if not pids or len(pids) > PROCESSES_MAX:
         return []

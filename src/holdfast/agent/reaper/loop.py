@@ -1,4 +1,4 @@
-"""The reaper's loop: waits for the next event, records it, continues a stop. Makes no decisions."""
+"""The reaper's event loop: waits for the next event, records it, continues a stop. Makes no decisions."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class Reaper:
         return young and not self.stopped and not self.ranks.all_found()
 
     def done(self) -> bool:
-        """Nothing is left to watch, and nobody needs to be told."""
+        """True if nothing is left to watch and all clients have received everything."""
         ended = self.stopped or (self.command_code is not None and not self.has_children)
         if not ended or (not self.bye and (self.lifeline is not None or len(self.clients))):
             self.quiet_since_s = None
@@ -230,7 +230,7 @@ class Reaper:
 
     @property
     def gate_is_shut(self) -> bool:
-        """It stands by: what runs is no training yet."""
+        """True while this is a standby: the running processes are no training yet."""
         return self.gate_fd is not None
 
     def look_exactly_now(self) -> None:

@@ -53,7 +53,7 @@ LAUNCHER_MODULES = frozenset(
 
 
 def read(path: str, size_bytes: int = 1 << 16) -> bytes:
-    """The file's first bytes; empty when it is gone or may not be read."""
+    """The file's first bytes; empty if it is gone or cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -67,35 +67,35 @@ def read(path: str, size_bytes: int = 1 << 16) -> bytes:
 
 
 def stat_fields(pid: int) -> list[bytes]:
-    """The fields of /proc/PID/stat from the third on: state, ppid, ...; empty when it is gone."""
+    """The fields of /proc/PID/stat from the third on: state, ppid, ...; empty if the process is gone."""
     data = read(f"/proc/{pid}/stat", 4096)
     return data[data.rfind(b")") + 2 :].split() if data else []
 
 
 def state(pid: int) -> bytes:
-    """R, S, D, Z, T, ...; empty when it is gone."""
+    """The process state R, S, D, Z, T, ...; empty if the process is gone."""
     return b"".join(stat_fields(pid)[:1])
 
 
 def signature(pid: int) -> tuple[bytes, bytes]:
-    """(start time, where the environment lies): another after an exec, or when the number is reused."""
+    """(start time, address of the environment): changes after an exec or when the pid is reused."""
     fields = stat_fields(pid)
     return (fields[19], fields[47]) if len(fields) > 47 else (b"", b"")
 
 
 def ticks_now() -> int:
-    """The time in the unit of a process's start time: clock ticks since the boot."""
+    """The current time in the unit of a process's start time: clock ticks since boot."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 def progress(pid: int) -> tuple[bytes, ...]:
-    """State and processor time: the same twice means that it got nowhere in between."""
+    """State and CPU time: equal at two times means that the process made no progress."""
     fields = stat_fields(pid)
     return (fields[0], fields[11], fields[12]) if len(fields) > 12 else ()
 
 
 def children_by_parent() -> dict[int, list[int]]:
-    """{ppid: [pid, ...]} of the whole machine: exact, and too dear for every second."""
+    """{ppid: [pid, ...]} of the whole machine: exact, but too expensive for every second."""
     found: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -116,12 +116,12 @@ def descendants(root: int, below: dict[int, list[int]] | None = None) -> list[in
 
 
 def children(pid: int) -> list[int]:
-    """Children forked by the main thread: one small read, empty on kernels without the file."""
+    """Children forked by the main thread: one small read; empty on kernels without the file."""
     return [int(word) for word in read(f"/proc/{pid}/task/{pid}/children").split()]
 
 
 def ancestors(pid: int) -> list[int]:
-    """Its parent, that one's parent and so on, as far as they can be seen."""
+    """Its parent, grandparent and so on, as far as visible."""
     found: list[int] = []
     while pid > 1 and (fields := stat_fields(pid)) and len(found) < ANCESTORS_MAX:
         pid = int(fields[1])
@@ -130,19 +130,19 @@ def ancestors(pid: int) -> list[int]:
 
 
 def arguments(pid: int) -> tuple[str, ...]:
-    """Its command line; empty for one that is gone, and for threads of the kernel."""
+    """The command line; empty for ended processes and kernel threads."""
     data = read(f"/proc/{pid}/cmdline", 1 << 16)
     return tuple(word.decode("utf-8", "replace") for word in data.split(b"\0")[:-1])
 
 
 def cpu_ticks(pid: int) -> int:
-    """User and system time so far, without that of children."""
+    """User and system time so far, without children."""
     fields = stat_fields(pid)
     return int(fields[11]) + int(fields[12]) if len(fields) > 12 else 0
 
 
 def open_files(pid: int) -> list[str]:
-    """What its descriptors are: paths, "socket:[123]", ...; empty where it may not be seen."""
+    """Targets of its descriptors: paths, "socket:[123]", ...; empty if not permitted."""
     folder = f"/proc/{pid}/fd"
     try:
         names = os.listdir(folder)
@@ -163,7 +163,7 @@ def environment(pid: int) -> dict[bytes, bytes]:
 
 
 def is_launcher(pid: int) -> bool:
-    """torchrun and its like: a RANK in their environment is not theirs to be."""
+    """True for torchrun and similar: a RANK in their environment is not their own."""
     words = [word.decode("utf-8", "replace") for word in read(f"/proc/{pid}/cmdline", 4096).split(b"\0")[:6]]
     names = {word.rpartition("/")[2] for word in words[:3]}
     return bool(names & LAUNCHERS) or any(
@@ -172,12 +172,12 @@ def is_launcher(pid: int) -> bool:
 
 
 def is_pool(pid: int) -> bool:
-    """The manager of a pool of processes, which ends those that are not needed."""
+    """True for the manager of a process pool, which ends idle processes."""
     return read(f"/proc/{pid}/comm", 64).strip() in POOLS
 
 
 def is_wrapper(pid: int) -> bool:
-    """A shell or the like, which starts the training and is not it."""
+    """True for a shell or similar program that starts the training."""
     word = read(f"/proc/{pid}/cmdline", 4096).partition(b"\0")[0].decode("utf-8", "replace")
     return word.rpartition("/")[2].lstrip("-") in WRAPPERS
 
@@ -188,7 +188,7 @@ def code_of(status: int) -> int:
 
 
 def code_of_zombie(pid: int, started: bytes) -> int | None:
-    """How a process ended that is not our child, read before its parent collects it. None: too late."""
+    """The exit code of a process that is not our child, read before its parent collects it. None: too late."""
     fields = stat_fields(pid)
     if len(fields) < 50 or fields[0] not in (b"Z", b"X") or fields[19] != started:
         return None
@@ -196,7 +196,7 @@ def code_of_zombie(pid: int, started: bytes) -> int | None:
 
 
 def code_of_collected(pidfd: int) -> int | None:
-    """How a process ended that its parent has collected. None: this kernel does not say."""
+    """The exit code of a process that its parent has collected. None: the kernel does not report it."""
     info = bytearray(PIDFD_INFO.size)
     PIDFD_INFO.pack_into(info, 0, PIDFD_INFO_EXIT, *(0,) * 13)
     try:

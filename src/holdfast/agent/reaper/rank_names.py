@@ -38,7 +38,10 @@ TENSORFLOW_CHIEFS = ("chief", "master")
 
 def named(get):
     # type: (Get) -> dict[str, object] | None
-    """What the environment says of the rank: its number and sizes (None: not said), and which family says it.
+    """The rank in the environment: its number and sizes (None: not given), and the family of variables.
+
+    None: no rank. `direct`: the variables are those of one process, as torchrun sets them, and not of everything
+    below a task.
 
     None: it names no rank. `direct`: the variables are those of one process, as torchrun sets them, and not of
     everything that runs below a task.
@@ -56,7 +59,7 @@ def named(get):
 
 def number_of(text):
     # type: (str) -> int | None
-    """A number that a rank can have; None for anything else."""
+    """A valid rank number; None for anything else."""
     return int(text) if 0 < len(text) < 10 and all(one in "0123456789" for one in text) else None
 
 

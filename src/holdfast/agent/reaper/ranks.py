@@ -1,5 +1,8 @@
 """Finds the ranks in the process tree, and records how each ended. Never signals one.
 
+Sources in order of trust: the process itself when it joins its group (the shim, through `reaper.sock`); its initial
+environment (the table in `rank_names.py`); what the processes of the tree do (`guesses.py`).
+
 Who is a rank, in the order of trust: what a process says itself when it joins its group (the shim, by way of
 `reaper.sock`); the environment it was started with (the table in `rank_names.py`); where neither names one, what
 the processes of the tree do (`guesses.py`).
@@ -37,7 +40,9 @@ GUESS = "guess"
 
 
 class Rank:
-    """A rank that lives. `pidfd`: None on kernels without; then it is looked at every second.
+    """A living rank. `pidfd`: None on kernels without pidfds; then it is polled every second.
+
+    `said`: the process itself registered. `direct`: its environment is that of one process.
 
     `said`: the process itself has named it. `direct`: its environment is that of one process alone.
     """
@@ -63,7 +68,9 @@ class Rank:
 
 
 class Worlds:
-    """The trainings that run side by side in one command, each a world of ranks of its own.
+    """Trainings that run side by side in one command; each is a world with its own ranks.
+
+    Ranks of the first keep their numbers; ranks of the others continue after them.
 
     Ranks of the first keep their numbers; those of another are numbered on from where the ones before it end.
     """
@@ -74,7 +81,7 @@ class Worlds:
         self._sizes: list[int] = []
 
     def of(self, group: str, size: int, pid: int, living: dict[int, Rank]) -> int:
-        """The world of a process that says that it joins `group` (a port or path at which the group meets)."""
+        """The world of a process that joins `group` (a port or path of the group's rendezvous)."""
         if group not in self._by_group:
             self._by_group[group] = self._place(pid, living)
         world = self._by_group[group]
@@ -122,17 +129,12 @@ class Ranks:
         self._facts = facts
 
     def all_found(self) -> bool:
-        """Of those that are named; a guess may still be wrong."""
+        """True if all named ranks of a world are found; guessed ranks do not count."""
         worlds = [rank.named["world_size"] for rank in self.living.values() if not rank.guessed]
         return bool(worlds) and all(isinstance(size, int) and len(worlds) >= size for size in worlds)
 
-    @property
-    def any_named(self) -> bool:
-        """Some rank was named by itself or by its environment: nothing is to be guessed any more."""
-        return self._any_named
-
     def look(self, now_s: float, children: Callable[[int], list[int]]) -> None:
-        """Goes down from this process to the topmost ranks."""
+        """Walks down from this process to the topmost ranks."""
         seen: set[int] = set()
         left_to_us = children(os.getpid())
         todo: list[tuple[int, bool]] = [(pid, False) for pid in left_to_us]
@@ -155,7 +157,9 @@ class Ranks:
                 self.ended(rank.pid, proc.code_of_zombie(rank.pid, rank.started))
 
     def said(self, pid: int, says: dict[str, object]) -> int | None:
-        """A process names the rank that it is. Returns the number by which the job knows it; None: it cannot be.
+        """Registers a process as a rank. Returns its number in the job; None if the registration is impossible.
+
+        `says`: {"rank": 1, "world_size": 4, "local_rank": 1, "group": "29500", ...}. It overrides the environment.
 
         `says`: {"rank": 1, "world_size": 4, "local_rank": 1, "group": "29500", ...}. It wins over what its environment,
         or that of another process, says.
@@ -202,7 +206,7 @@ class Ranks:
                 self._withdraw(other, "ranks have named themselves")
 
     def guess(self, now_s: float, below: dict[int, list[int]]) -> None:
-        """Where no process is named: those that look like ranks. `below`: the children of every process."""
+        """Guesses ranks where no process is named. `below`: the children of every process."""
         if self._any_named:
             return
         found = guesses.ranks(os.getpid(), below)

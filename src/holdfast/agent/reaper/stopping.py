@@ -1,4 +1,4 @@
-"""A stop under way: the command may finish by itself, then SIGTERM, grace, SIGKILL, to the whole tree."""
+"""Executes a stop: the command may finish by itself, then SIGTERM, grace period, SIGKILL, to the whole tree."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Stop:
         self._stuck: dict[int, tuple[tuple[bytes, ...], float]] = {}
 
     def harden(self, now_s: float, finish_s: float, grace_s: float) -> None:
-        """A later wish never softens an earlier one."""
+        """Merges a later stop request; it never softens an earlier one."""
         self.finish_until_s = min(self.finish_until_s, now_s + finish_s)
         self.grace_s = min(self.grace_s, grace_s)
 
@@ -44,7 +44,7 @@ class Stop:
         return self.term_at_s is None and now_s < self.finish_until_s and command_runs
 
     def go_on(self, now_s: float, tree: list[int], ranks: Ranks, collect: Callable[[], None]) -> bool:
-        """One step on a tree that is not empty. False: some of it cannot be killed."""
+        """Does one step of the stop. False: some processes cannot be killed."""
         if self.term_at_s is None:
             self._terminate(now_s, tree, ranks)
         if self._had_ranks or ranks.failed:
@@ -105,7 +105,7 @@ class Stop:
 
 
 def sweep_shared_memory(pids: set[int]) -> None:
-    """PyTorch names its segments torch_<pid>_...; a killed process leaves them behind."""
+    """Removes shared memory segments of PyTorch (torch_<pid>_...) that killed processes left behind."""
     try:
         names = os.listdir("/dev/shm")
     except OSError:

@@ -1,5 +1,7 @@
 """Decides when a standby is started, imports, is released or discarded: beside one attempt, for the next.
 
+Never decides that there will be a next attempt: it only prepares its processes.
+
 Never decides that there will be a next attempt: it only has its processes ready.
 """
 
@@ -40,7 +42,7 @@ UNSEEN_S = 60.0  # a job whose log names no steps is taken to train after this l
 
 
 def is_worth_a_standby(settings: RunSettings, launcher: Launcher) -> bool:
-    """Whether a restart is allowed at all, and two copies of the command can run side by side."""
+    """True if a restart is allowed and two copies of the command can run side by side."""
     policy = settings.policy
     restarts = policy.max_restarts is not None or policy.hang_restart or policy.replace_workers is not None
     possible = launcher.is_torchrun and not launcher.fixed_address and not launcher.restarts
@@ -48,7 +50,10 @@ def is_worth_a_standby(settings: RunSettings, launcher: Launcher) -> bool:
 
 
 class StandbyKeeper:
-    """At most one standby. `spec`: what to run for an attempt, and in which folder.
+    """Keeps at most one standby. `spec`: what to run for an attempt, and in which folder.
+
+    `is_wanted`: see is_worth_a_standby; if False nothing is prepared. `holds_launcher`: the launcher is held before
+    its rendezvous; on a single machine only its ranks are held.
 
     `is_wanted`: see is_worth_a_standby; where it is False nothing is ever prepared. `holds_launcher`: before it meets
     others; where this worker is all there is, only its ranks are held.
@@ -78,7 +83,9 @@ class StandbyKeeper:
         self._imports: Path | None = None
 
     def wish(self, number: int, part: Part) -> None:
-        """Have this one ready; one for anything else is thrown away first. Who wishes it has seen the job train."""
+        """Requests a standby for this attempt; one for any other attempt is discarded first. The caller has seen the
+        job train.
+        """
         self._seen_training = number - 1
         if self.standby is not None:
             if (self.standby.number, self.part) == (number, part):
@@ -87,7 +94,7 @@ class StandbyKeeper:
         self._wish = number, part
 
     def tend(self, attempt: Attempt) -> bool:
-        """What has become due; ten times a second. Whether the job trains, and there is no standby yet."""
+        """Does due work. Call it ten times a second. Returns True if the job trains and has no standby yet."""
         standby = self.standby
         if standby is not None and self._holds_launcher and self._clock() - self._prepared_s > HELD_S:
             standby.broken = standby.broken or not standby.is_held
@@ -120,7 +127,7 @@ class StandbyKeeper:
             self.prepare(number, part)
 
     def hurry(self, attempt: Attempt) -> None:
-        """From when the ranks of a failed attempt are gone: the cores are idle while the rest of it ends."""
+        """Lets ranks import at once: the ranks of the failed attempt are gone, so the cores are idle."""
         is_gone = attempt.command_code != 0 and not attempt.living
         if not attempt.stopping:
             if self._holds_launcher and is_gone and attempt.command_code is not None:
@@ -147,8 +154,9 @@ class StandbyKeeper:
             self.standby.hurry(self._imports)
 
     def begin(self, number: int, part: Part) -> None:
-        """Where nothing trains, so that nothing is to be spared: as the other workers were seen to be started, if their
-        folders are seen from here."""
+        """Starts ranks as other workers started theirs, if their folders are visible here. Nothing trains, so all
+        cores are available.
+        """
         if self.standby is not None or not self._holds_launcher:
             return
         folder = self._spec(number, part).folder
@@ -182,12 +190,12 @@ class StandbyKeeper:
                 (attempt.folder / SEEN).write_bytes(as_listing(starts))
 
     def note_imports(self, attempt: Attempt) -> None:
-        """Those of the last attempt that trained; one that died early may not have made all of its own."""
+        """Stores the imports of the last attempt that trained; an attempt that died early may be incomplete."""
         if self._imports is None or attempt.step is not None:
             self._imports = imports_to_repeat(attempt.folder) or self._imports
 
     def prepare(self, number: int, part: Part) -> None:
-        """Its launcher starts, and its ranks up to the gate; they import once the training trains."""
+        """Starts the launcher and its ranks up to the gate; ranks import once the job trains."""
         if self._failed or not self._is_wanted:
             return
         self._prepared_s = self._clock()
@@ -211,8 +219,7 @@ class StandbyKeeper:
         return self._starts[1]
 
     def not_ready(self, part: Part, spec: LaunchSpec) -> LaunchSpec:
-        """For a start that finds nothing ready: where it is known how its ranks are started, they need not wait for the
-        launcher's imports."""
+        """Prepares a start without a standby: ranks start beside their launcher where their start is known."""
         if self._holds_launcher and (spec.folder / OWNER).exists():
             _move_aside(spec.folder)  # of the node that was to be this worker
         if self._failed or not (self._is_wanted and self._holds_launcher):
@@ -226,7 +233,7 @@ class StandbyKeeper:
             return spec
 
     def release(self, number: int, part: Part | None) -> Standby | None:
-        """The standby of this attempt, where it can be used: as that part of it; None: as whatever it was made for."""
+        """Releases the standby of this attempt, if usable, as this part of it; None: as the part it was made for."""
         standby, self.standby = self.standby, None
         self._wish = None
         if standby is None:
@@ -247,7 +254,7 @@ class StandbyKeeper:
         return _is_same_place(part, self.part) if self._holds_launcher else part == self.part
 
     def drop(self) -> None:
-        """Ends the standby; to be asked again until `gone`."""
+        """Ends the standby. Call it until `gone`."""
         self._may_begin = False
         self._end()
 

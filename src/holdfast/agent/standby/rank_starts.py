@@ -1,4 +1,8 @@
-"""How the ranks of an attempt were started: by what command, and in which environment beyond their launcher's.
+"""Records how the ranks of an attempt were started: their command, and what their environment adds to their
+launcher's.
+
+Read from /proc while they run, so that a standby's launcher can start the next attempt's ranks the same way. If
+anything is unclear, nothing is recorded and the launcher starts them.
 
 Read from /proc while they run, so that a standby's launcher can start the next attempt's alike. Where anything is
 not clear, nothing is known: then they are started by their launcher alone.
@@ -18,14 +22,14 @@ RANKS_MAX = 256  # of one worker
 
 
 class RankStart(Struct, frozen=True):
-    """`env`: what it was given beside the environment of its launcher, and instead of it."""
+    """`env`: variables that the rank has in addition to, or instead of, its launcher's."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
 
 
 def rank_starts(pids: Iterable[int]) -> tuple[RankStart, ...]:
-    """Of ranks that run, in their order; none where one of them cannot be read, or was not started by a launcher."""
+    """Starts of running ranks, in order; empty if one of them cannot be read or was not started by a launcher."""
     pids = list(pids)
     starts = [_rank_start(pid) for pid in pids[: RANKS_MAX + 1]]
     known = tuple(one for one in starts if one is not None)
@@ -33,12 +37,14 @@ def rank_starts(pids: Iterable[int]) -> tuple[RankStart, ...]:
 
 
 def as_listing(starts: Sequence[RankStart]) -> bytes:
-    """For `holdfast_shim_launcher.py`: JSON, in which bytes that are no UTF-8 are as Python has them in a str."""
+    """JSON for `holdfast_shim_launcher.py`; bytes that are not UTF-8 are surrogate-escaped, as in a Python str."""
     return json.dumps([{"argv": list(one.argv), "env": one.env} for one in starts]).encode()
 
 
 def starts_beside(attempt: Path, worker: int, name: str = RANKS) -> tuple[RankStart, ...]:
-    """For this worker, by what stands by for the first other one in the attempt's folder; none where that does not tell."""
+    """Rank starts for this worker, derived from another worker's standby in the attempt's folder; empty if that is
+    not possible.
+    """
     for path in sorted(attempt.glob(f"worker-*/{name}")):
         number = path.parent.name.removeprefix("worker-")
         starts = _listed(path)
@@ -48,7 +54,7 @@ def starts_beside(attempt: Path, worker: int, name: str = RANKS) -> tuple[RankSt
 
 
 def starts_before(attempt: Path, worker: int) -> tuple[RankStart, ...]:
-    """For this worker, as it was seen to be started in that attempt, or another one was; none where that does not tell."""
+    """Rank starts for this worker, as seen in that attempt here or on another worker; empty if that is not possible."""
     own = attempt / f"worker-{worker}"
     return _listed(own / SEEN) or _listed(own / RANKS) or starts_beside(attempt, worker, SEEN)
 

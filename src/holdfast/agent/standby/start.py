@@ -1,10 +1,10 @@
 """Keeps the processes of the next attempt ready, so that a restart does not wait for imports.
 
-A standby is the same command, started in the next attempt's folder and held at a gate before the
-script's first line: each rank has Python and, once it was let, the modules that an earlier attempt was seen
-to import. On one machine its launcher has met its ranks already. Where others are to be met it is held itself
-before it meets anybody, and has its imports made (`held`). It does nothing the script would do. Never
-becomes the attempt by itself: it is released by `take`, or thrown away.
+A standby is the same command, started in the next attempt's folder and held at a gate before the script's first line:
+each rank has Python and, once allowed, the modules that an earlier attempt imported. On one machine its launcher has
+already met its ranks. With several workers the launcher itself is held before the rendezvous, with its imports done
+(`held`). It does nothing the script would do. It never becomes the attempt by itself: `take` releases it, or it is
+discarded.
 """
 
 import fcntl
@@ -40,7 +40,9 @@ DEVICE, TORCH = "device", "torch"  # in the list of imports
 
 
 class Standby:
-    """One prepared attempt. `facts` keeps what its reaper told until somebody takes it over.
+    """One prepared attempt. `facts`: facts of its reaper, until the attempt takes over.
+
+    `held`: how the ranks of a held launcher are started; empty: by the launcher alone. None: only the ranks are held.
 
     `held`: how the ranks of a launcher that is held itself are started; empty: by their launcher alone. None: the
     launcher is not held, but its ranks are.
@@ -90,7 +92,9 @@ class Standby:
 
     @property
     def is_in_place(self) -> bool:
-        """The folder is still its own: where nodes share it, another one may be this worker by now."""
+        """True if the folder still belongs to this standby: on a shared file system another node may be this worker
+        by now.
+        """
         try:
             return (self.folder / OWNER).read_text() == self._name
         except (OSError, UnicodeDecodeError):
@@ -98,17 +102,17 @@ class Standby:
 
     @property
     def is_usable(self) -> bool:
-        """Its command has started and nothing has ended it; a launcher that is to be held is."""
+        """True if its command has started and has not ended, and a launcher that must be held is held."""
         return bool(self.facts) and self.is_held and not self.broken and not self.thrown_away
 
     @property
     def is_held(self) -> bool:
-        """Its launcher is, where it is to be."""
+        """True if its launcher is held where required."""
         return self._held_ranks is None or (self.folder / HELD).exists()
 
     @property
     def is_ready(self) -> bool:
-        """All that it can have done ahead is done."""
+        """True if everything that can be done ahead is done."""
         if not self.is_usable or not self.imports or self._held_ranks is None:
             return False
         ranks = [self.folder / f"rank-{start.env['RANK']}.ready" for start in self._held_ranks]
@@ -116,18 +120,18 @@ class Standby:
 
     @property
     def imports(self) -> bool:
-        """Its ranks may import by now; until then they wait with Python alone."""
+        """True if its ranks may import; until then they wait with Python alone."""
         return self._hold is None
 
     def let_import(self, listing: Path | None) -> None:
-        """From now on its ranks import what `listing` names, one rank at a time. None: nothing."""
+        """Lets its ranks import what `listing` names, one rank at a time. None: nothing."""
         if self._hold is not None and listing is not None:
             with suppress(OSError):  # without the list they import nothing, and are a standby all the same
                 os.write(self._hold, listing.read_bytes())
         self._let_go()
 
     def hurry(self, listing: Path | None) -> None:
-        """Nothing trains any more: what ranks have to import they import all at once."""
+        """Lets all ranks import at the same time: nothing trains any more."""
         if not self.hurries:
             self.hurries = True
             with suppress(OSError):
@@ -135,7 +139,7 @@ class Standby:
             self.let_import(listing)
 
     def take(self, env: Mapping[str, str]) -> tuple[Running, list[AnyFact]]:
-        """Opens the gate. `env`: what is known only now."""
+        """Opens the gate. `env`: variables that are known only now."""
         self.running.go(env)
         self._let_go()
         return self.running, self.facts
@@ -152,7 +156,7 @@ class Standby:
             self._hold = None
 
     def clear(self) -> None:
-        """Removes what a standby that is over has left: it never was an attempt."""
+        """Removes the files of an ended standby, which never was an attempt."""
         self.running.bye()
         if not self.is_in_place:
             return
@@ -162,19 +166,19 @@ class Standby:
 
 
 def gated(env: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """The environment that makes the ranks of a standby wait."""
+    """Environment that makes the ranks of a standby wait."""
     return dict(env) | {"HOLDFAST_GATE": str(folder / GATE), "HOLDFAST_PRELOAD": str(folder / PRELOAD)}
 
 
 def launcher_gated(env: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """The environment that makes the launcher of a standby wait, and the ranks that it starts meanwhile."""
+    """Environment that makes the launcher of a standby wait, and the ranks that it starts."""
     return gated(env, folder) | {"HOLDFAST_RANKS": str(folder / RANKS)}
 
 
 def with_ranks_begun(
     env: Mapping[str, str], folder: Path, starts: tuple[RankStart, ...], listing: Path | None
 ) -> dict[str, str]:
-    """The environment of a launcher that is not to wait, but whose ranks are to begin beside its own imports.
+    """Environment of a launcher that does not wait, whose ranks start beside its own imports.
 
     Its gate is open before it begins. `listing`: what its ranks import until it asks for them.
 
@@ -209,7 +213,7 @@ def _held(path: Path) -> int:
 
 
 def imports_to_repeat(folder: Path) -> Path | None:
-    """The list of what rank 0 imported in that folder and may be imported early; None where there is nothing."""
+    """The list of modules that rank 0 imported in that folder and that may be imported early; None if empty."""
     path = folder / IMPORTS
     try:
         lines = path.read_text().splitlines()
@@ -224,7 +228,10 @@ def imports_to_repeat(folder: Path) -> Path | None:
 
 
 def repeatable(lines: Sequence[str]) -> list[str]:
-    """Of the list (holdfast_shim_imports.py) what may be imported early without changing what it does.
+    """Filters the list (holdfast_shim_imports.py) to modules that may be imported early without side effects.
+
+    A library imported after the script changed the environment may read it, so that library and all later ones are
+    left to the script. Where a library opened a GPU, only torch is imported.
 
     A script that changes the environment before it imports a library, which may read it then, imports that one and all that
     come after it by itself, at its own moment. Where a library opened a GPU, only torch is imported.

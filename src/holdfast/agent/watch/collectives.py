@@ -9,7 +9,7 @@ from holdfast.observe.processes.worker_server import GroupStatusReader
 
 
 class Collectives:
-    """`ask`, and a little later `read`: an answer takes a rank well under a millisecond."""
+    """Call `ask`, and a little later `read`: a rank answers in well under a millisecond."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -24,7 +24,7 @@ class Collectives:
             reader.ask()
 
     def read(self, rank: int) -> tuple[GroupStatus, ...] | None:
-        """None: it has not answered, or cannot be asked."""
+        """The progress of a rank; None if it has not answered or cannot be asked."""
         reader = self._readers.get(rank)
         return None if reader is None else reader.read()
 

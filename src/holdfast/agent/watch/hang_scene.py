@@ -1,4 +1,7 @@
-"""Collects evidence while ranks stand still: flight records, stacks, the state of each rank.
+"""Collects evidence while ranks make no progress: flight records, stacks, the state of each rank.
+
+Runs in a thread, within seconds, and without pausing a rank. The evidence stays in the worker's folder, so that the
+evidence bundle has it and it can be diagnosed again.
 
 In a thread, within seconds, and without pausing a rank. What was read is left in the worker's folder, so that the
 evidence bundle has it and can be diagnosed again.
@@ -48,7 +51,7 @@ STACKS = "hang-stacks.json"
 
 
 class Person(NamedTuple):
-    """A rank, as it is looked at."""
+    """A rank that is examined."""
 
     rank: int
     pid: int
@@ -58,7 +61,7 @@ class Person(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a look brought."""
+    """The result of one examination."""
 
     located: Located | None
     stacks: tuple[RankStacks, ...] = ()
@@ -68,7 +71,9 @@ class Seen(NamedTuple):
 
 
 def usual_bytes(folder: Path, rank: int) -> frozenset[int]:
-    """Sizes of this rank's collectives so far; asked once, while all is well: it takes the rank 1-10 ms."""
+    """Typical sizes of this rank's collectives; requested once while the job is healthy, because it takes the rank
+    1-10 ms.
+    """
     found = flight_records(folder / f"rank-{rank}.sock", time.monotonic() + RECORDS_S, time.monotonic)
     sizes: frozenset[int] = frozenset()
     for data in found or ():
@@ -80,7 +85,7 @@ def usual_bytes(folder: Path, rank: int) -> frozenset[int]:
 
 
 def as_flight_scene(seen: Seen, usual: frozenset[int], world_size: int | None) -> FlightScene:
-    """As it would be found in the folder later, and what was learned before."""
+    """The evidence as a FlightScene, with the sizes learned before."""
     return FlightScene(
         usual_bytes=usual,
         world_size=world_size,
@@ -91,7 +96,10 @@ def as_flight_scene(seen: Seen, usual: frozenset[int], world_size: int | None) -
 
 
 class HangScene:
-    """One look. `start`, then `result` once `is_done`.
+    """One examination of all ranks. Call `start`, then `result` once `is_done`.
+
+    `stalled_s`: time without progress; None: ranks have failed, and the records of living ranks are fetched before
+    their launcher ends them, without stacks.
 
     `stalled_s`: for how long nothing has moved; None: ranks have failed, and the records of those that live are taken
     before their launcher ends them; their stacks would say nothing.
@@ -117,7 +125,7 @@ class HangScene:
         self._thread = threading.Thread(target=self._run, name="holdfast-hang", daemon=True)
 
     def start(self) -> None:
-        """Asks all at once, before anything else: what fails may be ended within a tenth of a second."""
+        """Requests all records at once: a launcher may end the ranks within a tenth of a second."""
         for one in self._people:
             if not one.is_gone and self._can_answer(one.rank):
                 self._questions[one.rank] = ask_records(self._folder / f"rank-{one.rank}.sock")
@@ -134,7 +142,7 @@ class HangScene:
 
     @property
     def result(self) -> Seen:
-        """Of a look that is done."""
+        """The result of a finished examination."""
         return self._result or Seen(None)
 
     def _run(self) -> None:
@@ -166,7 +174,7 @@ class HangScene:
         return Seen(located, stacks, digests=digests, lives=seen)
 
     def again(self, people: Sequence[Person], errors: Mapping[int, str]) -> Seen:
-        """The same records, with what has become of the ranks since, and what they have left at their ends."""
+        """The same records with the current state of the ranks and the files they left at their end."""
         self._people, self._errors = tuple(people), dict(errors)
         try:
             told = {one.rank: one for one in self.result.digests}
@@ -242,7 +250,7 @@ class HangScene:
 
 
 def goodbye_s(folder: Path, rank: int) -> float | None:
-    """When this rank began to end in an orderly way, by its own clock; None: it has not."""
+    """When this rank began an orderly exit, by its own clock; None: it has not."""
     try:
         with (folder / f"rank-{rank}.{STATUS}").open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - EXIT_TIME_BYTES))

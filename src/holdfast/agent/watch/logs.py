@@ -1,5 +1,7 @@
 """Searches the training's output and the kernel log for signatures while an attempt runs.
 
+Decides nothing. Reports new matches and keeps a bounded number for the diagnosis.
+
 Decides nothing. It tells what is new, and keeps what was seen for the diagnosis; what it keeps is bounded.
 """
 
@@ -37,7 +39,10 @@ NEW_MAX = 20  # told of one attempt: a log full of faults is read, not recited
 
 
 class Signatures:
-    """The signatures of this run, read and compiled in a thread: the training does not wait for that.
+    """The signatures of this run, loaded and compiled in a thread, so that the training does not wait.
+
+    `load` reads them and may raise SignatureError or OSError. `cache`: folder for compiled signatures. `left_out`:
+    signatures that `load` could not use. `why_not`: why none can be used; the run continues without.
 
     `load` reads them, and may raise SignatureError or OSError. `cache`: a folder for compiled ones.
     `left_out`: what `load` could not use, filled by then. `why_not`: why none can be used; the run goes on without.
@@ -60,11 +65,11 @@ class Signatures:
 
     @property
     def is_over(self) -> bool:
-        """Whether they are there, or are known not to come."""
+        """True if they are loaded or cannot be loaded."""
         return self._ready.is_set()
 
     def news(self) -> str:
-        """Why they cannot be used, if that was not said yet."""
+        """Returns why they cannot be used, once."""
         why, self._told = (self.why_not if self.why_not != self._told else ""), self.why_not
         if why:
             return f"known failures are not recognised in this run: {why}"
@@ -74,7 +79,7 @@ class Signatures:
         return ""
 
     def watcher(self) -> Watcher | None:
-        """A new one for an attempt; None as long as there can be none."""
+        """A new watcher for an attempt; None until signatures are loaded."""
         if not self._ready.is_set() or self.why_not:
             return None
         first, self._first = self._first, None
@@ -120,7 +125,7 @@ def _give_memory_back() -> None:
 
 
 class LogWatch:
-    """One attempt. `base`: what stands before a log's name in evidence, "attempt-001/worker-0"."""
+    """Log matches of one attempt. `base`: prefix of a log's name in evidence, "attempt-001/worker-0"."""
 
     def __init__(self, signatures: Signatures, base: str) -> None:
         self.kernel_lines: deque[bytes] = deque(maxlen=KERNEL_LINES_MAX)
@@ -143,11 +148,11 @@ class LogWatch:
         return self._signatures.by_id
 
     def step_seen(self, at_s: float) -> None:
-        """Training went on at this time."""
+        """Records that training made a step at this time."""
         self._step_s = at_s
 
     def news(self, chunks: Sequence[Chunk], at_s: float, *, now: bool = False) -> list[str]:
-        """As look(), in sentences for people. A fault of ours in here costs the knowledge of logs, and nothing else."""
+        """Like look(), as sentences for people. An internal error here costs log matches and nothing else."""
         if self._broken:
             return []
         try:
@@ -159,7 +164,9 @@ class LogWatch:
             ]
 
     def look(self, chunks: Sequence[Chunk], at_s: float, *, now: bool = False) -> list[Match]:
-        """Takes what was read; gives the matches of signatures that were not seen before in this attempt.
+        """Processes new output. Returns signature matches that are new in this attempt.
+
+        Runs twice a second, or at once with `now`: its cost hardly depends on the number of lines.
 
         Looks twice a second, or `now`: what a look costs hardly depends on how many lines there are.
         """
@@ -182,7 +189,7 @@ class LogWatch:
         return new
 
     def told(self, match: Match) -> str:
-        """A new fault in a sentence for people; "" where the line is no fault by itself."""
+        """A sentence on a new fault; "" if the line is no fault by itself."""
         signature = self._signatures.by_id[match.signature]
         if (
             signature.id == EXCEPTION
@@ -207,7 +214,7 @@ class LogWatch:
         return any(other.role == "cause" and other.weight > weight for other in same)
 
     def search(self) -> Search:
-        """All that was seen, in the form of a search; the times are the job's own clock's."""
+        """All matches as a Search; times are in the job's clock."""
         names = self._watcher.sources if self._watcher else []
         survived: dict[int, int] = {}
         for at_s, match in self._seen.values():
@@ -228,7 +235,7 @@ class LogWatch:
         return Search(sources=tuple(sources), matches=tuple(matches))
 
     def offsets(self) -> dict[str, tuple[int, ...]]:
-        """By log, where causes were seen: what an excerpt should hold."""
+        """Byte offsets of matched causes by log, for excerpts."""
         names = self._watcher.sources if self._watcher else []
         found: dict[str, list[int]] = {}
         for _, match in self._seen.values():

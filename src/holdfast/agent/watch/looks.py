@@ -1,5 +1,7 @@
-"""How the ranks of one attempt are looked at: samples once a second, what the detectors make of them, and closer
-looks at a hang and at ranks that have failed.
+"""Samples the ranks of one attempt once a second, runs the detectors, and collects evidence on hangs and failed
+ranks.
+
+Decides only whether ranks hang, by the pure detectors. Never waits.
 
 Decides nothing but whether something hangs, by the pure detectors; waits for nothing.
 """
@@ -34,7 +36,7 @@ SCENE_S_MAX = 4.0  # a look has deadlines of its own: 1.5 s at most
 
 
 class Rank(Struct):
-    """`local_rank`: its place in its worker; None: its environment does not say."""
+    """`local_rank`: its place in its worker; None: unknown."""
 
     pid: int
     reader: RankReader
@@ -45,7 +47,7 @@ class Rank(Struct):
 
 
 class Watched(Protocol):
-    """The attempt, as far as looking at its ranks needs it."""
+    """The attempt, as far as sampling its ranks needs it."""
 
     folder: Path
     ranks: dict[int, Rank]
@@ -61,7 +63,9 @@ class Watched(Protocol):
 
 
 class Looks:
-    """Those at one attempt. `note`: where findings go, by kind and text. `ranks_return`: its launcher starts them again."""
+    """Samples and examinations of one attempt. `note`: receives findings by kind and text. `ranks_return`: the
+    launcher restarts ranks itself.
+    """
 
     def __init__(
         self,
@@ -91,11 +95,11 @@ class Looks:
         self._failure: HangScene | None = None  # a look at why ranks have failed
 
     def samples_now(self) -> tuple[RankSample, ...] | None:
-        """Of all ranks, once a second; None: it is not time yet."""
+        """Samples of all ranks, once a second; None: not due yet."""
         return self.sampler.look(self._attempt.ranks, self._attempt.step)
 
     def poll_loops(self) -> None:
-        """Stacks of ranks that may go round in circles: ten times a second."""
+        """Samples stacks of ranks that may be in a loop. Call it ten times a second."""
         ranks = self._attempt.ranks
         suspects = (rank for watch in self.watches.values() for rank in hang.to_sample(watch))
         wanted = (*suspects, *self.asked_to_sample)
@@ -103,11 +107,11 @@ class Looks:
 
     @property
     def trends(self) -> tuple[StackTrend, ...]:
-        """What repeated stacks showed, of each rank that was sampled."""
+        """Results of repeated stack samples, by rank."""
         return tuple(self._loops.trends.values())
 
     def follow(self, samples: tuple[RankSample, ...]) -> None:
-        """Keeps what samples tell of each rank, and judges nothing: that is for who has those of all workers."""
+        """Stores samples of each rank without judging them: the controller compares all workers."""
         self.samples += samples
         tracks = {one.rank: follow(self.watch.tracks.get(one.rank), one) for one in samples}
         self.watches[MAIN] = msgspec.structs.replace(self.watch, tracks=tracks)
@@ -120,7 +124,9 @@ class Looks:
         platform_settings: platform_rule.Settings,
         log_bytes: Mapping[str, int],
     ) -> None:
-        """What the detectors say of new samples. `log_bytes`: of all output so far, by the name of its file.
+        """Findings of the detectors on new samples. `log_bytes`: size of all output so far, by file name.
+
+        Trainings side by side are judged separately, each by the output of its own ranks.
 
         Trainings side by side are judged each by itself, by the output of its own ranks.
         """
@@ -182,16 +188,16 @@ class Looks:
 
     @property
     def watch(self) -> hang.Watch:
-        """Of the first training."""
+        """The detector of the first training."""
         return self.watches[MAIN]
 
     @property
     def tracks(self) -> dict[int, RankTrack]:
-        """Of the ranks of all trainings."""
+        """Tracks of the ranks of all trainings."""
         return {rank: track for watch in self.watches.values() for rank, track in watch.tracks.items()}
 
     def operations(self) -> int:
-        """Collectives that some rank has completed."""
+        """Number of collectives that some rank has completed."""
         return max(
             (sum(max(0, group.completed) for group in track.groups or ()) for track in self.tracks.values()),
             default=0,
@@ -208,7 +214,7 @@ class Looks:
             self.usual_bytes |= usual_bytes(self._attempt.folder, rank)
 
     def look_closer(self, stalled_s: float | None) -> HangScene:
-        """Begins to look at all ranks: flight records, stacks. `stalled_s` None: ranks have failed."""
+        """Starts to examine all ranks: flight records, stacks. `stalled_s` None: ranks have failed."""
         attempt = self._attempt
         scene = HangScene(
             attempt.folder,
@@ -222,7 +228,7 @@ class Looks:
         return scene
 
     def found(self) -> Hang | None:
-        """The hang, once it has been looked at from all sides, or as it is where that takes too long."""
+        """The hang, once its evidence is complete, or without it after a time limit."""
         if self._scene is None:
             return None
         found, scene, since_s = self._scene
@@ -241,12 +247,12 @@ class Looks:
         return joined(found, seen.located, seen.stacks)
 
     def hurry_to_failure(self) -> None:
-        """At once: a launcher ends the other ranks within a tenth of a second, and what they know goes with them."""
+        """Examines failed ranks at once: a launcher ends the other ranks within a tenth of a second."""
         if self.has_collectives and self._scene is None and self._failure is None:
             self._failure = self.look_closer(None)
 
     def look_at_failure(self) -> Seen | None:
-        """What the ranks that have failed left, and what the others were at; begun by the first call. None: not yet."""
+        """Evidence of failed ranks and of the others; the first call starts the examination. None: not complete."""
         if self._failure is None:
             self._failure = self.look_closer(None)
         return self._failure.again(self._people(), self._last_words()) if self._failure.is_done else None
@@ -265,7 +271,7 @@ class Looks:
         return found
 
     def goodbyes(self) -> dict[int, float]:
-        """Ranks that have begun to end in an orderly way, without an error of their own, and when by the node's clock."""
+        """Ranks that began an orderly exit without an error, and when by the node's clock."""
         if self._ranks_return:  # it may be of a rank's life before
             return {}
         folder, errors = self._attempt.folder, self._attempt.errors
@@ -283,12 +289,12 @@ class Looks:
 
     @property
     def has_collectives(self) -> bool:
-        """Some rank has told of its process groups."""
+        """True if some rank has reported its process groups."""
         return any(track.groups is not None for track in self.tracks.values())
 
     @property
     def is_looking(self) -> bool:
-        """A hang has been found and is being looked at."""
+        """True while a detected hang is examined."""
         return self._scene is not None
 
     def close(self) -> None:

@@ -1,4 +1,9 @@
-"""Samples the stacks of ranks that run while others wait for them: a loop, or honest work.
+"""Samples the stacks of ranks that run while others wait for them, to distinguish a loop from real work.
+
+Takes ten non-blocking stacks in 2.5 s. If all ten are equal, it takes a native stack, and up to two more while the
+rank is inside a call: a Python loop makes short calls too, and the first native stack outside a call decides. Runs
+once per stall, and at growing intervals while the stall lasts. `poll` drives it from the agent's loop; nothing here
+waits.
 
 Non-blocking stacks, ten in 2.5 s; where all ten were the same, a native stack, and up to two more while they are inside a
 call: a loop of Python makes short calls too, and the first that shows it outside of one decides. Done once for each
@@ -23,7 +28,7 @@ FORGET_S = 60.0  # without suspicion: the next standstill is another
 
 
 class LoopWatch:
-    """`clock`: the job's. `trends`: by rank, what was seen last."""
+    """`clock`: the job's. `trends`: the last result by rank."""
 
     def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
         self.trends: dict[int, StackTrend] = {}
@@ -34,7 +39,7 @@ class LoopWatch:
         self._gap_s: dict[int, float] = {}
 
     def poll(self, suspects: Mapping[int, int]) -> None:
-        """`suspects`: pid by rank, of those that run while others wait; none while nothing is suspected."""
+        """`suspects`: pid by rank of those that run while others wait; empty while there are none."""
         now_s = self._clock()
         for rank, pid in suspects.items():
             if rank not in self._looks and now_s >= self._next_s.get(rank, 0.0):
@@ -55,7 +60,7 @@ class LoopWatch:
             self.trends[rank] = look.trend
 
     def close(self) -> None:
-        """Ends what is being looked at."""
+        """Ends running samples."""
         for look in self._looks.values():
             look.close()
         self._looks.clear()

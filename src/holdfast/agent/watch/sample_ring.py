@@ -1,5 +1,8 @@
 """Stores the samples of one worker in two files of bounded size, which others read while they are written.
 
+`samples.new` grows to SEGMENT_BYTES, then replaces `samples.old`. A worker's samples take at most twice that size,
+and a reader with open files is never disturbed. A file is a sequence of records:
+
 `samples.new` grows to SEGMENT_BYTES; then it replaces `samples.old` and begins anew. So a worker's samples take at
 most twice that, and a reader that has opened the files is never disturbed. A file is a row of records:
 
@@ -37,7 +40,7 @@ CLOSE_WAIT_S = 2.0
 
 
 class SampleRing:
-    """For one worker's folder. `dropped`: moments that could not be kept; `why_not`: why the last one was not."""
+    """The ring of one worker's folder. `dropped`: number of lost moments; `why_not`: the reason for the last one."""
 
     def __init__(self, folder: Path, *, segment_bytes: int = SEGMENT_BYTES) -> None:
         self.dropped = 0
@@ -53,18 +56,18 @@ class SampleRing:
         self._thread.start()
 
     def add(self, moment: Moment) -> None:
-        """Returns at once."""
+        """Adds one moment. Returns at once."""
         try:
             self._waiting.put_nowait(moment)
         except queue.Full:
             self._drop("the disk does not answer")
 
     def flush(self) -> None:
-        """Returns when all that was added is in the files, or was dropped."""
+        """Returns when everything added is written or dropped."""
         self._waiting.join()
 
     def close(self, timeout_s: float = CLOSE_WAIT_S) -> None:
-        """Writes what waits. Where the disk does not answer, its thread is left behind."""
+        """Writes what is queued. If the disk does not answer, the thread is abandoned."""
         try:
             self._waiting.put(None, timeout=timeout_s)
         except queue.Full:
@@ -142,7 +145,9 @@ def _written(fd: int, record: bytes) -> int:
 
 
 def read_samples(folder: Path, since_s: float = float("-inf")) -> Iterator[Moment]:
-    """Moments of a worker at or after `since_s` (the job's clock), the oldest first, as far as they are written.
+    """Moments of a worker at or after `since_s` (the job's clock), oldest first.
+
+    A missing or damaged file returns what is intact before the damage. Never raises on file content.
 
     A file that is missing or damaged gives what is whole before the damage. Never raises for what it reads.
     """

@@ -1,4 +1,6 @@
-"""Samples one worker once a second: its ranks, how far each is in its collectives, its node, its GPUs.
+"""Samples one worker once a second: its ranks, their progress in collectives, its node, its GPUs.
+
+Never waits: ranks are asked and read a tenth of a second later, drivers answer in their own threads.
 
 Everything is a question that is not waited for: ranks are asked and heard a tenth of a second later, drivers answer
 in threads of their own.
@@ -33,7 +35,10 @@ class Sampled(Protocol):
 
 
 class Sampler:
-    """`node_busy_s`: when the node's disks or links last carried much; None until that is known.
+    """`node_busy_s`: when the node's disks or links last carried much data; None until known.
+
+    `spread`: vary the sampling interval, so that samples do not hit the same moment of each step. The share of
+    samples in which a rank waits then measures how long it waits.
 
     `spread`: looks are no even distances apart, so that they do not meet the same moment of each step: how often a rank
     waits is told by its share of them, where no look sees the ranks of all workers at once.
@@ -53,7 +58,7 @@ class Sampler:
         self._used_told_s = float("-inf")
 
     def look(self, ranks: Mapping[int, Sampled], step: int | None) -> tuple[RankSample, ...] | None:
-        """To be called ten times a second. None: it is not time yet."""
+        """Takes a sample. Call it ten times a second. None: not due yet."""
         at_s = self._clock()
         if self._asked_s is None:
             if at_s - self._sampled_s >= self._period_s:
@@ -67,7 +72,7 @@ class Sampler:
         return samples
 
     def utilisation(self) -> tuple[Utilisation, ...]:
-        """Of the GPUs, for the platforms' rule."""
+        """GPU utilisation, for the platforms' hang rule."""
         moment = self._before
         if moment is None or moment.devices_age_s is None:
             return ()
@@ -75,7 +80,9 @@ class Sampler:
         return tuple(_used(one, at_s) for one in moment.devices if one.utilization is not None)
 
     def used_while_still(self, samples: Sequence[RankSample]) -> tuple[Utilisation, ...]:
-        """Of the GPUs, now and then, while no rank of this worker reads or writes: then the platforms' rule asks for it."""
+        """GPU utilisation, sampled now and then while no rank of this worker reads or writes, for the platforms'
+        hang rule.
+        """
         counters = tuple((one.pid, one.io_bytes, one.disk_bytes) for one in samples)
         before, self._counters = self._counters, counters
         if counters != before or not samples or samples[0].at_s - self._used_told_s < USED_S:

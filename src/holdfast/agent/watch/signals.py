@@ -1,4 +1,6 @@
-"""All that is sampled beside the ranks themselves, put together once a second and kept in the worker's ring.
+"""Combines all samples beside the ranks' own once a second and stores them in the worker's ring.
+
+Decides nothing, never waits and never raises on bad input.
 
 Decides nothing, waits for nothing and never raises for what the world does.
 """
@@ -21,7 +23,7 @@ STUCK_TOLD_S = 10.0
 
 
 class Signals:
-    """Of one attempt. `folder`: the worker's. `env`: of the ranks. `clock`: seconds, for ages."""
+    """Signals of one attempt. `folder`: the worker's. `env`: of the ranks. `clock`: in seconds, for ages."""
 
     def __init__(
         self,
@@ -42,7 +44,7 @@ class Signals:
         self._stuck_told = False
 
     def take(self, at_s: float, ranks: tuple[RankSample, ...]) -> Moment:
-        """To be called once a second, with what was sampled of the ranks; also kept in the ring."""
+        """Takes all signals once a second, together with the ranks' samples, and stores them in the ring."""
         if not self._has_gpus and self._taken % GPUS_EVERY == 0:
             self._has_gpus = bool(gpus_of(one.pid for one in ranks if one.state not in GONE_STATES))
         self._taken += 1
@@ -63,19 +65,19 @@ class Signals:
         return moment
 
     def step_seen(self) -> None:
-        """The job has made its first step: from now on NCCL may be asked."""
+        """Marks the job's first step: NCCL may be queried from now on."""
         self._ras.allow()
 
     def suspect(self) -> bool:
-        """Nothing moves: NCCL is asked for its view. False: it may not be asked yet, or is being asked."""
+        """Queries NCCL's RAS service, because nothing moves. False: not allowed yet, or a query is running."""
         return self._ras.ask()
 
     def ras(self) -> Answer[RasReport] | None:
-        """What NCCL said last."""
+        """The last answer of NCCL's RAS service."""
         return self._ras.last()
 
     def news(self) -> str:
-        """A sentence for people where a driver has stopped answering, once; else nothing."""
+        """A sentence when a driver has stopped answering, once; else empty."""
         stuck_s = self._devices.stuck_s()
         if stuck_s < STUCK_TOLD_S:
             self._stuck_told = False

@@ -1,4 +1,8 @@
-"""The steps of one attempt, watched while it trains: what its output tells of them, and what is found in their times.
+"""Watches the steps of one attempt during training: reads them from its output and finds slowdowns, pauses and bad
+losses.
+
+Decides nothing and delays nothing: findings are notes. A training may print the same steps into several logs (each
+rank's, or stdout beside a bar on stderr): the log with most information counts.
 
 Decides nothing and holds nothing up: findings are news. One training prints the same steps into several logs (each
 rank's, or stdout beside a bar on stderr): the log that tells most is the one that counts.
@@ -51,7 +55,7 @@ OPEN = ("slowdown", "straggler", "step-stands", "loss-nan", "loss-diverged")
 
 
 class Teller(Struct):
-    """Who tells of steps: one log, or one of the ranks that print into it. `times`, `losses`: records that had one."""
+    """A source of steps: a log, or a rank that prints into it. `times`, `losses`: number of records with one."""
 
     source: str
     rank: int | None
@@ -72,7 +76,9 @@ class Teller(Struct):
 
 
 class StepWatching:
-    """One attempt. `before`: how fast the attempt before was. `rule`: auto, aistudio or off.
+    """Steps of one attempt. `before`: speed of the attempt before. `rule`: auto, aistudio or off.
+
+    `is_new`: no other process watched it before. `shares`: the controller compares ranks.
 
     `is_new`: no other process has watched it before. `shares`: who is slower than others is judged elsewhere.
     """
@@ -121,7 +127,10 @@ class StepWatching:
     def read(
         self, chunks: Sequence[Chunk], at_s: float, ranks: int | None, *, finish: bool = False
     ) -> list[StepFinding]:
-        """Takes new output; gives what is found. `ranks`: of the whole training, where that is known.
+        """Processes new output and returns findings. `ranks`: of the whole training, if known.
+
+        Call it once a second even without output, because time matters. An internal error here costs the step watch
+        and nothing else.
 
         To be called with nothing new too: once a second it matters that time goes by. A fault of ours in here costs
         the watch over steps, and nothing else.
@@ -132,7 +141,9 @@ class StepWatching:
     def look(
         self, samples: Sequence[RankSample], pids: Mapping[int, int], step: int | None
     ) -> list[StepFinding]:
-        """Who is slower than the others: once a second, while all ranks train. `pids`: theirs. Fenced likewise."""
+        """Returns findings on ranks slower than the others. Call it once a second while all ranks train. `pids`:
+        theirs.
+        """
         return self._fenced("stragglers", lambda: self._look(samples, pids, step))
 
     def _fenced(self, what: str, part: Callable[[], list[StepFinding]]) -> list[StepFinding]:

@@ -1,5 +1,9 @@
 """Finds ranks of an attempt that are slower than the others, during training.
 
+Combines sources: ranks that others wait for, once a second; throttling by control groups; step times that ranks log;
+and, on suspicion and now and then, entry times of collectives from flight records, fetched in a thread. Concludes
+nothing itself, and waits for nothing. With several workers the controller compares the ranks of all.
+
 Brings the sources together: whom others are awaited by, once a second; how long control groups held a rank back; what
 ranks log of their own; and, where these make somebody suspect and now and then anyway, when each rank entered its
 collectives, from flight records fetched in a thread. Concludes nothing itself, and waits for nothing. One of several
@@ -36,7 +40,9 @@ LOWEST = 19
 
 
 class StragglerWatching:
-    """The ranks of one attempt on this worker. `folder`: where they listen.
+    """The ranks of one attempt on this worker. `folder`: of their sockets.
+
+    `shares`: the controller takes the data (`steps_told`, `held_back`, `fetch`); nothing is judged here.
 
     `shares`: what is known of them is taken from here (`steps_told`, `held_back`, `fetch`), and not judged.
     """
@@ -56,7 +62,7 @@ class StragglerWatching:
         self._arrivals: deque[Arrival] = deque()
 
     def told(self, record: StepRecord, ranks: int | None = None) -> None:
-        """What one rank logs of one of its steps. Of short ones every few are compared, the same of all ranks.
+        """Records one rank's step from its log. With short steps only some are compared, the same ones of all ranks.
 
         `ranks`: of the whole job, where that is known.
         """
@@ -70,7 +76,7 @@ class StragglerWatching:
             self._told.append(RankStep(record.step, record.rank, record.time_s, record.data_s))
 
     def look(self, samples: Sequence[RankSample], pids: Mapping[int, int]) -> None:
-        """All ranks once a second, while they train. `pids`: of those that live."""
+        """Samples all ranks. Call it once a second while they train. `pids`: of living ranks."""
         self._samples += 1
         throttled = self._held_back(pids) if self._samples % THROTTLE_EVERY == 1 else {}
         self._watch.look(samples, throttled)
@@ -79,7 +85,7 @@ class StragglerWatching:
             self._fetch = Fetch(self._folder, sorted(pids))
 
     def poll(self) -> list[StepFinding]:
-        """Takes in what was told and fetched, a part at a time: to be called often. Nothing is concluded yet.
+        """Processes logged and fetched data in small parts. Call it often. Concludes nothing.
 
         raises: whatever a fault of ours in reading the records raised
         """
@@ -104,33 +110,33 @@ class StragglerWatching:
         return []
 
     def findings(self, step: int | None, at_s: float) -> list[StepFinding]:
-        """New ones, each once. None while what was fetched is still being taken in: half of it misleads."""
+        """New findings, each once. Empty while fetched data is still being processed, because half of it misleads."""
         return [] if self._arrivals else self._watch.findings(step, at_s)
 
     def now(self) -> str:
-        """Those that are slower now, in a few words."""
+        """The ranks that are slower now, in a few words."""
         return "; ".join(map(in_few_words, self._watch.stragglers()))
 
     # Of one of several workers -----------------------------------------------------------------------------
 
     def steps_told(self) -> tuple[RankStep, ...]:
-        """What ranks have logged since the last call."""
+        """Step times that ranks have logged since the last call."""
         told = tuple(self._told)
         self._told.clear()
         return told
 
     def held_back(self, pids: Mapping[int, int]) -> dict[int, float]:
-        """Once a second: seconds for which each rank was held back by a quota; looked up every few seconds, else empty."""
+        """Seconds that each rank was throttled by its CPU quota; refreshed every few seconds, else empty."""
         self._samples += 1
         return self._held_back(pids) if self._samples % THROTTLE_EVERY == 1 else {}
 
     def fetch(self, ranks: Sequence[int], most: int) -> None:
-        """Begins to ask them when they entered their last collectives, unless they are being asked."""
+        """Starts to fetch entry times of the last collectives, unless a fetch runs."""
         if self._fetch is None:
             self._fetch = Fetch(self._folder, ranks, most)
 
     def fetched(self) -> "Fetch | None":
-        """What came of it, once."""
+        """The result of the fetch, once."""
         fetch = self._fetch
         if fetch is None or not fetch.is_done:
             return None
@@ -152,7 +158,7 @@ class StragglerWatching:
 
 
 class Fetch:
-    """Asks ranks for their flight records, in a thread. `most`: collectives of each rank; None: all there are."""
+    """Fetches flight records of ranks in a thread. `most`: collectives of each rank; None: all."""
 
     def __init__(self, folder: Path, ranks: Sequence[int], most: int | None = None) -> None:
         self.entered: list[Entered] = []

@@ -20,7 +20,7 @@ FACTOR = 4
 
 
 def sizes(largest: int) -> tuple[int, ...]:
-    """In bytes, each four times the one before, up to the largest."""
+    """Sizes in bytes, each four times the previous one, up to the largest."""
     found = [SIZE_MIN]
     while found[-1] * FACTOR <= largest:
         found.append(found[-1] * FACTOR)
@@ -28,7 +28,7 @@ def sizes(largest: int) -> tuple[int, ...]:
 
 
 def sweep(scene: Scene) -> Iterator[Seen]:
-    """`comm-sweep.ranks`, `comm-sweep.max-bytes` change what is measured."""
+    """Measures all-reduce over sizes. Options: `comm-sweep.ranks`, `comm-sweep.max-bytes`."""
     gpus = gpu_count(scene.root)
     backend = NCCL if gpus > 1 else GLOO
     ranks = _whole(

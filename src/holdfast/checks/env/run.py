@@ -117,7 +117,7 @@ def versions(scene: Scene) -> Iterator[Seen]:
 
 
 def driver_version(root: str) -> str:
-    """Of the NVIDIA driver that is loaded; empty: none. source: /proc/driver/nvidia/version"""
+    """Version of the loaded NVIDIA driver; empty: none. source: /proc/driver/nvidia/version"""
     try:
         text = (Path(root) / "proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -127,7 +127,7 @@ def driver_version(root: str) -> str:
 
 
 def gpu_count(root: str) -> int:
-    """NVIDIA devices that this node, or this container of it, may open."""
+    """Number of NVIDIA devices that this node or container may open."""
     try:
         names = [path.name for path in (Path(root) / "dev").iterdir()]
     except OSError:
@@ -148,7 +148,7 @@ def _has_compat(root: str, library_path: str) -> bool:
 
 
 def script(scene: Scene) -> Iterator[Seen]:
-    """Whether the script is there and compiles in the Python of the run."""
+    """Checks that the script exists and compiles in the Python of the run."""
     said = _of_script(scene)
     if isinstance(said, Finding):
         yield said
@@ -176,7 +176,7 @@ def _unnamed(name: str, unclear: str) -> str:
 
 
 def imports(scene: Scene) -> Iterator[Seen]:
-    """Whether what the script imports is there, and whether a file beside it hides a module."""
+    """Checks that the script's imports exist, and that no file beside it shadows a module."""
     said = _of_script(scene)
     if isinstance(said, Finding):
         yield said

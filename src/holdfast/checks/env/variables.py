@@ -34,7 +34,7 @@ def variables(scene: Scene) -> Iterator[Seen]:
 
 
 def without_secrets(env: Mapping[str, str]) -> dict[str, str]:
-    """Whatever is shown of them later."""
+    """The variables with secrets masked."""
     return {name: masked(f"{name}={value}")[len(name) + 1 :] for name, value in env.items()}
 
 

@@ -1,4 +1,7 @@
-"""Benchmarks of GPUs: a burn that compares bits, memory bandwidth, copies to and from the host, a small training.
+"""Benchmarks GPUs: a burn that compares bits, memory bandwidth, copies to and from the host, a small training.
+
+Each GPU is measured by its own process of the training's Python with its torch, so a failure names its GPU. A GPU in
+use by others is skipped.
 
 Run by the training's own Python with its torch, one process for each GPU, so that one that breaks names itself. A GPU
 that others use is left alone.
@@ -13,7 +16,7 @@ from holdfast.checks.host.bench import no_number, training_measure, training_wor
 from holdfast.checks.readers.nvml import Device, Nvml, opened
 from holdfast.checks.registry import Check, Seen
 from holdfast.checks.training_python.bench import Burnt, burnt, python_with
-from holdfast.checks.training_python.burn import TYPES
+from holdfast.checks.training_python.burn.matrices import TYPES
 from holdfast.core.checks.bench import Bench, OptionRefused, choice, judged, option
 from holdfast.core.checks.gpu.bench import (
     Loaded,
@@ -42,7 +45,7 @@ DEVICE_SHAPE = {"layers": 4, "width": 1024, "length": 512, "batch": 8}
 
 
 class Target(NamedTuple):
-    """A GPU as torch names it, and as it is known for good. `nvml`: None where NVML does not show it."""
+    """A GPU as torch names it, and its permanent identity. `nvml`: None if NVML does not list it."""
 
     device: str
     key: str
@@ -53,7 +56,7 @@ class Target(NamedTuple):
 
 
 class Bed(NamedTuple):
-    """What is to be measured, and with what."""
+    """What to measure, and with which Python."""
 
     python: str
     targets: tuple[Target, ...]
@@ -80,7 +83,7 @@ def _bed(scene: Scene, check: str) -> Bed | str:
 
 
 def target_of(one: Mapping[str, Any], devices: Sequence[Device]) -> Target:
-    """torch's device among those of NVML: by UUID; by PCI address for a torch that tells no UUID. Pure.
+    """The NVML device of a torch device: by UUID, or by PCI address for a torch without UUIDs. Pure.
 
     A MIG instance has a UUID of its own and the address of its GPU.
     """
@@ -267,7 +270,7 @@ def gpu_training_step(scene: Scene) -> Iterator[Seen]:
 
 
 def near_cpus(scene: Scene, address: str) -> list[int]:
-    """Processors on the GPU's side of the machine; none where the kernel does not tell."""
+    """CPUs near the GPU; empty if the kernel does not report them."""
     if not address:
         return []
     try:

@@ -70,7 +70,9 @@ def host_burn(scene: Scene) -> Iterator[Seen]:
 
 
 def judged_cores(scene: Scene, answer: Mapping[str, Any], fastest_khz: Mapping[int, int]) -> Iterator[Seen]:
-    """What burn.cores gave. `fastest_khz`: highest clock of each core, where the kernel tells it. Pure."""
+    """Findings from the result of `burn.cores`. `fastest_khz`: highest clock of each core, if the kernel reports it.
+    Pure.
+    """
     ran = [core for core in answer["cores"] if "rates" in core]
     broken = [finding for core in answer["cores"] if (finding := _broken_core(core)) is not None]
     yield from broken
@@ -133,7 +135,7 @@ def _broken_core(core: Mapping[str, Any]) -> Finding | None:
 
 
 def slow_cores(ran: Sequence[Mapping[str, Any]], fastest_khz: Mapping[int, int]) -> Iterator[Finding]:
-    """Those at less than half of the median of the cores with the same highest clock."""
+    """Cores slower than half of the median of cores with the same highest clock."""
     for core in ran:
         like = sorted(
             float(one["rates"][1])
@@ -181,7 +183,7 @@ def host_memory_bandwidth(scene: Scene) -> Iterator[Seen]:
 
 
 def judged_triad(scene: Scene, answer: Mapping[str, Any]) -> Iterator[Seen]:
-    """What burn.triad gave of the host's memory. Pure."""
+    """Findings from `burn.triad` on host memory. Pure."""
     if answer["wrong_elements"]:
         why = f"{answer['wrong_elements']} elements of the sum of two arrays are wrong"
         yield wrong_always("", why, others_are_right=True, category="mce_edac")
@@ -221,7 +223,7 @@ def host_training_step(scene: Scene) -> Iterator[Seen]:
 def judged_training(
     scene: Scene, answer: Mapping[str, Any], key: str, model: str, shape: str
 ) -> Iterator[Seen]:
-    """What burn.train gave. Pure."""
+    """Findings from `burn.train`. Pure."""
     yield from no_number(answer, "")
     yield from judged(
         [
@@ -247,7 +249,7 @@ def training_words(answer: Mapping[str, Any]) -> str:
 
 
 def no_number(answer: Mapping[str, Any], where: str) -> Iterator[Finding]:
-    """A loss that is no number, where the arithmetic gives one."""
+    """A finding for a loss that is NaN or infinite."""
     if not answer["is_finite"]:
         yield Finding(
             status=WARN,
@@ -302,7 +304,7 @@ def _cache_bytes(scene: Scene) -> int:
 
 
 def array_bytes(cache_bytes: int, free_bytes: int) -> int:
-    """Of each of three arrays: four times the caches, at most a tenth of the free memory; 0: that is too little."""
+    """Size of each of three arrays: four times the caches, at most a tenth of the free memory; 0: too little memory."""
     most = min(free_bytes // 10, ARRAY_BYTES_MAX)
     wanted = max(4 * cache_bytes, ARRAY_BYTES_MIN)
     if most < max(cache_bytes, ARRAY_BYTES_MIN):

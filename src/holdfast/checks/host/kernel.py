@@ -50,7 +50,9 @@ def kernel_version(scene: Scene) -> Iterator[Seen]:
 
 
 def memory_nodes(scene: Scene) -> Iterator[Seen]:
-    """Balancing is no fault by itself, and the default; that one node of several differs is told by the comparison."""
+    """Reports NUMA nodes. Automatic balancing is the default and no fault; a node that differs from its peers is
+    found by the comparison.
+    """
     files = NodeFiles(scene)
     nodes = tuple(_memory_nodes(files))
     if not nodes:

@@ -40,7 +40,7 @@ FIRST_PID_NAMESPACE, FIRST_IPC_NAMESPACE = "pid:[4026531836]", "ipc:[4026531839]
 
 
 def look_at_processes(scene: Scene) -> Iterator[Seen]:
-    """Zombies at once; what is blocked only where there is time to look for some seconds."""
+    """Reports zombies at once; blocked processes only if there are some seconds to watch them."""
     files = NodeFiles(scene)
     found = processes(files)
     if not found:

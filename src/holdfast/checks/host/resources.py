@@ -50,7 +50,7 @@ def _allowed(files: NodeFiles) -> tuple[float, str]:
 
 
 def count_of_list(text: str) -> int:
-    """`0-3,8` -> 5; 0 where it is none."""
+    """`0-3,8` -> 5; 0 if the text is no list."""
     count = 0
     for part in text.split(","):
         first, _, last = part.partition("-")

@@ -17,7 +17,7 @@ MEBI = float(1 << 20)
 
 
 class Mount(tuple[str, str, str]):
-    """Mount point, kind of file system, source."""
+    """Mount point, file system type, source."""
 
 
 def io_disk_speed(scene: Scene) -> Iterator[Seen]:
@@ -54,7 +54,7 @@ def io_disk_speed(scene: Scene) -> Iterator[Seen]:
 
 
 def judged_content(folder: str, speed: DiskSpeed) -> Iterator[Finding]:
-    """What was read back is not what was written. Pure."""
+    """A finding if data read back differs from data written. Pure."""
     if speed.wrong_chunks:
         yield Finding(
             status=FAIL,
@@ -72,7 +72,7 @@ def judged_content(folder: str, speed: DiskSpeed) -> Iterator[Finding]:
 
 
 def bench_of(folder: str, speed: DiskSpeed, mount: Mount, disk: str) -> Bench:
-    """`disk`: the model of a local one; else empty. Pure."""
+    """Benchmark facts. `disk`: model of a local disk; else empty. Pure."""
     point, kind, source = mount
     size = f"{speed.file_bytes >> 20} MiB"
     around = "" if speed.is_direct else ", through the page cache"
@@ -116,7 +116,7 @@ def _broken(kind: str, folder: str, error: OSError) -> Finding:
 
 
 def mounts_of(text: str) -> list[Mount]:
-    """Of /proc/self/mountinfo; spaces in names are written \\040 there.
+    """Mounts in /proc/self/mountinfo; a space in a name is written \040 there.
 
     source: proc_pid_mountinfo(5)
     """
@@ -130,7 +130,7 @@ def mounts_of(text: str) -> list[Mount]:
 
 
 def mount_of(path: str, mounts: Sequence[Mount]) -> Mount:
-    """The one with the longest way in common; of several on one place the last, which hides the others."""
+    """The mount with the longest common path; of several on one place the last, which hides the others."""
     best = Mount(("/", "unknown", ""))
     length = 0
     for mount in mounts:

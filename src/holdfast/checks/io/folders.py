@@ -1,5 +1,7 @@
 """Checks the folders of a run: free space, writing and reading a file, mounts that answer.
 
+Every file system access runs in its own process with a deadline: a dead mount is named, and the others are judged.
+
 Whatever touches a file system is done by a process of its own with a deadline: one dead mount is named, and the
 others are judged.
 """
@@ -53,7 +55,7 @@ NO_FOLDER = "the run names no folder on this node"
 
 
 def folders_of(scene: Scene) -> dict[str, str]:
-    """Role -> path, each path once, without what is no path of this node ("s3://...")."""
+    """Role -> path, each path once, without remote paths ("s3://...")."""
     kept: dict[str, str] = {}
     for role in sorted(scene.folders, key=lambda role: role != "checkpoint"):
         path = scene.folders[role]
@@ -67,7 +69,7 @@ def within_s(scene: Scene) -> float:
 
 
 def space_of(path: str) -> dict[str, float | int | str]:
-    """Of the folder, or of the nearest one above that there is: a checkpoint folder is often made by the run."""
+    """Free space of the folder, or of its nearest existing parent: the run often creates a checkpoint folder."""
     for _ in range(PARENTS_MAX):
         try:
             told = os.statvfs(path)
@@ -110,7 +112,9 @@ def _spaces(scene: Scene) -> Iterator[tuple[str, str, Space | Finding]]:
 
 
 def write_and_read(path: str, sync: bool) -> dict[str, float | int | str]:
-    """A file without a name, which nothing can leave behind; where the file system has none, one that is deleted."""
+    """Writes and reads an unnamed file, which cannot stay behind; where the file system has none, a file that is
+    deleted.
+    """
     while not os.path.lexists(path) and path != "/":
         path = os.path.dirname(path)
     content = os.urandom(WRITTEN_BYTES)
@@ -146,7 +150,7 @@ def _new_file(folder: str) -> tuple[int, str]:
 
 
 def look_at_writing(scene: Scene) -> Iterator[Seen]:
-    """In the quick check without waiting for the disk: a busy one may take seconds for that."""
+    """Checks writing. The quick check does not wait for the disk, because a busy disk takes seconds."""
     folders = folders_of(scene)
     if not folders:
         yield skipped(NO_FOLDER)

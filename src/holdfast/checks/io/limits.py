@@ -62,7 +62,7 @@ def _soft(which: int) -> int:
 
 
 def is_root(files: NodeFiles) -> bool:
-    """`Uid:\t0\t0\t0\t0`: the effective one is the second."""
+    """`Uid:   0       0       0       0`: the second number is the effective uid."""
     lines = files.text("/proc/self/status").splitlines()
     return any(line.split()[2:3] == ["0"] for line in lines if line.startswith("Uid:"))
 

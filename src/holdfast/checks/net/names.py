@@ -36,7 +36,7 @@ def look_at_names(scene: Scene) -> Iterator[Seen]:
 
 
 def resolved(name: str) -> Resolved:
-    """Asks the system's resolver, which may wait for servers: the check has a deadline for that."""
+    """Asks the system's resolver, which may wait for servers; the check has a deadline."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -46,7 +46,7 @@ def resolved(name: str) -> Resolved:
 
 
 def is_ours(address: str) -> bool:
-    """An address can be bound to only where it is one of the node's own."""
+    """True if the address belongs to this node: it can be bound."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -57,7 +57,7 @@ def is_ours(address: str) -> bool:
 
 
 def look_at_port(scene: Scene) -> Iterator[Seen]:
-    """Of what the environment alone says: the port that a command names is looked at by env-port."""
+    """Checks the port named in the environment; env-port checks the port of the command."""
     text = scene.env.get("MASTER_PORT", "")
     port = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
     if scene.training:

@@ -29,7 +29,7 @@ NO_PORT = "there is no RDMA port that is up"
 
 
 def look_at_errors(scene: Scene) -> Iterator[Seen]:
-    """Reads twice only where somebody looks for what is wrong now: a boot check is to be quick."""
+    """Reads the counters twice only during troubleshooting, because a boot check must be quick."""
     files = NodeFiles(scene)
     active = [port for port in ports(files) if port.is_active]
     if not active:

@@ -1,5 +1,7 @@
 """Runs each operation that a dead mount may block forever in its own process, with a deadline.
 
+A process that does not answer is killed, or abandoned if the kernel blocks it.
+
 One that does not answer is killed, or left behind where the kernel does not let go of it; the others are answered.
 """
 
@@ -21,7 +23,9 @@ ANSWER_BYTES_MAX = 1 << 20
 
 
 class Answer(Struct, frozen=True):
-    """What one question gave. `error`: the number of the error it met; 0: none. `hangs`: it did not answer in time.
+    """One result. `error`: errno; 0: none. `hangs`: no answer in time.
+
+    `where`: the system call that blocks; empty if unknown.
 
     `where`: in which call of the kernel a question that hangs waits; empty where that cannot be told.
     """
@@ -45,7 +49,7 @@ class _Asked(Struct):
 
 
 def ask_all(questions: Sequence[Question], within_s: float) -> list[Answer]:
-    """Asks all, some at once; each has `within_s` from its own start. Answers in the order of the questions."""
+    """Runs all, some at once; each has `within_s` from its own start. Results are in the order of the requests."""
     waiting = list(enumerate(questions))
     answers: list[Answer] = [Answer(hangs=True)] * len(questions)
     running: dict[int, _Asked] = {}

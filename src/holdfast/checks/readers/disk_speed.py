@@ -1,5 +1,7 @@
 """Measures a folder's file system: sequential speed past the page cache, and small files. Leaves nothing behind.
 
+The file has no name, or its name is removed at once, so it disappears with the process.
+
 The file has no name: it is made without one, or its name is taken away at once, so it is gone with us, however we end.
 """
 
@@ -25,12 +27,12 @@ FILE_BYTES_MIN = 4 * CHUNK_BYTES
 
 
 class NoRoom(OSError):
-    """Too little space, or no right to write; the text says which."""
+    """Too little space, or no permission to write; the message says which."""
 
 
 class DiskSpeed(Struct, frozen=True, kw_only=True):
-    """`write`, `read`: bytes a second, of each part of the file, the flush to the disk counted in. `reads`, `syncs`:
-    of 4 KiB each, a second. None: it would have been the page cache. `is_direct`: it was gone around.
+    """`write`, `read`: bytes a second for each part of the file, flush included. `reads`, `syncs`: operations of 4
+    KiB a second. None: it would have measured the page cache. `is_direct`: the page cache was bypassed.
     """
 
     write: tuple[float, ...]
@@ -43,7 +45,7 @@ class DiskSpeed(Struct, frozen=True, kw_only=True):
 
 
 def room(folder: str, wanted_bytes: int) -> int:
-    """Bytes that a file may have here. raises: NoRoom"""
+    """Bytes that a test file may have here. raises: NoRoom"""
     try:
         has = os.statvfs(folder)
     except OSError as error:
@@ -58,7 +60,7 @@ def room(folder: str, wanted_bytes: int) -> int:
 
 
 def measured(folder: str, file_bytes: int, seconds: float) -> DiskSpeed:
-    """Each of the four measurements is ended after `seconds`. raises: NoRoom; OSError, of the disk"""
+    """Measures; each of the four measurements stops after `seconds`. raises: NoRoom; OSError, of the disk"""
     if direct := getattr(os, "O_DIRECT", 0):
         try:
             return _measured(folder, direct, file_bytes, seconds)

@@ -1,4 +1,4 @@
-"""Reads RDMA devices and ports from /sys/class/infiniband. No tool is needed, and none is asked.
+"""Reads RDMA devices and ports from /sys/class/infiniband, without any tool.
 
 source: Linux, Documentation/ABI/stable/sysfs-class-infiniband
 """
@@ -17,7 +17,7 @@ def ports(files: NodeFiles, *, with_gids: bool = False) -> tuple[Port, ...]:
 
 
 def counters(files: NodeFiles, device: str, number: int) -> dict[str, int]:
-    """Those that are judged, of one port; without those that the driver does not have."""
+    """The judged counters of one port, without those that the driver lacks."""
     found = {}
     for name in LIMITS:
         for folder in ("counters", "hw_counters"):
@@ -29,7 +29,7 @@ def counters(files: NodeFiles, device: str, number: int) -> dict[str, int]:
 
 
 def pci_address(files: NodeFiles, device: str) -> str:
-    """`../../../0000:3b:00.0` -> "0000:3b:00.0"; empty where it is told by no link."""
+    """`../../../0000:3b:00.0` -> "0000:3b:00.0"; empty if the link names no PCI address."""
     name = files.link(f"{FOLDER}/{device}/device").rpartition("/")[2]
     return name if name.count(":") == 2 else ""
 

@@ -39,7 +39,7 @@ KERNEL_LINE = re.compile(rb"\bkernel: ?|^\[")
 
 
 class KernelLines(Struct, frozen=True):
-    """`lines`: of this boot, with the seconds since boot where they tell. `source`: empty, where none can be read."""
+    """`lines`: of this boot, with seconds since boot if known. `source`: empty if no log can be read."""
 
     lines: tuple[tuple[float | None, bytes], ...] = ()
     source: str = ""
@@ -117,7 +117,7 @@ def _with_time(at_s: float, line: bytes) -> bytes:
 
 @cache
 def kernel_signatures() -> tuple[Signature, ...]:
-    """Those of the kernel alone: reading all of them takes longer than a boot check may."""
+    """Signatures of kernel lines only: loading all would take longer than a boot check may."""
     folder = package_files("holdfast.signatures")
     names = sorted(file.name for file in folder.iterdir() if re.fullmatch(r"kernel_\w+\.toml", file.name))
     return tuple(one for name in names for one in parse((folder / name).read_text(encoding="utf-8"), name))
@@ -129,7 +129,7 @@ def _kernel_engine() -> Engine:
 
 
 def searched(lines: Sequence[bytes]) -> Search:
-    """What the kernel's signatures find in these lines."""
+    """Matches of kernel signatures in these lines."""
     knowledge = Knowledge(kernel_signatures())
     sweep = Sweep(NAME, knowledge, _kernel_engine(), Caps(), Allowance(MEMORY_BYTES))
     offset = 0

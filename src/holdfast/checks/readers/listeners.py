@@ -14,7 +14,7 @@ PROCESSES_MAX = 1 << 15
 
 
 class Listener(Struct, frozen=True):
-    """`pid`: 0: it cannot be seen from here."""
+    """`pid`: 0 if it is not visible."""
 
     pid: int = 0
     name: str = ""

@@ -1,4 +1,4 @@
-"""Reads small files of /proc, /sys and /etc below a root. What is missing or may not be read is empty, never an error."""
+"""Reads small files of /proc, /sys and /etc below a root. Missing or unreadable files are empty, never an error."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ DIGITS_MAX = 20
 
 
 class NodeFiles:
-    """`path`: "/sys/class/net/eth0/mtu", looked up below the scene's root."""
+    """`path`: "/sys/class/net/eth0/mtu", relative to the scene's root."""
 
     def __init__(self, scene: Scene) -> None:
         self.root = scene.root
@@ -22,7 +22,7 @@ class NodeFiles:
         return self.raw(path).decode("utf-8", "replace")
 
     def raw(self, path: str, bytes_max: int = FILE_BYTES_MAX) -> bytes:
-        """Never waits: what is no plain file (a pipe) may have no end."""
+        """The bytes of a file. Never waits: anything but a regular file is empty."""
         try:
             descriptor = os.open(self.place(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
@@ -38,17 +38,17 @@ class NodeFiles:
         return whole
 
     def word(self, path: str) -> str:
-        """The text without what surrounds it."""
+        """The text without surrounding white space."""
         return self.text(path).strip()
 
     def number(self, path: str) -> int | None:
-        """Also a negative one (speed -1: not known)."""
+        """The number in the file, which may be negative (speed -1: unknown)."""
         word = self.word(path)
         digits = word.removeprefix("-")
         return int(word) if digits.isascii() and digits.isdigit() and len(digits) <= DIGITS_MAX else None
 
     def uptime_s(self) -> float:
-        """Seconds since boot; 0 where that cannot be read."""
+        """Seconds since boot; 0 if unknown."""
         try:
             return max(0.0, float(self.text("/proc/uptime").split()[0]))
         except (ValueError, IndexError):
@@ -67,7 +67,7 @@ class NodeFiles:
             return False
 
     def link(self, path: str) -> str:
-        """Where a symbolic link leads, as it is written; empty where it is none."""
+        """The target of a symbolic link as written; empty if it is none."""
         try:
             return os.readlink(self.place(path))
         except OSError:

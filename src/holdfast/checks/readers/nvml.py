@@ -1,5 +1,9 @@
 """Queries NVML; each query returns a value or a reason, whatever the driver does. Never raises.
 
+Each failure is an `Answer` with its trouble: a function missing in the driver or in nvidia-ml-py, one that the device
+does not support, a missing permission, a lost GPU, a library that does not fit the driver, a driver that was reloaded
+between two calls. A driver that does not return from opening is waited for in a thread.
+
 A function that the driver or nvidia-ml-py does not have, one that the device does not support, a right that is
 missing, a GPU that is lost, a library that does not fit the driver, a driver that was reloaded between two calls:
 each is an `Answer` with its trouble. A driver that does not come back from opening is waited for in a thread.
@@ -70,7 +74,7 @@ _CLOSED = {9: NO_DRIVER, 18: MISMATCH, 12: NO_LIBRARY, 4: NO_RIGHT, 13: BROKEN}
 
 
 class Answer(NamedTuple):
-    """`trouble`: empty where `value` was told; `why`: it in words."""
+    """`trouble`: empty if `value` was read; `why`: the trouble in words."""
 
     value: Any = None
     trouble: str = ""
@@ -79,6 +83,8 @@ class Answer(NamedTuple):
 
 class NotOpen(Struct, frozen=True):
     """NVML cannot be used. `kind`: NO_MODULE, NO_LIBRARY, NO_DRIVER, MISMATCH, NO_RIGHT, SLOW or BROKEN.
+
+    `after_s`: of a slow driver, how long it has not answered.
 
     `after_s`: of a slow one, for how long it has not answered.
     """
@@ -89,14 +95,14 @@ class NotOpen(Struct, frozen=True):
 
 
 class Device(NamedTuple):
-    """A GPU and NVML's handle of it; None where it has none to give."""
+    """A GPU and its NVML handle; None if NVML has none."""
 
     gpu: Gpu
     handle: Any
 
 
 class Nvml:
-    """The open library, and the GPUs that it counted. `why_not_counted`: empty where it could count them."""
+    """The open library and its GPUs. `why_not_counted`: empty if they could be counted."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module
@@ -104,7 +110,7 @@ class Nvml:
         self.devices: tuple[Device, ...] = ()
 
     def constant(self, name: str, value: int) -> int:
-        """What this version of nvidia-ml-py calls so, else `value`."""
+        """The constant of this name in this nvidia-ml-py, else `value`."""
         return int(getattr(self._module, name, value))
 
     def ask(self, function: str, *given: Any) -> Answer:
@@ -115,7 +121,7 @@ class Nvml:
         return self._told(call, *given)
 
     def filled(self, function: str, struct: str, *given: Any) -> Answer:
-        """Calls `nvml{function}` with a struct to be filled as its last argument; its value is the struct."""
+        """Calls `nvml{function}` with a struct as its last argument and returns the struct."""
         make = getattr(self._module, struct, None)
         if make is None:
             return Answer(trouble=ABSENT, why="not known to this version of nvidia-ml-py")
@@ -124,14 +130,14 @@ class Nvml:
         return told if told.trouble else Answer(blank)
 
     def fields(self, handle: Any, fields: Sequence[int | tuple[int, int]]) -> tuple[Answer, ...]:
-        """The values of fields, each by its id, or by its id and scope (a link)."""
+        """Values of fields, each by its id, or by its id and scope (a link)."""
         told = self.ask("DeviceGetFieldValues", handle, list(fields))
         if told.trouble:
             return tuple(told for _ in fields)
         return tuple(self._field(value) for value in told.value)
 
     def count(self) -> None:
-        """Asks which GPUs there are."""
+        """Lists the GPUs."""
         told = self.ask("DeviceGetCount")
         self.why_not_counted = told.why
         found = [self._device(index) for index in range(min(told.value or 0, GPUS_MAX))]
@@ -141,7 +147,7 @@ class Nvml:
         )
 
     def readable(self) -> tuple[tuple[Device, ...], list[Unread]]:
-        """The GPUs that can be asked, and why the others cannot."""
+        """GPUs that can be queried, and why the others cannot."""
         able = tuple(device for device in self.devices if not device.gpu.why_not)
         unread = [Unread(gpu.where, gpu.why_not) for gpu, _ in self.devices if gpu.why_not]
         if self.why_not_counted:
@@ -231,7 +237,7 @@ _openings: list[_Opening] = []  # the one that has not come back: another would 
 
 
 def opened(patience_s: float = OPEN_S) -> Nvml | NotOpen:
-    """NVML, opened now. It stays open for the next check of this process: attaching GPUs can take seconds."""
+    """Opens NVML. It stays open for the next check of this process, because attaching GPUs can take seconds."""
     stuck = [one for one in _openings if not one.is_over]
     opening = stuck[0] if stuck else _Opening()
     _openings[:] = [opening]
@@ -284,5 +290,5 @@ def _text(value: Any) -> str:
 
 
 def first_trouble(answers: Iterable[Answer]) -> str:
-    """Why the first of them was not told; empty where all were."""
+    """The first reason of failed answers; empty if all succeeded."""
     return next((answer.why for answer in answers if answer.trouble), "")

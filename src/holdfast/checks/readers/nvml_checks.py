@@ -30,7 +30,7 @@ EVERYWHERE = (BOOT, PROLOG, EPILOG, CONTINUOUS, ON_FAILURE, MANUAL)
 
 
 def nvml_spec(name: str, en: str, zh: str, *, quick: bool = False, timeout_s: float = ASK_S) -> Spec:
-    """A check that asks NVML: a call that never returns is a fault of the device."""
+    """Declares a check that uses NVML: a call that never returns is a device fault."""
     return Spec(
         name=name,
         area="gpu",
@@ -46,13 +46,13 @@ def nvml_spec(name: str, en: str, zh: str, *, quick: bool = False, timeout_s: fl
 
 
 def opened() -> Nvml | Finding:
-    """NVML; or, where it cannot be used, what a check says of that."""
+    """The open NVML, or the outcome that a check reports if NVML cannot be used."""
     told = nvml.opened()
     return Finding(status=SKIP, why=told.why) if isinstance(told, NotOpen) else told
 
 
 def asked(told: Nvml, function: str, *given: object) -> tuple[list[tuple[Device, Answer]], list[Unread]]:
-    """The same question to each GPU: who answered what, and why the others did not."""
+    """Asks each GPU the same question: the answers, and why others failed."""
     devices, unread = told.readable()
     answers = [(device, told.ask(function, device.handle, *given)) for device in devices]
     unread += [Unread(device.gpu.where, answer.why) for device, answer in answers if answer.trouble]
@@ -60,7 +60,7 @@ def asked(told: Nvml, function: str, *given: object) -> tuple[list[tuple[Device,
 
 
 def read(path: Path, bytes_max: int = 1 << 16) -> str:
-    """The text of a small file; empty where it cannot be read."""
+    """The text of a small file; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(bytes_max).decode("utf-8", "replace")
@@ -69,7 +69,7 @@ def read(path: Path, bytes_max: int = 1 << 16) -> str:
 
 
 def option_s(scene: Scene, name: str, none: float) -> float:
-    """An option of a check in seconds ("gpu-clocks.between_s"); `none` where it is not given or is no number."""
+    """A check's option in seconds ("gpu-clocks.between_s"); `none` if it is missing or no number."""
     try:
         return min(max(float(scene.options.get(name, none)), 0.0), OPTION_S_MAX)
     except ValueError:
@@ -77,7 +77,7 @@ def option_s(scene: Scene, name: str, none: float) -> float:
 
 
 def is_below(pid: int, own: frozenset[int], proc: Path) -> bool:
-    """Whether it, or one that it comes from, is ours."""
+    """True if the process or one of its parents is ours."""
     for _ in range(ANCESTORS_MAX):
         if pid in own:
             return True
@@ -89,6 +89,6 @@ def is_below(pid: int, own: frozenset[int], proc: Path) -> bool:
 
 
 def is_divided(told: Nvml, handle: Any) -> bool:
-    """Whether MIG is on. GPUs that have no MIG say that it is not supported."""
+    """True if MIG is on. GPUs without MIG report it as not supported."""
     mode = told.ask("DeviceGetMigMode", handle).value
     return bool(mode and mode[0])

@@ -15,14 +15,14 @@ LEVELS_MAX = 32
 
 
 class MemoryLimit(Struct, frozen=True):
-    """`used_bytes`: without the file cache that would be given up."""
+    """`used_bytes`: without reclaimable file cache."""
 
     limit_bytes: int
     used_bytes: int
 
 
 def cpu_quota(files: NodeFiles) -> float | None:
-    """In processors; None where there is no limit."""
+    """The CPU limit in processors; None if there is none."""
     found = []
     for here in _levels(files, "cpu"):
         quota, _, period = files.word(f"{here}/cpu.max").partition(" ")
@@ -34,7 +34,7 @@ def cpu_quota(files: NodeFiles) -> float | None:
 
 
 def memory_limit(files: NodeFiles) -> MemoryLimit | None:
-    """The level with the least left; None where there is no limit."""
+    """The level with the least memory left; None if there is no limit."""
     found = []
     for here in _levels(files, "memory"):
         limit = files.word(f"{here}/memory.max") or files.word(f"{here}/memory.limit_in_bytes")

@@ -1,4 +1,4 @@
-"""Lists NVIDIA GPUs on the PCI bus and whether we may use them, from files of the kernel only."""
+"""Lists NVIDIA GPUs on the PCI bus and whether they may be opened, from kernel files only."""
 
 import os
 import re
@@ -13,7 +13,7 @@ _MINOR = re.compile(r"^Device Minor:\s*(\d+)\s*$", re.MULTILINE)
 
 
 def pci_gpus(root: Path) -> tuple[PciGpu, ...] | None:
-    """The NVIDIA GPUs among the PCI devices; None where there is no such list, or it is empty as in some VMs."""
+    """NVIDIA GPUs among the PCI devices; None if there is no such list, or an empty one as in some VMs."""
     try:
         folders = sorted((root / "sys/bus/pci/devices").iterdir())
     except OSError:

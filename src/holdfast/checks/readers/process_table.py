@@ -1,4 +1,4 @@
-"""Reads all processes of a node from /proc. One that ends meanwhile, or may not be read, is left out.
+"""Reads all processes of a node from /proc, without those that end meanwhile or may not be read.
 
 source: proc_pid_stat(5), proc_pid_environ(5)
 """
@@ -24,7 +24,9 @@ def processes(files: NodeFiles, *, with_env: bool = False) -> dict[int, Process]
 
 
 def process(files: NodeFiles, pid: int, *, with_env: bool = False) -> Process | None:
-    """`8421 (python3 (train)) S 8400 ...`: the name may hold blanks and brackets, so the last bracket counts."""
+    """Parses `8421 (python3 (train)) S 8400 ...`: the name may contain blanks and brackets, so the last bracket
+    counts.
+    """
     head, bracket, rest = files.text(f"/proc/{pid}/stat").rpartition(")")
     fields = rest.split()
     if not bracket or len(fields) < 2 or not fields[1].isdigit():
@@ -52,6 +54,6 @@ def _wanted(raw: bytes) -> Iterator[tuple[str, str]]:
 
 
 def own_pids(given: tuple[int, ...]) -> set[int]:
-    """Those of the run, and this process with all above it but the first."""
+    """Processes of the run, and this process with all its parents except init."""
     found = {pid for pid in given if pid > 1} | {os.getpid(), os.getppid()}
     return found - {0, 1}

@@ -1,4 +1,4 @@
-"""Asks the small programs of device vendors (`npu-smi`, `amd-smi`), each for a limited time. Never raises."""
+"""Runs vendor tools (`npu-smi`, `amd-smi`), each with a time limit. Never raises."""
 
 import os
 import shutil
@@ -20,19 +20,19 @@ WORDS_MAX = 200
 
 
 class Told(Struct, frozen=True):
-    """What a program printed. `why_not`: why that is no answer; empty where it is one."""
+    """Output of a tool. `why_not`: why it is unusable; empty if it is usable."""
 
     text: str = ""
     why_not: str = ""
 
 
 def tool_place(name: str) -> str | None:
-    """Where the program is; None where there is none."""
+    """Path of the program; None if it is not installed."""
     return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *PLACES)))
 
 
 def tool_says(place: str, arguments: Sequence[str], within_s: float) -> Told:
-    """Its output, where it ended well and in time."""
+    """Its output if it ended with code 0 in time."""
     words = [place, *arguments]
     shown = " ".join((os.path.basename(place), *arguments))
     until_s = time.monotonic() + within_s

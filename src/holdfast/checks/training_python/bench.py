@@ -1,4 +1,6 @@
-"""Runs burn.py with the Python that the training has, one process for each device, and waits with a deadline.
+"""Runs burn/ with the training's Python, one process for each device, with a deadline.
+
+Processes stay in our session, so they end with the check.
 
 Processes stay in our session: whoever ends the check ends them too.
 """
@@ -9,17 +11,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from holdfast.checks.parting import part_with
-from holdfast.checks.training_python import burn
 from holdfast.checks.training_python.run import run_of
 from holdfast.model.checks import Scene
 
-BURN = burn.__file__
+BURN = str(Path(__file__).with_name("burn") / "__main__.py")
 ASK = "import importlib.util as u, sys; print(*(n for n in sys.argv[1:] if u.find_spec(n)))"
 ASK_S = 20.0
 LOOK_S = 0.2
@@ -31,7 +33,7 @@ _NOT_OURS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTH
 
 
 class Burnt(Struct, frozen=True, kw_only=True):
-    """What one run gave. `unable`: why nothing could be measured; `error`: what broke while it was measured."""
+    """One result. `unable`: why nothing could be measured; `error`: what failed during the measurement."""
 
     answer: dict[str, Any] = {}
     unable: str = ""
@@ -67,7 +69,7 @@ def burnt(
     more_env: Mapping[str, str] | None = None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> list[Burnt]:
-    """Answers in the order of `asks`. `within_s`: for each. `meanwhile`: called a few times a second."""
+    """Results in the order of `asks`. `within_s`: for each. `meanwhile`: called a few times a second."""
     env = {name: value for name, value in (scene.env or os.environ).items() if name not in _NOT_OURS}
     env |= {"PYTHONDONTWRITEBYTECODE": "1", **(more_env or {})}
     waiting = list(enumerate(asks))
@@ -121,7 +123,9 @@ def _over(run: _Run, within_s: float) -> Burnt | None:
 
 
 def python_with(scene: Scene, check: str, *wanted: str) -> tuple[str, str]:
-    """A Python that has one of these modules, the first of them best: that of the run, of its environment, or ours.
+    """A Python that has one of these modules, the first preferred: that of the run, of its environment, or ours.
+
+    Returns its path and "", or "" and the reason. `--option CHECK.python=PATH` names one.
 
     Its path and "", or "" and why there is none. `--option CHECK.python=PATH` names one.
     """

@@ -32,7 +32,7 @@ _STANDARD = os.path.dirname(os.path.abspath(os.__file__))
 
 
 def run_path(script_folder: str) -> list[str]:
-    """`sys.path` as the script will find it."""
+    """`sys.path` as the script will have it."""
     path = list(sys.path)
     own = os.path.dirname(os.path.abspath(__file__))
     if path and os.path.abspath(path[0]) == own:
@@ -41,7 +41,7 @@ def run_path(script_folder: str) -> list[str]:
 
 
 def only_standard() -> None:
-    """From here on, what we import ourselves is of the standard library."""
+    """Restricts imports of this process to the standard library."""
     dynload = os.path.join(_STANDARD, "lib-dynload")
     sys.path[:] = [
         entry
@@ -73,14 +73,14 @@ _OWN_PATHS = re.compile(r"__path__|sys\.modules|extend_path|__getattr__|declare_
 
 
 class Import:
-    """One import at the top of a file, which nothing guards: it is run, and if it fails so does the run."""
+    """An unconditional import at the top of a file: if it fails, the run fails."""
 
     def __init__(self, module: str, names: list[str], level: int, line: int) -> None:
         self.module, self.names, self.level, self.line = module, names, level, line
 
 
 def top_imports(tree: ast.Module) -> list[Import]:
-    """Those in a try, an if, a with or a function are left out: they may be meant to fail, or never be run."""
+    """Top-level imports, without those in a try, an if, a with or a function, which may be meant to fail."""
     found = []
     for node in tree.body:
         if isinstance(node, ast.Import):
@@ -102,7 +102,7 @@ def _ends(value: ast.expr) -> bool:
 
 
 class Walk:
-    """Follows the imports of a script through the files that are beside it."""
+    """Follows the imports of a script through the files beside it."""
 
     def __init__(self) -> None:
         self.missing: list[dict[str, object]] = []
@@ -164,7 +164,7 @@ class Walk:
         return files
 
     def spec(self, name: str) -> object:
-        """Where a module is, without importing it or what it is in. None: nowhere."""
+        """The location of a module, without importing it or its package. None: not found."""
         if name not in self._specs:
             self._specs[name] = self._find(name)
         return self._specs[name]
@@ -250,7 +250,7 @@ def of_python() -> dict[str, object]:
 
 
 def of_script(path: str) -> dict[str, object]:
-    """`problem`: "absent", "folder", "denied", "syntax" or "" with its `line` and `text`."""
+    """Facts on the script. `problem`: "absent", "folder", "denied", "syntax" or "" with its `line` and `text`."""
     said: dict[str, object] = {"path": path, "problem": ""}
     if not os.path.exists(path):
         near = _listing(os.path.dirname(os.path.abspath(path)))
@@ -285,7 +285,7 @@ def _listing(folder: str) -> list[str]:
 
 
 def of_torch(walk: Walk) -> dict[str, object]:
-    """From its file version.py and from what is installed, for importing it takes seconds."""
+    """torch's version and build, from its version.py, because importing it takes seconds."""
     versions = {}
     for name in DISTRIBUTIONS:
         try:
@@ -308,7 +308,7 @@ def of_torch(walk: Walk) -> dict[str, object]:
 
 
 def builds_kernels(walk: Walk) -> bool:
-    """Whether the DeepSpeed that is installed compiles its kernels when they are first used."""
+    """True if the installed DeepSpeed compiles its kernels at first use."""
     origin = str(getattr(walk.spec("deepspeed"), "origin", "") or "")
     text = (
         _parsed(os.path.join(os.path.dirname(origin), "git_version_info_installed.py"))[1] if origin else ""
@@ -338,7 +338,7 @@ def _nccl(folder: str, versions: dict[str, str]) -> str:
 
 
 def shadows(names: list[str], packages: list[str]) -> list[dict[str, str]]:
-    """Files found before the standard library, or before what is installed, under the same name."""
+    """Files that shadow a module of the standard library or of installed packages."""
     found = []
     early = []
     for entry in RUN_PATH:

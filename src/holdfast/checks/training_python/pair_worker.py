@@ -45,11 +45,11 @@ class Ask(Struct, tag_field="ask", forbid_unknown_fields=True):
 
 
 class Ping(Ask, tag="ping"):
-    """Is anybody there?"""
+    """Asks whether the worker answers."""
 
 
 class Measure(Ask, tag="measure"):
-    """Compute; then, with rank 0, wait for a partner; with rank 1, for a `Meet`; alone where `rank` is None."""
+    """Compute; then, with rank 0, wait for a partner; with rank 1, wait for `Meet`; alone if `rank` is None."""
 
     number: int
     rank: int | None
@@ -59,7 +59,7 @@ class Measure(Ask, tag="measure"):
 
 
 class Meet(Ask, tag="meet"):
-    """Where the partner waits: any of the addresses."""
+    """The partner's addresses, any of which may work."""
 
     number: int
     addresses: tuple[str, ...]
@@ -67,7 +67,7 @@ class Meet(Ask, tag="meet"):
 
 
 class Abandon(Ask, tag="abandon"):
-    """The partner will not come."""
+    """The partner does not come."""
 
     number: int
 
@@ -88,11 +88,11 @@ class Hello(Answer, tag="hello"):
 
 
 class Pong(Answer, tag="pong"):
-    """Somebody is there."""
+    """The reply to Ping."""
 
 
 class Computed(Answer, tag="computed"):
-    """GFLOP/s by device. `wrong`: the device whose result was not the same twice."""
+    """GFLOP/s by device. `wrong`: the device whose result differed between runs."""
 
     number: int
     speeds: dict[str, float]
@@ -106,7 +106,7 @@ class Listening(Answer, tag="listening"):
 
 
 class Exchanged(Answer, tag="exchanged"):
-    """GB/s by size in bytes, as bus bandwidth. `interface`: by which it reached its partner."""
+    """Bus bandwidth in GB/s by size in bytes. `interface`: that reached the partner."""
 
     number: int
     speeds: dict[int, float] = {}
@@ -119,11 +119,11 @@ AnyAnswer = Hello | Pong | Computed | Listening | Exchanged
 
 
 class CannotExchange(Exception):
-    """The two did not get as far as measuring; the text says why."""
+    """The two nodes could not measure; the message says why."""
 
 
 class Link:
-    """Asks come in by a thread, answers go out from both: the lock keeps lines whole."""
+    """Requests arrive in a thread, answers leave from both threads; the lock keeps lines whole."""
 
     def __init__(self, answers: int) -> None:
         self._answers = answers
@@ -137,7 +137,7 @@ class Link:
                 data = data[os.write(self._answers, data) :]
 
     def listen(self) -> None:
-        """The thread: until stdin ends, and the process with it, whatever hangs in a driver or a collective."""
+        """The thread's loop: reads until stdin ends, then ends the process even if a driver or a collective hangs."""
         decoder = msgspec.json.Decoder(AnyAsk)
         for line in sys.stdin.buffer:
             ask = decoder.decode(line)

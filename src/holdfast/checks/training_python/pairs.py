@@ -1,5 +1,9 @@
 """Runs rounds of pairs on real nodes: one worker on each, started by the command that reaches the node.
 
+Every wait has a limit, and no node waits for another node's fault longer than one round. A worker stuck in a
+collective differs from a lost node: its reader thread still answers. Workers end with this process, because they read
+from its pipe.
+
 Every wait has an end, and no node waits for another one's fault longer than one round. A worker that is stuck in a
 collective is told from a node that is gone: its reader still answers. Workers end with us, however we end, for they
 read from a pipe that we hold.
@@ -53,7 +57,7 @@ GPU_SIZES = (1 << 10, 1 << 28)
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """`python`: that of the training, on the nodes. `sizes`: in bytes; empty: by what the nodes have."""
+    """`python`: that of the training, on the nodes. `sizes`: in bytes; empty: chosen by the nodes' devices."""
 
     via: str
     python: str
@@ -65,7 +69,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 class Done(Struct, frozen=True, kw_only=True):
-    """What was measured. `why_not`: node -> why its worker never said anything. `late`: time was up before the end."""
+    """Measurements. `why_not`: node -> why its worker never answered. `late`: time ran out."""
 
     measured: Measured
     hellos: dict[str, Hello]
@@ -83,6 +87,8 @@ def what_of(size: int) -> str:
 
 class PairRun:
     """One run over `nodes`, with `spares` that are known to be good.
+
+    `usual`: learned values in GB/s, by kind of nodes and measurement. raises: BadVia
 
     `usual`: what was learned, GB/s, by kind of nodes and by what was measured. raises: BadVia
     """
@@ -108,7 +114,7 @@ class PairRun:
         self._number = 0
 
     def run(self, told: Callable[[int, Round], None] | None = None) -> Done:
-        """All rounds. `told`: called before each. Leaves no process behind, here nor there."""
+        """Runs all rounds. `told`: called before each. Leaves no process behind, here or there."""
         late = False
         longest_s = 0.0
         try:

@@ -1,4 +1,4 @@
-"""Starts real ranks on this node in the Python of the run (`run_ranks`), and reads what they say."""
+"""Starts real ranks on this node in the Python of the run (`run_ranks`), and reads their answers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +25,10 @@ _OF_A_RUN = (
 def asked_of_ranks(
     scene: Scene, backend: str, ranks: int, sizes: Sequence[int], *, meet_s: float, within_s: float
 ) -> tuple[dict[str, Any], Finding | None]:
-    """What they said when they were done; or, empty, and why there is nothing to judge.
+    """The ranks' answers when they are done; or, if empty, why there is nothing to judge.
+
+    `sizes`: of sums, in bytes. `meet_s`: time for the rendezvous; `within_s`: for everything, including the import of
+    torch.
 
     `sizes`: of sums, in bytes. `meet_s`: of which to meet; `within_s`: for all, the import of torch with it.
     """

@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def run(torch: Any, dist: Any, asked: dict[str, Any]) -> list[dict[str, Any]]:
-    """What each rank says. Rank 0 is this process."""
+    """The answer of each rank. Rank 0 is this process."""
     children = []
     for rank in range(1, asked["ranks"]):
         port_end, port_from = os.pipe()
@@ -75,7 +75,7 @@ def run(torch: Any, dist: Any, asked: dict[str, Any]) -> list[dict[str, Any]]:
 def one(
     torch: Any, dist: Any, asked: dict[str, Any], rank: int, port: int, tell: list[int] | None
 ) -> dict[str, Any]:
-    """One rank's doings. What goes wrong is its answer."""
+    """Runs one rank. A failure becomes its answer."""
     began_s = time.monotonic()
     timeout = timedelta(seconds=asked["timeout_s"])
     answer: dict[str, Any] = {"rank": rank}
@@ -100,7 +100,7 @@ def one(
 
 
 def summed(torch: Any, dist: Any, asked: dict[str, Any], rank: int, size: int) -> dict[str, Any]:
-    """An all-reduce of whole numbers, whose sum is exact in float32; the best time of some rounds, in seconds."""
+    """An all-reduce of integers, whose sum is exact in float32; the best time of some rounds, in seconds."""
     on_gpu = asked["backend"] == "nccl"
     device = torch.device("cuda", rank) if on_gpu else torch.device("cpu")
     places = torch.arange(max(size // 4, 1), device=device) % 1021

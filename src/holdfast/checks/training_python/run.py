@@ -1,5 +1,8 @@
 """Finds the Python of the run, and asks it about itself, the script and the script's imports.
 
+Finds it as the run will: in the run's environment, folder and shell, after the shell's preparations. Executes none of
+the run's own code, and waits for nothing longer than its deadline.
+
 It is found as the run will find it: in the run's environment, folder and shell, after what the shell is told to do
 before. Nothing of the run's own code is executed, and nothing is waited for longer than its deadline.
 """
@@ -44,7 +47,7 @@ _SIMPLE_OPTION = re.compile(r"-[IsEPS]+")
 
 
 class Ran(Struct, frozen=True):
-    """What became of a program. `code`: None: it was cut off at its deadline."""
+    """Result of a program. `code`: None: it was cut off at its deadline."""
 
     code: int | None
     out: bytes = b""
@@ -52,7 +55,9 @@ class Ran(Struct, frozen=True):
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
-    """How the run's program finds its world. `results`: of each preparation, its exit code and what it said.
+    """The run's world. `results`: exit code and output of each preparation.
+
+    `found`: program -> its path; no entry: not found. `why_not`: why it is unknown.
 
     `found`: program -> where it is; without an entry: nowhere. `why_not`: why it is not known.
     """
@@ -65,7 +70,7 @@ class Prepared(Struct, frozen=True, kw_only=True):
 
 
 class Interpreter(Struct, frozen=True, kw_only=True):
-    """`words`: what starts it. `absent`: the program that is nowhere. `why_not`: why it is not known which it is."""
+    """`words`: the command that starts it. `absent`: the program that does not exist. `why_not`: why it is unknown."""
 
     words: tuple[str, ...] = ()
     program: str = ""
@@ -74,7 +79,9 @@ class Interpreter(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """`said`: of inside.py; None: nothing, for `why_not`. `broken`: the Python is there and does not start."""
+    """`said`: output of inside.py; None: there is none, for the reason in `why_not`. `broken`: the Python exists and
+    does not start.
+    """
 
     said: dict[str, Any] | None = None
     why_not: str = ""
@@ -94,12 +101,12 @@ def run_of(scene: Scene) -> Run:
 
 
 def answer_of(scene: Scene) -> Answer:
-    """What the Python of the run says. Asked once, however many checks want to know."""
+    """The answer of the run's Python; asked once for all checks."""
     return _answer_of(msgspec.json.encode(scene))
 
 
 def launch_for(command: Sequence[str], env: Mapping[str, str], folder: str) -> Launch:
-    """With the text of each shell script that it turns out to read."""
+    """The launch, with the text of each shell script that it reads."""
     texts: dict[str, str] = {}
     launch = launch_of(command, env, texts)
     while launch.reads and launch.reads not in texts and len(texts) < READS_MAX:
@@ -179,7 +186,7 @@ def _folder(folder: str, env: Mapping[str, str], cwd: str) -> str:
 def in_shell(
     shell: Shell, env: Mapping[str, str], cwd: str, programs: Sequence[str], within_s: float
 ) -> Prepared:
-    """Starts the shell as the run does, does what the run does first, and looks what there is then."""
+    """Starts the shell as the run does, runs its preparations, and reads the resulting environment."""
     if name_of(shell.program) not in SHELLS:
         return Prepared(why_not=f"{shell.program} is a shell of another kind")
     program = _which(shell.program, env, cwd)
@@ -265,7 +272,7 @@ def _by_prefix(launch: Launch, prepared: Prepared) -> Interpreter:
 
 
 def shebang_python(path: str, env: Mapping[str, str], folder: str) -> str:
-    """The Python that a script such as torchrun names in its first lines; empty: it names none that is there.
+    """The Python named in the first lines of a script such as torchrun; empty if it does not exist.
 
     source: pip writes a long path as `#!/bin/sh` and `'''exec' "/long/path/python" "$0" "$@"`
     """
@@ -349,7 +356,9 @@ def which(word: str, env: Mapping[str, str], folder: str) -> str:
 
 
 def run_within(words: Sequence[str], env: Mapping[str, str], folder: str, within_s: float) -> Ran:
-    """Runs a program to its end, or to its deadline, at which it is killed with all that it started.
+    """Runs a program until it ends or its deadline, at which it is killed with all its children.
+
+    It stays in our process group, so it ends with us if we are killed.
 
     It stays in our own process group, so it ends with us if we are killed.
     """
@@ -385,7 +394,7 @@ def _wait(process: subprocess.Popen[bytes], within_s: float) -> int | None:
 
 
 def end_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kills it and what it started. What the kernel does not let go of is left behind."""
+    """Kills the process and its children. Processes blocked in the kernel are abandoned."""
     family: list[psutil.Process] = []
     with suppress(psutil.Error):
         root = psutil.Process(process.pid)

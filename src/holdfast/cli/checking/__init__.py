@@ -1,1 +1,1 @@
-"""What `holdfast check` does besides reporting: asks nodes, notes results, tests pairs."""
+"""What `holdfast check` does besides reporting: runs nodes, stores results, tests pairs."""

@@ -29,7 +29,7 @@ _CONTEXT_OF = {"boot": BOOT, "troubleshoot": ON_FAILURE}
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """What is asked, of whom. `nodes`: none: of this one. `options`: of single checks, by name."""
+    """What to check, and where. `nodes`: empty: this node. `options`: of single checks, by name."""
 
     specs: tuple[Spec, ...]
     suite: str
@@ -48,7 +48,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 def answers_to(question: Question) -> tuple[NodeChecks, ...]:
-    """In the order of the nodes. raises: BadParameter"""
+    """Answers in the order of the nodes. raises: BadParameter"""
     try:
         return _elsewhere(question) if question.nodes else (_here(question),)
     except BadVia as error:
@@ -59,7 +59,7 @@ def answers_to(question: Question) -> tuple[NodeChecks, ...]:
 
 
 def known_of(state: Path) -> Baseline:
-    """What was learned of this node; what cannot be read is said, and counts as nothing."""
+    """The stored baseline of this node; a file that cannot be read is reported and counts as empty."""
     try:
         return read_baseline(_store(state))
     except BaselineUnusable as error:

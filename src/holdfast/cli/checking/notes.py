@@ -17,7 +17,9 @@ BY_HAND = "manual"
 
 
 def note_checks(fleet: Path, nodes: Sequence[NodeChecks], at_s: float, *, whole: bool) -> None:
-    """Never raises, and begins no book. A node of which nothing could be told is not written.
+    """Stores results. Never raises, and creates no book. Nodes without a result are not stored.
+
+    `whole`: a suite ran, not single checks; single checks can fail a node but not clear it.
 
     `whole`: a suite, not single checks that were picked: those can fail a node, and clear none.
     """

@@ -26,12 +26,12 @@ class BadOption(ValueError):
 
 
 def wants_pairs(specs: Sequence[Spec]) -> bool:
-    """Whether the suite asks for rounds of pairs."""
+    """True if the suite includes rounds of pairs."""
     return any(spec.name == CHECK for spec in specs)
 
 
 def wants_only_pairs(only: Sequence[str]) -> bool:
-    """Whether nothing else is to be asked of the nodes."""
+    """True if the suite consists of rounds of pairs only."""
     return set(only) == {CHECK}
 
 
@@ -43,7 +43,7 @@ def check_pairs(
     known: Baseline | None = None,
     told: Callable[[NodeChecks], None] | None = None,
 ) -> tuple[NodeChecks, ...]:
-    """Measures, and answers in the order of `nodes`. `options`: of single checks, of which ours are read.
+    """Measures pairs; results in the order of `nodes`. `options`: of single checks; this reads its own.
 
     raises: BadVia, BadOption
     """
@@ -63,7 +63,7 @@ def check_pairs(
 
 
 def answers_of(done: Done, found: Verdict, took_s: float) -> tuple[NodeChecks, ...]:
-    """Of each node asked about, and of each spare that is itself to blame."""
+    """Answers of each node in question, and of each spare that is at fault."""
     blamed = {node for blame in found.blames for node in blame.nodes}
     nodes = (*done.measured.nodes, *(node for node in done.measured.spares if node in blamed))
     measured = msgspec.structs.replace(done.measured, nodes=tuple(dict.fromkeys(nodes)))
@@ -71,7 +71,7 @@ def answers_of(done: Done, found: Verdict, took_s: float) -> tuple[NodeChecks, .
 
 
 def with_pairs(answers: Sequence[NodeChecks], pairs: Sequence[NodeChecks]) -> tuple[NodeChecks, ...]:
-    """The answers of the nodes, each with its outcome of the pairs in place of the one that it gave by itself."""
+    """The nodes' answers with the pair outcome in place of their own."""
     by_node = {one.node: one for one in pairs}
     joined = [
         msgspec.structs.replace(

@@ -1,4 +1,6 @@
-"""The command line of `holdfast`: finds the module of the command asked for, and turns its end into an exit code.
+"""The command line of `holdfast`: finds the module of a command, runs it, and returns its exit code.
+
+Each command's module is imported only when the command is used, so that help is fast. Reads no settings.
 
 Each command lives in its own module, which is imported only when that command is asked for: help must not
 wait for what a simulation needs. Reads no settings and does nothing itself.
@@ -25,7 +27,7 @@ _COMPLETED_ENV = "COMP_WORDS"  # the line so far
 
 
 class Place(NamedTuple):
-    """Where a command lives, and what it says of itself."""
+    """Module of a command, and its one-line help."""
 
     module: str
     app: str
@@ -35,12 +37,14 @@ class Place(NamedTuple):
 COMMANDS = {
     "run": Place("holdfast.cli.run", "run_app", "Runs a training command and keeps it going."),
     "attach": Place("holdfast.cli.run", "attach_app", "Reattaches to a job whose supervisor has died."),
-    "status": Place("holdfast.cli.record", "status_app", "Shows the state of a job on one screen."),
-    "log": Place("holdfast.cli.record", "log_app", "Shows the fault-tolerance log of a job."),
-    "logs": Place("holdfast.cli.logs", "app", "Shows the training's output, of all workers and attempts."),
-    "stacks": Place("holdfast.cli.stacks", "app", "Shows the stacks of a running job's ranks."),
-    "exec": Place("holdfast.cli.exec", "app", "Runs a command on the workers of a running job."),
-    "shell": Place("holdfast.cli.shell", "app", "Opens a shell on one worker of a running job."),
+    "status": Place("holdfast.cli.job.status", "app", "Shows the state of a job on one screen."),
+    "log": Place("holdfast.cli.job.log", "app", "Shows the fault-tolerance log of a job."),
+    "logs": Place(
+        "holdfast.cli.job.logs", "app", "Shows the training's output, of all workers and attempts."
+    ),
+    "stacks": Place("holdfast.cli.job.stacks", "app", "Shows the stacks of a running job's ranks."),
+    "exec": Place("holdfast.cli.job.exec", "app", "Runs a command on the workers of a running job."),
+    "shell": Place("holdfast.cli.job.shell", "app", "Opens a shell on one worker of a running job."),
     "diagnose": Place(
         "holdfast.cli.diagnose", "app", "Says why a job stopped, from its logs and other files."
     ),
@@ -61,13 +65,13 @@ COMMANDS = {
 
 
 def exit_code_of(argv: Sequence[str]) -> int:
-    """As the command does it, whose caller may have closed standard streams."""
+    """Runs the command line, also where the caller closed the standard streams."""
     fill_standard_streams()
     return exit_code(list(argv))
 
 
 def exit_code(words: list[str]) -> int:
-    """Runs the command line; 2 when it cannot be understood."""
+    """Runs the command line; returns 2 if it cannot be parsed."""
     if len(words) == 1 and words[0] in ("--install-completion", "--show-completion"):
         words = [*words, ""]  # for the user's shell
     name = words[0] if words else "--help"

@@ -1,4 +1,7 @@
-"""Shell completion: the script, and where each shell looks for it.
+"""Shell completion: the script, and its location for each shell.
+
+Installing writes only files with holdfast's own name into the home folder, and adds one line to the shell's settings
+if the shell cannot find scripts otherwise.
 
 Installing writes into the home folder, of holdfast's own name alone; a shell's settings gain one line, once, where the
 shell finds scripts in no other way.
@@ -16,7 +19,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 class UnknownShell(Exception):
-    """There is no completion for it."""
+    """No completion exists for this shell."""
 
 
 class _Home(NamedTuple):
@@ -35,7 +38,7 @@ _HOMES = {
 
 
 def script(shell: str, env: Mapping[str, str]) -> str:
-    """What makes `shell`, or the user's where it is empty, complete lines of `holdfast`. raises: UnknownShell"""
+    """The completion script for `shell`; empty: the user's shell. raises: UnknownShell"""
     kind = get_completion_class(_known(shell, env))
     assert kind is not None
     # The commands are asked for only later, by the script.
@@ -43,7 +46,7 @@ def script(shell: str, env: Mapping[str, str]) -> str:
 
 
 def install(shell: str, env: Mapping[str, str], home: Path) -> tuple[Path, ...]:
-    """Puts the script where `shell` finds it; the files written. raises: UnknownShell, OSError"""
+    """Installs the script for `shell`; returns the files written. raises: UnknownShell, OSError"""
     place = _HOMES[_known(shell, env)]
     path = home / place.script
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ Lang = Annotated[
 
 
 def chosen_language(flag: str | None, environ: Mapping[str, str], *, json: bool) -> Language:
-    """That of the flag; else, for people, that of the locale; else English. raises: BadParameter"""
+    """The language of the flag; else, for people, of the locale; else English. raises: BadParameter"""
     if flag is not None:
         if flag not in LANGUAGES:
             raise BadParameter(f"{flag!r} is not one of {', '.join(LANGUAGES)}", param_hint="--lang")
@@ -26,6 +26,6 @@ def chosen_language(flag: str | None, environ: Mapping[str, str], *, json: bool)
 
 
 def put_plain(text: str) -> None:
-    """A line to stdout; what its encoding lacks becomes a question mark, never an error."""
+    """Prints a line; characters that the encoding lacks become question marks."""
     encoding = sys.stdout.encoding or "utf-8"
     put(text.encode(encoding, "replace").decode(encoding, "replace"))

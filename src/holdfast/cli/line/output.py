@@ -8,12 +8,12 @@ from holdfast.cli.line.standard_streams import NotWritten, flush
 
 
 def say(text: str) -> None:
-    """To stderr, where our own words go."""
+    """Prints a message to stderr."""
     sys.stderr.write(f"holdfast: {text}\n")
 
 
 def put(text: str, *, now: bool = False) -> None:
-    """A line of the result, to stdout. `now`: somebody waits for it. raises: NotWritten, BrokenPipeError"""
+    """Prints a line of the result to stdout. `now`: flush at once. raises: NotWritten, BrokenPipeError"""
     try:
         sys.stdout.write(f"{text}\n")
     except BrokenPipeError:
@@ -25,10 +25,10 @@ def put(text: str, *, now: bool = False) -> None:
 
 
 def put_json(value: object) -> None:
-    """One JSON document."""
+    """Prints one JSON document."""
     put(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def put_json_line(value: object, *, now: bool = False) -> None:
-    """One of many JSON documents, each in a line of its own."""
+    """Prints one JSON document on one line."""
     put(msgspec.json.encode(value).decode(), now=now)

@@ -1,4 +1,4 @@
-"""Input, output and errors of a process whose caller may have closed them."""
+"""Prepares the standard streams of a process whose caller may have closed them."""
 
 import io
 import os
@@ -6,11 +6,11 @@ import sys
 
 
 class NotWritten(Exception):
-    """The result cannot be written where it was to go: a full disk, as a rule."""
+    """The result cannot be written, usually because a disk is full."""
 
 
 def fill_standard_streams() -> None:
-    """Where the caller closed one of 0, 1, 2, the next file opened would take its number and be written to."""
+    """Opens missing descriptors 0, 1 and 2, because the next opened file would take their numbers."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         continue
     os.close(number)
@@ -25,7 +25,7 @@ def fill_standard_streams() -> None:
 
 
 def flush() -> None:
-    """What is left of the result. raises: NotWritten, BrokenPipeError"""
+    """Flushes the result. raises: NotWritten, BrokenPipeError"""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -23,7 +23,9 @@ DEVICES_MAX = 64  # of one node
 
 
 def answered(nodes: Sequence[NodeChecks], attempt: int, context: str, at_s: float) -> NodesChecked:
-    """The worst first. What is too much for a journal is cut; the counts and what follows from them are whole."""
+    """The event of a suite, worst outcomes first. Outcomes beyond the size limit are cut; counts and the status
+    cover all.
+    """
     found = judged(nodes)
     counts = Counter(outcome.status for node in nodes for outcome in node.outcomes)
     return NodesChecked(
@@ -46,7 +48,7 @@ def answered(nodes: Sequence[NodeChecks], attempt: int, context: str, at_s: floa
 
 
 def devices(node: NodeChecks) -> tuple[DeviceSeen, ...]:
-    """Those of which a check told where they are by what goes with them to another node (`gpu:SERIAL`)."""
+    """Devices that a check located by an identity that moves with them (`gpu:SERIAL`)."""
     found = {}
     for outcome in node.outcomes:
         for fact in outcome.facts:
@@ -59,7 +61,7 @@ def devices(node: NodeChecks) -> tuple[DeviceSeen, ...]:
 
 
 def key_of(told: CheckTold) -> str:
-    """`gpu-ecc 0000:5d:00.0`: the same trouble, whenever it is told."""
+    """`gpu-ecc 0000:5d:00.0`: the identity of a trouble, equal at every report."""
     return f"{told.check} {told.device}".rstrip()
 
 

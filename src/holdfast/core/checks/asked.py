@@ -40,7 +40,9 @@ STATIC_PORT, C10D_PORT = 29500, 29400
 
 
 class Meeting(Struct, frozen=True, kw_only=True):
-    """Where the workers meet. `port` 0: one is chosen freely. `backend`: "static", "c10d", "etcd", "env" (the script).
+    """Where the workers meet. `port` 0: chosen freely. `backend`: "static", "c10d", "etcd", "env" (the script).
+
+    `rank`: of this node, None: unknown. `usual`: no port is named, the launcher's default applies.
 
     `rank`: of this node, None: not said. `usual`: nobody names the port, the launcher's usual one is meant.
     """
@@ -53,7 +55,10 @@ class Meeting(Struct, frozen=True, kw_only=True):
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """`ranks`, `loader_workers`: on one node; None: it does not say. `checkpoint`, `script`: empty: none named.
+    """`ranks`, `loader_workers`: on one node; None: unknown. `checkpoint`, `script`: empty: none named.
+
+    Paths are relative to the folder in which the command starts. `resume`: the checkpoint to load. `meeting`: None:
+    none named.
 
     Paths are seen from the folder in which the command starts. `resume`: the checkpoint that it is told to go on from.
     `meeting`: None: it says none.
@@ -70,12 +75,12 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 def asked_of(command: Sequence[str], env: Mapping[str, str], texts: Mapping[str, str] | None = None) -> Asked:
-    """Of the words of the command; of the environment where they do not say it."""
+    """The needs named in the command's words, else in the environment."""
     return asked_by(launch_of(command, env, texts), command, env)
 
 
 def asked_by(launch: Launch, command: Sequence[str], env: Mapping[str, str]) -> Asked:
-    """The same of a launch that is known already."""
+    """The needs named in a parsed launch."""
     words = launch.words or tuple(command)
     options = options_of(words)
     before = options_of(command) if launch.shell is None else launch.wrapper_options

@@ -1,4 +1,8 @@
-"""Judges benchmark results against the same device's baseline, its model's baseline, and the other devices here. Pure.
+"""Judges benchmark results against the same device's baseline, its model's baseline, and the other devices here.
+Pure.
+
+A number is compared only if the device was otherwise idle, and with its spread between repeats as tolerance. A low
+number is reported and isolates no node; a wrong bit does.
 
 A number is compared only where nobody else was at work, and never held to be more exact than it was from repeat to
 repeat. One that is low is told, and isolates nobody: a bit that is wrong does.
@@ -35,7 +39,7 @@ PLACES_TOLD = 3
 
 
 class Measure(Struct, frozen=True, kw_only=True):
-    """One number. `value`: in `unit`. `spread`: between the quarters of its repeats, as a share of it."""
+    """One number. `value`: in `unit`. `spread`: between the quartiles of its repeats, as a share of it."""
 
     name: str
     value: float
@@ -45,7 +49,9 @@ class Measure(Struct, frozen=True, kw_only=True):
 
 
 class Bench(Struct, frozen=True, kw_only=True):
-    """What one device gave. `key`: what stays the same when it moves. `where`: for people; empty: the node.
+    """The results of one device. `key`: its permanent identity. `where`: for people; empty: the node.
+
+    `beside`: readings during the run (clock, temperature). `disturbed`: why its numbers are unusable.
 
     `beside`: what was seen of it meanwhile (clock, temperature). `disturbed`: why its numbers say nothing.
     """
@@ -65,14 +71,14 @@ class Expected(Struct, frozen=True):
 
 
 def measure(name: str, rates: Sequence[float], unit: str, per: float, *, best: bool = False) -> Measure:
-    """Of the rates of burn.py: lower quarter, middle, upper quarter, best. `per`: what one `unit` is."""
+    """A measure from the rates of the burn: lower quartile, median, upper quartile, best. `per`: size of one `unit`."""
     low, middle, high, top = (float(rate) for rate in rates)
     spread = (high - low) / middle if middle > 0 else 0.0
     return Measure(name=name, value=(top if best else middle) / per, unit=unit, spread=spread)
 
 
 def disturbed(had: float) -> str:
-    """Empty where we had nearly all of the processors that we wanted."""
+    """Why the numbers are unusable; empty if nearly all requested CPU time was granted."""
     if had >= HAD_MIN:
         return ""
     return f"other processes were running: only {had:.0%} of the CPUs were free for it; run it again on an idle node"
@@ -191,7 +197,7 @@ def wrong_result(
     what: str,
     category: str = "",
 ) -> Finding:
-    """`places`: row, column and the bits that were flipped, of the first ones."""
+    """A finding on wrong results. `places`: row, column and flipped bits of the first ones."""
     few = ", ".join(f"row {row} column {column} bits {bits}" for row, column, bits in places[:PLACES_TOLD])
     return Finding(
         status=FAIL,
@@ -208,7 +214,9 @@ def wrong_result(
 
 
 def wrong_always(where: str, why: str, *, others_are_right: bool, category: str = "") -> Finding:
-    """A result that is the same each time, and not the exact one. Where all devices agree on it, it is the library's."""
+    """A finding on a result that is always the same and not exact. If all devices agree on it, the library computes
+    it.
+    """
     return Finding(
         status=FAIL if others_are_right else WARN,
         device=where,
@@ -234,7 +242,7 @@ _WRONG = Words(
 
 
 class OptionRefused(ValueError):
-    """An option has a value that cannot be used; the text says which."""
+    """An option's value cannot be used; the message says which."""
 
 
 def option(scene: Scene, check: str, key: str, default: float, low: float, high: float) -> float:
@@ -252,7 +260,7 @@ def option(scene: Scene, check: str, key: str, default: float, low: float, high:
 
 
 def choice(options: Mapping[str, str], check: str, key: str, known: Iterable[str], default: str) -> str:
-    """One of `known`. raises: OptionRefused"""
+    """The value of an option, one of `known`. raises: OptionRefused"""
     known = tuple(known)
     text = options.get(f"{check}.{key}", default)
     if text not in known:

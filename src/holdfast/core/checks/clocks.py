@@ -1,5 +1,8 @@
 """Computes clock offsets between nodes from the time each node reports and the time its answer arrived. Pure.
 
+An answer takes up to some tenths of a second, about as long from all nodes, so each node is compared with the median
+of all; of two nodes, only a difference larger than the travel time is reported.
+
 An answer takes its way: at most some tenths of a second, about as long from all nodes. So a node is held against the
 median of all; of two, only what their ways cannot explain is told.
 """
@@ -23,7 +26,7 @@ ADVICE = Words(
 
 
 def clocks_compared(nodes: Sequence[NodeChecks]) -> tuple[NodeChecks, ...]:
-    """Each node that answered, with what its clock is ahead (+) or behind (-) of the others."""
+    """Each node that answered, with its offset in seconds from the others: ahead (+) or behind (-)."""
     ahead = {node.node: node.at_s - node.heard_s for node in nodes if node.heard_s and node.outcomes}
     if len(ahead) < 2:
         return tuple(nodes)

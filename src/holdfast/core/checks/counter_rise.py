@@ -6,14 +6,14 @@ SINCE_LEARNED, SINCE_BOOT = "the first good boot", "boot"
 
 
 class Sample(Struct, frozen=True):
-    """What a counter was. `at_s`: Unix time."""
+    """A counter's value. `at_s`: Unix time."""
 
     value: int
     at_s: float
 
 
 def risen(value: int, before: Sample | None, *, now_s: float, uptime_s: float) -> tuple[int, float, str]:
-    """How much more, in how many seconds, since what. Since boot where that was later, or the counter began anew."""
+    """The increase, the time in seconds, and the start: the baseline, or boot if the counter restarted since."""
     if before is not None and value >= before.value and now_s - uptime_s <= before.at_s < now_s:
         return value - before.value, now_s - before.at_s, SINCE_LEARNED
     return value, uptime_s, SINCE_BOOT

@@ -1,5 +1,8 @@
 """Adds to a verdict what checks found after the failure. Pure.
 
+A device that a check finds broken is named, and explains a failure without another cause. If boot check and
+troubleshooting both passed, the verdict says that this suggests a fault of the training code.
+
 A device that a check finds broken is named, and explains a failure that nothing else does. Where boot check and
 troubleshooting both passed, that speaks for the training code, and is said.
 """
@@ -33,7 +36,7 @@ CODE = frozenset(
 
 
 def with_checks(verdict: Verdict, checked: NodesChecked, boot: str, known: Sequence[str]) -> Verdict:
-    """`boot`: what the boot check came to; `known`: what it found wrong, which is no news now."""
+    """The verdict with findings. `boot`: result of the boot check; `known`: its findings, which are not new."""
     news = [told for told in checked.troubles if told.status == FAIL or key_of(told) not in known]
     broken = [told for told in news if is_of_a_device(told)]
     seen = [_seen(told) for told in news[:TROUBLES_MAX]]
@@ -48,7 +51,9 @@ def with_checks(verdict: Verdict, checked: NodesChecked, boot: str, known: Seque
 
 
 def speaks_for_the_code(verdict: Verdict, checked: NodesChecked, boot: str, known: Sequence[str]) -> bool:
-    """Nothing explains it, or the code does; and all that was looked at is as it should be, before and after.
+    """True if the verdict has no cause or blames the code, and all checks passed before and after.
+
+    Warnings that existed when the run began, and did not stop it, do not count.
 
     What was to be looked at already when the run began, and did not keep it from running, is nothing against it.
     """

@@ -18,7 +18,7 @@ SCALES_BY_ITSELF = ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp")
 
 
 def judge_governor(governors: Mapping[str, int], driver: str) -> Finding | None:
-    """`governors`: how many processors have each. None: nothing to say."""
+    """Judges frequency governors. `governors`: number of CPUs with each. None: no finding."""
     if not governors:
         return None
     slow = governors.get("powersave", 0)
@@ -36,7 +36,7 @@ def judge_governor(governors: Mapping[str, int], driver: str) -> Finding | None:
 
 
 def judge_cores(allowed: float, of_what: str, ranks: int | None) -> Finding:
-    """`allowed`: processors that the run may use, by affinity and quota; `of_what`: which of both limits it."""
+    """Judges CPU limits. `allowed`: CPUs that the run may use, by affinity and quota; `of_what`: the tighter limit."""
     measured = f"{allowed:g} processors"
     if ranks is None or allowed >= ranks:
         return passed(measured)
@@ -54,7 +54,7 @@ def judge_cores(allowed: float, of_what: str, ranks: int | None) -> Finding:
 def judge_fewer(
     what: str, now: float, learned: float | None, shown: str, shown_before: str, share: float
 ) -> list[Finding]:
-    """Processors or memory that were there and are not. `what`: "less memory". `share`: so much less is nothing."""
+    """Judges missing CPUs or memory compared with the baseline. `what`: "less memory". `share`: tolerated loss."""
     if not learned or now >= learned * (1 - share):
         return []
     return [
@@ -79,7 +79,8 @@ HUGE_SHARE = 0.5
 
 class Memory(Struct, frozen=True, kw_only=True):
     """Bytes. `group_left`: of the control group; None: no limit. `stalled`: percent of the last minute in which all
-    waited for memory; None: not told. `huge_idle`: kept for huge pages that nobody uses."""
+    tasks waited for memory; None: unknown. `huge_idle`: reserved for unused huge pages.
+    """
 
     total: int
     available: int
@@ -167,7 +168,7 @@ class NumaNode(Struct, frozen=True):
 
 
 def judge_numa(nodes: Sequence[NumaNode]) -> list[Finding]:
-    """Nodes without processors are those of accelerators or of far memory; processors without memory, a fault."""
+    """Judges NUMA: nodes without CPUs belong to accelerators or far memory; CPUs without memory are a fault."""
     empty = [one for one in nodes if one.processors and not one.memory_bytes]
     if len(nodes) < 2 or not empty:
         return [passed(f"{len(nodes)} NUMA nodes" if len(nodes) != 1 else "1 NUMA node")]
@@ -190,7 +191,7 @@ ZOMBIES_MANY = 200
 
 
 class Blocked(Struct, frozen=True):
-    """A process that stood in state D all the time that was looked. `where`: the kernel's call; empty: not told."""
+    """A process in state D during the whole observation. `where`: the kernel function; empty: unknown."""
 
     pid: int
     name: str
@@ -199,7 +200,7 @@ class Blocked(Struct, frozen=True):
 
 
 def judge_processes(zombies: Mapping[str, int], blocked: Sequence[Blocked]) -> list[Finding]:
-    """`zombies`: how many each parent has, by "name (pid)"."""
+    """Judges processes. `zombies`: number by parent, "name (pid)"."""
     found = []
     count = sum(zombies.values())
     if count >= ZOMBIES_MANY:
@@ -237,7 +238,7 @@ OFFSET_WARN_S = 0.1
 
 
 class ClockState(Struct, frozen=True, kw_only=True):
-    """`offset_s`: from the source of time, where a tool tells it. `synced`: what the kernel was told; None: unknown."""
+    """`offset_s`: from the time source, if a tool reports it. `synced`: the kernel's flag; None: unknown."""
 
     synced: bool | None = None
     estimated_error_s: float | None = None
@@ -270,7 +271,10 @@ def _off(measured: str) -> Finding:
 
 
 def chrony_offset_s(line: str) -> float | None:
-    """`A29FC87B,162.159.200.123,4,1606.1,0.000048,-0.0000123,...,0.5,Normal`: how far the system's clock is off.
+    """Parses `A29FC87B,162.159.200.123,4,1606.1,0.000048,-0.0000123,...,0.5,Normal`: the system clock's offset.
+
+    Field 5 is the system time's offset, positive if it is behind the source; the last is the leap status. None if
+    chrony itself is not synchronised.
 
     Field 5 is the system time's offset, positive where it is slow of the source's; the last is the leap status.
     None where chrony itself is not synchronised.

@@ -66,7 +66,7 @@ def _plain(text: str) -> str:
 
 
 def mount_of(path: str, mounts: Sequence[Mount]) -> Mount | None:
-    """The one that a path is on: the longest, and of equal ones the last, which hides those before."""
+    """The mount of a path: the longest match, and of equal ones the last, which hides those before."""
     best: Mount | None = None
     for mount in mounts:
         if is_below(path, mount.path) and (best is None or len(mount.path) >= len(best.path)):
@@ -79,12 +79,12 @@ def is_below(path: str, folder: str) -> bool:
 
 
 def is_local_path(path: str) -> bool:
-    """Not `/home/me/s3:/bucket/run`, which is an address, joined to a folder."""
+    """False for `/home/me/s3:/bucket/run`, an address joined to a folder."""
     return path.startswith("/") and not _REMOTE.search(path)
 
 
 def mounts_to_ask(mounts: Sequence[Mount], folders: Mapping[str, str]) -> list[Mount]:
-    """Those over the network or served by a program, and those that hold a folder of the run; each path once."""
+    """Mounts to test: network and FUSE mounts, and those that hold a folder of the run; each path once."""
     holding = {id(mount) for path in folders.values() if (mount := mount_of(path, mounts))}
     wanted = [one for one in mounts if one.kind not in NOT_ASKED and (one.is_remote or id(one) in holding)]
     return list({one.path: one for one in wanted}.values())
@@ -94,7 +94,7 @@ ANSWER_SURE_S = 3.0
 
 
 class Space(Struct, frozen=True, kw_only=True):
-    """Of the file system under a folder. `inodes`: 0: it has no fixed number of them."""
+    """Of the file system under a folder. `inodes`: 0: no fixed number."""
 
     size_bytes: int
     free_bytes: int
@@ -147,8 +147,9 @@ def judge_inodes(role: str, path: str, space: Space) -> Finding:
 def judge_mount(
     mount: Mount, error: int, hangs: bool, within_s: float, where: str, roles: Sequence[str]
 ) -> Finding:
-    """`roles`: of the run's folders that are on it. One that the run does not need only warns, and so does one that
-    was given a second only: a busy server may need more."""
+    """Judges a mount. `roles`: folders of the run on it. A mount that the run does not need only warns, and so does
+    one that had one second only, because a busy server may need more.
+    """
     name = f"{mount.path} ({mount.kind})"
     if not hangs and error not in GONE:
         return passed(
@@ -175,7 +176,7 @@ def judge_mount(
 
 
 def judge_gone_mounts(mounts: Sequence[Mount], folders: Mapping[str, str], known: Baseline) -> list[Finding]:
-    """Mounts under a folder of the run that were learned and are not there: it would fill the disk below."""
+    """Judges mounts of the baseline under a folder of the run that are missing: the run would fill the disk below."""
     here = {mount.path for mount in mounts}
     found = []
     for key in known.devices("mount"):
@@ -198,7 +199,7 @@ def judge_gone_mounts(mounts: Sequence[Mount], folders: Mapping[str, str], known
 
 
 class Written(Struct, frozen=True, kw_only=True):
-    """What writing a small file gave. `error`: 0: none. `hangs`: no end in time. `same`: read back as written."""
+    """Result of writing a small file. `error`: 0: none. `hangs`: no end in time. `same`: read back as written."""
 
     error: int = 0
     hangs: bool = False
@@ -225,7 +226,7 @@ STOPS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.
 def judge_written(
     role: str, path: str, seen: Written, within_s: float, is_local: bool, bytes_: int
 ) -> Finding:
-    """A checkpoint folder that refuses stops a run before it has cost anything; a work folder may be read-only."""
+    """Judges writing. A checkpoint folder that refuses stops the run at once; a work folder may be read-only."""
     if seen.hangs:
         what = failed if within_s >= SURE_S else warned
         return what(
@@ -291,8 +292,9 @@ SHM_FREE_LEAST = 16 * MIB
 
 
 def judge_shm(size_bytes: int, free_bytes: int, ranks: int | None, loaders: int | None) -> Finding:
-    """`ranks`: on this node; `loaders`: of each rank, None: not told. What is needed is an estimate from below:
-    32 MiB for the buffers of NCCL in each rank, 64 MiB for the batches of each loader worker."""
+    """Judges shared memory. `ranks`: on this node; `loaders`: of each rank, None: unknown. The need is a lower
+    bound: 32 MiB for NCCL's buffers in each rank, 64 MiB for the batches of each loader worker.
+    """
     measured = f"{size(free_bytes)} free of {size(size_bytes)}"
     need = (ranks or 0) * (SHM_RANK_BYTES + (loaders or 0) * SHM_LOADER_BYTES)
     what_for = counted(ranks or 0, "rank") + (
@@ -331,7 +333,9 @@ THREADS_PER_RANK, THREADS_PER_LOADER = 64, 8
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Soft limits of a process; UNLIMITED: none. `may_lock`, `may_fork`: it has the right to go beyond.
+    """Soft limits of a process; UNLIMITED: none. `may_lock`, `may_fork`: it may exceed them.
+
+    `pids_left`: of the control group; None: unlimited or unknown.
 
     `pids_left`: of the control group; None: not limited or not told.
     """

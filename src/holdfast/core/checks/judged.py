@@ -19,7 +19,7 @@ from holdfast.model.checks import (
 
 
 class Told(Struct, frozen=True):
-    """One finding, and where it was made."""
+    """One finding, with its check and node."""
 
     node: str
     check: str
@@ -28,7 +28,9 @@ class Told(Struct, frozen=True):
 
 
 class Judged(Struct, frozen=True):
-    """`isolate`: node -> why. `stop`: why the run cannot work anywhere; empty: it can.
+    """`isolate`: node -> reason. `stop`: why the run cannot work anywhere; empty: it can.
+
+    `status`: fail or warn as found; pass if something passed and nothing is wrong; else skip.
 
     `status`: fail and warn as found; pass where something passed and nothing was wrong; else skip.
     """
@@ -40,7 +42,7 @@ class Judged(Struct, frozen=True):
 
 
 def judged(nodes: Sequence[NodeChecks]) -> Judged:
-    """The worst first. A node that did not answer is a trouble, and no reason to isolate it: who knows why."""
+    """The worst first. A node without an answer is a trouble, but no reason to isolate it."""
     told = sorted(troubles(nodes), key=lambda one: -STATUSES.index(one.finding.status))
     isolate: dict[str, str] = {}
     stop = ""
@@ -55,7 +57,7 @@ def judged(nodes: Sequence[NodeChecks]) -> Judged:
 
 
 def troubles(nodes: Iterable[NodeChecks]) -> list[Told]:
-    """All that failed or is to be warned of."""
+    """All failures and warnings."""
     found = [
         Told(node.node, outcome.check, outcome.area, finding)
         for node in nodes
@@ -72,14 +74,14 @@ def troubles(nodes: Iterable[NodeChecks]) -> list[Told]:
 
 
 def status_of(nodes: Iterable[NodeChecks]) -> str:
-    """One that was skipped hides nothing that passed, and is never counted as passed."""
+    """The status of several outcomes: skips hide no pass, and never count as a pass."""
     statuses = {outcome.status for node in nodes for outcome in node.outcomes}
     statuses |= {WARN for node in nodes if node.why_not}
     return next((status for status in (FAIL, WARN, PASS) if status in statuses), SKIP)
 
 
 def worst(outcome: Outcome) -> Finding:
-    """The finding that gives the check its status."""
+    """The finding that determines the status of the check."""
     return max(outcome.findings, key=lambda finding: STATUSES.index(finding.status))
 
 

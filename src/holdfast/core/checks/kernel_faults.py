@@ -1,5 +1,7 @@
 """Finds faults of a node in its kernel log, since it booted or since a run last made progress here. Pure.
 
+The rules of the diagnosis join lines to incidents and mark harmless ones.
+
 A line alone is no verdict: the rules of the diagnosis join lines to incidents, and say what was harmless.
 """
 
@@ -29,7 +31,7 @@ KILLS_NEWS_S = 3600.0
 
 
 class Incident(Struct, frozen=True, kw_only=True):
-    """`times`: how often its lines came. `last_s`: Unix time of the last of them; None: not known."""
+    """`times`: number of its lines. `last_s`: Unix time of the last one; None: unknown."""
 
     category: str
     severity: str
@@ -46,7 +48,9 @@ class Incident(Struct, frozen=True, kw_only=True):
 def incidents(
     search: Search, signatures: KnowledgeBase, tables: CodeTables, booted_s: float
 ) -> list[Incident]:
-    """Those that are the fault of the node and not survived as a matter of course; one for a category and device.
+    """Incidents that are faults of the node and not routinely survived; one for each category and device.
+
+    `booted_s`: Unix time; lines have seconds since then.
 
     `booted_s`: Unix time; lines have seconds since then.
     """
@@ -93,7 +97,7 @@ def _words(words: Words, one: Match) -> Words:
 def judge_incidents(
     found: Sequence[Incident], now_s: float, good_s: float, *, without_xids: bool
 ) -> list[Finding]:
-    """`without_xids`: another check tells them. Only what the tables are sure of takes the node out of the run."""
+    """Judges incidents. `without_xids`: another check reports Xids. Only codes in the tables remove the node."""
     since = "since the last good run" if good_s else "since boot"
     return [
         _finding(one, since)

@@ -8,7 +8,9 @@ SAMPLES_MAX = 1 << 16  # facts of one node: more is not a node
 
 
 def learned(before: Baseline, outcomes: Iterable[Outcome], at_s: float) -> Baseline:
-    """`before`, with what is new. What was learned stays: only `reset` forgets, so a part that is lost is missed.
+    """`before`, plus new facts. Learned facts stay until `reset`, so that a lost part is noticed.
+
+    A failed check adds no facts; the others do, because each reads something else.
 
     A check that failed teaches nothing; the others do, for each looks at something else.
     """
@@ -22,7 +24,7 @@ def learned(before: Baseline, outcomes: Iterable[Outcome], at_s: float) -> Basel
 
 
 def forgotten(before: Baseline, devices: Iterable[str] = ()) -> Baseline:
-    """Without these devices; without any, where none is named."""
+    """The baseline without these devices; without any, if none is named."""
     gone = set(devices) or set(before.facts)
     return Baseline(
         facts={device: values for device, values in before.facts.items() if device not in gone},

@@ -25,7 +25,7 @@ NAMED_MAX = 8
 
 
 class Process(Struct, frozen=True, kw_only=True):
-    """`env`: of its start, only names that matter; empty where it may not be read."""
+    """`env`: initial environment, relevant names only; empty if it may not be read."""
 
     pid: int
     parent: int
@@ -44,7 +44,10 @@ class Segment(Struct, frozen=True):
 
 
 def left_processes(processes: Mapping[int, Process], own: Set[int]) -> list[tuple[Process, str]]:
-    """Processes of a job that is over, the topmost of each tree, with the job's name; empty: not Holdfast's.
+    """Leftover processes of ended jobs, the topmost of each tree, with the job's name; empty: not Holdfast's.
+
+    A running job of Holdfast has its reaper above each process, and a rank its launcher: processes adopted by init
+    have outlived their job.
 
     A job of Holdfast that runs has its reaper above each of its processes, and a rank its launcher: what init has
     adopted of them has outlived its job.
@@ -106,7 +109,7 @@ def judge_left_processes(found: Sequence[tuple[Process, str]]) -> list[Finding]:
 
 
 def left_segments(segments: Sequence[Segment], alive: Set[int], mapped: Set[str]) -> list[Segment]:
-    """Those of PyTorch, NCCL and semaphores that no process has open. `mapped`: names that some process has."""
+    """Segments of PyTorch, NCCL and semaphores that no process has open. `mapped`: names that some process has."""
     found = []
     for one in segments:
         kind = SEGMENT.match(one.name)
@@ -119,7 +122,7 @@ def left_segments(segments: Sequence[Segment], alive: Set[int], mapped: Set[str]
 
 
 def judge_left_segments(found: Sequence[Segment]) -> list[Finding]:
-    """Small ones by the dozen are left by every crash and harm nobody."""
+    """Judges leftover segments: every crash leaves dozens of small ones, which do no harm."""
     total = sum(one.bytes for one in found)
     if total < SEGMENTS_BYTES and len(found) < SEGMENTS_MANY:
         return []

@@ -19,7 +19,7 @@ CATEGORY_DOWN, CATEGORY_WRONG = "nic_down", "nccl_wrong_interface"
 
 
 class Interface(Struct, frozen=True, kw_only=True):
-    """`has_carrier`: None: not told. `speed_mbps`: 0: not told. `members`: of a bond, each with whether it is up."""
+    """`has_carrier`: None: unknown. `speed_mbps`: 0: unknown. `members`: of a bond, each with its state."""
 
     name: str
     is_set_up: bool = True
@@ -38,14 +38,14 @@ class Interface(Struct, frozen=True, kw_only=True):
 
     @property
     def is_up(self) -> bool:
-        """Virtual ones and some drivers say "unknown" of a link that works."""
+        """True if the link works; virtual interfaces and some drivers report "unknown" then."""
         return (
             self.is_set_up and self.has_carrier is not False and self.state not in ("down", "lowerlayerdown")
         )
 
 
 class Choice(Struct, frozen=True):
-    """`setting`: the variable that asked for it; empty: by default. `names`: what would be used."""
+    """`setting`: the variable that requests it; empty: default. `names`: interfaces that would be used."""
 
     setting: str
     wanted: str
@@ -53,7 +53,9 @@ class Choice(Struct, frozen=True):
 
 
 def nccl_choice(interfaces: Sequence[Interface], wanted: str) -> Choice:
-    """As NCCL chooses for its sockets: prefixes, `=` exact names, `^` all others; else ib*, then what is not virtual."""
+    """The choice of NCCL for its sockets: prefixes, `=` exact names, `^` all others; else ib*, then non-virtual
+    ones.
+    """
     able = [one.name for one in interfaces if one.has_address]
     if wanted:
         # One with routes of its own alone does not show its address where we look: better no alarm.
@@ -75,7 +77,7 @@ def _matching(names: Sequence[str], wanted: str) -> list[str]:
 
 
 def gloo_choice(interfaces: Sequence[Interface], wanted: str) -> Choice | None:
-    """Names as they are; None where nothing is asked for: then gloo goes by the host's name."""
+    """The choice of gloo: exact names; None if not requested: then gloo uses the host's name."""
     if not wanted:
         return None
     there = {one.name for one in interfaces}
@@ -85,7 +87,7 @@ def gloo_choice(interfaces: Sequence[Interface], wanted: str) -> Choice | None:
 
 
 def judge_choice(choice: Choice, interfaces: Sequence[Interface], baseline: Baseline) -> list[Finding]:
-    """Whether what a run would use is there and up."""
+    """Judges whether the interface that a run would use exists and is up."""
     if not choice.names:
         return [_no_match(choice, interfaces)] if choice.setting else []
     by_name = {one.name: one for one in interfaces}
@@ -131,7 +133,7 @@ def _state(one: Interface) -> str:
 
 
 def judge_interface(one: Interface, baseline: Baseline) -> list[Finding]:
-    """One card or bond against what was learned of it, and a bond's members."""
+    """Judges a card or bond against the baseline, and a bond's members."""
     findings = _members(one, baseline)
     was_up = baseline.of(one.key, "up") is True
     if not one.is_up:
@@ -222,7 +224,7 @@ def _other_mtu(one: Interface, before: int) -> Finding:
 
 
 class Traffic(Struct, frozen=True, kw_only=True):
-    """Counters of an interface, since it was made."""
+    """Counters of an interface, since its creation."""
 
     packets: int = 0
     errors: int = 0
@@ -236,7 +238,7 @@ FLAPS_BOOT, FLAPS_A_DAY_BOOT = 10, 2.0
 
 
 def judge_traffic(name: str, seen: Traffic, flaps: tuple[int, float, str]) -> list[Finding]:
-    """`flaps`: how often the carrier was lost, in how many seconds, since what."""
+    """Judges counters. `flaps`: number of carrier losses, in how many seconds, since what."""
     found = []
     packets = max(seen.packets, 1)
     if seen.errors >= ERRORS_LEAST and seen.errors / packets >= ERRORS_SHARE:
@@ -296,7 +298,7 @@ SEGMENTS_LEAST, AGAIN_LEAST, AGAIN_SHARE = 10_000, 500, 0.03
 
 
 def judge_retransmitted(sent: int, again: int) -> list[Finding]:
-    """TCP of the whole node since boot: what had to be sent again was lost, whoever lost it."""
+    """Judges TCP retransmissions of the whole node since boot."""
     if sent < SEGMENTS_LEAST or again < AGAIN_LEAST or again / sent < AGAIN_SHARE:
         return []
     return [
@@ -313,7 +315,7 @@ def judge_retransmitted(sent: int, again: int) -> list[Finding]:
 
 
 class Resolved(Struct, frozen=True, kw_only=True):
-    """A name and its addresses; `error`: why there are none. `ours`: those that are this node's."""
+    """A name and its addresses; `error`: why there are none. `ours`: addresses of this node."""
 
     name: str
     addresses: tuple[str, ...] = ()
@@ -322,7 +324,9 @@ class Resolved(Struct, frozen=True, kw_only=True):
 
 
 def judge_hostname(host: Resolved, nodes: int, env: Mapping[str, str]) -> Finding:
-    """On one node alone it does not matter; on several, gloo and others tell their peers this address."""
+    """Judges the host's own name. It matters on several nodes, because gloo and others send this address to their
+    peers.
+    """
     if nodes < 2:
         return passed(", ".join(host.addresses) or f"{host.name} has no address; one node needs none")
     if env.get("GLOO_SOCKET_IFNAME") and not host.error:
@@ -361,7 +365,7 @@ def judge_hostname(host: Resolved, nodes: int, env: Mapping[str, str]) -> Findin
 
 
 def judge_meeting_host(host: Resolved) -> Finding:
-    """The node at which all ranks meet."""
+    """Judges the name of the node at which all ranks meet."""
     if host.error:
         return failed(
             f"{host.name}: {host.error}",

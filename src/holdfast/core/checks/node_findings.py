@@ -23,7 +23,7 @@ def warned(
     device: str = "",
     category: str = "",
 ) -> Finding:
-    """`en`, `zh`: what to do."""
+    """A warning. `en`, `zh`: what to do."""
     return Finding(
         status=WARN,
         measured=measured,
@@ -48,7 +48,7 @@ def failed(
     category: str = "",
     fault: str = NO_FAULT,
 ) -> Finding:
-    """`en`, `zh`: what to do. `fault`: what it means for the run."""
+    """A failure. `en`, `zh`: what to do. `fault`: its consequence for the run."""
     return Finding(
         status=FAIL,
         measured=measured,

@@ -53,7 +53,7 @@ _COUNTER = late(r"^\s*(?P<name>[A-Za-z][A-Za-z0-9 ()-]*?)\s*:\s*(?P<count>\d+)\s
 
 
 class Npu(Struct, frozen=True, kw_only=True):
-    """One chip. `index`: of the card; `chip`: on it. Megabytes of HBM; None: not told."""
+    """One chip. `index`: of the card; `chip`: on it. Megabytes of HBM; None: unknown."""
 
     index: int
     chip: int = 0
@@ -81,7 +81,7 @@ class NpuTable(Struct, frozen=True):
 
 
 def npu_table(text: str) -> NpuTable:
-    """The two tables of `npu-smi info`; what has another form is passed over."""
+    """The two tables of `npu-smi info`; lines of another form are skipped."""
     npus: list[Npu] = []
     processes: list[NpuProcess] = []
     head: tuple[int, str, str] | None = None
@@ -125,7 +125,7 @@ def _process(words: Sequence[str], cells: Sequence[str]) -> NpuProcess | None:
 
 
 def health_codes(text: str) -> tuple[str, ...]:
-    """The codes that `npu-smi info -t health -i N` names: `Error Code : 80E01801`."""
+    """The codes in `npu-smi info -t health -i N`: `Error Code : 80E01801`."""
     lines = [line.partition(":")[2] for line in text.splitlines() if "error code" in line.lower()]
     return tuple(dict.fromkeys(code.upper() for line in lines for code in _CODE.findall(line)))
 
@@ -145,7 +145,7 @@ def count_facts(npus: Sequence[Npu]) -> list[Fact]:
 
 
 def judge_npu_count(npus: Sequence[Npu], on_bus: int | None, baseline: Baseline) -> list[Finding]:
-    """on_bus: NPUs on the PCI bus; None: not to be seen. In a container fewer may be given to us."""
+    """Judges the number of NPUs. on_bus: NPUs on the PCI bus; None: not visible. A container may have fewer."""
     learned = baseline.of("node", COUNT)
     if not npus and not (isinstance(learned, int) and learned):
         return [Finding(status=SKIP, why="`npu-smi info` lists no NPU")]
@@ -178,7 +178,7 @@ def judge_npu_health(
     table: Mapping[str, CodeFact],
     known: KnowledgeBase,
 ) -> list[Finding]:
-    """codes: by index of the NPU. What a code asks for decides; else the word of the health column."""
+    """Judges health. codes: by index of the NPU. A code's action decides; else the health column."""
     found = []
     for npu in npus:
         if npu.health.upper() in (GOOD, *UNTOLD):
@@ -230,7 +230,7 @@ def _unwell(npu: Npu, codes: Sequence[CodeFact | str], known: KnowledgeBase) -> 
 
 
 def judge_npu_ecc(npus: Sequence[Npu], counters: Mapping[int, Mapping[str, int]]) -> list[Finding]:
-    """counters: by index of the NPU, of `npu-smi info -t ecc`."""
+    """Judges ECC. counters: by index of the NPU, from `npu-smi info -t ecc`."""
     found = []
     told = 0
     for npu in npus:
@@ -271,7 +271,7 @@ def _npu_memory(npu: Npu, status: str, measured: str, expected: str, whence: str
 
 
 def judge_npu_use(table: NpuTable, own: Collection[int]) -> list[Finding]:
-    """own: processes of the run."""
+    """Judges use. own: processes of the run."""
     found = []
     for npu in table.npus:
         others = [one for one in table.processes if one.index == npu.index and one.pid not in own]

@@ -1,5 +1,8 @@
 """Compares facts of nodes: values that must be equal and are not, and nodes far from the median. Pure.
 
+For equal values the majority is right; without a majority all are reported. A number is compared with the median of
+at least two others of the same model.
+
 The majority is right about what must be equal; where there is none, all are told. A number is compared with the
 median of the others of the same model, with at least two of them.
 """
@@ -29,7 +32,7 @@ class Seen(Struct, frozen=True):
 
 
 def compared(nodes: Sequence[NodeChecks]) -> tuple[NodeChecks, ...]:
-    """The nodes with what the comparison adds: to the check whose fact it is, an outcome more."""
+    """The nodes with an additional outcome for each check whose fact deviates."""
     same: dict[tuple[str, str], list[Seen]] = defaultdict(list)
     numbers: dict[tuple[str, str, str], list[Seen]] = defaultdict(list)
     for seen in _facts(nodes):

@@ -31,7 +31,7 @@ _OF_CATEGORY = {
 
 
 def areas_for(category: str, class_: str) -> tuple[str, ...]:
-    """The areas that can explain it, the likeliest first; none for what is not known."""
+    """The areas that can explain a verdict, the likeliest first; none if unknown."""
     return _OF_CATEGORY.get(category) or _OF_CLASS.get(class_, ())
 
 
@@ -48,8 +48,10 @@ def while_training(specs: Sequence[Spec]) -> tuple[Spec, ...]:
 
 
 def troubleshooting(specs: Sequence[Spec], category: str, class_: str, *, living: bool) -> tuple[Spec, ...]:
-    """All of the areas that the verdict points at, in their order and the fast ones first; then the quick ones of the
-    others.
+    """Checks to run: all of the suggested areas, in order and fast ones first; then the quick ones of the others.
+
+    `living`: processes of the training run, so only passive checks; never checks that load a device, because the next
+    attempt may start at any moment.
 
     `living`: a process of the training lives, so only what is passive; and never what loads a device: the next
     attempt may start at any moment.

@@ -87,7 +87,7 @@ class Port(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """As facts name it."""
+        """The port's key in facts."""
         return f"nic:{self.name}"
 
     @property
@@ -96,13 +96,13 @@ class Port(Struct, frozen=True, kw_only=True):
 
 
 def gbps_and_lanes(rate: str) -> tuple[float, int]:
-    """`400 Gb/sec (4X NDR)` -> (400.0, 4); zeros for what it does not say."""
+    """`400 Gb/sec (4X NDR)` -> (400.0, 4); zeros for missing values."""
     found = _RATE.match(rate)
     return (float(found[1]), int(found[2] or 0)) if found else (0.0, 0)
 
 
 def learned_key(port: Port, baseline: Baseline) -> str:
-    """Under which name the port was learned: names change with the order of probing, a GUID stays."""
+    """The port's key in the baseline: by GUID, because names depend on the order of probing."""
     if port.guid:
         for key in baseline.devices("nic"):
             if baseline.of(key, "guid") == port.guid and baseline.of(key, "port") == port.number:
@@ -113,7 +113,7 @@ def learned_key(port: Port, baseline: Baseline) -> str:
 
 
 def is_wanted(port: Port, env: Mapping[str, str]) -> bool:
-    """Whether NCCL may use the port: NCCL_IB_DISABLE and NCCL_IB_HCA ("mlx5", "=mlx5_0:1,mlx5_1", "^mlx5_3")."""
+    """True if NCCL may use the port: NCCL_IB_DISABLE and NCCL_IB_HCA ("mlx5", "=mlx5_0:1,mlx5_1", "^mlx5_3")."""
     if env.get("NCCL_IB_DISABLE", "0") not in ("", "0"):
         return False
     text = env.get("NCCL_IB_HCA", "")
@@ -131,7 +131,9 @@ def _named(port: Port, name: str, exact: bool) -> bool:
 
 
 def judge_port(port: Port, baseline: Baseline, env: Mapping[str, str], nodes: int) -> list[Finding]:
-    """State first; rate, lanes and PCIe only of a port that is up. What was never up is no fault.
+    """Judges a port: state first; rate, lanes and PCIe only if it is up. A port that was never up is no fault.
+
+    `nodes`: of the run; a single-node run does not need the port.
 
     `nodes`: of the run; one that stays on its node does not need the port, and need not leave for it.
     """
@@ -239,7 +241,7 @@ def _gts(speed: str) -> float:
 def missing_devices(
     ports: Sequence[Port], on_bus: Mapping[str, bool], baseline: Baseline, env: Mapping[str, str], nodes: int
 ) -> list[Finding]:
-    """RDMA devices that were learned and are not there. `on_bus`: PCI address -> is there, of those learned."""
+    """RDMA devices of the baseline that are missing. `on_bus`: PCI address -> present, for those learned."""
     here = {learned_key(port, baseline) for port in ports}
     found = []
     for key in baseline.devices("nic"):
@@ -280,7 +282,7 @@ def _unseen(name: str) -> Finding:
 
 
 def judge_gids(port: Port, env: Mapping[str, str], nodes: int) -> Finding:
-    """Whether a connection can be made from this port: an address of the kind that NCCL would choose."""
+    """Judges whether the port has an address of the kind that NCCL would choose."""
     if port.layer == INFINIBAND:
         return _infiniband_address(port)
     usable = [gid for gid in port.gids if gid.address not in ("", NO_GID)]
@@ -304,7 +306,7 @@ def judge_gids(port: Port, env: Mapping[str, str], nodes: int) -> Finding:
 
 
 def chosen_gid(usable: Sequence[Gid]) -> Gid:
-    """The one that NCCL takes by default (2.21 and later): RoCE v2 over IPv4, else over IPv6, the first of its kind."""
+    """The GID that NCCL takes by default (2.21 and later): RoCE v2 over IPv4, else over IPv6, the first of its kind."""
     order = ("IPv4", "IPv6", "link-local", "raw")
     return min(usable, key=lambda gid: (gid.kind != ROCE_V2, order.index(gid.family), gid.index))
 
@@ -344,7 +346,7 @@ def _at_index(port: Port, usable: Sequence[Gid], index: int, nodes: int) -> Find
 
 
 class Direct(Struct, frozen=True, kw_only=True):
-    """The ways from the network card to the GPUs' memory. `driver`: first line of /proc/driver/nvidia/version."""
+    """Paths from the network card to GPU memory. `driver`: first line of /proc/driver/nvidia/version."""
 
     peermem: bool
     driver: str
@@ -359,7 +361,7 @@ class Direct(Struct, frozen=True, kw_only=True):
 
 
 def judge_direct(direct: Direct, learned_way: str, env: Mapping[str, str], nodes: int) -> Finding:
-    """Whether GPUDirect RDMA can be used. Without it all goes through the host's memory: slow, but right."""
+    """Judges GPUDirect RDMA. Without it all data goes through host memory: slow, but correct."""
     if direct.way != "none":
         return passed(direct.way)
     if direct.models and all(_NO_DIRECT.search(model) for model in direct.models):
@@ -380,7 +382,7 @@ def judge_direct(direct: Direct, learned_way: str, env: Mapping[str, str], nodes
 
 
 class Counted(Struct, frozen=True, kw_only=True):
-    """One counter of a port: how much more, over which time, and what it was counted since."""
+    """One counter of a port: its increase, over which time, since what."""
 
     name: str
     more: int
@@ -389,7 +391,7 @@ class Counted(Struct, frozen=True, kw_only=True):
 
 
 class Limit(Struct, frozen=True):
-    """So many of them, and so many an hour, are too many."""
+    """A total, and a rate per hour, that are too many."""
 
     least: int
     per_hour: float
@@ -415,7 +417,7 @@ NOW_LEAST = 2  # between two readings a second apart: two in a second are no cha
 
 
 def judge_counters(port: str, counted: Sequence[Counted]) -> list[Finding]:
-    """One finding for each counter that rose too much; of each counter the reading that shows it best."""
+    """One finding for each counter that rose too much; of several readings the clearest."""
     found = {}
     for one in counted:
         limit = LIMITS.get(one.name)

@@ -1,1 +1,1 @@
-"""From what was seen in a job's logs to one verdict: which error came first, whose it was, what to do. Pure."""
+"""Diagnoses a job from matches in its logs: which error came first, its culprit, what to do. Pure."""

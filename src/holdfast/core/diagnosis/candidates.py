@@ -1,4 +1,4 @@
-"""Makes candidates of matches: each with its signature, its place in time, and whether training went on after it. Pure.
+"""Creates candidates from matches: signature, position in time, and whether training continued after it. Pure.
 
 Many lines have no time where it matters (the end of a traceback), so a match takes the time of the stamped line
 before it in the same log. Two candidates are ordered only where times, boot times or offsets show their order.
@@ -135,7 +135,7 @@ def class_of(category: str) -> str:
 
 
 def kind_of(category: str) -> tuple[str, str]:
-    """Class and usual action; `xid_79` is one of `xid_N`."""
+    """Class and default action; `xid_79` is an instance of `xid_N`."""
     return KINDS.get(category) or KINDS["xid_N" if category.startswith("xid_") else "unknown"]
 
 
@@ -251,8 +251,9 @@ def _is_tried_again(match: Match, known: KnowledgeBase) -> bool:
 
 
 def is_calm(text: str, known: KnowledgeBase) -> bool:
-    """Whether the writer says that the line is no error; not where a logger passes on, at its own level, an exception
-    that ended a rank."""
+    """True if the writer marks the line as no error; False where a logger repeats, at its own level, an exception
+    that ended a rank.
+    """
     says_so = known.says("calm-level", text[:CALM_CHARS_MAX]) or known.says(
         "does-without", text[:DOES_WITHOUT_CHARS_MAX]
     )
@@ -260,7 +261,7 @@ def is_calm(text: str, known: KnowledgeBase) -> bool:
 
 
 def is_before(one: Candidate, other: Candidate) -> bool | None:
-    """Whether one was seen before the other; None where that is not known."""
+    """True if one was written before the other; None if unknown."""
     if one.match.source == other.match.source:
         return one.match.offset < other.match.offset
     if one.at_s is not None and other.at_s is not None and are_comparable(one.at_s, other.at_s):
@@ -279,7 +280,7 @@ def stands_below(candidate: Candidate, other: Candidate) -> bool:
 
 
 def first_of(candidates: Sequence[Candidate]) -> Candidate:
-    """The earliest; where the order is not known, the surest."""
+    """The earliest; if the order is unknown, the one with the highest confidence."""
     return reduce(_earlier, candidates)
 
 
@@ -291,7 +292,7 @@ def _earlier(one: Candidate, other: Candidate) -> Candidate:
 
 
 def is_much_later(one: Candidate, other: Candidate) -> bool:
-    """Whether one came too late to be the cause of the other, with a margin for clocks and buffers."""
+    """True if one came too late to be the cause of the other, with a margin for clocks and buffers."""
     if one.at_s is not None and other.at_s is not None and are_comparable(one.at_s, other.at_s):
         same_clock = one.match.source == other.match.source
         return one.at_s - other.at_s > (CLOCK_SKEW_S if not same_clock else CLOCK_SKEW_S / 2)

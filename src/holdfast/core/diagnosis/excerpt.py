@@ -14,12 +14,12 @@ TIME = late(r"\d\d:\d\d:\d\d|^\[ *\d+\.\d{3,}\]")
 
 
 def is_pasted(sources: Sequence[Source]) -> bool:
-    """Whether all logs together have so few lines that a warning among them is the question."""
+    """True if all logs together have so few lines that a warning among them is the question."""
     return is_excerpt(sources) and sum(len(source.tail) for source in sources) <= PASTED_LINES
 
 
 def is_loose_text(sources: Sequence[Source]) -> bool:
-    """Whether all logs together are a few lines as people paste or type them: without times and steps."""
+    """True if all logs together are a few lines as people paste or type them: without times and steps."""
     lines = [line for source in sources for line in source.tail]
     has_steps = any(source.last_step_offset is not None for source in sources)
     return is_excerpt(sources) and (
@@ -31,7 +31,7 @@ def is_loose_text(sources: Sequence[Source]) -> bool:
 
 
 def is_excerpt(sources: Sequence[Source]) -> bool:
-    """Whether all logs together are so short that they are cut out of longer ones.
+    """True if all logs together are so short that they are excerpts.
 
     A log that names its last step is whole, however short it is.
     """

@@ -1,4 +1,9 @@
-"""Joins flight records and stacks with what the logs say: which rank was waited for, and whether that is the cause. Pure.
+"""Joins flight records and stacks with the logs: which rank the others waited for, and whether that is the cause.
+Pure.
+
+A rank that the others wait for explains their timeouts, closed connections, and the final stop. It does not explain a
+fault of a rank's own: memory, an exception, a signal, a device. Such a fault is then the cause, and the records show
+who waited for it; unless that rank was itself waiting at that time.
 
 A rank that the others wait for explains their timeouts, their closed connections, and that somebody ended the job in
 the end. It does not explain a fault that a rank had of its own: memory, an exception, a signal, a device. That is
@@ -107,7 +112,7 @@ def _of_sizes(found: Diagnosis, scene: FlightScene) -> Diagnosis:
 
 
 def outranks(located: Located, found: Diagnosis, known: KnowledgeBase) -> bool:
-    """Whether the rank that was waited for explains what the logs say, and not the other way round."""
+    """True if the awaited rank explains what the logs say, and not the reverse."""
     if not located.culprits and found.category not in ("none", "unknown"):
         return False
     if known.is_of("explained-by-absent-rank", found.category):
@@ -119,7 +124,7 @@ def outranks(located: Located, found: Diagnosis, known: KnowledgeBase) -> bool:
 
 
 def ranks_lives(scene: FlightScene, search: Search) -> dict[int, RankLife]:
-    """By rank what is known besides its record: its stack, whether it answered, the error it died of."""
+    """By rank, what is known besides its record: its stack, whether it answered, its fatal error."""
     stacks = _by_rank(scene)
     were_asked = any(one.stacks.source == "faulthandler" and one.stacks.threads for one in scene.stacks)
     lives: dict[int, RankLife] = {}

@@ -1,4 +1,7 @@
-"""All that a diagnosis knows: signatures, and the tags, wordings, readings and texts that its rules ask for. Pure.
+"""Everything that a diagnosis knows: signatures, and the tags, wordings, readings and texts of its rules. Pure.
+
+A rule names what it needs by an id: `known.has("shell-complaint", ...)`, `known.says("retries", text)`. Programs,
+phrases and ids of signatures are in the files of the folder `signatures`; an undefined name raises KeyError.
 
 A rule names what it needs by an id: `known.has("shell-complaint", ...)`, `known.says("retries", text)`. Programs, phrases
 and ids of signatures stand in the files of the folder `signatures`; a name that no file defines raises KeyError.
@@ -43,12 +46,12 @@ class KnowledgeBase(Mapping[str, Signature]):
         return KnowledgeBase(signatures, self.rules)
 
     def has(self, tag: str, match: Match) -> bool:
-        """Whether the match's signature or category has the tag. raises: KeyError, for a tag that is not defined"""
+        """True if the match's signature or category has the tag. raises: KeyError, for an undefined tag"""
         members = self._tags[tag]
         return match.signature in members or match.category in members
 
     def is_of(self, tag: str, *names: str) -> bool:
-        """Whether one of these ids of signatures or categories has the tag. raises: KeyError"""
+        """True if one of these signature ids or categories has the tag. raises: KeyError"""
         return not self._tags[tag].isdisjoint(names)
 
     def tagged(self, tag: str) -> frozenset[str]:
@@ -56,23 +59,23 @@ class KnowledgeBase(Mapping[str, Signature]):
         return self._tags[tag]
 
     def says(self, wording: str, text: str) -> bool:
-        """Whether the text holds the wording. raises: KeyError"""
+        """True if the text contains the wording. raises: KeyError"""
         return any(pattern.search(text) for pattern in self._wordings[wording])
 
     def found(self, wording: str, text: str) -> re.Match[str] | None:
-        """The first place where the text holds the wording. raises: KeyError"""
+        """The first occurrence of the wording in the text. raises: KeyError"""
         return next((hit for one in self._wordings[wording] if (hit := one.search(text))), None)
 
     def is_whole(self, wording: str, text: str) -> bool:
-        """Whether the text is the wording, from its begin to its end. raises: KeyError"""
+        """True if the whole text is the wording. raises: KeyError"""
         return any(pattern.fullmatch(text) for pattern in self._wordings[wording])
 
     def read(self, table: str, text: str) -> Reading | None:
-        """The first row of the table that fits the text. raises: KeyError"""
+        """The first row of the table that matches the text. raises: KeyError"""
         return next((row for pattern, row in self._rows(table) if _fits(pattern, row, text)), None)
 
     def text(self, id_: str, **fields: object) -> Words:
-        """What a rule says to people, with the fields in place of `{name}`. raises: KeyError"""
+        """A rule's text for people, with the fields filled in for `{name}`. raises: KeyError"""
         text = self._texts[id_]
         return Words(en=text.en.format(**fields), zh=text.zh.format(**fields)) if fields else text
 

@@ -1,4 +1,7 @@
-"""Joins what a live run knows about the ends of its ranks with what its logs say, into one diagnosis. Pure.
+"""Joins what a live run knows about the ends of its ranks with its logs, into one diagnosis. Pure.
+
+Ends, exceptions recorded inside the ranks and samples show who failed first. The lines show what it was: a GPU that
+fell off the bus, a port in use, a network card that flapped.
 
 Ends, exceptions recorded inside the ranks and samples tell exactly who broke first. The lines tell what it was:
 a GPU that fell off the bus, a port that was taken, a network card that flapped.
@@ -31,7 +34,9 @@ ALSO_MAX = 4  # other categories that are kept in the record
 def joined(
     first: Verdict, found: Diagnosis, known: KnowledgeBase, *, asked_to_stop: bool = False
 ) -> Diagnosis:
-    """The first verdict, or the diagnosis of the lines where that says more; the lines are evidence in any case.
+    """The first verdict, or the diagnosis of the lines if that says more; the lines are evidence in both cases.
+
+    `found`: from the same job's logs. `asked_to_stop`: its lines are about its ending and show no fault.
 
     `found`: from the same job's logs. `asked_to_stop`: then its lines are about its ending, and tell no fault.
     """
@@ -50,7 +55,7 @@ def joined(
 
 
 def verdict_of(diagnosis: Diagnosis, language: str = "en") -> Verdict:
-    """The diagnosis as the record keeps it."""
+    """The diagnosis as a Verdict, for the journal."""
     evidence = tuple(
         Evidence(
             text=fact.text,
@@ -165,7 +170,7 @@ def _is_complaint(found: Diagnosis) -> bool:
 
 
 def is_hang(verdict: Verdict) -> bool:
-    """Whether the verdict is about a hang: its first error begins as `core.verdict` writes it."""
+    """True if the verdict is about a hang: its first error begins as `core.verdict` writes it."""
     return verdict.first_error is not None and verdict.first_error.text.startswith(HANG)
 
 

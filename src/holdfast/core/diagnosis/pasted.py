@@ -1,4 +1,4 @@
-"""The diagnosis of a few pasted lines: they are what worries somebody, so they are read loosely. Pure."""
+"""Diagnoses a few pasted lines, which are matched loosely because a person asks about them. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -36,7 +36,7 @@ NEAR_EXPLANATION = Words(
 
 
 def is_open(answer: Diagnosis) -> bool:
-    """Whether an ordinary diagnosis of a few lines leaves open what they mean."""
+    """True if an ordinary diagnosis of a few lines does not decide what they mean."""
     if answer.category in ("none", "unknown"):
         return True
     return answer.category == "python_exception" and answer.first_error is not None
@@ -52,7 +52,9 @@ def of_pasted(
     *,
     is_asked: bool = False,
 ) -> Diagnosis:
-    """What a few lines mean. `ordinary`: what the whole-log reasoning says of them; `found`: the likeliest first.
+    """The meaning of a few lines. `ordinary`: the whole-log diagnosis of them; `found`: meanings, likeliest first.
+
+    `is_asked`: a person typed them, and does not present them as a log.
 
     `is_asked`: somebody typed them, and does not give them as a log.
     """
@@ -97,7 +99,7 @@ def _least(
 
 
 def explained(one: Found, file: str, signatures: KnowledgeBase, tables: CodeTables) -> Diagnosis:
-    """What one meaning says, as if its line had stood in a log: device codes are judged by their tables."""
+    """One meaning as a diagnosis, as if its line stood in a log: device codes are judged by their tables."""
     known, captures = signatures[one.near.signature], dict(one.near.captures)
     first = FirstError(file=file, line=one.line, text=one.text)
     if not captures:
@@ -123,7 +125,7 @@ def explained(one: Found, file: str, signatures: KnowledgeBase, tables: CodeTabl
 
 
 def filled_category(signature: Signature, captures: Mapping[str, str]) -> str:
-    """Its category, with what was captured; "unknown" where that is missing."""
+    """Its category with captured fields; "unknown" if one is missing."""
     missing = [name for name in FIELD.findall(signature.category) if name not in captures]
     return "unknown" if missing else filled(signature.category, captures)
 
@@ -208,7 +210,7 @@ def _not_known(
 
 
 def is_calm_line(signature: Signature) -> bool:
-    """Whether a line that it knows is no trouble by itself."""
+    """True for a known line that is no trouble by itself."""
     return signature.category == "none" or signature.role in ("harmless", "end-ok")
 
 

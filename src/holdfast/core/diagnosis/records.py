@@ -1,4 +1,4 @@
-"""Names the node of a row of a table, or of a line of a record of many lines, as schedulers' tools print them. Pure.
+"""Names the node of a table row, or of a record of several lines, in the output of schedulers' tools. Pure.
 
 Name:       node-a5                     NodeName=n-07 Arch=x86_64 CoresPerSocket=32
 Conditions:                                State=DOWN ThreadsPerCore=2
@@ -18,7 +18,7 @@ NODES_MAX = 16  # of a list, as culprits
 
 
 def host_of_record(candidate: Candidate, candidates: Sequence[Candidate]) -> str | None:
-    """The node that the candidate's own row names in another column, or that its record is about; of schedulers' lines only."""
+    """The node in another column of the candidate's row, or of its record; only for schedulers' lines."""
     if candidate.signature.area != "scheduler":
         return None
     same = [one for one in candidates if one.match.source == candidate.match.source]
@@ -47,7 +47,7 @@ def host_of_record(candidate: Candidate, candidates: Sequence[Candidate]) -> str
 
 
 def nodes_of(host: str) -> tuple[str, ...]:
-    """Each node of a list, `n[07-08]`, as Slurm writes them; a list of very many stays as it is."""
+    """Each node of a list `n[07-08]`, as Slurm writes it; a very long list stays as it is."""
     if "[" not in host and "," not in host:
         return (host,)
     try:
@@ -58,7 +58,9 @@ def nodes_of(host: str) -> tuple[str, ...]:
 
 
 def nodes_of_others(search: Search, known: KnowledgeBase) -> dict[int, Ruling]:
-    """By id() of the match of a row of a cluster's table: context, where the job's own logs name other nodes only.
+    """By id() of the match of a row of a cluster's table: context, if the job's own logs name other nodes only.
+
+    If they name one node only, and contain trouble, the node in the table may be another node of the job.
 
     Where they name one only, and hold trouble, the node in the table may be another one of the job.
     """

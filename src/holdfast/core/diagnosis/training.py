@@ -63,7 +63,7 @@ class MemoryReport(Struct, frozen=True, kw_only=True):
 
 
 def rulings(matches: Sequence[Match], known: KnowledgeBase) -> dict[int, Ruling]:
-    """By id() of the match: what holds in place of its signature."""
+    """By id() of the match: the ruling that replaces its signature."""
     found: dict[int, Ruling] = {}
     for match in matches:
         rules = (of_memory,) if known.has("gives-memory-sizes", match) else RULES
@@ -74,14 +74,14 @@ def rulings(matches: Sequence[Match], known: KnowledgeBase) -> dict[int, Ruling]
 
 
 def of_shared_memory(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """No space for a lock or a segment of shared memory: these are files in /dev/shm, not on a disk."""
+    """Classifies missing space for a lock or segment of shared memory: files in /dev/shm, not on a disk."""
     if not (known.has("no-space-left", match) and known.says("keeps-shared-memory", match.innermost)):
         return None
     return Ruling(category="shm_oom", weight=SHARED_WEIGHT, decided_by=_raised_in(match.innermost))
 
 
 def of_deletion(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """A file to delete or move is not there: no data is missing, another rank was faster."""
+    """Classifies a missing file to delete or move: no data is missing, another rank was faster."""
     if not known.has("file-missing-exception", match) or match.error_type != "FileNotFoundError":
         return None
     function = _function(match.innermost)
@@ -109,7 +109,7 @@ def of_deletion(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def of_program(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """A program that Python could not start: it is not installed here, no data is missing."""
+    """Classifies a program that Python could not start: it is not installed; no data is missing."""
     found = known.found("program-missing", match.text)
     if not known.has("file-missing-exception", match) or found is None:
         return None
@@ -133,7 +133,7 @@ def of_program(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def memory_report(text: str, known: KnowledgeBase) -> MemoryReport | None:
-    """The sizes in the message of an allocator; None where it does not give them."""
+    """The sizes in an allocator's message; None if it has none."""
     tried = _size(known.found("memory-tried", text))
     total = _size(known.found("memory-total", text))
     free = _size(known.found("memory-free", text))
@@ -157,7 +157,7 @@ def memory_report(text: str, known: KnowledgeBase) -> MemoryReport | None:
 
 
 def of_memory(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """Whether others filled the GPU, or free memory was fragmented; None: this process needs too much."""
+    """Decides whether others filled the GPU, or free memory was fragmented; None: this process needs too much."""
     report = memory_report(match.text, known)
     if report is None:
         return None
@@ -221,7 +221,7 @@ def of_check(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def is_raised_by_a_check(match: Match, known: KnowledgeBase) -> bool:
-    """Whether a check of settings raised it, whatever its words."""
+    """True if a check of settings raised it, whatever its words."""
     return bool(_place_of_check(match, known))
 
 

@@ -1,1 +1,1 @@
-"""Finds who keeps the others waiting, from what each rank's flight recorder tells."""
+"""Finds the ranks that block the others, from each rank's flight record."""

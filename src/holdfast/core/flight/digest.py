@@ -1,4 +1,4 @@
-"""One rank's flight record, cut to what the others need to know: at most about 2 KB. Pure."""
+"""Reduces one rank's flight record to what the other ranks need: at most about 2 KB. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -52,7 +52,10 @@ class _Seen:
 def digest(
     record: FlightRecord, groups: Mapping[str, Group] | None = None, *, taken_ns: int | None = None
 ) -> Digest:
-    """What one rank must tell.
+    """The digest of one rank.
+
+    `groups`: members by name, from elsewhere (gloo's records have none). `taken_ns`: when the record was read, by the
+    wall clock that stamped its operations; it gives the age of the oldest operation.
 
     `groups`: members by name, from elsewhere (on gloo the record has none). `taken_ns`: when the record was read, by
     the wall clock that stamped its operations; it tells how long the oldest operation has waited.

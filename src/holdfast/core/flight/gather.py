@@ -1,4 +1,4 @@
-"""Puts the digests of many ranks side by side: the same group of the same ranks is one team. Pure."""
+"""Aligns the digests of many ranks: the same group of the same ranks is one team. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ UNKNOWN = -1  # how far a rank is in a group of which its record tells nothing
 
 
 class Team:
-    """One process group as its ranks tell of it. Ranks are of the whole job, in the group's own order."""
+    """One process group as its ranks report it. Ranks are global, in the group's own order."""
 
     __slots__ = ("about", "backend", "has_p2p", "members", "members_known", "name", "told")
 
@@ -33,7 +33,7 @@ class Team:
 
 
 class Scene:
-    """All that was told, aligned. `teams_of[rank][slot]`: which team the rank's group in that place is."""
+    """All digests, aligned. `teams_of[rank][slot]`: the team of the rank's group in that slot."""
 
     __slots__ = ("absent", "looked_twice", "moved", "ranks", "teams", "teams_of", "world_size")
 
@@ -47,7 +47,7 @@ class Scene:
         self.absent: frozenset[int] = frozenset()
 
     def enqueued(self, team: Team, rank: int) -> int:
-        """The last collective of the team that the rank enqueued; UNKNOWN where its record does not tell."""
+        """The last collective of the team that the rank enqueued; UNKNOWN if its record does not show it."""
         group = team.told.get(rank)
         if group is None:
             digest = self.ranks.get(rank)
@@ -58,7 +58,7 @@ class Scene:
 
 
 def gather(digests: Sequence[Digest], world_size: int | None) -> Scene:
-    """Two digests of one rank are two looks at it: the later one counts, and whether it went on in between."""
+    """Aligns digests. Of two digests of one rank the later counts, and shows whether it progressed in between."""
     ranks, moved = _latest(digests)
     scene = Scene(ranks, moved, world_size)
     scene.looked_twice = len(digests) > len(ranks)

@@ -1,4 +1,9 @@
-"""Who passed another size on gloo, when the record of that rank was lost with it. Pure.
+"""Finds the rank that passed a different size on gloo, when the record of that rank is lost. Pure.
+
+In a ring each rank receives from the next one; the first that gets more bytes than expected aborts, and the launcher
+ends the others, sometimes before their records are read. The message shows the answer: `op.preamble.length <=
+op.nbytes. 12 vs 4`. If 4 fits the size in the other ranks' records, its sender is at fault; if 12 fits, the rank
+itself is.
 
 In a ring each rank receives from the next one; the first that gets more bytes than it expects aborts, and the launcher
 ends the others, sometimes before they could tell their records. What it says holds the answer: `op.preamble.length <=
@@ -36,7 +41,9 @@ def odd_one(
     usual_bytes: Collection[int] = (),
     world_size: int | None = None,
 ) -> int | None:
-    """The rank at fault; None where that cannot be told. `aborted`: who said it, as a rank of the job.
+    """The rank at fault; None if undecidable. `aborted`: the global rank that aborted.
+
+    `usual_bytes`: sizes of this job's collectives while healthy, used when no record is left.
 
     `usual_bytes`: sizes that this job's collectives had while all was well, for when no record was left.
     """
@@ -57,7 +64,7 @@ def odd_one(
 
 
 def bytes_of(operations: Iterable[Operation]) -> frozenset[int]:
-    """Sizes of what these collectives were given."""
+    """Input sizes of these collectives, in bytes."""
     sizes = {_bytes_of(words(one)) for one in operations if not one.is_p2p}
     return frozenset(size for size in sizes if size)
 

@@ -1,4 +1,8 @@
-"""Who waits for whom: ranks wait in operations, operations wait for ranks. Pure.
+"""Builds the wait-for graph: ranks wait in operations, operations wait for ranks. Pure.
+
+An operation waits for its members that have not enqueued it; if all have, for those that are blocked in an earlier
+one. The cause is where the chains end: a rank that waits for no other, an operation that all have reached, or a
+cycle.
 
 An operation waits for those of its members that have not enqueued it; where all have, for those that are held up in
 an earlier one. Where the chains end is the cause: a rank that waits for nobody, an operation that all have
@@ -52,7 +56,7 @@ class Awaited:
 
 
 class Waits:
-    """`by_rank`: the operation each waiting rank waits in; `first`: its own account of it."""
+    """`by_rank`: the operation in which each waiting rank waits; `first`: by its own record."""
 
     __slots__ = ("awaited", "by_rank", "failed", "first")
 
@@ -64,7 +68,7 @@ class Waits:
 
 
 def is_victim(life: RankLife | None) -> bool:
-    """Its error says that another rank failed it."""
+    """True if its error says that another rank caused it."""
     error = life.error.lower() if life else ""
     return bool(error) and any(words in error for words in PEER_FAILED)
 
@@ -177,7 +181,7 @@ def _who_lacks_pair(place: int, awaited: Awaited, scene: Scene, found: Waits) ->
 
 
 def ends(found: Waits) -> list[tuple[list[int], list[int]]]:
-    """Where the chains end, as (ranks, awaited operations): strongly connected, and nothing leads out of them.
+    """Where the chains end, as (ranks, awaited operations): strongly connected components without outgoing edges.
 
     Tarjan's algorithm (SIAM J. Comput. 1972), without recursion. Nodes: ranks as they are, operations as ~place.
     """

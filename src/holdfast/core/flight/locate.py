@@ -1,4 +1,7 @@
-"""Names the ranks that keep the others waiting, from every rank's digest and what else is known of them. Pure.
+"""Names the ranks that block the others, from every rank's digest and other knowledge of them. Pure.
+
+The cause is where the chains of the wait-for graph (`graph`) end. One end is reported: the one that most waiting
+ranks lead to.
 
 Ranks wait in operations, operations for ranks; where those chains end is the cause (`graph`). One kind of end is
 told: the one that most waiting ranks are led to.
@@ -38,7 +41,10 @@ def locate(
     *,
     stalled_s: float | None = None,
 ) -> Located | None:
-    """Who is waited for, and why; None where the job is healthy, or moves.
+    """The blocking ranks and the reason; None if the job is healthy or progresses.
+
+    Two successive digests of one rank show whether it progressed. `stalled_s`: measured time without progress;
+    without it, a wait no longer than others in the records counts as normal.
 
     Two digests of one rank, taken one after the other, tell whether it moved. `stalled_s`: for how long nothing has
     moved, where that was measured: without it a wait no longer than others in the records is taken for normal life.

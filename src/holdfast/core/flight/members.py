@@ -1,4 +1,4 @@
-"""Members of a group as runs of ranks: 16,384 of them take a few bytes. Pure."""
+"""Stores members of a group as runs of ranks: 16,384 of them take a few bytes. Pure."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ RANKS_MAX = 1 << 20  # in what came over the wire
 
 
 def runs(ranks: Sequence[int]) -> Members:
-    """`(0, 2, 4, 6)` -> `((0, 4, 2),)`; () where it does not get short."""
+    """`(0, 2, 4, 6)` -> `((0, 4, 2),)`; () if runs are not shorter."""
     found: list[tuple[int, int, int]] = []
     at = 0
     while at < len(ranks):
@@ -27,7 +27,7 @@ def runs(ranks: Sequence[int]) -> Members:
 
 
 def ranks_of(members: Members) -> tuple[int, ...]:
-    """The ranks again, in the group's own order. Runs that lie about their length are cut."""
+    """The ranks in the group's own order. Runs with an invalid length are cut."""
     ranks: list[int] = []
     for first, many, stride in members:
         many = max(0, min(many, RANKS_MAX - len(ranks)))

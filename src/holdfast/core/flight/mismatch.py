@@ -1,4 +1,6 @@
-"""Ranks that ran another operation than the others of their group at the same sequence. Pure.
+"""Finds ranks that ran another operation than the others of their group at the same sequence number. Pure.
+
+The majority is right. A tie is decided by history: the operation that usually follows here is the right one.
 
 The majority is right, whoever it is. A tie is decided by what the ranks did earlier: the operation that usually
 follows here is the right one.
@@ -25,7 +27,7 @@ Token = tuple[int, int]  # the group as its process numbers it, and what was run
 
 
 def key_at(group: GroupDigest, sequence: int) -> int:
-    """What the rank ran at that sequence, as a hash; 0: not known."""
+    """The rank's operation at that sequence number, as a hash; 0: unknown."""
     for one in group.waiting:
         if one.sequence == sequence:
             return one.key
@@ -36,7 +38,7 @@ def key_at(group: GroupDigest, sequence: int) -> int:
 
 
 def find(found: Waits, scene: Scene, lives: Mapping[int, RankLife]) -> None:
-    """Marks each awaited operation that ranks disagree on."""
+    """Marks each awaited operation on which ranks disagree."""
     collectives = [awaited for awaited in found.awaited if awaited.pair is None]
     for awaited in collectives:
         awaited.mismatch = _minority(awaited, scene, found.failed)
@@ -156,7 +158,7 @@ def _kin(name: str) -> str:
 
 
 def tokens(digest: Digest) -> list[Token]:
-    """Its last operations over all groups."""
+    """Its last operations over all groups, as hashes."""
     ids = [group.group_id for group in digest.groups]
     order = digest.order
     return [

@@ -3,8 +3,6 @@
 `controller.loop` replays the core's own state.
 """
 
-from collections.abc import Iterable
-
 from msgspec import UNSET, Struct
 
 from holdfast.model.events import (
@@ -81,14 +79,6 @@ class Memory(Struct):
                     self.exited.add(event.worker)
             case FindingNoted(finding=finding) if finding == RENDEZVOUS:
                 self.rendezvous = _read(event) or self.rendezvous
-
-
-def remembered(events: Iterable[AnyEvent]) -> Memory:
-    """The memory after all events of the journal, in order."""
-    memory = Memory()
-    for event in events:
-        memory.hear(event)
-    return memory
 
 
 def _read(event: FindingNoted) -> Rendezvous | None:

@@ -79,20 +79,6 @@ def collect(
         collection.close()
 
 
-def sample_repeatedly(
-    ask: Ask, *, samples: int = SAMPLES, over_s: float = SAMPLES_S, tool: str | None = None
-) -> list[tuple[str, ...]]:
-    """The main thread's frames, again and again. Waits; see Sampling."""
-    sampling = Sampling(ask, samples=samples, over_s=over_s, tool=tool or tool_path())
-    sampling.start()
-    try:
-        while not sampling.poll():
-            time.sleep(WAIT_S)
-        return sampling.frames
-    finally:
-        sampling.close()
-
-
 class Collection:
     """Gathers the stacks of many ranks. start(), then poll() until it is True, then result(); close() at any time.
 

@@ -102,14 +102,6 @@ class EventCutter:
             self._at += place
 
 
-def is_events(head: bytes) -> bool:
-    """Whether these are the first bytes of an event file: its size is sealed, and an event begins."""
-    if len(head) < FIRST_BYTES:
-        return False
-    size, checksum = HEADER.unpack_from(head)
-    return 0 < size < RECORD_BYTES_REAL and head[12] == 0x09 and checksum == masked_crc(head[:8])
-
-
 def _size_at(data: bytes, place: int, at: int) -> int:
     size: int
     size, checksum = HEADER.unpack_from(data, place)

@@ -27,14 +27,16 @@ _SOURCE_PLACE = late(r"\[enforce fail at [^]]*\]\s*(?:\S+ != \S+\.\s*)?|\[[^]]*\
 
 
 def bus_bandwidth(size_bytes: int, seconds: float, ranks: int) -> float:
-    """In GB/s (10^9)."""
+    """Bus bandwidth in GB/s (10^9)."""
     return size_bytes / seconds * 2 * (ranks - 1) / ranks / 1e9 if seconds > 0 and ranks else 0.0
 
 
 def trouble(
     said: Sequence[Mapping[str, Any]], backend: str, ended: bool, within_s: float, errors: str
 ) -> Finding | None:
-    """Why the ranks did not get through; None: they did. `said`: the lines in order. `ended`: it was not cut off."""
+    """Why the ranks failed; None: they succeeded. `said`: the output lines in order. `ended`: the process ended
+    before its deadline.
+    """
     stages = {str(one.get("stage")): one for one in said}
     if "import" in stages:
         return _no_import(str(stages["import"].get("error", "")))
@@ -119,7 +121,7 @@ def of_meeting(done: Mapping[str, Any], backend: str) -> Finding:
 
 
 def of_sums(done: Mapping[str, Any], backend: str, model: str) -> Iterator[Finding | Fact]:
-    """Whether all sums were right, to the bit, and the bus bandwidth of the largest."""
+    """True sums to the bit, and the bus bandwidth of the largest."""
     ranks = done["ranks"]
     wrong = [(one["rank"], one_sum) for one in ranks for one_sum in one["sums"] if one_sum["wrong"]]
     if wrong:

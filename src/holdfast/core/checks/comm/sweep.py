@@ -18,7 +18,7 @@ TELLING_BYTES = 1 << 20  # smaller messages measure the latency, and one process
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """One size. `time_s`: of the slowest rank. Bandwidths in GB/s (10^9). `wrong`: numbers that were not the sum."""
+    """One size. `time_s`: of the slowest rank. Bandwidths in GB/s (10^9). `wrong`: number of wrong elements."""
 
     size: int
     time_s: float
@@ -28,7 +28,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 def rows(ranks: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
-    """Of what each rank says of each size: `bytes`, `best_s`, `wrong`. The slowest rank's time counts."""
+    """Rows from each rank's result for each size: `bytes`, `best_s`, `wrong`. The slowest rank's time counts."""
     found = []
     for place, first in enumerate(ranks[0]["sums"]):
         size = int(first["bytes"])
@@ -81,7 +81,7 @@ def _time(microseconds: float) -> str:
 
 
 def of_sweep(swept: Sequence[Row], ranks: int, backend: str, model: str) -> Iterator[Finding | Fact]:
-    """The table, a fact for each size that tells something of the bandwidth, and whether every sum was right."""
+    """The table, a fact for each size that measures bandwidth, and whether every sum was correct."""
     wrong = [row for row in swept if row.wrong]
     lines = "\n".join(table(swept))
     if wrong:

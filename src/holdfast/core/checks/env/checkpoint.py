@@ -34,7 +34,7 @@ _LOCATOR, _LOCATOR_BYTES = b"PK\6\7", 20
 
 
 class Entry(Struct, frozen=True):
-    """One of a folder."""
+    """An entry of a folder."""
 
     name: str
     is_folder: bool
@@ -43,7 +43,9 @@ class Entry(Struct, frozen=True):
 
 
 class Newest(Struct, frozen=True, kw_only=True):
-    """The checkpoint that a run would go on from. `name`: below the folder; empty: there is none, for `wrong`.
+    """The checkpoint that a run would resume from. `name`: below the folder; empty: none, because of `wrong`.
+
+    `follows`: the tracker file that names it, which the framework believes.
 
     `follows`: the file that says so, which the framework believes.
     """
@@ -55,7 +57,7 @@ class Newest(Struct, frozen=True, kw_only=True):
 
 
 def newest_of(entries: Sequence[Entry], trackers: Mapping[str, str]) -> Newest | None:
-    """`trackers`: the text of the files that name the newest. None: no checkpoint of a layout that we know."""
+    """The newest checkpoint. `trackers`: text of the files that name it. None: no known layout."""
     folders = {entry.name for entry in entries if entry.is_folder}
     if (text := trackers.get(MEGATRON_TRACKER)) is not None:
         return _of_megatron(text.strip(), folders)
@@ -93,7 +95,7 @@ def _of_megatron(text: str, folders: set[str]) -> Newest:
 
 
 def state_of_file(name: str, size: int, head: bytes, tail: bytes) -> str:
-    """What is wrong with it; empty: nothing that can be seen. `head`, `tail`: its first and last bytes."""
+    """What is wrong with a file; empty: nothing visible. `head`, `tail`: its first and last bytes."""
     if size == 0:
         return "it is empty"
     if not any(head):
@@ -128,7 +130,7 @@ def _of_safetensors_length(head: bytes, size: int) -> str:
 
 
 def state_of_safetensors(header: bytes, size: int) -> str:
-    """`header`: the JSON text after the first 8 bytes."""
+    """What is wrong with a safetensors file. `header`: the JSON text after the first 8 bytes."""
     try:
         tensors = msgspec.json.decode(header)
         ends = [int(value["data_offsets"][1]) for name, value in tensors.items() if name != "__metadata__"]
@@ -142,7 +144,7 @@ def state_of_safetensors(header: bytes, size: int) -> str:
 
 
 def state_of_folder(layout: str, names: Sequence[str], texts: Mapping[str, bytes]) -> str:
-    """What is missing in the folder of one checkpoint; empty: nothing that can be seen. `texts`: of its JSON files."""
+    """What is missing in the folder of one checkpoint; empty: nothing visible. `texts`: of its JSON files."""
     if not names:
         return "it is empty"
     here = set(names)
@@ -178,7 +180,7 @@ def _lost_parts(text: bytes, here: set[str]) -> str:
 
 
 def of_newest(folder: str, newest: Newest | None, wrong: str, *, is_loaded: bool) -> Finding:
-    """`wrong`: of the checkpoint itself. `is_loaded`: the run is told to go on from this folder."""
+    """Findings on the newest checkpoint. `wrong`: its defect. `is_loaded`: the run resumes from this folder."""
     if newest is None:
         return Finding(
             status=PASS,

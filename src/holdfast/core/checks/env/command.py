@@ -98,7 +98,9 @@ _OWN_FOLDER_FULL = late(
 def launch_of(
     command: Sequence[str], env: Mapping[str, str], texts: Mapping[str, str] | None = None
 ) -> Launch:
-    """`texts`: of the shell scripts that an earlier answer said to read, by that name. Total: any words have an answer."""
+    """The launch in a command. `texts`: contents of the shell scripts that an earlier result asked for, by name.
+    Total: any words have a result.
+    """
     return _of(tuple(command), env, texts or {}, 0)
 
 

@@ -66,7 +66,7 @@ PYTHON = late(r"(?:python|pypy)(?:\d+(?:\.\d+)*)?")
 
 
 class Shell(Struct, frozen=True, kw_only=True):
-    """The shell that the command is run by. `file`: the script it reads; empty: its text is in the command."""
+    """The shell that runs the command. `file`: the script it reads; empty: its text is in the command."""
 
     program: str
     login: bool = False
@@ -76,7 +76,10 @@ class Shell(Struct, frozen=True, kw_only=True):
 
 
 class Launch(Struct, frozen=True, kw_only=True):
-    """`program`: the word that is started in the end. `options`: the launcher's own, `arguments`: the script's.
+    """`program`: the program that finally starts. `options`: the launcher's own, `arguments`: the script's.
+
+    `wrappers`: programs before it; `prefix`: those that choose the Python (conda run). `env`, `folder`: changes by
+    the command. `reads`: a file whose text is needed for more. `unclear`: why the Python is unknown.
 
     `wrappers`: what is before it; `prefix`: those of them that choose the Python (conda run). `env`, `folder`: what the
     command changes. `reads`: a file whose text is needed to say more. `unclear`: why nothing can be said of the Python.
@@ -182,7 +185,7 @@ def _is_program(word: str) -> bool:
 
 
 def options_of(words: Sequence[str]) -> dict[str, str]:
-    """Every `--name value` and `--name=value`, whoever of the command's programs it is for; the first of each."""
+    """Every `--name value` and `--name=value` of any program in the command; the first of each name."""
     found: dict[str, str] = {}
     for index, word in enumerate(words):
         if not word.startswith("--") or len(word) < 3:

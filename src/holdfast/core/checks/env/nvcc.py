@@ -14,7 +14,7 @@ _RELEASE = late(r"release (\d+\.\d+)")
 
 
 def nvcc_version(text: str) -> str:
-    """Of what `nvcc --version` says: `Cuda compilation tools, release 12.4, V12.4.131` -> 12.4"""
+    """Parses `nvcc --version`: `Cuda compilation tools, release 12.4, V12.4.131` -> 12.4"""
     found = _RELEASE.search(text)
     return found[1] if found else ""
 
@@ -22,7 +22,9 @@ def nvcc_version(text: str) -> str:
 def of_tools(
     nvcc: str, version: str, torch_cuda: str, tools: Mapping[str, bool], says: str
 ) -> Iterator[Finding]:
-    """`nvcc`: its path, empty: it is nowhere. `says`: why it did not tell its version. `tools`: what else is there."""
+    """Findings on compilers. `nvcc`: its path, empty: not found. `says`: why its version is unknown. `tools`: other
+    tools found.
+    """
     if not nvcc:
         yield _warned(
             "nvcc: not found",

@@ -16,7 +16,7 @@ LAUNCHERS = ("torchrun", "torch.distributed", "torchelastic")
 
 
 class Holder(Struct, frozen=True, kw_only=True):
-    """Who listens on a port. `pid` 0: not known. `is_ours`: of the run that is checked."""
+    """The process that listens on a port. `pid` 0: unknown. `is_ours`: it belongs to the checked run."""
 
     pid: int = 0
     command: str = ""
@@ -24,7 +24,7 @@ class Holder(Struct, frozen=True, kw_only=True):
 
 
 def not_here(meeting: Meeting | None, nodes: int, is_host: bool | None) -> str:
-    """Why this node listens on no fixed port; empty: it does. `is_host`: the host is this one, None: not known."""
+    """Why this node listens on no fixed port; empty: it does. `is_host`: this node is the host, None: unknown."""
     if meeting is None:
         return "the command names no address at which its workers meet"
     if meeting.port == 0:
@@ -43,7 +43,7 @@ def not_here(meeting: Meeting | None, nodes: int, is_host: bool | None) -> str:
 
 
 def of_port(meeting: Meeting, nodes: int, error: str, holders: Sequence[Holder]) -> Finding:
-    """`error`: why the port cannot be bound; empty: it can."""
+    """Findings on a port. `error`: why it cannot be bound; empty: it can."""
     place = f"port {meeting.port}"
     if not error:
         return Finding(status=PASS, measured=f"{place} is free", expected=f"{place} is free", whence=ASKED)
@@ -78,7 +78,7 @@ def of_port(meeting: Meeting, nodes: int, error: str, holders: Sequence[Holder])
 
 
 def of_address(meeting: Meeting, nodes: int) -> Finding | None:
-    """An address that only its own node can reach, for several nodes."""
+    """Findings on an address that only its own node can reach, with several nodes."""
     is_loopback = meeting.host in ("localhost", "::1") or meeting.host.startswith("127.")
     is_first = (
         meeting.rank == 0 and meeting.backend != "c10d"

@@ -36,7 +36,7 @@ _KNOWN_SOURCE = late(
 
 
 class Preparation(Struct, frozen=True, kw_only=True):
-    """A command of the shell that makes the environment ready. `must`: what comes after it is not run if it fails."""
+    """A shell command that prepares the environment. `must`: later commands run only if it succeeds."""
 
     raw: str
     kind: str  # "conda", "module", "source", "eval", "set"; "unknown": it may do anything, so it is not run to look
@@ -44,7 +44,9 @@ class Preparation(Struct, frozen=True, kw_only=True):
 
 
 def of_assignment(command: SimpleCommand) -> list[Preparation]:
-    """A value that later preparations may use. One that runs a program to be known is left out, but for conda's own."""
+    """A variable assignment that later preparations may use. Values that require running a program are skipped,
+    except conda's.
+    """
     runs = _CONDA_BASE.sub("", command.raw)
     if not command.is_sure:
         return []
@@ -52,7 +54,7 @@ def of_assignment(command: SimpleCommand) -> list[Preparation]:
 
 
 def of_command(command: SimpleCommand, strict: bool) -> list[Preparation]:
-    """What may be run again to learn what it does: it changes the environment and nothing else."""
+    """A command that can be repeated safely to learn its effect: it changes the environment and nothing else."""
     words, first = command.words, command.words[0]
     must = strict or command.then == "&&"
     found = _changing(command, words, first, must)

@@ -36,7 +36,9 @@ DRIVER_MIN: dict[int, Version] = {
 
 
 class BadNccl(Struct, frozen=True, kw_only=True):
-    """From `first` up to, without, `mended`. `machine`: only there; `where`: the environment that it takes."""
+    """A range of NCCL versions with a defect, from `first` up to, excluding, `mended`. `machine`: affected machines
+    only; `where`: the environment it needs.
+    """
 
     first: Version
     mended: Version
@@ -83,7 +85,7 @@ NCCL_BAD = (
 
 
 def version_of(text: str) -> Version:
-    """`2.21.5`, `12.4`, `535.104.05` -> its numbers; empty where it has none."""
+    """`2.21.5`, `12.4`, `535.104.05` -> its numbers; empty if there are none."""
     found = re.match(r"\d+(?:\.\d+)*", text.strip())
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 
@@ -95,7 +97,7 @@ def python_facts(said: Mapping[str, Any]) -> Iterator[Fact]:
 
 
 def of_environment(said: Mapping[str, Any], env: Mapping[str, str], program: str) -> Finding:
-    """Whether it is the Python of the virtual environment that is active, where the command names none by its path."""
+    """Findings on a Python that is not that of the active virtual environment."""
     python = said["python"]
     prefix, executable = str(python["prefix"]), str(python["executable"])
     measured = f"Python {python['version']}, {executable}"
@@ -123,7 +125,7 @@ def _is_alias(prefix: str, active: set[str]) -> bool:
 
 
 def version_facts(torch: Mapping[str, Any], driver: str) -> Iterator[Fact]:
-    """Only what is known: a version that cannot be told is no difference."""
+    """Facts on known versions; an unknown version is no difference."""
     for name, value in (
         ("torch", torch.get("version", "")),
         ("torch-cuda", torch.get("cuda", "")),
@@ -149,7 +151,9 @@ def of_versions(
     has_compat: bool,
     is_run: bool,
 ) -> Iterator[Finding]:
-    """`driver`: of NVIDIA, empty: none is loaded. `has_compat`: forward compatibility libraries are there."""
+    """Findings on versions. `driver`: NVIDIA's, empty: not loaded. `has_compat`: forward compatibility libraries
+    exist.
+    """
     if not torch.get("found"):
         why = "torch is not installed in the Python of the run"
         yield Finding(status=SKIP, why=why)

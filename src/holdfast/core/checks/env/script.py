@@ -105,7 +105,9 @@ SHADOWING_PACKAGES = (
 
 
 def of_script(script: Mapping[str, Any], name: str, folder: str) -> Finding:
-    """`script`: what checks/training_python/inside.py says of it. `name`: as the command has it; `folder`: seen from there."""
+    """Findings on the script. `script`: result of checks/training_python/inside.py. `name`: as in the command;
+    `folder`: its working folder.
+    """
     problem = script.get("problem", "")
     if not problem:
         return Finding(
@@ -185,7 +187,9 @@ def _failed(measured: str, expected: str, why: str, advice: Words, category: str
 def of_imports(
     missing: Sequence[Mapping[str, Any]], doubts: Sequence[str], files: int, imported: Sequence[str]
 ) -> Finding:
-    """`missing`: top-level imports that nothing guards. `doubts`: files that change where modules are looked for."""
+    """Findings on imports. `missing`: unguarded top-level imports. `doubts`: files that change the search path of
+    modules.
+    """
     if not files:
         return Finding(status=SKIP, why="the script could not be read for its imports")
     if not missing:
@@ -218,7 +222,7 @@ def of_imports(
 
 
 def of_shadows(shadows: Sequence[Mapping[str, str]], uses_torch: bool) -> Iterator[Finding]:
-    """Files that are imported in place of what the name stands for."""
+    """Findings on files that are imported instead of the module of that name."""
     if not uses_torch:
         return
     for one in shadows[:NAMED_MAX]:

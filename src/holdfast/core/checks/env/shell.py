@@ -19,7 +19,9 @@ _NO_CONDA = (
 def of_preparations(
     shell: Shell, results: Sequence[tuple[Preparation, int, str]], other: str
 ) -> Iterator[Finding]:
-    """`results`: each preparation with its exit code and what the shell said on stderr, of all of them together.
+    """Findings on preparations. `results`: exit code of each, and their common stderr.
+
+    `other`: another way to start the shell, in which they succeed.
 
     `other`: another way to start the shell, in which they work.
     """

@@ -1,12 +1,12 @@
 """Lists the simple commands of a shell script in order, as far as possible without running it. Pure.
 
     NPROC=8
-    torchrun --nproc-per-node $NPROC \\
+    torchrun --nproc-per-node $NPROC \
         train.py "$@" 2>&1 | tee log
     -> (NPROC=8), (torchrun --nproc-per-node 8 train.py ...), (tee log)
 
-Loops and branches are read too, and what is in them is marked: it may be run, or not. What only a run can tell stays
-as it is written: `$(date)`, a variable that nothing here sets, and one that a branch sets.
+Commands in loops and branches are listed and marked, because they may not run. What only a run can resolve stays as
+written: `$(date)`, and variables that nothing here, or only a branch, sets.
 
 source: POSIX Shell Command Language 2.2-2.9; arrays as bash(1) has them
 """
@@ -58,7 +58,9 @@ Value = str | tuple[str, ...]
 
 
 class SimpleCommand(Struct, frozen=True, kw_only=True):
-    """One command. `sets`: assignments before it. `then`: what follows it: "&&", "||", ";", "|".
+    """One command. `sets`: assignments before it. `then`: the operator after it: "&&", "||", ";", "|".
+
+    `raw`: as written, for a shell to run. `is_sure`: it runs unconditionally.
 
     `raw`: as written, for a shell to run. `is_sure`: nothing that only a run can tell keeps it from being run.
     """
@@ -73,7 +75,7 @@ class SimpleCommand(Struct, frozen=True, kw_only=True):
 def simple_commands(
     text: str, env: Mapping[str, str], arguments: Sequence[str] = ()
 ) -> tuple[SimpleCommand, ...]:
-    """`arguments`: $1 and on. Values that the text sets are put in where they are used."""
+    """The simple commands. `arguments`: $1 and on. Values that the text sets are substituted."""
     values: dict[str, Value] = dict(env)
     values |= {str(place): argument for place, argument in enumerate(arguments, 1)}
     values["@"] = values["*"] = tuple(arguments)
@@ -180,7 +182,7 @@ def _joined(value: Value) -> str:
 
 
 def expanded(raw: str, values: Mapping[str, Value]) -> list[str]:
-    """The words that a raw word becomes: quotes taken away, values put in, and split where nothing quotes them."""
+    """The words of a raw word after quote removal, substitution and splitting."""
     words: list[str] = []
     current: str | None = None
     for piece in re.finditer(_PIECE, raw):
@@ -246,5 +248,5 @@ def _item(value: Value | None, index: str) -> str | None:
 
 
 def is_known(text: str) -> bool:
-    """Whether nothing in it is left for a run to tell."""
+    """True if nothing in the word depends on a run."""
     return "$" not in text and "`" not in text

@@ -1,4 +1,6 @@
-"""Lists variables whose value alone is a problem: what the value does, and what to do about it. Pure.
+"""Lists variables whose value alone is a problem: its effect, and what to do about it. Pure.
+
+A rule fires only if the value certainly has a cost on such a node: many images set others on purpose.
 
 A rule speaks only where its value surely costs something on such a node: many images set others on purpose.
 """
@@ -12,7 +14,7 @@ ANYWHERE, GPUS, GPU_PAIRS, FABRIC = "", "gpus", "gpu pairs", "fabric"
 
 
 class VariableRule(Struct, frozen=True, kw_only=True):
-    """`value`: what the whole value matches, letters small. `where`: one of the above."""
+    """`value`: pattern of the whole value in lower case. `where`: one of the above."""
 
     name: str
     value: str

@@ -1,5 +1,7 @@
 """Judges the environment variables of a run against its node. Pure.
 
+Values come without secrets, because they are shown.
+
 Their values come without secrets, for they are shown.
 
 source of the forms of values: NCCL, Environment Variables; CUDA C Programming Guide, CUDA Environment Variables;
@@ -35,7 +37,10 @@ _SECRET_NAME = late(r"(?i)token|secret|passw|credential|api_?key|access_?key")
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """What the variables meet. `interfaces`, `rdma`: names, None: cannot be told. `rdma_up`: a port of them is active.
+    """The node's side. `interfaces`, `rdma`: names, None: unknown. `rdma_up`: one of their ports is active.
+
+    `cores`: available to the run, 0: unknown. `absent`: files and folders named in variables that do not exist.
+    `stubs`: folders of LD_LIBRARY_PATH whose libcuda.so.1 would be loaded and is a stub.
 
     `cores`: that the run may use, 0: not known. `absent`: files and folders named in variables that are not there.
     `stubs`: folders of LD_LIBRARY_PATH whose libcuda.so.1 would be taken and is a stub.
@@ -55,13 +60,13 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 def facts(env: Mapping[str, str]) -> Iterator[Fact]:
-    """What should be equal on all nodes."""
+    """Values that must be equal on all nodes."""
     for name in SAME_ON_ALL:
         yield Fact(name=name, value=shown(name, env[name]) if name in env else "not set", same=True)
 
 
 def of_variables(env: Mapping[str, str], asked: Asked, place: Place) -> list[Finding]:
-    """All troubles; one that passes and lists what is set, where there are none."""
+    """All troubles; if there are none, one pass that lists what is set."""
     found = [
         *_by_table(env, asked, place),
         *_of_devices(env, asked, place),
@@ -85,7 +90,7 @@ def listing(env: Mapping[str, str]) -> str:
 
 
 def shown(name: str, value: str) -> str:
-    """The value, if its name does not say that it is a secret, and not all of it, if it is long."""
+    """The value for display: masked if its name marks a secret, shortened if long."""
     if _SECRET_NAME.search(name):
         return "***"
     return value if len(value) <= VALUE_CHARS_MAX else value[: VALUE_CHARS_MAX - 3] + "..."
@@ -404,7 +409,7 @@ def _of_proxies(env: Mapping[str, str], asked: Asked) -> Iterator[Finding]:
 
 
 def is_spared(host: str, no_proxy: str) -> bool:
-    """Whether `no_proxy` has the host: by its name, its domain, or the beginning of its address (10.0.0.0/8 too)."""
+    """True if `no_proxy` covers the host: by name, domain, or address prefix (10.0.0.0/8 too)."""
     for one in (entry.strip().lower() for entry in no_proxy.split(",")):
         if one == "*" or (one and (host.lower() == one or host.lower().endswith("." + one.lstrip(".")))):
             return True

@@ -45,7 +45,7 @@ _THROTTLES = {  # of "throttle", without "_violation_status": what it is; power 
 
 
 class AmdGpu(Struct, frozen=True, kw_only=True):
-    """One GPU; None: not told. `throttles`: what holds it back for heat."""
+    """One GPU; None: unknown. `throttles`: thermal throttle reasons."""
 
     index: int
     address: str = ""
@@ -65,7 +65,7 @@ class AmdGpu(Struct, frozen=True, kw_only=True):
 
 
 def amd_gpus(static: str, metric: str) -> tuple[AmdGpu, ...]:
-    """By the index; what one of the two does not tell is None. Empty where neither can be read."""
+    """GPUs by index; values missing in both outputs are None. Empty if neither can be parsed."""
     known = {_index(one, place): one for place, one in enumerate(_documents(static))}
     metrics = {_index(one, place): one for place, one in enumerate(_documents(metric))}
     return tuple(

@@ -1,4 +1,4 @@
-"""Judges burn.py's results of each GPU: wrong results, errors, and a GPU that differs from the others of its node. Pure."""
+"""Judges burn results of each GPU: wrong results, errors, and a GPU that differs from the others of its node. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ _HELD_BACK = {
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
-    """A GPU seen while it worked. None: not told. `reasons`: bits of what held its clock back."""
+    """A GPU under load. None: unknown. `reasons`: bits of clock throttle reasons."""
 
     clock_mhz: int | None = None
     temperature_c: int | None = None
@@ -58,7 +58,7 @@ class Loaded(Struct, frozen=True, kw_only=True):
 
 
 class Ran(Struct, frozen=True, kw_only=True):
-    """One GPU, and what its run gave. `answer`: of burn.py; empty where there is none."""
+    """One GPU and its result. `answer`: of the burn; empty if there is none."""
 
     key: str
     model: str
@@ -75,7 +75,7 @@ class Ran(Struct, frozen=True, kw_only=True):
 
 
 def beside(seen: Sequence[Loaded]) -> str:
-    """`1755 MHz, 64 °C, 690 W, held back by its power limit`, of the time that it was busy."""
+    """`1755 MHz, 64 °C, 690 W, limited by its power limit`: readings under load."""
     busy = [one for one in seen if one.busy_percent is None or one.busy_percent >= BUSY_PERCENT]
     clocks = [one.clock_mhz for one in busy if one.clock_mhz is not None]
     heats = [one.temperature_c for one in busy if one.temperature_c is not None]
@@ -91,7 +91,7 @@ def beside(seen: Sequence[Loaded]) -> str:
 
 
 def failed(runs: Sequence[Ran]) -> Iterator[Finding]:
-    """Those that gave no answer: what it means depends on whether the others did."""
+    """Findings on GPUs without an answer, which depend on whether the others answered."""
     others_work = any(run.is_done for run in runs)
     for run in runs:
         if run.unable:
@@ -144,7 +144,7 @@ def _error(run: Ran, others_work: bool) -> Finding:
 
 
 def wrong_products(runs: Sequence[Ran]) -> Iterator[Finding | Fact]:
-    """Of the burn: bits that differ from repeat to repeat, from the exact result, or from the other GPUs."""
+    """Findings of the burn: bits that differ between repeats, from the exact result, or from other GPUs."""
     done = [run for run in runs if run.is_done]
     sound = [run for run in done if not run.answer["wrong_repeats"] and not run.answer["wrong_rows"]]
     most = _most([run.answer["checksum"] for run in sound])
@@ -186,7 +186,7 @@ def _most(values: Sequence[str]) -> str:
 
 
 def wrong_copies(runs: Sequence[Ran]) -> Iterator[Finding]:
-    """Bytes that came back from the device other than they went."""
+    """Findings on bytes that differ after a copy to the device and back."""
     for run in runs:
         if run.is_done and run.answer["wrong_bytes"]:
             why = f"{run.where}: {counted(run.answer['wrong_bytes'], 'byte')} came back from it other than they went"
@@ -194,7 +194,7 @@ def wrong_copies(runs: Sequence[Ran]) -> Iterator[Finding]:
 
 
 def wrong_sums(runs: Sequence[Ran]) -> Iterator[Finding]:
-    """Elements of a sum of constants that are not the constant."""
+    """Findings on elements of a sum of constants that are wrong."""
     for run in runs:
         if run.is_done and run.answer["wrong_elements"]:
             why = f"{run.where}: {run.answer['wrong_elements']} elements of the sum of two arrays are wrong"

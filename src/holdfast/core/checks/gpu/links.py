@@ -1,5 +1,8 @@
 """Judges the links of GPUs (NVLink, PCIe) against the baseline, then against the node's other GPUs. Pure.
 
+No fault: cards without NVLink, cards with bridges between some of them, slots that are narrower for all, and PCIe
+that slows down when idle.
+
 Cards without NVLink, cards with bridges between some of them, slots that are narrower for all, and PCIe that slows
 down while nothing runs are no fault.
 """
@@ -39,7 +42,9 @@ _RESEAT = Words(
 
 
 class NvLinks(Struct, frozen=True, kw_only=True):
-    """NVLink of one GPU. `states`: by number of the link, whether it is up; empty: it has none.
+    """NVLink of one GPU. `states`: by link number, True if up; empty: no NVLink.
+
+    `errors`: kind -> count since the driver was loaded; `new`: kind -> count during the check.
 
     `errors`: kind -> since the driver was loaded; `new`: kind -> during the check.
     """
@@ -55,7 +60,9 @@ class NvLinks(Struct, frozen=True, kw_only=True):
 
 
 class PcieLink(Struct, frozen=True, kw_only=True):
-    """PCIe of one GPU; None: not told. `generation_max`: of GPU and slot. `clock`: share of its highest SM clock.
+    """PCIe of one GPU; None: unknown. `generation_max`: of GPU and slot. `clock`: share of its highest SM clock.
+
+    `new_replays`: within `during_s`.
 
     `new_replays`: within `during_s`.
     """
@@ -73,7 +80,7 @@ class PcieLink(Struct, frozen=True, kw_only=True):
 
     @property
     def is_busy(self) -> bool:
-        """Whether its link should run at full speed: performance state P0 to P2, work on it, clock up."""
+        """True if its link should run at full speed: performance state P0 to P2, under load, clock up."""
         return (
             (self.performance_state or 0) <= 2
             and (self.utilization or 0.0) > 0
@@ -82,7 +89,7 @@ class PcieLink(Struct, frozen=True, kw_only=True):
 
 
 def nvlink_facts(seen: Sequence[NvLinks]) -> list[Fact]:
-    """A GPU that has fewer up than the others teaches nothing."""
+    """Facts for the baseline. A GPU with fewer active links than the others is not learned."""
     return [
         Fact(name="nvlinks", value=one.up, device=one.gpu.key, learn=True, model=one.gpu.name)
         for one in seen
@@ -176,7 +183,7 @@ def _link_errors(one: NvLinks) -> list[Finding]:
 
 
 def pcie_facts(seen: Sequence[PcieLink]) -> list[Fact]:
-    """The widths and generations that the device could have are learned; what is narrower now is no expectation."""
+    """Facts for the baseline: maximum widths and generations of the device, not current ones."""
     facts = []
     for one in seen:
         told = {"pcie width": one.width, "pcie generation max": one.generation_max}
@@ -263,7 +270,9 @@ def _downgrade(where: str, measured: str, expected: str, whence: str, why: str) 
 
 
 class Fabric(Struct, frozen=True, kw_only=True):
-    """What one GPU says of its registration with the fabric. `state`: 0 has none, 1 not begun, 2 going on, 3 done.
+    """A GPU's registration with the fabric. `state`: 0 no fabric, 1 not started, 2 in progress, 3 done.
+
+    `status`: NVML's result code. `health`: the mask of two-bit and four-bit fields.
 
     `status`: NVML's code of how it went. `health`: the mask of two-bit and four-bit words.
     """
@@ -275,7 +284,9 @@ class Fabric(Struct, frozen=True, kw_only=True):
 
 
 class Switches(Struct, frozen=True, kw_only=True):
-    """NVSwitch devices on the PCI bus. `is_managed`: a fabric manager runs; None: its processes cannot be seen here."""
+    """NVSwitch devices on the PCI bus. `is_managed`: a fabric manager runs; None: its processes are not visible
+    here.
+    """
 
     count: int = 0
     is_managed: bool | None = None
@@ -293,7 +304,7 @@ _CONFIGURATION = (8, 0xF)  # 0: not told, 1: none wrong
 
 
 def judge_fabric(seen: Sequence[Fabric], unread: Sequence[Unread], switches: Switches) -> list[Finding]:
-    """A GPU of an NVSwitch system that is not registered cannot start CUDA (error 802)."""
+    """Judges registration: a GPU of an NVSwitch system that is not registered cannot start CUDA (error 802)."""
     part = [one for one in seen if one.state]
     troubles = [finding for one in part for finding in _fabric(one, len(part), switches)]
     if not part and switches.count and switches.is_managed is False:
@@ -360,7 +371,7 @@ def _unmanaged(where: str, measured: str, *, status: str = FAIL, fault: str = DE
 
 
 class Pair(Struct, frozen=True):
-    """Two GPUs by index, and whether one can read the other's memory. `why`: NVML's word where it cannot."""
+    """Two GPUs by index, and whether one can read the other's memory. `why`: NVML's reason if it cannot."""
 
     one: int
     other: int
@@ -371,7 +382,9 @@ class Pair(Struct, frozen=True):
 def judge_peers(
     pairs: Sequence[Pair], gpus: Sequence[Gpu], unread: Sequence[Unread], baseline: Baseline
 ) -> list[Finding]:
-    """A GPU that can reach no other, while the others reach each other; or fewer pairs than were learned."""
+    """Judges peer access: a GPU that reaches no other while the others reach each other; or fewer pairs than
+    learned.
+    """
     good = [pair for pair in pairs if pair.can]
     partners = {gpu.index: sum(gpu.index in (pair.one, pair.other) for pair in good) for gpu in gpus}
     learned = baseline.of("node", "peer pairs")

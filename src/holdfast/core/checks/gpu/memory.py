@@ -1,4 +1,8 @@
-"""Judges the memory of GPUs: errors, pending or failed repairs, and the recovery action that the driver requests. Pure.
+"""Judges the memory of GPUs: errors, pending or failed repairs, and the recovery action that the driver requests.
+Pure.
+
+The driver's recommendation has precedence: if it requires no action, an uncorrected error fails the check and does
+not remove the node.
 
 The driver's own word goes before ours: where it says that nothing is to be done, an uncorrected error fails the check
 and does not take the node out.
@@ -32,7 +36,10 @@ NO_ACTION = 0
 
 
 class Errors(Struct, frozen=True, kw_only=True):
-    """ECC of one GPU; None: not told. `volatile`: since the driver was loaded or the GPU reset; `lifetime`: of the board.
+    """ECC of one GPU; None: unknown. `volatile`: since the driver was loaded or the GPU reset; `lifetime`: of the
+    board.
+
+    `recovery`: the action that the driver requests (field 230), None: unknown.
 
     `recovery`: what the driver asks for (field 230), None: not told.
     """
@@ -50,7 +57,7 @@ class Errors(Struct, frozen=True, kw_only=True):
 
 
 class Repairs(Struct, frozen=True, kw_only=True):
-    """Row remapping (Ampere and later) and retired pages (before) of one GPU; None: it has no such thing."""
+    """Row remapping (Ampere and later) and retired pages (before) of one GPU; None: not supported."""
 
     gpu: Gpu
     remapped: int | None = None
@@ -195,7 +202,9 @@ _ACTIONS: dict[int, tuple[str, str, str, Words]] = {
 def judge_recovery(
     seen: Sequence[tuple[Gpu, int]], unread: Sequence[Unread], is_training: bool
 ) -> list[Finding]:
-    """seen: each GPU and its recovery action. `is_training`: work runs on it, which "drain and reset" lets end."""
+    """Judges recovery actions. seen: each GPU and its action. `is_training`: work runs on it, which "drain and
+    reset" lets finish.
+    """
     troubles: list[Finding] = []
     silent = list(unread)
     good = 0

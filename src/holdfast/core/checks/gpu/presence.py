@@ -1,5 +1,8 @@
 """Judges whether all GPUs are present, the driver answers, and the driver stays loaded. Pure.
 
+A container, a Slurm job with constrained devices or a VM may show fewer GPUs than the node has: a GPU counts as
+missing only if it should be visible here, or has left the PCI bus.
+
 What is visible to us may be less than what the node has (a container, a Slurm job with constrained devices, a VM): a
 GPU counts as missing only where we would be allowed to see it, or where it has left the PCI bus.
 """
@@ -34,7 +37,9 @@ LEARNED = ("uuid", "name", "pci", "memory")
 
 
 class PciGpu(Struct, frozen=True, kw_only=True):
-    """An NVIDIA display or compute device as PCI lists it. `driver`: bound to it, "nvidia", "vfio-pci", or none.
+    """An NVIDIA display or compute device on PCI. `driver`: bound to it, "nvidia", "vfio-pci", or none.
+
+    `is_known`: NVIDIA's driver lists it. `is_ours`: its device file exists and may be opened.
 
     `is_known`: NVIDIA's driver has a folder of it. `is_ours`: its device file is there and we may use it.
     """
@@ -46,7 +51,9 @@ class PciGpu(Struct, frozen=True, kw_only=True):
 
 
 class Presence(Struct, frozen=True, kw_only=True):
-    """What was seen of the GPUs of a node. `pci`: None where the PCI list cannot be read.
+    """GPUs found on a node. `pci`: None if the PCI list cannot be read.
+
+    `memory`: bytes, by key. `visible`: CUDA_VISIBLE_DEVICES of the run; None: not set.
 
     `memory`: bytes, by key. `visible`: what CUDA_VISIBLE_DEVICES of the run says; None: not set.
     """
@@ -59,7 +66,7 @@ class Presence(Struct, frozen=True, kw_only=True):
 
 
 class Versions(Struct, frozen=True, kw_only=True):
-    """Of the driver. `module`: what the loaded kernel module says of itself. Empty: not told."""
+    """Of the driver. `module`: as reported by the loaded kernel module. Empty: unknown."""
 
     driver: str = ""
     module: str = ""
@@ -67,7 +74,10 @@ class Versions(Struct, frozen=True, kw_only=True):
 
 
 class Away(Struct, frozen=True, kw_only=True):
-    """NVML cannot be opened. `kind`: as checks/readers/nvml.py names it. `on_bus`: NVIDIA GPUs that NVIDIA's driver could take.
+    """NVML cannot be opened. `kind`: as in checks/readers/nvml.py. `on_bus`: NVIDIA GPUs that NVIDIA's driver could
+    bind.
+
+    `is_loaded`: the kernel module is loaded.
 
     `is_loaded`: the kernel module is.
     """
@@ -79,7 +89,7 @@ class Away(Struct, frozen=True, kw_only=True):
 
 
 def presence_facts(seen: Presence) -> list[Fact]:
-    """What a good boot teaches of each GPU, and of the node."""
+    """Facts that a good boot adds to the baseline, for each GPU and the node."""
     facts = [Fact(name=COUNT, value=len(seen.gpus), learn=bool(seen.gpus))]
     if seen.pci:
         facts.append(Fact(name=PCI_COUNT, value=len(seen.pci), learn=True))
@@ -101,7 +111,7 @@ def presence_facts(seen: Presence) -> list[Fact]:
 
 
 def judge_count(seen: Presence, baseline: Baseline) -> list[Finding]:
-    """Lost GPUs, those that the driver did not take, those that are gone since they were learned."""
+    """Judges lost GPUs, GPUs without a driver, and GPUs missing since the baseline."""
     troubles = [_lost(gpu) for gpu in seen.gpus if gpu.is_lost]
     troubles += _not_taken(seen)
     troubles += _gone(seen, baseline, found_missing=len(troubles))
@@ -235,7 +245,7 @@ def _is_there(word: str, gpus: Sequence[Gpu]) -> bool:
 
 
 def judge_versions(seen: Versions) -> tuple[list[Finding], list[Fact]]:
-    """The driver answers: its versions are compared between nodes, and with the module that is loaded."""
+    """Judges versions when the driver answers: compared between nodes, and with the loaded module."""
     facts = [
         Fact(name=name, value=value, same=True)
         for name, value in (("NVIDIA driver", seen.driver), ("CUDA of the driver", seen.cuda))
@@ -249,7 +259,9 @@ def judge_versions(seen: Versions) -> tuple[list[Finding], list[Fact]]:
 
 
 def judge_away(away: Away, had_gpus: bool) -> Finding:
-    """NVML cannot be opened. `had_gpus`: GPUs were learned here, so that it is news.
+    """Judges NVML that cannot be opened. `had_gpus`: the baseline has GPUs, so this is new.
+
+    A machine or container without GPUs is no fault.
 
     A machine without GPUs, or a container that was given none, is no fault.
     """
@@ -310,7 +322,7 @@ def _mismatch(why: str, measured: str, expected: str, fault: str, status: str) -
 
 
 def slow_driver(why: str, after_s: float, gpus: int, *, is_kept_loaded: bool) -> Finding:
-    """The driver did not come back. `gpus`: on the bus. `is_kept_loaded`: attaching them takes no time."""
+    """Judges a driver that does not return. `gpus`: on the bus. `is_kept_loaded`: attaching them takes no time."""
     hangs = is_kept_loaded or after_s >= ATTACH_S * max(gpus, 1)
     because = "it hangs" if hangs else "it hangs, or attaches GPUs slowly"
     return Finding(
@@ -336,7 +348,9 @@ HANGS = Words(
 def judge_persistence(
     modes: Sequence[tuple[Gpu, bool, bool]], unread: Sequence[Unread], baseline: Baseline
 ) -> list[Finding]:
-    """modes: each GPU, whether persistence mode is on, and whether it is one for servers (with ECC).
+    """Judges persistence mode. modes: each GPU, its mode, and whether it is a server card (with ECC).
+
+    Off is the default on desktop cards; off on one of several, or where it was on, is a mistake.
 
     Off on a card for desktops is how it comes; off on one of several, or where it was on, is a slip.
     """

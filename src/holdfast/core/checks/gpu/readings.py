@@ -29,7 +29,10 @@ REBOOT = Words(
 
 
 class Gpu(Struct, frozen=True, kw_only=True):
-    """One GPU as NVML counts it. `address`: PCI, "0000:1a:00.0". `key`: "gpu:SERIAL", or by UUID where it has none.
+    """One GPU as NVML counts it. `address`: PCI, "0000:1a:00.0". `key`: "gpu:SERIAL", or by UUID without a serial
+    number.
+
+    `why_not`: why it cannot be queried, else empty; `is_lost`: it does not answer any more.
 
     `why_not`: why it cannot be asked, else empty; `is_lost`: because it does not answer any more.
     """
@@ -49,14 +52,14 @@ class Gpu(Struct, frozen=True, kw_only=True):
 
 
 class Unread(Struct, frozen=True):
-    """A device that could not tell, and why."""
+    """A device without a value, and the reason."""
 
     where: str
     why: str
 
 
 def advice(words: Words, gpu: str, **more: object) -> Words:
-    """`words` with the names put in."""
+    """`words` with the names filled in."""
     return Words(en=words.en.format(gpu=gpu, **more), zh=words.zh.format(gpu=gpu, **more))
 
 
@@ -69,7 +72,10 @@ def answered(
     expected: str = "",
     whence: str = "",
 ) -> list[Finding]:
-    """All troubles; one pass where some device is good and none is in trouble; those that could not tell, by reason.
+    """All troubles; a pass if some device is good and none is in trouble; skips for devices without a value, by
+    reason.
+
+    good: devices that were read and are healthy.
 
     good: devices that were read and are well.
     """
@@ -86,7 +92,7 @@ def answered(
 
 
 def together(troubles: Iterable[Finding]) -> list[Finding]:
-    """What is the same of several devices, said once for all of them."""
+    """Merges equal findings of several devices into one."""
     alike: dict[Finding, list[str]] = defaultdict(list)
     for one in troubles:
         alike[replace(one, device="")].append(one.device)
@@ -106,6 +112,6 @@ def named(where: Sequence[str]) -> str:
 
 
 def key_of(serial: str, uuid: str, address: str) -> str:
-    """What stays the same when the GPU moves. Cards without a serial number say 0 or nothing."""
+    """The GPU's permanent identity. Cards without a serial number report 0 or nothing."""
     known = serial if serial.strip("0") else uuid or address
     return f"gpu:{known}" if known else ""

@@ -1,5 +1,7 @@
 """Judges what slows GPUs down: heat, power, configured limits. Pure.
 
+A reason counts only if every sample within a while shows it, because all GPUs reach their limits for moments.
+
 A reason counts only where every look within a while showed it: all GPUs touch their limits for moments.
 """
 
@@ -35,7 +37,7 @@ _REASONS = (  # bit, what it is, category, advice; the first that holds is told
 
 
 class Clocks(Struct, frozen=True, kw_only=True):
-    """One GPU. `reasons`: the masks of each look. `limit_w`, `default_w`: its power limit, and that it comes with."""
+    """One GPU. `reasons`: the masks of each sample. `limit_w`, `default_w`: its current and default power limit."""
 
     gpu: Gpu
     reasons: tuple[int, ...] = ()
@@ -44,7 +46,7 @@ class Clocks(Struct, frozen=True, kw_only=True):
 
 
 class Heat(Struct, frozen=True, kw_only=True):
-    """One GPU, in degrees Celsius; None: not told. `left`: degrees until it slows down, where it says so itself."""
+    """One GPU, in degrees Celsius; None: unknown. `left`: degrees until throttling, if the GPU reports it."""
 
     gpu: Gpu
     degrees: int | None = None
@@ -55,7 +57,7 @@ class Heat(Struct, frozen=True, kw_only=True):
 
 
 def clock_facts(seen: Sequence[Clocks]) -> list[Fact]:
-    """The limits of each GPU, and of each model of the node where all of it have the same."""
+    """The limits of each GPU, and of each model of the node if all its GPUs agree."""
     facts = [
         Fact(name="power limit", value=round(one.limit_w), device=one.gpu.key, learn=True, unit="W")
         for one in seen

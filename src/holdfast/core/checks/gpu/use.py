@@ -18,7 +18,7 @@ SERVICES = ("nvidia-cuda-mps", "nv-hostengine", "dcgm", "Xorg", "gnome-shell", "
 
 
 class Holder(Struct, frozen=True, kw_only=True):
-    """A process that holds memory of a GPU. `bytes`: None: not told. `is_here`: it is to be seen in /proc."""
+    """A process that holds memory of a GPU. `bytes`: None: unknown. `is_here`: it is visible in /proc."""
 
     pid: int
     name: str = ""
@@ -28,7 +28,7 @@ class Holder(Struct, frozen=True, kw_only=True):
 
 
 class Use(Struct, frozen=True, kw_only=True):
-    """One GPU. `used`: bytes, without what the driver reserves where `is_exact`; None: it does not say."""
+    """One GPU. `used`: bytes, without the driver's reserve if `is_exact`; None: unknown."""
 
     gpu: Gpu
     holders: tuple[Holder, ...] = ()
@@ -39,7 +39,7 @@ class Use(Struct, frozen=True, kw_only=True):
 
 
 def judge_use(seen: Sequence[Use], unread: Sequence[Unread], is_training: bool = False) -> list[Finding]:
-    """is_training: ranks hold memory. In a container they may be named by numbers of the host, or not at all."""
+    """Judges use. is_training: ranks hold memory. In a container they may have the host's pids, or none."""
     shown = [_visible(use) for use in seen] if is_training else seen
     troubles = [
         finding for use in shown if (finding := _foreign(use) or (None if is_training else _ownerless(use)))
@@ -116,7 +116,7 @@ def _ownerless(use: Use) -> Finding | None:
 
 
 class Division(Struct, frozen=True, kw_only=True):
-    """MIG of one GPU. `parts`: instances that CUDA can use; None: not asked."""
+    """MIG of one GPU. `parts`: instances that CUDA can use; None: unknown."""
 
     gpu: Gpu
     is_on: bool = False
@@ -125,7 +125,9 @@ class Division(Struct, frozen=True, kw_only=True):
 
 
 def judge_division(seen: Sequence[Division], unread: Sequence[Unread], ranks: int | None) -> list[Finding]:
-    """Ranks of one run need whole GPUs: a process sees one part, and NCCL joins no two parts of a GPU."""
+    """Judges MIG: ranks of one run need whole GPUs, because a process sees one part and NCCL joins no two parts of a
+    GPU.
+    """
     on = [one for one in seen if one.is_on]
     troubles = [_pending(one) for one in seen if one.is_on != one.will_be_on]
     if on and len(on) < len(seen) and _of_one_model(seen):

@@ -1,5 +1,8 @@
 """Selects the Xids of the kernel log that still matter for a GPU. Pure.
 
+An Xid counts if it is newer than the last good run, was not followed by a reset or reload of the driver, and is not
+one that a program causes. The driver's last recommendation (Xid 154) has precedence over the table of codes.
+
 An Xid counts if it is newer than the last good run, was not followed by a reset or a reload of the driver, and is
 not one that a program causes. What the driver announced last (Xid 154) goes before the table of codes.
 
@@ -36,14 +39,14 @@ LINES_MAX = 10_000
 
 
 class Line(Struct, frozen=True):
-    """A line of the kernel's log. `at_s`: Unix time; None: not known."""
+    """A line of the kernel log. `at_s`: Unix time; None: unknown."""
 
     at_s: float | None
     text: str
 
 
 class Xid(Struct, frozen=True, kw_only=True):
-    """One Xid. `action`: of the taxonomy; "none" where it asks for nothing. `is_program`: a program causes it."""
+    """One Xid. `action`: of the taxonomy; "none": no action needed. `is_program`: a program causes it."""
 
     at_s: float | None
     device: str
@@ -55,7 +58,7 @@ class Xid(Struct, frozen=True, kw_only=True):
 
 
 def is_of_interest(text: bytes) -> bool:
-    """Whether a line can matter here: most lines cannot."""
+    """True if a line can matter here; most cannot."""
     return b"NVRM" in text or b"nvidia" in text
 
 
@@ -66,7 +69,9 @@ def judge_xids(
     known: KnowledgeBase,
     others: Collection[str] = (),
 ) -> list[Finding]:
-    """lines: since the boot, oldest first. good_s: Unix time of the last good run, 0: not known.
+    """Judges Xids. lines: since boot, oldest first. good_s: Unix time of the last good run, 0: unknown.
+
+    others: addresses of GPUs that do not belong to this run.
 
     others: addresses of GPUs that are not for us to judge.
     """

@@ -21,7 +21,7 @@ class _Usual(NamedTuple):
 
 
 def compute_blames(measured: Measured, limits: Limits) -> list[Blame]:
-    """Kind "compute": slower than the others with the same devices. Kind "wrong": not the same result twice."""
+    """Blames of kind "compute": slower than others with the same devices; kind "wrong": results differ between runs."""
     samples: dict[str, list[NodeSample]] = defaultdict(list)
     for sample in measured.singles:
         if not sample.error:

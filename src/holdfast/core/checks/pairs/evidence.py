@@ -1,5 +1,10 @@
 """Finds in rounds of pairs which pairs are slow, which nodes form groups, and which node all slow pairs share. Pure.
 
+A fast pair clears both of its nodes at that moment, so fast pairs connect nodes into parts. The largest part counts
+as good if it has more than half of the nodes, or one that is known to be good; another part is a bad node, or several
+nodes behind one shared bad component. Slow pairs inside the good part come from a link, an intermittently slow node,
+or chance, which is decided by likelihood.
+
 A pair that is fast clears both of its nodes at that moment, for nothing makes a bad one fast. So the nodes fall into
 parts that fast pairs connect. The largest is taken for good, where it has more than half of the nodes, or one that is
 known to be good; a part beside it is a bad node, or several behind something bad that they share. Slow pairs inside
@@ -28,7 +33,7 @@ LINK_ODDS = 20.0  # how much likelier a bad link must be than one bad node of th
 
 
 class Expected(NamedTuple):
-    """GB/s. Below `slow` a speed is slow, above `fast` it is well, between them it says nothing."""
+    """GB/s. Below `slow` a speed is slow, above `fast` it is good, between them it is undecided."""
 
     middle: float
     slow: float
@@ -37,7 +42,7 @@ class Expected(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What one pair came to. `slow`, `fast`: at most one of them. `speed` of `what`: the worst of what was measured."""
+    """Result of one pair. `slow`, `fast`: at most one of them. `speed` of `what`: the worst measurement."""
 
     round: int
     a: str
@@ -53,7 +58,11 @@ class Mark(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """`of`: marks by node. `part`: node -> the first of its part. `main`: the part taken for good; empty: none.
+    """`of`: marks by node. `part`: node -> the first node of its part. `main`: the part that counts as good; empty:
+    none.
+
+    `open`: node -> nodes of the main part with which it was slow without a known reason. `hubs`: intermittently slow
+    nodes of the main part. `links`: slow pairs of two good nodes.
 
     `open`: node -> the nodes of the main part with which it was slow for no reason found so far.
     `hubs`: nodes of the main part that are slow at times. `links`: pairs that are slow though both are well.
@@ -93,7 +102,7 @@ def evidence(measured: Measured, limits: Limits) -> Evidence:
 
 
 def expected_speeds(measured: Measured, limits: Limits) -> dict[str, Expected]:
-    """By what was measured. The peers say it; what was learned does, where all peers are slower than that."""
+    """Expected speeds by measurement: from the peers; from the baseline if all peers are slower than that."""
     by_what: dict[str, list[PairSample]] = defaultdict(list)
     for sample in measured.pairs:
         for what in sample.speeds:
@@ -226,7 +235,7 @@ def _open(marks: Sequence[Mark], part: dict[str, str], main: str) -> dict[str, s
 
 
 def likelihood(slow: int, looks: int) -> float:
-    """Of one order of `slow` among `looks`, where every rate is as likely before (Beta-Bernoulli)."""
+    """Likelihood of one order of `slow` among `looks` with a uniform prior over rates (Beta-Bernoulli)."""
     return 1.0 / ((looks + 1) * math.comb(looks, slow))
 
 
@@ -257,7 +266,7 @@ def _find_hubs(seen: Evidence, limits: Limits, pairs: int) -> None:
 
 
 def times_wanted(seen: Evidence) -> int:
-    """How often a node must have been slow. Of few nodes more often: they are few peers to know the scatter by."""
+    """How often a node must have been slow; more often with few nodes, whose scatter is less well known."""
     return SLOW_TIMES if len(seen.of) >= MANY_NODES else SLOW_TIMES_OF_FEW
 
 
@@ -325,7 +334,7 @@ def pair_times(seen: Evidence, a: str, b: str) -> tuple[int, int]:
 
 
 def looks_since(seen: Evidence, node: str, other: str) -> int:
-    """With how many else it was tried since it was first slow with `other`."""
+    """The number of other partners tried since it was first slow with `other`."""
     first = min((mark.round for mark in seen.of[node] if mark.slow and mark.other(node) == other), default=0)
     return sum(mark.round > first and mark.other(node) != other for mark in seen.of[node])
 

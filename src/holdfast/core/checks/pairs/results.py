@@ -1,5 +1,9 @@
 """Types for measurements in rounds of disjoint pairs of nodes, and for the verdict on them. Values only.
 
+A round measures every node once: its compute speed alone, and its bandwidth with one partner. A slow pair shows only
+that one of the two, or the link between them, is slow; `plan` chooses the next partners so that `evidence` can
+decide.
+
 In a round every node is measured once: alone, for how fast it computes, and with one partner, for how fast the two
 exchange data. A slow pair says only that one of the two, or what lies between them, is slow; `pairs_plan` chooses the
 next partners so that `pairs_evidence` can tell which.
@@ -10,6 +14,8 @@ from msgspec import Struct
 
 class PairSample(Struct, frozen=True, kw_only=True):
     """Two nodes that both answered, in one round.
+
+    `speeds`: by measurement ("all-reduce 8 MiB"), GB/s; more is better. `error`: why it failed.
 
     `speeds`: by what was measured ("all-reduce 8 MiB"), GB/s; more is better. `error`: why it did not come about.
     """
@@ -27,6 +33,8 @@ class PairSample(Struct, frozen=True, kw_only=True):
 class NodeSample(Struct, frozen=True, kw_only=True):
     """One node in one round. `compute`: by device ("cpu", "cuda:0"), GFLOP/s. `model`: of its devices.
 
+    `error`: why it did not answer; empty: it did. `wrong`: its results differed between runs.
+
     `error`: why it did not answer; empty: it did. `wrong`: what it computed was not the same twice.
     """
 
@@ -39,7 +47,10 @@ class NodeSample(Struct, frozen=True, kw_only=True):
 
 
 class Measured(Struct, frozen=True, kw_only=True):
-    """All rounds so far. `spares`: nodes besides those asked about, known to be good.
+    """All rounds so far. `spares`: additional nodes known to be good.
+
+    `usual`: baseline by measurement, GB/s; empty: none. `small`: measurements with small messages, whose speed is
+    dominated by latency and scatters more.
 
     `usual`: what was learned, by what was measured, GB/s; empty: nothing. `small`: what is measured with messages so
     small that their speed is that of the latency, which scatters more.
@@ -55,14 +66,19 @@ class Measured(Struct, frozen=True, kw_only=True):
 
 
 class Round(Struct, frozen=True, kw_only=True):
-    """What to measure next. `alone`: without a partner, one of an odd number or one that did not answer last time."""
+    """The next measurements. `alone`: nodes without a partner: one of an odd number, or one that did not answer last
+    time.
+    """
 
     pairs: tuple[tuple[str, str], ...] = ()
     alone: tuple[str, ...] = ()
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """`slow_below`: of the expected speed; wider where speeds scatter: by `sigmas` of their scatter.
+    """`slow_below`: of the expected speed; widened by `sigmas` of its scatter.
+
+    `odds`: required likelihood ratio of fault to chance before a node is named. `hiccup`: minimum rate at which a
+    healthy pair is slow once.
 
     `odds`: how much likelier a fault must be than chance before anybody is named. `hiccup`: how often at least a
     healthy pair is slow once, for no reason that stays.
@@ -80,7 +96,13 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Blame(Struct, frozen=True, kw_only=True):
-    """One thing that is wrong.
+    """One fault.
+
+    kind "communication", "compute", "wrong" or "silent": of one node. "link": between two good nodes. "group":
+    several nodes that are good among themselves and slow with all others. "one-of": one of them or the link between
+    them, undecidable. `what`: the measurement. `speed`, `expected`: medians, GB/s or GFLOP/s; 0: no connection.
+    `whence`: "peers" or "baseline". `times` of `looks`: how often it was seen. `partners`: good nodes it was seen
+    with. `others`: of a group, the number of nodes outside.
 
     kind "communication", "compute", "wrong" or "silent": of one node. "link": between two that are well with others.
     "group": several that are well among themselves and slow with all others. "one-of": one of them or what is
@@ -104,7 +126,9 @@ class Blame(Struct, frozen=True, kw_only=True):
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """`blames`: what is sure. `unsure`: node -> how often it was slow for no reason found, of how many looks.
+    """`blames`: certain faults. `unsure`: node -> how often it was slow without a known reason, of how many samples.
+
+    `expected`: by measurement. `settled`: more rounds would not change the verdict.
 
     `expected`: by what was measured. `settled`: more rounds would say nothing else about what was seen.
     """

@@ -25,7 +25,10 @@ WELL_LOOKS = 3  # with others, of each of the two
 
 
 class Off(NamedTuple):
-    """A part beside the main one. `marks`: with good nodes of the main part. `untested`: nodes without such.
+    """A part other than the main one. `marks`: with good nodes of the main part. `untested`: nodes without such
+    marks.
+
+    `met`: how often it was slow with other such parts.
 
     `met`: how often it was slow with other parts beside it.
     """
@@ -38,7 +41,7 @@ class Off(NamedTuple):
 
 
 def silent_nodes(measured: Measured) -> dict[str, tuple[int, int, str]]:
-    """Nodes that did not answer when last asked, twice in a row or each time: how often of how often, and why."""
+    """Nodes that did not answer, twice in a row or always: counts and reason."""
     answers: dict[str, list[str]] = {}
     for sample in measured.singles:
         answers.setdefault(sample.node, []).append(sample.error)
@@ -50,7 +53,7 @@ def silent_nodes(measured: Measured) -> dict[str, tuple[int, int, str]]:
 
 
 def verdict(measured: Measured, limits: Limits) -> Verdict:
-    """Of what was measured so far; never raises."""
+    """The verdict on all measurements so far; never raises."""
     seen = evidence(measured, limits)
     blames = _silent(measured)
     blames += compute_blames(measured, limits)
@@ -82,12 +85,12 @@ def _all_met(seen: Evidence, silent: Container[str]) -> bool:
 
 
 def is_good(seen: Evidence, node: str) -> bool:
-    """Of the main part, and nothing open against it."""
+    """True if the node is in the main part with nothing open against it."""
     return seen.in_main(node) and not seen.open.get(node) and node not in seen.hubs
 
 
 def off_parts(seen: Evidence) -> dict[str, Off]:
-    """The parts beside the main one; none where there is no main one."""
+    """The parts other than the main one; empty without a main part."""
     if not seen.main:
         return {}
     found = {}
@@ -126,7 +129,7 @@ def open_edges(seen: Evidence) -> list[tuple[str, str]]:
 
 
 def waits_for_more(seen: Evidence, a: str, b: str) -> bool:
-    """A pair of the main part was slow, and it is not yet clear that this was chance."""
+    """True if a pair of the main part was slow and chance is not excluded yet."""
     slow, fast = pair_times(seen, a, b)
     well = min(well_with(seen, node, {a, b}) for node in (a, b))
     return not (slow == 1 and fast >= HICCUP_LOOKS and well >= WELL_LOOKS)

@@ -1,5 +1,8 @@
 """Turns the verdict on rounds of pairs into findings of each node, in both languages. Pure.
 
+Slow is a warning; slower than half of what others reach is a failure. A node is called broken only if it reaches
+almost nothing with each of several good partners.
+
 What is slow warns; what is slower than half of what others reach has failed. A node is called broken only where it
 reaches next to nothing, or nothing at all, with each of several partners that are well with others.
 """
@@ -34,7 +37,7 @@ LONGER = "--option comm-pairs.rounds=24"
 def node_outcomes(
     measured: Measured, told: Verdict, *, late: bool = False, seconds: float = 0.0
 ) -> tuple[NodeChecks, ...]:
-    """One outcome for each node asked about. `late`: time was up before all was told."""
+    """One outcome for each node in question. `late`: time ran out before everything was decided."""
     speeds = _speeds(measured)
     answers = []
     for node in measured.nodes:
@@ -72,12 +75,12 @@ def _facts(measured: Measured, told: Verdict, node: str, own: dict[str, list[flo
 
 
 def learned_as(measured: Measured) -> str:
-    """Under which name it is learned what pairs of such nodes reach: `pairs:NVIDIA H100 80GB HBM3`."""
+    """The baseline key of pairs of such nodes: `pairs:NVIDIA H100 80GB HBM3`."""
     return f"pairs:{kind_of(sample.model for sample in measured.singles)}"
 
 
 def kind_of(models: Iterable[str]) -> str:
-    """What nodes with such devices are called together."""
+    """The common name of nodes with such devices."""
     return " and ".join(sorted(set(filter(None, models)))[:2]) or "unknown"
 
 

@@ -1,4 +1,6 @@
-"""Chooses the root cause among the candidates of a job, and what it leaves over. Pure.
+"""Chooses the root cause among the candidates of a job. Pure.
+
+The pipeline, from `candidates.candidates` on:
 
 The pipeline, from `candidates.candidates` on:
 
@@ -47,7 +49,10 @@ SAID_BYTES = 16 << 10  # this near the end, a program speaks of the error that e
 
 
 class Choice(Struct, frozen=True, eq=False):
-    """`root` None: nothing was wrong, or, with `died`, nothing says what. `rivals`: other unexplained causes.
+    """`root` None: nothing is wrong or, with `died`, the cause is unknown. `rivals`: other unexplained causes.
+
+    `shown`: the line to quote, if not the root's own. `followers`: candidates that the root explains, directly or
+    not. `witnesses`: others that report the same as the root.
 
     `shown`: the line that says most about it, where that is not the root's own.
     `followers`: what the root explains, directly or not. `witnesses`: others that saw the same as the root.
@@ -70,6 +75,9 @@ def choose(
     excerpt: bool = False,
 ) -> Choice:
     """The root cause among all candidates of a job.
+
+    `is_finished`: its log names the last step of all. `made_steps`: some log names a step. `sizes_bytes`: of the
+    logs, by their numbers; 0: unknown. `excerpt`: the text is a few lines that a person cut out.
 
     `is_finished`: its log names the last step of all. `made_steps`: some log of it names a step. `sizes_bytes`: of
     the logs, by their numbers; 0: not known. `excerpt`: they are a few lines that somebody cut out.

@@ -12,7 +12,7 @@ CONFIDENCE_MAX = 0.98
 
 
 def confidence(choice: Choice) -> float:
-    """0 where there is no root."""
+    """The confidence; 0 without a root."""
     root = choice.root
     if root is None:
         return 0.0
@@ -30,7 +30,7 @@ def is_weak(root: Candidate) -> bool:
 
 
 def others(choice: Choice) -> tuple[Other, ...]:
-    """The other categories that nothing explains, the surest first; they share the rest of the probability by weight."""
+    """Other unexplained categories, by falling confidence; they share the rest of the probability by weight."""
     root = choice.root
     weights: dict[str, float] = {}
     for rival in choice.rivals:

@@ -11,7 +11,7 @@ LATE_BYTES = 64 << 10  # of a log that several ranks write: how far their lines 
 
 
 def names(edge: str, candidate: Candidate) -> bool:
-    """Whether the edge speaks of this candidate: "#id", a category, a class, or "*" for any cause."""
+    """True if the edge names this candidate: "#id", a category, a class, or "*" for any cause."""
     if edge == ANY_CAUSE:
         return candidate.role == "cause" and ANY_CAUSE not in candidate.signature.explained_by
     if edge.startswith("#"):
@@ -22,12 +22,12 @@ def names(edge: str, candidate: Candidate) -> bool:
 
 
 def follows_from(effect: Candidate, cause: Candidate) -> bool:
-    """Whether the effect's own signature names this cause, and not just any."""
+    """True if the effect's signature names this cause specifically."""
     return any(names(edge, cause) for edge in effect.signature.explained_by if edge != ANY_CAUSE)
 
 
 def explains(cause: Candidate, effect: Candidate) -> bool:
-    """Whether cause accounts for effect.
+    """True if cause explains effect.
 
     The order of lines counts only where both could explain each other: what a process writes to its output
     arrives later than what it writes as an error, however early it was written.
@@ -62,12 +62,12 @@ def _is_told_late(cause: Candidate, effect: Candidate) -> bool:
 
 
 def ends_from_outside(candidate: Candidate) -> bool:
-    """Whether it was told to stop: it may fail while it stops, so only something earlier can be the reason."""
+    """True if the process was told to stop: it may fail while stopping, so only something earlier can be the reason."""
     return candidate.class_ in OUTSIDE and yields_to_any(candidate)
 
 
 def yields_to_any(candidate: Candidate) -> bool:
-    """Whether it counts as a cause only if there is no other."""
+    """True if it counts as a cause only if there is no other."""
     return candidate.role == "cause" and ANY_CAUSE in candidate.signature.explained_by
 
 

@@ -1,4 +1,4 @@
-"""Filters out the matches that do not count: lines of code, ignored exceptions, fallbacks, runs before the last one. Pure.
+"""Filters out matches that do not count: lines of code, ignored exceptions, fallbacks, earlier runs. Pure.
 
 Each filter takes candidates and returns those that are left, in the same order.
 """
@@ -22,7 +22,8 @@ ABORT_BYTES = 16 << 10  # of a log, from a watchdog's verdict to the end
 
 
 def is_code(candidate: Candidate) -> bool:
-    """A line of a traceback that shows the code which raised, not what it said; or a pattern, not what it matches.
+    """True for a traceback's code line, or for a pattern instead of its match; also for a system service that no job
+    needs.
 
     So of a service of the operating system that no job needs: that it ended is no end of a job.
     """
@@ -38,7 +39,7 @@ def is_code(candidate: Candidate) -> bool:
 
 
 def without_ignored(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Without what tracebacks say that Python prints and ignores: nothing ended by them, whatever their words."""
+    """Removes exceptions that Python prints and ignores: they end nothing."""
     heads = [candidate.match for candidate in candidates if candidate.has("ignored-exception-header")]
     starts = {
         (one.source, one.line)
@@ -63,8 +64,9 @@ def without_ignored(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def without_announcing(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Without exceptions whose message ends in a colon, where the error that they announce is known: Ray and others
-    quote another process's traceback, and what that ends with was raised first."""
+    """Removes exceptions whose message ends in a colon, if the announced error is known: Ray and others quote
+    another process's traceback, whose error was raised first.
+    """
     return [
         candidate
         for candidate in candidates
@@ -92,7 +94,7 @@ def _is_exception(candidate: Candidate) -> bool:
 
 
 def without_harmless(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Without whatever else is seen on a line that is known to be nothing."""
+    """Removes other matches on lines that are known to be harmless."""
     nothing = {(one.match.source, one.match.offset) for one in candidates if one.role == "harmless"}
     return [
         candidate
@@ -102,7 +104,7 @@ def without_harmless(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def without_orphans(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Without what a spawned process makes of a pipe that its parent left: that is no damaged file."""
+    """Removes errors of a spawned process on a pipe that its parent left: no file is damaged."""
     heads = [
         candidate.match
         for candidate in candidates
@@ -118,8 +120,9 @@ def without_orphans(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def without_fallen_back(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Without what the program does without: what torch.compile leaves as it is, and what could not be built or
-    imported where it says, a few lines below, what it takes instead."""
+    """Removes failures with a fallback: graph breaks of torch.compile, and parts that could not be built or imported
+    if a line below names the replacement.
+    """
     told = [candidate.match for candidate in candidates if candidate.has("fell-back")]
     return [
         candidate
@@ -140,7 +143,7 @@ def without_fallen_back(candidates: Sequence[Candidate]) -> list[Candidate]:
 def one_for_each_line(
     candidates: Sequence[Candidate], *, keep_exceptions: bool = False, keep_bare: bool = False
 ) -> list[Candidate]:
-    """Of several causes seen on one line the surest. A traceback that no signature knows is the vaguest of all.
+    """Keeps one cause for each line, the most confident. A traceback without a signature is the vaguest.
 
     What only looks like an exception is none, and one whose line is known as context is no fault, unless
     `keep_exceptions`; `keep_bare`: so is one of whose traceback nothing is left.
@@ -246,7 +249,9 @@ def _surer(held: Candidate, candidate: Candidate) -> Candidate:
 
 
 def without_doubles(kept: Sequence[Candidate], candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Of one line, not what is said of lines of all kinds, or of a whole family, where something is known of this one.
+    """Removes generic matches of a line that also has a specific one.
+
+    A line that later lines show to be harmless is no complaint of its family either.
 
     So what was found harmless, by lines further down, is no complaint of the family it belongs to either.
     """
@@ -291,7 +296,7 @@ def _is_uncaught(candidate: Candidate, *, keep_bare: bool) -> bool:
 
 
 def without_stumbles(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Without exceptions that nobody knows of a process that a scheduler had told to end, no task having failed."""
+    """Removes unknown exceptions of a process after a scheduler told it to end, if no task failed."""
     ends = [
         candidate
         for candidate in candidates
@@ -315,7 +320,9 @@ def without_stumbles(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def without_own_aborts(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Without the crash of a rank that NCCL's watchdog was just ending: the wait that it ended came before.
+    """Removes the crash of a rank that NCCL's watchdog ended: the wait came before.
+
+    Also removes errors of calls in the communicator that the watchdog aborted.
 
     And without what the calls say that waited in the communicator which the watchdog took away.
     """

@@ -1,4 +1,4 @@
-"""What is the matter where nothing is known to have ended: logs that just stop, or go on for nothing. Pure."""
+"""Decides what is wrong in logs in which nothing is known to have ended: they stop or stall. Pure."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,9 @@ IGNORED_BYTES = 400  # from the line that announces an ignored exception to its 
 def last_words(
     seen: Sequence[Candidate], every: Sequence[Candidate], *, made_steps: bool, sizes_bytes: Sequence[int]
 ) -> list[Candidate]:
-    """The lines that tell it, all of one kind; none where nothing is the matter.
+    """The lines that show it, all of one kind; empty if nothing is wrong.
+
+    `seen`: the candidates of the last run that count; `every`: all candidates of the job; the rest as in `choose`.
 
     `seen`: what counts of the last run; `every`: all candidates of the job; the rest as `choose` takes it.
     """
@@ -29,7 +31,9 @@ def last_words(
 
 
 def of_excerpt(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Of a few lines that somebody cut out: what a whole log would go on after is what worries them.
+    """The cause in an excerpt of a few lines that a person cut out.
+
+    A warning; else a stack without an error, which people collect when a job makes no progress.
 
     A warning; else a stack without an error, which somebody took because the job stood still there.
     """

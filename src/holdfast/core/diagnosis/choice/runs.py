@@ -1,4 +1,4 @@
-"""Which candidates are of the last run: where runs begin in a log of several, and faults of days before. Pure."""
+"""Selects candidates of the last run: where runs begin in a log of several, and faults of earlier days. Pure."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,9 @@ BYGONE_DAYS = 1.0  # less can be a clock of another time zone
 
 
 def of_last_run(candidates: Sequence[Candidate], sizes_bytes: Sequence[int] = ()) -> list[Candidate]:
-    """A log to which several runs were appended: what stands before the last start is not this run's.
+    """Drops candidates before the last start in a log to which several runs were appended.
+
+    A start at the end of the log is none: the launcher's first lines can arrive last.
 
     A start with which the log ends is none: what a launcher says first can reach it last.
     """
@@ -31,7 +33,7 @@ def of_last_run(candidates: Sequence[Candidate], sizes_bytes: Sequence[int] = ()
 
 
 def run_beginnings(candidates: Sequence[Candidate], sizes_bytes: Sequence[int] = ()) -> dict[int, int]:
-    """By source, the offset at which its last run begins; only of logs that hold several runs, or say where one starts."""
+    """By source, the offset at which its last run begins; only for logs with several runs or an explicit start."""
     started: dict[int, int] = {}
     for candidate in candidates:
         source = candidate.match.source
@@ -133,7 +135,9 @@ def _end_of_run_before(report: Candidate, candidates: Sequence[Candidate]) -> in
 
 
 def without_bygone(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Without a node's faults of days before, where the job trained since and something later can have ended it.
+    """Removes node faults of earlier days if the job trained since and something later can have ended it.
+
+    Keeps them if the same fault recurred, or if the clocks cannot be compared.
 
     Not where the same was seen again, nor where the clocks cannot be compared.
     """

@@ -1,4 +1,4 @@
-"""When a complaint of a shell, or of a program about its options, ended nothing. Pure.
+"""Decides when a complaint of a shell, or of a program about its options, ended nothing. Pure.
 
 A shell that does not find a command goes on with the next line of its script.
 """
@@ -14,12 +14,12 @@ WENT_ON_REFUSED_BYTES = (
 
 
 def ended_nothing(one: Candidate, candidates: Sequence[Candidate], deaths: Sequence[Candidate]) -> bool:
-    """Whether it is a shell's complaint about the command after the one that died, or the job went on after it."""
+    """True for a shell's complaint about the command after the one that died, or if the job went on after it."""
     return one.has("shell-complaint") and (_is_of_next_command(one, deaths) or _was_passed(one, candidates))
 
 
 def preceded_training(one: Candidate, candidates: Sequence[Candidate]) -> bool:
-    """Whether it is a shell's complaint in a job that trains, whose ranks later waited for each other in vain."""
+    """True for a shell's complaint in a job that trained and whose ranks later waited for each other in vain."""
     return one.has("shell-complaint") and any(
         other.has("waited-in-vain") and other.severity == "fatal" and stands_below(other, one)
         for other in candidates
@@ -27,7 +27,9 @@ def preceded_training(one: Candidate, candidates: Sequence[Candidate]) -> bool:
 
 
 def script_went_on(root: Candidate, sizes_bytes: Sequence[int]) -> bool:
-    """Whether the log goes on for long after a complaint that is all there is. `sizes_bytes`: of the logs; 0: not known.
+    """True if the log continues for long after the only complaint. `sizes_bytes`: of the logs; 0: unknown.
+
+    After refused options, later lines belong to a later run with other options.
 
     After refused options, what follows is of a later run with other options.
     """

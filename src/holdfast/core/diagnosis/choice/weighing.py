@@ -1,4 +1,4 @@
-"""Which of the candidates that nothing explains counts: what their kinds, times and machines say together. Pure."""
+"""Chooses among unexplained candidates by their kinds, times and machines. Pure."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,9 @@ FOR_GOOD = frozenset({"hardware", "host", "memory"})  # classes of faults that d
 
 
 def breaks_before(causes: Sequence[Candidate], candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Breaks of links shortly before a transfer failed; by itself a break is no fault, because retries bridge it.
+    """Link failures shortly before a failed transfer; a link failure alone is no fault, because retries bridge it.
+
+    If the failed transfer has no time, the end of the waiting ranks is used.
 
     Where the failed transfer has no time, the end of the waiting ranks has one.
     """
@@ -43,7 +45,7 @@ def breaks_before(causes: Sequence[Candidate], candidates: Sequence[Candidate]) 
 
 
 def nan_before(alive: Sequence[Candidate], candidates: Sequence[Candidate]) -> list[Candidate]:
-    """NaN in the log, just before a failure that names NaN as its cause: training goes on until something refuses it."""
+    """NaN in the log just before a failure that names NaN as its cause."""
     return [
         one
         for one in candidates
@@ -60,7 +62,7 @@ def nan_before(alive: Sequence[Candidate], candidates: Sequence[Candidate]) -> l
 
 
 def without_returned_links(unexplained: Sequence[Candidate]) -> Sequence[Candidate]:
-    """Without links that came back, where a device or the kernel failed for good: no link causes that."""
+    """Removes links that recovered, if a device or the kernel failed permanently."""
     for_good = any(one.severity == "fatal" and one.class_ in FOR_GOOD for one in unexplained)
     return [one for one in unexplained if not one.has("link-break")] if for_good else unexplained
 
@@ -68,7 +70,9 @@ def without_returned_links(unexplained: Sequence[Candidate]) -> Sequence[Candida
 def without_ended_programs(
     unexplained: Sequence[Candidate], candidates: Sequence[Candidate]
 ) -> list[Candidate]:
-    """Without Xids of a program's own mistake, hours before a fault of the machine: that ended another program.
+    """Removes Xids of a program's own fault, hours before a machine fault: they ended another program.
+
+    Only if no job log shows what ended when.
 
     Only where no log of a job says what ended when.
     """
@@ -95,7 +99,9 @@ def without_ended_programs(
 def without_stumbled(
     unexplained: Sequence[Candidate], candidates: Sequence[Candidate]
 ) -> Sequence[Candidate]:
-    """Without exceptions of ranks that had lost a peer before, where a machine failed.
+    """Removes exceptions of ranks that had lost a peer before, if a machine failed.
+
+    The order of two logs depends on two clocks; the order within one log is certain.
 
     The order of two logs is that of two clocks; the order within one log is sure.
     """
@@ -118,7 +124,10 @@ def without_stumbled(
 
 
 def lesser(warnings: Sequence[Candidate], ends: Sequence[Candidate]) -> list[Candidate]:
-    """What is left where no cause was seen: an end that says how it came says more than a component's complaint.
+    """The candidates that count without a cause: an end with a reason before a component's complaint.
+
+    An end that rests on a comparison of ranks counts more than a warning of a possible harm. That a person ended the
+    job is no reason; a device or transport that complained since the last step can be.
 
     An end that rests on a comparison of ranks says more than a warning of something that can do harm. That somebody
     ended the job does not say why: a device or a transport that complained since the last step can.
@@ -136,14 +145,14 @@ def lesser(warnings: Sequence[Candidate], ends: Sequence[Candidate]) -> list[Can
 
 
 def without_bare(ends: Sequence[Candidate]) -> list[Candidate]:
-    """Without launchers that only say that something failed, where another end says how."""
+    """Removes launchers that only report a failure, if another end gives its reason."""
     if not any(one.weight > BARE and one.has("says-how-it-ended") for one in ends):
         return list(ends)
     return [one for one in ends if one.weight > BARE or not one.has("failure-of-program")]
 
 
 def without_vague(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Without caught exceptions, where something better is known: they are often logged long before the job ends."""
+    """Removes caught exceptions if something better is known: they are often logged long before the job ends."""
     if any(one.weight >= SURE for one in candidates):
         return [one for one in candidates if one.weight > VAGUE]
     known = [one for one in candidates if one.signature.id != EXCEPTION and one.weight >= LIKELY]

@@ -34,7 +34,7 @@ class Reached(Struct, frozen=True):
 def ranks_apart(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """Ranks or nodes whose last lines name unlike epochs or steps, where the log ends with them."""
+    """Ranks or nodes whose last lines name different epochs or steps at the end of the log."""
     last = _last_lines(matches, sources, known)
     if len(last) < 2 or not _are_together(last):
         return None
@@ -44,7 +44,7 @@ def ranks_apart(
 def set_up_unfinished(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """Nodes, or one rank, that began to set up a communicator and did not report its end, as the others did."""
+    """Nodes, or one rank, that began to set up a communicator and did not report its end, unlike the others."""
     if not is_excerpt(sources):
         return None
     begun: dict[str, list[Match]] = defaultdict(list)
@@ -77,7 +77,7 @@ def set_up_unfinished(
 def gdr_named_by_some(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """In an excerpt: a node whose cards read GPU memory directly, and one whose channels do not name such a path."""
+    """In an excerpt: a node with direct access to GPU memory, and one whose channels name no such path."""
     if not is_excerpt(sources):
         return None
     direct: dict[str, Match] = {}

@@ -14,7 +14,7 @@ Key = TypeVar("Key", int, str)
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """What the lines show together. `first`: the match whose signature this replaces.
+    """The common finding of several lines. `first`: the match whose signature this replaces.
 
     `role`, `severity`, `weight`, `action`: as of a signature. `culprits`: the ranks or nodes that differ; empty where
     that is not known. `seen`: the lines that were compared, `first` among them. `explained`: lines that only report
@@ -60,12 +60,12 @@ def who_of(one: Match, sources: Sequence[Source]) -> Culprit:
 
 
 def place(one: Match) -> tuple[float, int, int]:
-    """Sorts by time; what has none comes last, in the order of logs and lines."""
+    """Sort key by time; lines without a time come last, in the order of logs and lines."""
     return (one.writer.stamp_s if one.writer.stamp_s is not None else float("inf"), one.source, one.offset)
 
 
 def first_of(matches: Iterable[Match]) -> Match:
-    """The earliest: in one log the line that stands first, for the stamps of several ranks in it may be shuffled."""
+    """The earliest; within one log the first line, because stamps of several ranks may be shuffled."""
     every = list(matches)
     if len({one.source for one in every}) == 1:
         return min(every, key=lambda one: one.offset)

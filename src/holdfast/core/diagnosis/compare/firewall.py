@@ -14,7 +14,7 @@ from holdfast.model.verdicts import Culprit
 def refused_by_firewall(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """A refused packet is a cause only where it belongs to a connection that failed: a firewall refuses many others."""
+    """A refused packet is a cause only if it belongs to a connection that failed: a firewall refuses many others."""
     for refused in sorted((one for one in matches if known.has("packet-refused", one)), key=place):
         failed = sorted((one for one in matches if _failed_for(one, refused, known)), key=place)
         if failed:

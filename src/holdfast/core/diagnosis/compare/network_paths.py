@@ -163,7 +163,7 @@ def compare_versions(
 def flapping_port(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """A port of a network card that went down, and perhaps came up again."""
+    """A port of a network card that went down, and possibly came up again."""
     lost = [one for one in matches if known.has("port-lost", one)]
     if not lost:
         return None

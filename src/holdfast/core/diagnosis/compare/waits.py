@@ -67,7 +67,9 @@ def _of_one_failure(waits: Sequence[Wait]) -> list[Wait]:
 
 
 def by_group(waits: Iterable[Wait]) -> dict[str, list[Wait]]:
-    """Where no line names a group, ranks that are far apart in their numbers are in different ones.
+    """Groups waits without a named group: ranks with distant sequence numbers are in different groups.
+
+    So are two ranks with the same place in their group.
 
     So are two ranks that have the same place in their group.
     """

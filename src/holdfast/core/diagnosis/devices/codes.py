@@ -33,7 +33,7 @@ class SubCode(Struct, frozen=True, kw_only=True):
 
     @property
     def is_harmless(self) -> bool:
-        """Whether the driver itself counts this as no fault."""
+        """True if the driver itself counts this as no fault."""
         return self.action == "none"
 
 

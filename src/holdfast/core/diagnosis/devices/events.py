@@ -46,18 +46,18 @@ class Event(Struct, frozen=True, kw_only=True, eq=False):
     known: KnowledgeBase
 
     def has(self, tag: str) -> bool:
-        """Whether its signature or its Xid has the tag."""
+        """True if its signature or its Xid has the tag."""
         xid = f"xid_{self.code}" if self.kind in ("xid", "after") else ""
         return self.known.is_of(tag, self.match.signature, xid)
 
     @property
     def is_further_detail(self) -> bool:
-        """Whether it adds words to a fault of an NVSwitch that another line reports."""
+        """True if it only adds details to an NVSwitch fault that another line reports."""
         return self.kind == "after" and self.has("switch-fault-detail")
 
     @property
     def likeness(self) -> tuple[object, ...]:
-        """Events with equal likeness are one fault seen again."""
+        """Events with equal values report the same fault."""
         return (
             self.match.signature,
             self.code,
@@ -78,7 +78,7 @@ class Event(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def gravity(self) -> int:
-        """How bad it is, 0 to 3; 1 where a sub-code says "no fault"."""
+        """Severity, 0 to 3; 1 where a sub-code says "no fault"."""
         if self.sub is not None and self.sub.is_harmless:
             return 1
         if self.kind in ("sxid", "fabric"):
@@ -131,7 +131,7 @@ def episodes(seen: Sequence[Event]) -> list[list[Event]]:
 
 
 def accounts_for(cause: Event, effect: Event, before: bool) -> bool:
-    """Whether cause explains effect, both of one episode. `before`: it was written first."""
+    """True if cause explains effect, both of one episode. `before`: it was written first."""
     if cause.kind == "after":
         return False
     if effect.kind == "after":

@@ -55,7 +55,9 @@ class Opinion(Struct, frozen=True):
 def judge(
     matches: Sequence[Match], sources: Sequence[Source], tables: CodeTables, known: KnowledgeBase
 ) -> tuple[Judgement, ...]:
-    """Every incident of devices and hosts that the matches tell of, in the order of their first matches.
+    """Every incident of devices and hosts in the matches, in order of their first matches.
+
+    matches: all of a search; those of unknown signatures are skipped. A match belongs to at most one judgement.
 
     matches: all of a search; those of signatures not known here are passed over. A match stands in one
     judgement at most.

@@ -13,7 +13,16 @@ from holdfast.model.signatures import Role, Severity, Words
 
 
 class Judgement(Struct, frozen=True, kw_only=True, eq=False):
-    """One incident. Its matches count once, as `first`, with what stands here in place of its signature's words.
+    """One incident. Its matches count once, as `first`, with these words instead of its signature's.
+
+    `first`: the first cause, one of the given matches (the same object). `explained`: other matches of the incident
+    or its consequences; none may be a cause. `category`, `action`: of the taxonomy. `role`: cause; symptom, a cause
+    only if there is no other; context, no fault (a low rate of corrected errors, an interface that comes up at boot).
+    `devices`: as logs write them, PCI domains of four digits; the culprit's first. `host`: None if no line names one.
+    `decided_by`: "recovery action", "state flags", "sub-code", "repetition", "exoneration", "table", "signature",
+    "recovered". `why`: that source's reason, in a sentence. `disagree`: "NVIDIA: reset_gpu", one for each source with
+    another action. `fact`: entry in the table of codes. `confidence`: that the category is right. `title`, `advice`:
+    instead of the signature's; None: the signature's are used.
 
     `first`: the first cause, one of the matches given (the same object). `explained`: the others that belong to
     the incident or follow from it; none of them may be a cause. `category`, `action`: of the taxonomy.
@@ -44,7 +53,7 @@ class Judgement(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def where_of(match: Match) -> tuple[bool, float] | None:
-    """When, and by which of the two clocks: (False, epoch seconds) or (True, seconds since boot)."""
+    """The time and its clock: (False, epoch seconds) or (True, seconds since boot)."""
     if match.writer.stamp_s is not None:
         return False, match.writer.stamp_s
     if match.writer.uptime_s is not None:
@@ -53,7 +62,7 @@ def where_of(match: Match) -> tuple[bool, float] | None:
 
 
 def seconds_between(one: Match, other: Match) -> float | None:
-    """From one to the other; None where their clocks cannot be compared."""
+    """Seconds between two times; None if their clocks cannot be compared."""
     first, second = where_of(one), where_of(other)
     if first is None or second is None or first[0] != second[0]:
         return None
@@ -78,7 +87,7 @@ def _without_function(address: str) -> str:
 
 
 def distinct_devices(named: Iterable[str]) -> tuple[str, ...]:
-    """Each device once, by the first of its names."""
+    """Each device once, by its first name."""
     found: dict[str, str] = {}
     for name in named:
         if name:
@@ -87,7 +96,7 @@ def distinct_devices(named: Iterable[str]) -> tuple[str, ...]:
 
 
 def headers(matches: Sequence[Match], signatures: Collection[str]) -> dict[int, list[Match]]:
-    """By source the lines of these signatures, which name the device that the next lines are about, in order."""
+    """By source, the lines of these signatures, which name the device of the next lines, in order."""
     found: dict[int, list[Match]] = defaultdict(list)
     for one in in_order(matches):
         if one.signature in signatures:
@@ -96,7 +105,7 @@ def headers(matches: Sequence[Match], signatures: Collection[str]) -> dict[int, 
 
 
 def device_above(one: Match, named: Mapping[int, Sequence[Match]], within: int | None = None) -> str:
-    """The device of the header above a line, at most so many bytes above; empty where there is none."""
+    """The device of the header above a line, within this many bytes; empty if there is none."""
     above = named.get(one.source, ())
     at = bisect_right(above, one.offset, key=lambda header: header.offset)
     if at == 0 or within is not None and one.offset - above[at - 1].offset > within:
@@ -105,7 +114,7 @@ def device_above(one: Match, named: Mapping[int, Sequence[Match]], within: int |
 
 
 def host_of(one: Match, sources: Sequence[Source], known: KnowledgeBase) -> str:
-    """The machine that a line is about: the line's own host, else its file's; empty where neither names one."""
+    """The machine of a line: its own host, else its file's; empty if neither names one."""
     written = one.captures.get("host") or one.writer.host or ""
     if written and not known.is_whole("driver-name", written):
         return written
@@ -113,5 +122,5 @@ def host_of(one: Match, sources: Sequence[Source], known: KnowledgeBase) -> str:
 
 
 def in_order(matches: Sequence[Match]) -> list[Match]:
-    """By source and offset: the order of one log is that of its lines."""
+    """Sort key by source and offset."""
     return sorted(matches, key=lambda one: (one.source, one.offset))

@@ -1,4 +1,4 @@
-"""What to say of a device fault: a title from the table of codes, and advice that fits the action decided."""
+"""Titles and advice for device faults: a title from the table of codes, and advice for the chosen action."""
 
 from holdfast.core.diagnosis.candidates import filled
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
@@ -19,7 +19,7 @@ def title_of(fact: CodeFact | None, device: str, known: KnowledgeBase) -> Words 
 
 
 def advice_of(fact: CodeFact | None, action: str, device: str, known: KnowledgeBase) -> Words | None:
-    """None where the signature's own advice is the better one: codes that no table knows."""
+    """Advice; None if the signature's is better, for unknown codes."""
     row = known.read("device-advice", f"{fact.kind} {action}") if fact else None
     name = known.read("device-name", fact.kind) if fact else None
     if row is None or row.says is None or name is None or name.says is None:

@@ -1,4 +1,4 @@
-"""Makes a match context: what it tells is no cause, because it was over or follows from something else. Pure."""
+"""Turns a match into context: it is no cause, because it was over or follows from another fault. Pure."""
 
 from holdfast.core.diagnosis.candidates import Ruling
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase

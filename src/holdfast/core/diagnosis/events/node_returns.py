@@ -1,4 +1,7 @@
-"""Faults of nodes that were over before any job was lost with them. Pure.
+"""Finds node faults that were over before any job was lost. Pure.
+
+A node that answers its cluster's controller again; a node agent that becomes ready after waiting for its network or
+the API server; a service that systemd restarted; a CPU that was hot for a moment.
 
 A node that answers its cluster's controller again; a node's agent that becomes ready after it waited for its network
 or for the API server; a service that systemd started again; a processor that was hot for a moment.

@@ -17,7 +17,7 @@ from holdfast.model.matches import Match
 
 
 def waits_that_ended(matches: Sequence[Match], known: KnowledgeBase) -> dict[int, Ruling]:
-    """By id() of the match of a wait: context, where a later line of the log says that the same pod went on."""
+    """By id() of the match of a wait: context, if a later line shows that the same pod continued."""
     placed: dict[int, list[Match]] = defaultdict(list)
     for one in matches:
         if known.has("pod-goes-on", one):

@@ -1,4 +1,4 @@
-"""What each category means, in one line and both languages. Data only."""
+"""Lists what each category means, in one line and both languages. Data only."""
 
 from holdfast.model.signatures import Words
 
@@ -383,7 +383,7 @@ MEANINGS = {
 
 
 def meaning_of(category: str) -> Words:
-    """`xid_79` is told with its number; a category of another version by its name."""
+    """The meaning of a category; `xid_79` includes its number; an unknown category has its name."""
     if category.startswith("xid_") and category != "xid_N":
         number = category[4:]
         return Words(en=f"NVIDIA Xid {number}", zh=f"NVIDIA Xid {number} 错误")

@@ -1,4 +1,4 @@
-"""The first error as people read it: its line, with the lines of its message without which that says little. Pure."""
+"""Builds the first error for people: its line, plus lines of its message without which it says little. Pure."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ TIMES = late(r"\d+(?=[:.,/T-]\d)|(?<=\d[:.,/T-])\d+")  # no rank: that tells who
 
 
 def message_of(root: Candidate) -> tuple[str, tuple[str, ...]]:
-    """The text of the first error, and the lines behind it that are not in that.
+    """The text of the first error, and the following lines that are not part of it.
 
     "RuntimeError: Error(s) in loading state_dict for GPT:" takes the next line with it; "NCCL error in: ..., unhandled
     cuda error" what NCCL says of it.

@@ -47,7 +47,7 @@ def is_empty(search: Search) -> bool:
 
 
 def not_found(search: Search, known: KnowledgeBase, class_: str) -> tuple[Words, ...]:
-    """What is missing, the most important first. class_: of the verdict; logs that could not matter to it are left out."""
+    """What is missing, the most important first. class_: of the verdict; irrelevant logs are left out."""
     if class_ == "healthy" or is_empty(search):
         return ()
     areas = {known[one.signature].area for one in search.matches if one.signature in known}

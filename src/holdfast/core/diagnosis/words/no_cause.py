@@ -1,4 +1,4 @@
-"""The fixed sentences of a diagnosis that names no cause: `unknown` and `none`. Data only, both languages."""
+"""Sentences of a diagnosis that names no cause: `unknown` and `none`. Data only, both languages."""
 
 from holdfast.model.signatures import Words
 

@@ -1,4 +1,4 @@
-"""What a log holds besides its answer: errors that the training outlived, and runs before the last one. Pure."""
+"""Lists what a log holds besides its answer: errors that the training survived, and earlier runs. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ SURVIVED_WEIGHT = 0.5  # of a signature; less sure lines are survived by the hun
 
 
 def outlived_facts(known: Sequence[Candidate], search: Search) -> tuple[Fact, ...]:
-    """The errors after which training went on, each signature once, in their order."""
+    """Errors after which training continued, each signature once, in order."""
     seen: dict[str, Candidate] = {}
     for candidate in known:
         if (
@@ -30,7 +30,7 @@ def outlived_facts(known: Sequence[Candidate], search: Search) -> tuple[Fact, ..
 
 
 def runs_told(answer: Diagnosis, known: Sequence[Candidate], search: Search) -> tuple[Words, ...]:
-    """Of each log that holds several runs: which of them the answer is about, and how those before ended."""
+    """For each log with several runs: which run the answer is about, and how the earlier ones ended."""
     sizes = [source.size_bytes for source in search.sources]
     told = []
     for source, begins_at in sorted(run_beginnings(known, sizes).items()):
@@ -47,7 +47,7 @@ def runs_told(answer: Diagnosis, known: Sequence[Candidate], search: Search) -> 
 
 
 def platform_told(answer: Diagnosis, known: Sequence[Candidate], search: Search) -> tuple[Words, ...]:
-    """What the platform warned of, where it is not the answer itself."""
+    """The platform's warnings, unless they are the answer."""
     quoted = {fact.signature for fact in answer.evidence}
     told: dict[str, Words] = {}
     for candidate in known:

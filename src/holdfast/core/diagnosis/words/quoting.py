@@ -12,7 +12,7 @@ OF_A_NODE = frozenset({"kernel", "scheduler", "fabric", "tool"})
 
 
 def shown_by(root: Candidate, candidates: Sequence[Candidate]) -> Candidate | None:
-    """The line that says more than the root's own, or says it first; None where none does."""
+    """The line that says more than the root's own, or says it first; None if there is none."""
     first = [candidate for candidate in candidates if _says_it_first(candidate, root)]
     if first:
         return first_of(first)

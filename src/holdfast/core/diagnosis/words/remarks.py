@@ -1,4 +1,6 @@
-"""What is told beside a verdict, whatever it is: nodes that are not set up alike, links that broke for a moment. Pure.
+"""Remarks beside a verdict: nodes that are set up differently, links that failed for a moment. Pure.
+
+A job trains despite them, or fails of something else; then they are no cause, but worth mentioning.
 
 A job trains over such things, slowly, or fails of something else; then they are no cause, and worth a word.
 """
@@ -22,7 +24,7 @@ BREAKS_MAX = 4
 def with_remarks(
     found: Diagnosis, candidates: Sequence[Candidate], search: Search, known: KnowledgeBase
 ) -> Diagnosis:
-    """The diagnosis with them as notes, each unless it is what the verdict says."""
+    """The diagnosis with remarks as notes, except those that the verdict already says."""
     told = []
     for compare in (compare_gdr, compare_settings, compare_versions):
         unlike = compare(search.matches, search.sources, known)

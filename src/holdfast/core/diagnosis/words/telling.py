@@ -1,4 +1,7 @@
-"""The most telling lines of a job whose end nothing explains: rare ones, near the end, that speak of trouble. Pure.
+"""Selects the most informative lines of a job whose end is unexplained: rare ones, near the end, that mention
+trouble. Pure.
+
+A line that most ranks print says little; one that a single rank prints shortly before its log ends says much.
 
 A line that most ranks print says little; one that a single rank prints, shortly before its log ends, says much.
 """
@@ -22,18 +25,18 @@ class Telling(Struct, frozen=True):
 
 
 def speaks_of_trouble(line: str, known: KnowledgeBase) -> bool:
-    """Whether somebody who pastes this line worries. Wider than what whole logs are searched for."""
+    """True if a person who pastes this line suspects trouble. Wider than the search in whole logs."""
     is_worry = known.says("trouble", line) or known.says("worry", line)
     return is_worry and not known.says("only-sounds-bad", line) and not denies(line, known)
 
 
 def denies(line: str, known: KnowledgeBase) -> bool:
-    """Whether a line names a trouble and says that there is none of it."""
+    """True if a line names a trouble and says that there is none of it."""
     return known.says("denied", line)
 
 
 def telling_lines(sources: Sequence[Source], known: KnowledgeBase) -> tuple[Telling, ...]:
-    """At most five; first those that speak of trouble and that few logs have, else the last line there is."""
+    """At most five lines; first those that mention trouble and that few logs have, else the last line."""
     times = Counter(shape for source in sources for shape in {_shape(line) for line in source.tail})
     found: list[tuple[tuple[int, int, int], Telling]] = []
     for number, source in enumerate(sources):
@@ -51,7 +54,7 @@ def telling_lines(sources: Sequence[Source], known: KnowledgeBase) -> tuple[Tell
 def doubtful_lines(
     sources: Sequence[Source], harmless: Collection[str], known: KnowledgeBase
 ) -> tuple[Telling, ...]:
-    """Those that speak of trouble, where nothing is known to be wrong. `harmless`: lines that are known to be that."""
+    """Lines that mention trouble although nothing is known to be wrong. `harmless`: lines known to be harmless."""
     return tuple(
         one
         for one in telling_lines(sources, known)

@@ -1,4 +1,6 @@
-"""The sentences of a first verdict in Chinese. A record keeps them in English only, so they are known by that. Pure."""
+"""Translates the sentences of a first verdict into Chinese. A journal keeps them in English only, so they are
+recognised by their English text. Pure.
+"""
 
 import re
 from collections.abc import Callable
@@ -113,7 +115,7 @@ BEFORE = {":": (":", ""), ",": (",位于 ", ""), "(": ("(", ")"), "": ("", "")}
 
 
 def told_in_chinese(found: Diagnosis) -> Diagnosis:
-    """With Chinese for what a first verdict says; the category's meaning stands before a title that is not known."""
+    """The verdict in Chinese; an unknown title is preceded by the category's meaning."""
     title, meaning = found.title, meaning_of(found.category)
     if title.zh == title.en:
         title = Words(en=title.en, zh=in_chinese(title.en) or f"{meaning.zh}:{title.en}")
@@ -132,7 +134,7 @@ def told_in_chinese(found: Diagnosis) -> Diagnosis:
 
 
 def in_chinese(sentence: str) -> str | None:
-    """A title, or what a line is said to mean; None where a part of it is not known."""
+    """A title, or a line's meaning, in Chinese; None if a part of it is unknown."""
     for pattern, text in WHOLE:
         if found := re.fullmatch(pattern, sentence, re.DOTALL):
             what = found.groupdict().get("what")
@@ -143,7 +145,7 @@ def in_chinese(sentence: str) -> str | None:
 
 
 def advice_zh(advice: str) -> str:
-    """The advice as it is where it is none of ours."""
+    """Advice in Chinese; unchanged if it is not Holdfast's."""
     return next((ADVICE_ZH[key] for key, english in ADVICE.items() if english == advice), advice)
 
 

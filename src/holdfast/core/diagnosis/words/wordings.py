@@ -1,4 +1,8 @@
-"""Classifies an error that no signature knows by the words of its message: a thing and what is wrong with it. Pure.
+"""Classifies an error without a signature by the words of its message: a thing and what is wrong with it. Pure.
+
+Every project words its own errors, so a list of messages is never complete. A message about a shard that cannot be
+opened names a shard and says that it cannot be opened; both must be present. Tags, wordings and readings are in
+signatures/rules/messages.toml.
 
 Every project words its own errors, so no list of messages is ever complete. But a message about a shard that cannot
 be opened names a shard and says that it cannot be opened. Both must be there: a mention alone decides nothing.
@@ -20,7 +24,7 @@ MESSAGE_CHARS_MAX = 500  # later text is rarely about the error
 
 
 def of_code(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """Classifies a bare exit code or signal; None for a code that only says that the process failed."""
+    """Classifies a bare exit code or signal; None for a code that only reports a failure."""
     if not known.has("gives-exit-code", match):
         return None
     name, code = match.captures.get("name", "").upper(), match.captures.get("code", "")
@@ -30,6 +34,8 @@ def of_code(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 def of_words(match: Match, known: KnowledgeBase) -> Ruling | None:
     """Classifies an exception or complaint by its words.
+
+    None if the words are not conclusive, or if the exception's kind already shows a code error.
 
     None where the words do not show it, or the exception's kind already says that the code is wrong.
     """
@@ -69,7 +75,7 @@ def _of_what_is_not_implemented(match: Match, known: KnowledgeBase) -> Ruling | 
 
 
 def asks_for_a_setting(message: str, known: KnowledgeBase) -> bool:
-    """Whether the message is about a wrong setting, not about wrong code."""
+    """True if the message is about a wrong setting, not about wrong code."""
     if known.says("how-to-call-a-function", message):
         return False
     if known.says("about-model-inputs", message) and not known.says("names-an-option", message):
@@ -80,7 +86,7 @@ def asks_for_a_setting(message: str, known: KnowledgeBase) -> bool:
 
 
 def kind_of_exception(match: Match, known: KnowledgeBase) -> str:
-    """The exception's name without its module: from the traceback, or from the line where the traceback is cut off."""
+    """The exception's name without its module: from the traceback, or from the line if the traceback is cut off."""
     kind = match.error_type or match.captures.get("type", "")
     if not kind and known.has("failed-assertion", match):
         kind = "AssertionError"

@@ -1,0 +1,1 @@
+"""Executes requests of users on a node: commands, terminals, stack dumps."""

@@ -1,0 +1,1 @@
+"""Commands on a job that runs or has run: status, logs, stacks, commands on its workers."""

@@ -1,0 +1,225 @@
+"""`holdfast exec`: runs a command on some or all workers of a running job, and groups equal answers."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
+
+from holdfast.cli.job.named import FAILED, REFUSED, Json, StateFolder
+from holdfast.cli.line.flags import App, Argument, BadParameter, Exit, Option
+from holdfast.cli.line.languages import Lang, chosen_language, put_plain
+from holdfast.cli.line.number_lists import numbers
+from holdfast.cli.line.output import put_json, say
+from holdfast.core.answer_groups import Answer, answer_groups, exit_code
+from holdfast.core.hang.stack_groups import ranges
+from holdfast.core.plurals import counted
+from holdfast.jobs.call import CANCEL_S, CallNotMade, Gathering, output_bytes_max, places
+from holdfast.jobs.line import JobLine, NoLine, open_line, who
+from holdfast.jobs.record import RecordUnreadable, named_job
+from holdfast.model.calls import LIMIT_S_DEFAULT, LIMIT_S_MAX, CallPlaces, Program
+from holdfast.settings.times import NotATime, length, seconds
+from holdfast.views.exec import Asked, document, ending, plan, plan_document, report
+from holdfast.views.languages import Language
+from holdfast.views.wrapping import cut, shown
+
+INTERRUPTED = 130
+PROGRESS_S = 1.0
+ANSWER_S = 25.0  # beyond the time limit; the controller answers for silent nodes before that
+
+app = App()
+
+RunningJob = Annotated[str, Argument("JOB", help="Name of the job.")]
+
+
+@app.command(name="exec")
+def exec_(
+    job: RunningJob,
+    command: Annotated[list[str] | None, Argument("-- COMMAND...")] = None,
+    workers: Annotated[
+        str | None,
+        Option("--workers", metavar="N[,N-M]", help="Only on these workers.", show_default=False),
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        Option("--nodes", metavar="A,B", help="On these nodes, spares too.", show_default=False),
+    ] = None,
+    timeout: Annotated[str, Option("--timeout", metavar="TIME", help="Time limit of the command.")] = length(
+        LIMIT_S_DEFAULT
+    ),
+    loose: Annotated[
+        bool,
+        Option("--loose", help="Answers that differ only in numbers and names of nodes are one."),
+    ] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Dry run: only print what would run where.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    lang: Lang = None,
+    json: Json = False,
+    state_dir: StateFolder = None,
+) -> None:
+    """Runs a command on all or some workers of a running job and groups equal answers, the rarest first."""
+    chosen = numbers(workers, "--workers", "workers")
+    named = _names(nodes)
+    limit_s = _limit(timeout)
+    language = chosen_language(lang, os.environ, json=json)
+    if not command:
+        raise BadParameter(f"there is no command: holdfast exec {job} -- COMMAND", param_hint="COMMAND")
+    try:
+        line = open_line(named_job(job, state_dir))
+    except (RecordUnreadable, NoLine) as error:
+        say(str(error))
+        raise Exit(FAILED) from error
+    try:
+        asked = Asked(places(line, chosen, named), tuple(command), limit_s, loose)
+        if dry_run:
+            _say_plan(asked, language, json=json)
+            return
+        _confirm(asked, language, yes=yes)
+        gathered = _gathered(line, asked)
+        code = _show(asked, gathered.answers, language, json=json)
+        raise Exit(INTERRUPTED if gathered.is_interrupted else code)
+    except (CallNotMade, NoLine) as error:
+        say(str(error))
+        raise Exit(FAILED) from error
+    finally:
+        line.close()
+
+
+class Gathered(NamedTuple):
+    answers: list[Answer]
+    is_interrupted: bool
+
+
+def _gathered(line: JobLine, asked: Asked) -> Gathered:
+    """Carries it out; what has come until somebody loses patience counts. raises: CallNotMade, NoLine"""
+    chosen = asked.places.places
+    what = Program(
+        command=asked.command, limit_s=asked.limit_s, output_bytes_max=output_bytes_max(len(chosen))
+    )
+    gathering = Gathering(line, chosen, what, who())
+    interrupts: list[int] = []
+    why_not = "it did not answer"
+    progress = _Progress(gathering, len(chosen))
+    before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
+    try:
+        until_s = time.monotonic() + asked.limit_s + ANSWER_S
+        gathering.gather(until_s, go_on=lambda: progress.shown() and not interrupts)
+        if interrupts:
+            why_not = "it had not answered yet"
+            gathering.cancel()
+            until_s = time.monotonic() + CANCEL_S
+            gathering.gather(until_s, go_on=lambda: progress.shown() and len(interrupts) == 1)
+    except NoLine as error:
+        progress.clear()
+        say(str(error))
+        why_not = "the connection to the controller was lost"
+    finally:
+        signal.signal(signal.SIGINT, before)
+        progress.clear()
+    return Gathered(gathering.answers(why_not), bool(interrupts))
+
+
+class _Progress:
+    """Who is still waited for, where somebody watches and it takes longer than a moment."""
+
+    def __init__(self, gathering: Gathering, count: int) -> None:
+        self._gathering, self._count = gathering, count
+        self._since_s = time.monotonic()
+        self._line = ""
+        self._is_watched = sys.stderr.isatty()
+
+    def shown(self) -> bool:
+        """Always true."""
+        waiting = self._gathering.waiting
+        if self._is_watched and waiting and time.monotonic() - self._since_s >= PROGRESS_S:
+            names = ranges(place.worker for place in waiting if place.worker is not None)
+            names = names or ", ".join(place.node for place in waiting)
+            line = cut(
+                shown(f"{self._count - len(waiting)} of {self._count} have answered; waiting for {names}"), 79
+            )
+            if line != self._line:
+                sys.stderr.write(f"\r\x1b[K{line}")
+                sys.stderr.flush()
+                self._line = line
+        return True
+
+    def clear(self) -> None:
+        if self._line:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._line = ""
+
+
+def _show(asked: Asked, answers: Sequence[Answer], language: Language, *, json: bool) -> int:
+    """What to exit with."""
+    groups = answer_groups(answers, loose=asked.loose)
+    if json:
+        put_json(document(asked, groups))
+    elif len(answers) == 1:
+        _show_alone(answers[0])
+        if not (groups[0].is_whole and not answers[0].why and not answers[0].cut_bytes):
+            say(ending(groups[0], language))
+    else:
+        for text in report(asked, groups, language):
+            put_plain(text)
+    return exit_code(groups)
+
+
+def _show_alone(answer: Answer) -> None:
+    """As if it had been run here: for pipes."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(answer.output)
+    sys.stdout.buffer.flush()
+
+
+def _say_plan(asked: Asked, language: Language, *, json: bool) -> None:
+    if json:
+        put_json(plan_document(asked))
+        return
+    for text in plan(asked, language):
+        put_plain(text)
+
+
+def _confirm(asked: Asked, language: Language, *, yes: bool) -> None:
+    """Before several nodes are touched, somebody has to mean it. raises: Exit, Abort"""
+    if yes or len(asked.places.places) == 1:
+        return
+    if not sys.stdin.isatty():
+        say(
+            f"this would run on {_many(asked.places)}: where nobody can be asked, say so with --yes, "
+            "or look first with --dry-run"
+        )
+        raise Exit(REFUSED)
+    for text in plan(asked, language):
+        sys.stderr.write(f"{text}\n")
+    sys.stderr.write("run it? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        say("nothing was run")
+        raise Exit(FAILED)
+
+
+def _many(found: CallPlaces) -> str:
+    return f"{counted(len(found.places), 'node')} of job {shown(found.job)}"
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    """raises: BadParameter"""
+    if text is None:
+        return None
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    if not all(names):
+        raise BadParameter(f"{text!r} is not a list of nodes such as A,B", param_hint="--nodes")
+    return names
+
+
+def _limit(text: str) -> float:
+    """raises: BadParameter"""
+    try:
+        limit_s = seconds(text)
+    except NotATime as error:
+        raise BadParameter(str(error), param_hint="--timeout") from error
+    if not 0 < limit_s <= LIMIT_S_MAX:
+        raise BadParameter(f"{text!r} is not within 1ms and {length(LIMIT_S_MAX)}", param_hint="--timeout")
+    return limit_s

@@ -1,0 +1,34 @@
+"""Opens the record of the job that a command names, and prints its problems. Shared by commands on a job."""
+
+from typing import Annotated
+
+from holdfast.cli.line.flags import Argument, Exit, Option
+from holdfast.cli.line.output import say
+from holdfast.jobs.record import Record, RecordUnreadable, named_job, open_record, supervisor
+
+FAILED, REFUSED = 1, 2
+
+Job = Annotated[str | None, Argument("[JOB]", help="Name of the job; default: the newest.")]
+StateFolder = Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")]
+Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
+
+
+def opened(job: str | None, state_dir: str | None) -> Record:
+    try:
+        return open_record(named_job(job, state_dir))
+    except RecordUnreadable as error:
+        say(str(error))
+        raise Exit(FAILED) from error
+
+
+def say_notes(record: Record) -> None:
+    for note in (*record.notes, record.reader.damage):
+        if note:
+            say(note)
+
+
+def unsupervised(record: Record) -> str:
+    """A warning if no supervisor runs this unfinished job; else empty."""
+    if record.story.ended or supervisor(record.job, record.facts):
+        return ""
+    return f"nobody supervises this job now; holdfast attach {record.job.name}"

@@ -1,0 +1,157 @@
+"""`holdfast status`: prints the state of a job, from its journal. Only reads; works while the job runs and after a
+crash.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Annotated
+
+from holdfast import __version__
+from holdfast.cli.job.named import FAILED, REFUSED, Job, Json, StateFolder, opened, say_notes, unsupervised
+from holdfast.cli.line.flags import App, Exit, Option
+from holdfast.cli.line.output import put, put_json, say
+from holdfast.core.job.story import IncidentStory, Line, Summary
+from holdfast.core.job.wording import verdict_words
+from holdfast.core.plurals import counted
+from holdfast.jobs.record import Record, RecordUnreadable, supervisor
+from holdfast.settings.times import length, stamp
+from holdfast.views.status import NoTerminal, Seen, refuse_without_terminal, watch
+from holdfast.views.steps.rows import step_rows, steps_of
+
+RANKS_SHOWN_MAX = 16
+
+Watch = Annotated[bool, Option("--watch", "-w", help="Live view in the terminal; q quits.")]
+
+app = App()
+
+
+@app.command()
+def status(job: Job = None, state_dir: StateFolder = None, json: Json = False, live: Watch = False) -> None:
+    """Shows the state of a job on one screen."""
+    if live:
+        _refuse_watch(json)
+    record = opened(job, state_dir)
+    try:
+        if live and not watch(record, _seen):
+            return  # left by its reader, with the job going on
+        if not live:
+            record.all_lines()
+        say_notes(record)
+        if json:
+            summary = record.story.summary()
+            put_json(
+                {
+                    "summary": summary,
+                    "steps": steps_of(record.job, summary),
+                    "command": record.facts.get("command"),
+                    "folder": str(record.job.path),
+                    "supervisor": supervisor(record.job, record.facts) or None,
+                    "version": __version__,
+                }
+            )
+            return
+        for name, text in rows(record):
+            put(f"{name:<10} {text}".rstrip())
+        if warning := unsupervised(record):
+            put(warning)
+    except RecordUnreadable as error:
+        say(str(error))
+        raise Exit(FAILED) from error
+    finally:
+        record.close()
+
+
+def rows(record: Record) -> list[tuple[str, str]]:
+    summary = record.story.summary()
+    found = [
+        ("job", f"{record.job.name}: {record.command}" if record.command else record.job.name),
+        ("phase", summary.phase_words),
+        ("attempt", _attempt(summary)),
+        *step_rows(summary, steps_of(record.job, summary)),
+        ("restarts", _counters(summary)),
+        ("incident", _open_incident(summary)),
+        ("verdict", _last_verdict(summary)),
+        ("ranks", _ranks(summary)),
+        ("folder", str(record.job.path)),
+    ]
+    if summary.isolated or summary.lost:
+        found.insert(-1, ("nodes", _nodes(summary)))
+    holder = supervisor(record.job, record.facts)
+    if holder:
+        found.append(("holdfast", holder))
+    return found
+
+
+def _refuse_watch(json: bool) -> None:
+    try:
+        if json:
+            raise NoTerminal("--watch draws on a terminal, --json is one document: give one of them")
+        refuse_without_terminal()
+    except NoTerminal as error:
+        say(str(error))
+        raise Exit(REFUSED) from error
+
+
+def _seen(record: Record, lines: Sequence[Line]) -> Seen:
+    found = rows(record)
+    summary = record.story.summary()
+    warnings = (*record.notes, record.reader.damage, unsupervised(record))
+    return Seen(
+        title=f"job {dict(found)['job']}",
+        rows=tuple(found),
+        ranks=summary.ranks,
+        steps=steps_of(record.job, summary),
+        lines=tuple(lines),
+        notes=tuple(filter(None, warnings)),
+        at_s=time.time(),
+    )
+
+
+def _attempt(summary: Summary) -> str:
+    started = [attempt for attempt in summary.attempts if attempt.number == summary.attempt]
+    return f"{summary.attempt}, since {stamp(started[0].started_at_s)}" if started else str(summary.attempt)
+
+
+def _counters(summary: Summary) -> str:
+    allowed = ", none allowed" if summary.max_restarts is None else f" of {summary.max_restarts}"
+    return (
+        f"{summary.restarts}{allowed}; reschedules caused by hardware: {summary.hardware_reschedules}; "
+        f"workers replaced: {summary.replacements}"
+    )
+
+
+def _open_incident(summary: Summary) -> str:
+    last = summary.incidents[-1] if summary.incidents else None
+    if last is None:
+        return "none so far"
+    if last.over:
+        return f"none open; {len(summary.incidents)} so far, {_took(last)}"
+    return f"{last.number}, since {stamp(last.found_at_s)}: {last.found}"
+
+
+def _took(last: IncidentStory) -> str:
+    lost = "" if last.steps_lost is None else f", {counted(last.steps_lost, 'step')} lost"
+    return f"the last over after {length(round(last.took_s or 0.0, 1))}{lost}"
+
+
+def _last_verdict(summary: Summary) -> str:
+    for incident in reversed(summary.incidents):
+        if incident.verdict is not None:
+            return f"incident {incident.number}: {verdict_words(incident.verdict)}"
+    return "none so far"
+
+
+def _ranks(summary: Summary) -> str:
+    shown = [
+        f"{rank.rank} ({f'ended with {rank.code}' if rank.ended else f'pid {rank.pid}'})"
+        for rank in summary.ranks[:RANKS_SHOWN_MAX]
+    ]
+    more = len(summary.ranks) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "") or "none known"
+
+
+def _nodes(summary: Summary) -> str:
+    parts = [f"isolated: {', '.join(summary.isolated)}"] if summary.isolated else []
+    if summary.lost:
+        parts.append(f"lost: {', '.join(summary.lost)}")
+    return "; ".join(parts)

@@ -1,0 +1,1 @@
+"""Engines of this machine: its single node, or several simulated nodes."""
