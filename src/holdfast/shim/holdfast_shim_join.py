@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Says = dict[str, object]
     Become = Callable[[int], None]
     Raised = Callable[..., None]
+    Counted = Callable[[str, object], None]
 
     class Rank:
         """`sitecustomize.Rank`."""
@@ -48,14 +49,16 @@ NOTE = "shim.json"
 
 
 class Joining:
-    """`become`: makes this process the rank of that number. `raised`: what an exception hook does.
+    """`become`: makes this process the rank of that number. `raised`: what an exception hook does. `counted`: has a file of
+    the shim count how far the rank is in a module.
 
     `attempt`: the shim's fence, None where what it runs fails.
     """
 
-    def __init__(self, become: "Become", raised: "Raised", attempt: "Attempt") -> None:
+    def __init__(self, become: "Become", raised: "Raised", counted: "Counted", attempt: "Attempt") -> None:
         self.become = become
         self.raised = raised
+        self.counted = counted
         self.attempt = attempt
 
     def report(self, says: "Says") -> None:
@@ -151,6 +154,7 @@ class Joining:
         """mpi4py joins when it is imported. One process alone is no group: libraries import it to see whether there is one."""
         if module.Is_initialized() and module.COMM_WORLD.Get_size() > 1:
             self.report_known(module.COMM_WORLD.Get_rank(), module.COMM_WORLD.Get_size(), "mpi")
+            self.attempt(self.counted, "holdfast_shim_mpi", module)
 
     def paddle(self, module: "Any") -> None:
         """source: paddle/distributed/parallel.py, init_parallel_env"""
@@ -235,7 +239,9 @@ class Joining:
             self.report(says)
 
 
-def watched_spec(name: str, become: "Become", raised: "Raised", attempt: "Attempt") -> "ModuleSpec | None":
+def watched_spec(
+    name: str, become: "Become", raised: "Raised", counted: "Counted", attempt: "Attempt"
+) -> "ModuleSpec | None":
     """What the other finders say of the module; once its own loader has run, it is watched."""
     spec = find_spec(name)
     loader = spec.loader if spec is not None else None  # type: Any
@@ -246,7 +252,7 @@ def watched_spec(name: str, become: "Become", raised: "Raised", attempt: "Attemp
     def exec_module(module: "ModuleType") -> None:
         del loader.exec_module
         load(module)
-        attempt(Joining(become, raised, attempt).watch, name, module)
+        attempt(Joining(become, raised, counted, attempt).watch, name, module)
 
     loader.exec_module = exec_module
     return spec

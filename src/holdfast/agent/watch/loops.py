@@ -33,12 +33,13 @@ class LoopWatch:
         self._next_s: dict[int, float] = {}
         self._gap_s: dict[int, float] = {}
 
-    def poll(self, suspects: Mapping[int, int]) -> None:
-        """`suspects`: pid by rank, of those that run while others wait; none while nothing is suspected."""
+    def poll(self, suspects: Mapping[int, tuple[int, int]]) -> None:
+        """`suspects`: by rank its process and the thread that runs its script (0: the main one), of those that run while
+        others wait; none while nothing is suspected."""
         now_s = self._clock()
-        for rank, pid in suspects.items():
+        for rank, (pid, thread) in suspects.items():
             if rank not in self._looks and now_s >= self._next_s.get(rank, 0.0):
-                self._looks[rank] = _Look(Ask(rank, pid, self._folder), now_s)
+                self._looks[rank] = _Look(Ask(rank, pid, self._folder, thread), now_s)
         for rank, look in list(self._looks.items()):
             if look.poll(self._clock):
                 del self._looks[rank]
@@ -119,8 +120,7 @@ def _inside(threads: Sequence[ThreadStack]) -> NativePlace:
     """In Python itself only where nothing native stands inside the innermost Python frame: a collection of garbage and
     a regular expression are the interpreter's own C code, but calls that may take long and end."""
     place = where_native(threads)
-    main = next((one for one in threads if one.is_main), None)
-    if place == "interpreter" and main is not None and main.frames and NATIVE in main.frames[0]:
+    if place == "interpreter" and threads and threads[0].frames and NATIVE in threads[0].frames[0]:
         return "library"
     return place
 
