@@ -6,7 +6,7 @@ is called, what its arguments and the environment say is reported, so that a ran
 afterwards, what the framework itself says. The call, its result and its exceptions are the framework's own.
 
 Where a launcher's own code catches the exception that ends a rank (torch.multiprocessing, multiprocessing, torch.distributed's
-elastic launcher for functions), that is recorded on its way.
+elastic launcher for functions, Ray Train), that is recorded on its way.
 
 It imports no framework and raises nothing. Syntax of Python 3.6.
 """
@@ -15,6 +15,7 @@ import functools
 import json
 import os
 import socket
+import sys
 from importlib.util import find_spec
 
 TYPE_CHECKING = False
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 REAPER_S = 1.0  # for its answer; it has other things to do, and may be stopped
 SOCKET_PATH_BYTES_MAX = 107
 NOTE = "shim.json"
+RAY_THREADS = "ray.train.v2._internal.execution.worker_group.thread_runner"
+RAY_CONTEXT = "ray.train.v2._internal.execution.context"
 
 
 class Joining:
@@ -233,6 +236,22 @@ class Joining:
 
         module.ErrorHandler.record_exception = record_exception
 
+    def ray(self, module: "Any") -> None:
+        """Ray Train hands on what the training function raises, and its driver asks every few seconds. Not where Ray may
+        start the workers again by itself.
+
+        source: ray/train/v2/_internal/execution/worker_group/thread_runner.py
+        """
+        original = module.construct_user_exception_with_traceback
+
+        @functools.wraps(original)
+        def construct(error: BaseException, *args: "Any", **kwargs: "Any") -> "Any":
+            if self.attempt(_ray_gives_up):
+                self.attempt(self.raised, type(error), error, error.__traceback__)
+            return original(error, *args, **kwargs)
+
+        module.construct_user_exception_with_traceback = construct
+
     def report_known(self, rank: int, size: int, point: str) -> None:
         says = _says(rank, size, point)
         if says is not None:
@@ -339,6 +358,7 @@ WATCHED = {
     "torch.multiprocessing.spawn": Joining.spawned,
     "torch.distributed.elastic.multiprocessing.errors.error_handler": Joining.elastic,
     "multiprocessing.process": Joining.processes,
+    RAY_THREADS: Joining.ray,
     "jax._src.distributed": Joining.jax,
     "horovod.common.basics": Joining.horovod,
     "mpi4py.MPI": Joining.mpi,
@@ -350,6 +370,12 @@ WATCHED = {
 
 def _nothing(*args: "Any", **kwargs: "Any") -> None:
     """Before the call or after it, nothing is known."""
+
+
+def _ray_gives_up() -> bool:
+    """The first failure of a worker is the end of the run."""
+    config = sys.modules[RAY_CONTEXT].get_train_context().train_run_context.run_config.failure_config
+    return config is None or config.max_failures == 0
 
 
 def _says(

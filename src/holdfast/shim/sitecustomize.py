@@ -38,6 +38,7 @@ JOINED_BY = {TORCH_DISTRIBUTED, "jax._src.distributed", "horovod.common.basics",
 JOINED_BY |= {"torch.multiprocessing.spawn", "multiprocessing.process"}
 JOINED_BY |= {"torch.distributed.elastic.multiprocessing.errors.error_handler"}
 JOINED_BY |= {"paddle.distributed.parallel", "mindspore.communication.management"}
+JOINED_BY.add("ray.train.v2._internal.execution.worker_group.thread_runner")
 JOINED_BY.add("tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver")
 HERE = []  # type: list[Rank]
 COUNTS = []  # type: list[Callable[[], bytes]]  # what else than torch says how far the rank is
