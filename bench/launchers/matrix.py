@@ -7,10 +7,12 @@
 Two ranks (one where that is the case) over gloo or MPI on this machine; the last rank has the fault at step 30 of 80, in the
 first attempt. `slow`: from then on, it takes four times as long for each step. A trial is right where the verdict's category and culprit are those of the fault (of a healthy run: no
 incident; of a slow rank: it is said that steps became slower), the run ends with 0 and the result of an undisturbed one, and no process is left. `sigterm` goes to `holdfast
-run` itself. One JSON line for each trial in FILE; the table, in Markdown, on stdout.
+run` itself. `srun`: both ranks are tasks of one step on a node of a real Slurm of this machine (for root, with namespaces), and
+`holdfast run` runs on that node. One JSON line for each trial in FILE; the table, in Markdown, on stdout.
 """
 
 import argparse
+import functools
 import json
 import os
 import shutil
@@ -27,6 +29,9 @@ import msgspec
 from msgspec import Struct
 
 from bench.job.trial import Trial
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+from slurm.cluster import Cluster, can_have_namespaces, missing
 
 SCRIPTS = Path(__file__).with_name("scripts")
 LIMIT_S = 150.0
@@ -56,9 +61,11 @@ LAUNCHERS = {
     "uv run": "uv run --no-project --python {python} spawn.py spawn arguments",
     "DeepSpeed": "bash deepspeed.sh {bin}/deepspeed ddp.py",
     "HF Trainer": "{bin}/torchrun --nproc-per-node 2 hf_trainer.py",
+    "srun": "srun --nodes 1 --ntasks 2 --mem 0 {python} ddp.py",
     "one process": "{python} alone.py",
     "nbconvert": "{bin}/jupyter nbconvert --to markdown --stdout --execute alone.ipynb",
 }
+NODE = 1  # of the Slurm cluster
 ALONE = ("one process", "nbconvert")
 # A notebook's output comes when it is done: no step is seen, so there is nothing to judge its pace by.
 UNSEEN = {"nbconvert": ("deadlock", "slow")}
@@ -93,8 +100,7 @@ def main() -> None:
         for _ in range(given.rounds)
         for launcher in given.launcher or LAUNCHERS
         for event in given.event or EVENTS
-        if shutil.which(command(launcher, given.python)[0], path=path_of(given.python))
-        and event not in UNSEEN.get(launcher, ())
+        if is_there(launcher, given.python) and event not in UNSEEN.get(launcher, ())
     ]
     with open(given.out, "a") as out, ThreadPoolExecutor(given.jobs) as pool:
         outcomes = []
@@ -110,6 +116,20 @@ def main() -> None:
                 file=sys.stderr,
             )
     print(table(outcomes))
+    if cluster.cache_info().currsize:
+        cluster().stop()
+
+
+@functools.cache
+def cluster() -> Cluster:
+    """Started for the first trial that needs it."""
+    return Cluster(1).start()
+
+
+def is_there(launcher: str, python: str) -> bool:
+    if launcher == "srun" and (missing() or not can_have_namespaces()):
+        return False
+    return shutil.which(command(launcher, python)[0], path=path_of(python)) is not None
 
 
 def arguments() -> argparse.Namespace:
@@ -146,12 +166,16 @@ def tried(launcher: str, event: str, python: str) -> Outcome:
         "PATH": path_of(python),
     }
     run = [sys.executable, "-m", "holdfast", "run", "--policy", "holdfast", "--state-dir", str(state), "--"]
-    trial = Trial([*run, *command(launcher, python)], folder, env)
+    words = [*run, *command(launcher, python)]
+    if launcher == "srun":
+        env |= cluster().env | {"PATH": path_of(python)}
+        words = cluster().words(NODE, "env", f"--chdir={folder}", *words)
+    trial = Trial(words, folder, env)
     try:
         if event == "sigterm":
             while not note.exists() and not trial.wait(LOOK_S):
                 pass
-            trial.process.send_signal(signal.SIGTERM)
+            os.kill(holdfast_pid(trial, launcher), signal.SIGTERM)
         is_over = trial.wait(LIMIT_S)
         code = trial.process.returncode if is_over else None
         if not is_over:
@@ -164,6 +188,14 @@ def tried(launcher: str, event: str, python: str) -> Outcome:
     finally:
         trial.clear()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def holdfast_pid(trial: Trial, launcher: str) -> int:
+    """On a node of the cluster it is the child of the program that has entered the node."""
+    pid = trial.process.pid
+    if launcher != "srun":
+        return pid
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
 
 
 def story(trial: Trial, state: Path) -> dict[str, object]:

@@ -128,7 +128,7 @@ class Attempt:
         self.looks = Looks(self, clock, self._note, learned, env, ranks_return=ranks_return)
         self.looks.sampler.spread = sampled is not None
         self._guarded_s = 0.0
-        self._unknown_told = False
+        self._unknown_told = self._trains_told = False
         self._space = SpaceGuard(self.folder, self._outputs)
         self._error_files = ErrorFiles(self.folder)
         self._unheard: deque[AnyFact] = deque()
@@ -359,6 +359,9 @@ class Attempt:
             if self.first_step is None:
                 self.first_step = step
                 self.looks.sampler.signals.step_seen()
+            elif step != self.first_step and not self._trains_told:
+                self._trains_told = True
+                self.running.trains()
             self.logs.step_seen(at_s)
 
     def scan(self, chunks: Sequence[Chunk], *, now: bool = False) -> None:

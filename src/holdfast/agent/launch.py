@@ -203,6 +203,10 @@ class Running:
     def go(self, env: Mapping[str, str]) -> None:
         self._tell({"do": "go", "env": dict(env)})
 
+    def trains(self) -> None:
+        """Steps have been made: who looks like a rank now is one."""
+        self._tell({"do": "trains"})
+
     def detach(self) -> None:
         """Keeps the command running when this process ends."""
         self._tell({"do": "detach"})

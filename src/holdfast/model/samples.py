@@ -20,6 +20,9 @@ class RankSample(Struct, frozen=True, kw_only=True, gc=False):
     rank: int
     pid: int
     state: str  # one letter of proc(5): R S D I T t Z; X: the process is gone; ?: it may not be read
+    thread: int = (
+        0  # the one that runs the script, where that is not the main thread: what is read of "main" is of it
+    )
     main_cpu_s: float | None = None  # main thread, user + system
     tree_cpu_s: float | None = None  # the process and all below it, every thread
     io_bytes: int | None = None  # rchar + wchar of /proc/PID/io, over the process and all below it

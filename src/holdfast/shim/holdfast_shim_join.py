@@ -6,7 +6,7 @@ is called, what its arguments and the environment say is reported, so that a ran
 afterwards, what the framework itself says. The call, its result and its exceptions are the framework's own.
 
 Where a launcher's own code catches the exception that ends a rank (torch.multiprocessing, multiprocessing, torch.distributed's
-elastic launcher for functions), that is recorded on its way.
+elastic launcher for functions, Ray Train), that is recorded on its way.
 
 It imports no framework and raises nothing. Syntax of Python 3.6.
 """
@@ -15,6 +15,7 @@ import functools
 import json
 import os
 import socket
+import sys
 from importlib.util import find_spec
 
 TYPE_CHECKING = False
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     Says = dict[str, object]
     Become = Callable[[int], None]
     Raised = Callable[..., None]
+    Counted = Callable[[str, object], None]
 
     class Rank:
         """`sitecustomize.Rank`."""
@@ -45,17 +47,21 @@ if TYPE_CHECKING:
 REAPER_S = 1.0  # for its answer; it has other things to do, and may be stopped
 SOCKET_PATH_BYTES_MAX = 107
 NOTE = "shim.json"
+RAY_THREADS = "ray.train.v2._internal.execution.worker_group.thread_runner"
+RAY_CONTEXT = "ray.train.v2._internal.execution.context"
 
 
 class Joining:
-    """`become`: makes this process the rank of that number. `raised`: what an exception hook does.
+    """`become`: makes this process the rank of that number. `raised`: what an exception hook does. `counted`: has a file of
+    the shim count how far the rank is in a module.
 
     `attempt`: the shim's fence, None where what it runs fails.
     """
 
-    def __init__(self, become: "Become", raised: "Raised", attempt: "Attempt") -> None:
+    def __init__(self, become: "Become", raised: "Raised", counted: "Counted", attempt: "Attempt") -> None:
         self.become = become
         self.raised = raised
+        self.counted = counted
         self.attempt = attempt
 
     def report(self, says: "Says") -> None:
@@ -151,6 +157,7 @@ class Joining:
         """mpi4py joins when it is imported. One process alone is no group: libraries import it to see whether there is one."""
         if module.Is_initialized() and module.COMM_WORLD.Get_size() > 1:
             self.report_known(module.COMM_WORLD.Get_rank(), module.COMM_WORLD.Get_size(), "mpi")
+            self.attempt(self.counted, "holdfast_shim_mpi", module)
 
     def paddle(self, module: "Any") -> None:
         """source: paddle/distributed/parallel.py, init_parallel_env"""
@@ -229,13 +236,31 @@ class Joining:
 
         module.ErrorHandler.record_exception = record_exception
 
+    def ray(self, module: "Any") -> None:
+        """Ray Train hands on what the training function raises, and its driver asks every few seconds. Not where Ray may
+        start the workers again by itself.
+
+        source: ray/train/v2/_internal/execution/worker_group/thread_runner.py
+        """
+        original = module.construct_user_exception_with_traceback
+
+        @functools.wraps(original)
+        def construct(error: BaseException, *args: "Any", **kwargs: "Any") -> "Any":
+            if self.attempt(_ray_gives_up):
+                self.attempt(self.raised, type(error), error, error.__traceback__)
+            return original(error, *args, **kwargs)
+
+        module.construct_user_exception_with_traceback = construct
+
     def report_known(self, rank: int, size: int, point: str) -> None:
         says = _says(rank, size, point)
         if says is not None:
             self.report(says)
 
 
-def watched_spec(name: str, become: "Become", raised: "Raised", attempt: "Attempt") -> "ModuleSpec | None":
+def watched_spec(
+    name: str, become: "Become", raised: "Raised", counted: "Counted", attempt: "Attempt"
+) -> "ModuleSpec | None":
     """What the other finders say of the module; once its own loader has run, it is watched."""
     spec = find_spec(name)
     loader = spec.loader if spec is not None else None  # type: Any
@@ -246,7 +271,7 @@ def watched_spec(name: str, become: "Become", raised: "Raised", attempt: "Attemp
     def exec_module(module: "ModuleType") -> None:
         del loader.exec_module
         load(module)
-        attempt(Joining(become, raised, attempt).watch, name, module)
+        attempt(Joining(become, raised, counted, attempt).watch, name, module)
 
     loader.exec_module = exec_module
     return spec
@@ -333,6 +358,7 @@ WATCHED = {
     "torch.multiprocessing.spawn": Joining.spawned,
     "torch.distributed.elastic.multiprocessing.errors.error_handler": Joining.elastic,
     "multiprocessing.process": Joining.processes,
+    RAY_THREADS: Joining.ray,
     "jax._src.distributed": Joining.jax,
     "horovod.common.basics": Joining.horovod,
     "mpi4py.MPI": Joining.mpi,
@@ -344,6 +370,12 @@ WATCHED = {
 
 def _nothing(*args: "Any", **kwargs: "Any") -> None:
     """Before the call or after it, nothing is known."""
+
+
+def _ray_gives_up() -> bool:
+    """The first failure of a worker is the end of the run."""
+    config = sys.modules[RAY_CONTEXT].get_train_context().train_run_context.run_config.failure_config
+    return config is None or config.max_failures == 0
 
 
 def _says(

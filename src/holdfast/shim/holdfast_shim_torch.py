@@ -1,9 +1,13 @@
-"""Says how far a rank is in its collectives: loaded by `sitecustomize` once a rank imports torch.distributed.
+"""Says how far a rank is in its collectives: loaded by `sitecustomize` once a rank imports torch.distributed, or joins by
+another way whose calls are counted (`holdfast_shim_mpi.py`).
 
 One thread sleeps on a unix socket, `rank-N.sock` beside the rank's other files, until somebody asks:
 
-    b"s"  the status of every group, JSON    {"at": 812.25, "nccl": {...}, "fr": {...}}
+    b"s"  the status of every group, JSON    {"at": 812.25, "thread": 4711, "nccl": {...}, "fr": {...}, "mpi": {...}}
     b"r"  the flight records, without stacks  for each recorder: 4 bytes of length, then a pickle
+
+`thread`: the kernel's number of the thread that runs the script; 0: the main thread, or not known. Frameworks run a
+training beside their main thread (Ray Train), which then only waits for orders.
 
 Each answer begins with its length in 4 bytes, the highest first. When a question finds new groups, their members go
 to `rank-N.groups.json`. An uncaught exception leaves the records, an end of any orderly kind leaves the status.
@@ -55,6 +59,8 @@ if TYPE_CHECKING:
         def attempt(self, part: Callable[..., Any], *given: object) -> Any: ...
         def high(self, low: int) -> int: ...
         @property
+        def counts(self) -> list[Callable[[], bytes]]: ...
+        @property
         def thread(self) -> Callable[[Callable[[], None], tuple[()]], int]: ...
         def lock(self) -> Lock: ...
 
@@ -63,6 +69,10 @@ STATUS = b"s"
 RECORDS = b"r"
 # Recorders by their names in torch._C._distributed_c10d; NCCL has one of its own. 2.5 to 2.13: what is there is used.
 RECORDERS = (("nccl", "_dump_nccl_trace"), ("fr", "_dump_fr_trace"))
+# Code that is nobody's own: Python's, frozen modules, the shim.
+INSTALLED = (os.path.dirname(os.__file__) + "/", "<frozen ", os.path.dirname(os.path.abspath(__file__)) + "/")
+LIBRARIES = {}  # type: dict[str, bool]  # by file
+LIBRARIES_MAX = 10000
 NO_GROUPS = b'"pg_status":{}'
 LISTED_MEMBERS_MAX = 512
 PATH_BYTES_MAX = 107  # sun_path, less its end
@@ -236,11 +246,12 @@ class Reach:
     def current_status(self) -> bytes:
         """How far each group is, by recorder. Without a recorder: how many collectives each group was given."""
         began_s, now_s = _cpu_s(), time.monotonic()
-        parts = [b'{"at": %.6f' % now_s]
+        parts = [b'{"at": %.6f' % now_s, b'"thread": %d' % (self.attempt(_script_thread) or 0)]
         for name, function in _recorders("_json"):
             parts.append(b'"%s": %s' % (name.encode(), function(False, False)))
-        if len(parts) == 1:
+        if len(parts) == 2:
             parts.append(b'"sequences": ' + json.dumps(self.attempt(_sequences) or []).encode())
+        parts += [count() for count in self.tools.counts]
         self.rest_until_s = now_s + min(REST_S_MAX, REST_FACTOR * (_cpu_s() - began_s))
         return b", ".join(parts) + b"}"
 
@@ -352,6 +363,34 @@ def _recorders(ending: str = "") -> "list[tuple[str, Callable[..., bytes]]]":
 
 def _world() -> "Any":
     return getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_world", None)
+
+
+def _script_thread() -> int:
+    """The oldest thread with a frame of the user's own code, where the main thread has none: its number in the kernel."""
+    threading, frames = sys.modules.get("threading"), sys._current_frames()
+    if threading is None or _is_of_script(frames.get(threading.main_thread().ident)):
+        return 0
+    known = [one for one in threading.enumerate() if one.ident in frames and hasattr(one, "native_id")]
+    return min((int(one.native_id) for one in known if _is_of_script(frames[one.ident])), default=0)
+
+
+def _is_of_script(frame: "Any") -> bool:
+    while frame is not None:
+        if not _is_library(frame.f_code.co_filename):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_library(file: str) -> bool:
+    known = LIBRARIES.get(file)
+    if known is None:
+        known = file.startswith(INSTALLED) or any(
+            part in file for part in ("site-packages/", "dist-packages/")
+        )
+        if len(LIBRARIES) < LIBRARIES_MAX:
+            LIBRARIES[file] = known
+    return known
 
 
 def _sequences() -> "list[int]":

@@ -37,8 +37,10 @@ JOINED_BY = {TORCH_DISTRIBUTED, "jax._src.distributed", "horovod.common.basics",
 JOINED_BY |= {"torch.multiprocessing.spawn", "multiprocessing.process"}
 JOINED_BY |= {"torch.distributed.elastic.multiprocessing.errors.error_handler"}
 JOINED_BY |= {"paddle.distributed.parallel", "mindspore.communication.management"}
+JOINED_BY.add("ray.train.v2._internal.execution.worker_group.thread_runner")
 JOINED_BY.add("tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver")
 HERE = []  # type: list[Rank]
+COUNTS = []  # type: list[Callable[[], bytes]]  # what else than torch says how far the rank is
 LAUNCHERS = {"torchrun", "torch.distributed.run", "torch.distributed.launch"}
 LAUNCHERS |= {"accelerate", "accelerate-launch", "accelerate.commands.launch"}
 LAUNCHERS |= {"deepspeed", "deepspeed.launcher.launch"}
@@ -170,11 +172,20 @@ def _record_exceptions() -> None:
 
 def _raised(kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None") -> None:
     """An exception ends this process, if it is a rank."""
+    if not HERE and not issubclass(kind, (KeyboardInterrupt, SystemExit)):
+        _attempt(_ask_who)
     for rank in HERE:
         if rank.is_here() and not issubclass(kind, (KeyboardInterrupt, SystemExit)):
             _attempt(_write_error, rank, kind, error, trace)
             for part in rank.last_words:
                 _attempt(part)
+
+
+def _ask_who() -> None:
+    """A process that never joined a group can be a rank all the same, by what it does: the reaper knows."""
+    number = _beside("holdfast_shim_join").ask_reaper({"do": "who"}).get("rank")
+    if number is not None:
+        HERE[:] = [Rank(number, os.environ["HOLDFAST_WORKER_DIR"])]
 
 
 def _write_error(*given: object) -> None:
@@ -246,7 +257,8 @@ class Joins:
             return None
         try:
             self.finding.add(me)
-            return _attempt(_beside("holdfast_shim_join").watched_spec, name, _become, _raised, _attempt)
+            watched_spec = _beside("holdfast_shim_join").watched_spec
+            return _attempt(watched_spec, name, _become, _raised, _counted, _attempt)
         finally:
             self.finding.discard(me)
 
@@ -270,7 +282,6 @@ def _become(number: int) -> None:
 def _begin(rank: Rank) -> None:
     HERE[:] = [rank]
     _attempt(_own_output, rank)
-    _attempt(_record_exceptions)
     _attempt(_write_note, rank, _attempt(_register_stacks, rank))
 
 
@@ -284,6 +295,7 @@ class Tools:
         self.attempt = _attempt
         self.high = _high
         self.thread = START_THREAD
+        self.counts = COUNTS
         self.lock = _thread.allocate_lock
 
 
@@ -304,7 +316,16 @@ class Reach:
 
 
 def _reach(rank: Rank, tools: Tools) -> None:
-    rank.last_words.append(_beside("holdfast_shim_torch").start(rank, tools))
+    if rank.reopen is None:
+        rank.last_words.append(_beside("holdfast_shim_torch").start(rank, tools))
+
+
+def _counted(file: str, module: "ModuleType") -> None:
+    """A rank waits for others in `module`: that file counts its calls, and the rank's socket tells them."""
+    COUNTS.append(_beside(file).count(module))
+    for rank in HERE:
+        if rank.is_here():
+            _reach(rank, Tools())
 
 
 def _beside(name: str) -> "ModuleType":
@@ -372,6 +393,7 @@ def _attempt(part: "Callable[..., T]", *given: object) -> "T | None":
 def _set_up() -> None:
     rank = _attempt(_rank)
     if _is_watched():
+        _attempt(_record_exceptions)
         sys.meta_path.insert(0, Joins())
     if rank is None:
         _attempt(_stand_by_as_launcher)

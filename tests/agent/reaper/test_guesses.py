@@ -1,6 +1,6 @@
 """Which processes look like ranks where nothing names one."""
 
-from holdfast.agent.reaper.guesses import Process, choose
+from holdfast.agent.reaper.guesses import Process, candidates, choose
 
 PYTHON = ("python", "train.py")
 
@@ -71,3 +71,9 @@ def test_nothing_is_guessed_of_what_has_just_begun_or_of_launchers():
     assert ranks(process(10, age_s=1.0)) == {}
     assert ranks(process(10, starter=True)) == {}
     assert ranks() == {}
+
+
+def test_what_has_just_begun_is_a_candidate():
+    young = [process(10, age_s=1.0), process(11, 10, age_s=0.5, device=True)]
+    assert {one.pid: one.rank for one in candidates(young)} == {11: 0}
+    assert candidates([process(10, starter=True)]) == []

@@ -32,7 +32,7 @@ def test_a_loop_is_told_from_a_call(tmp_path, program, distinct, inside):
         watch = LoopWatch(tmp_path, time.monotonic)
         until_s = time.monotonic() + LIMIT_S
         while not watch.trends and time.monotonic() < until_s:
-            watch.poll({0: running.pid})
+            watch.poll({0: (running.pid, 0)})
         watch.close()
         running.kill()
     trend = watch.trends[0]

@@ -1,12 +1,8 @@
 """Guesses which processes of a tree are the ranks, where neither a process nor its environment says so.
 
 Rules in this order: processes that hold a training device; processes connected to one port of the tree, as ranks are
-to rank 0's; equal children of a launcher or shell; a process that works alone, which is rank 0 of 1. `choose` is
-pure, `ranks` reads /proc.
-
-In this order: those that hold a training device; those that talk to one port of the tree, as ranks meet at the port of the
-first; equal children of a launcher or shell; one process that works alone, which is rank 0 of 1. `choose` is pure,
-`ranks` reads what it needs of /proc.
+to rank 0's; equal children of a launcher or shell; a process that works alone, which is rank 0 of 1. `choose`
+and `candidates` are pure, `tree` reads /proc.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ from . import proc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 SETTLED_S = 4.0  # a tool that a script runs before its training is over by then, or is found out
 PROCESSES_MAX = 500  # of a tree in which ranks are guessed
@@ -68,13 +64,23 @@ class Guess:
 
 
 def choose(tree: Sequence[Process]) -> list[Guess]:
-    """The processes that are ranks; none if that cannot be decided."""
-    able = [one for one in tree if not one.starter]
-    for found in (_holders(able), _talkers(able), _siblings(tree, able)):
-        if found and all(one.age_s >= SETTLED_S for one in found):
+    """The processes that are ranks; none if that cannot be decided, or not yet."""
+    for found in _ways(tree):
+        if all(one.age_s >= SETTLED_S for one in found):
             return _numbered(found)
+    return []
+
+
+def candidates(tree: Sequence[Process]) -> list[Guess]:
+    """What `choose` would return if all of them were old enough."""
+    return next((_numbered(found) for found in _ways(tree)), [])
+
+
+def _ways(tree: Sequence[Process]) -> Iterator[list[Process]]:
+    able = [one for one in tree if not one.starter]
     alone = _alone(able, tree)
-    return [Guess(alone.pid, 0)] if alone is not None and alone.age_s >= SETTLED_S else []
+    ways = (_holders(able), _talkers(able), _siblings(tree, able), [alone] if alone is not None else [])
+    return (found for found in ways if found)
 
 
 def _holders(able: Sequence[Process]) -> list[Process]:
@@ -160,8 +166,9 @@ def _option(arguments: Sequence[str]) -> int | None:
 # What is read
 
 
-def ranks(root: int, below: Mapping[int, Sequence[int]]) -> list[Guess]:
-    """The ranks below `root`, which is not part of the tree. `below`: the children of every process."""
+def tree(root: int, below: Mapping[int, Sequence[int]]) -> list[Process]:
+    """The processes below `root`, which is not part of the tree; none if there are too many. `below`: the children of
+    every process."""
     pids = proc.descendants(root, dict((pid, list(children)) for pid, children in below.items()))
     if not pids or len(pids) > PROCESSES_MAX:
         return []
@@ -169,7 +176,7 @@ def ranks(root: int, below: Mapping[int, Sequence[int]]) -> list[Guess]:
     signatures = {pid: proc.signature(pid) for pid in pids}
     ticks_now, per_s = proc.ticks_now(), os.sysconf("SC_CLK_TCK")
     connected = _sockets()
-    tree = []
+    found = []
     for pid in pids:
         started, space = signatures[pid]
         if not started or proc.state(pid) in (b"", b"Z", b"X"):
@@ -177,7 +184,7 @@ def ranks(root: int, below: Mapping[int, Sequence[int]]) -> list[Guess]:
         parent = parents[pid]
         starter = proc.is_launcher(pid) or proc.is_wrapper(pid)
         files = [] if starter else proc.open_files(pid)
-        tree.append(
+        found.append(
             Process(
                 pid,
                 parent,
@@ -189,14 +196,14 @@ def ranks(root: int, below: Mapping[int, Sequence[int]]) -> list[Guess]:
                 ports=(
                     port
                     for file in files
-                    if (found := SOCKET.match(file))
-                    for port in connected.get(found[1], ())
+                    if (match := SOCKET.match(file))
+                    for port in connected.get(match[1], ())
                 ),
                 cpu_ticks=proc.cpu_ticks(pid),
                 age_s=(ticks_now - int(started)) / per_s,
             )
         )
-    return choose(tree)
+    return found
 
 
 def _sockets() -> dict[str, tuple[int, ...]]:

@@ -56,7 +56,7 @@ class Reaper:
         self.poll = select.poll()
         self.facts = Facts(self.dir_fd)
         self.ranks = Ranks(self.poll, self.facts)
-        self.clients = Clients(self.poll, self.facts, self.obey, self.ranks.said)
+        self.clients = Clients(self.poll, self.facts, self.obey, self.ranks.said, self.ranks.number_of)
         self.facts.tell = self.clients.tell
         self.command: int | None = None
         self.exec_fd: int | None = None  # until the exec has succeeded or failed
@@ -140,6 +140,8 @@ class Reaper:
         elif fd in self.ranks.by_pidfd:
             self.ranks.pidfd_ready(fd)
             self.looked_exactly_s = -math.inf  # its helpers are ours now, for as long as they last
+        elif fd in self.ranks.candidates.by_pidfd:
+            self.ranks.candidates.ready(fd)
 
     def drain_wakeups(self) -> None:
         try:
@@ -211,6 +213,8 @@ class Reaper:
         if pid == self.command and self.command_code is None:
             self.command_code = code
             self.look_exactly_now()  # a launcher that leaves its ranks: they are told before its own end
+            if self.stop is None and not self.gate_is_shut:
+                self.ranks.command_ended(pid, code)
             self.facts.add("command-exited", pid=pid, code=code)
 
     def look(self, now_s: float) -> None:
@@ -220,7 +224,8 @@ class Reaper:
         self.looked_s = now_s
         self.facts.write()
         if now_s - self.looked_exactly_s < (EXACT_STARTING_S if often else EXACT_IDLE_S):
-            return self.ranks.look(now_s, proc.children)
+            self.ranks.look(now_s, proc.children)
+            return self.ranks.count_stopped()
         self.looked_exactly_s = now_s
         below = proc.children_by_parent()
         self.ranks.saw(proc.descendants(os.getpid(), below))
@@ -285,6 +290,9 @@ class Reaper:
                 self.ask_stop(finish_s, grace_s, str(wish.get("why", "")))
             case "signal":
                 self.signal_group(int(wish["signal"]))
+            case "trains":
+                self.ranks.trains = True
+                self.look_exactly_now()
             case "go":
                 self.open_gate(dict(wish.get("env", {})))
             case "detach":

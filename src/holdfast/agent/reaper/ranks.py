@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 
 from . import guesses, proc
+from .candidates import Candidates
 from .rank_names import named as named_by
 
 TYPE_CHECKING = False
@@ -123,6 +124,8 @@ class Ranks:
         self._passed: dict[int, _Passed] = {}
         self._ended: dict[object, int] = {}  # rank: when the last one ended, in clock ticks since the boot
         self._worlds = Worlds()
+        self.trains = False  # steps have been made: what the tree looks like now is a training
+        self.candidates = Candidates(poll)
         self._guess: dict[int, int] = {}
         self._guessed_s = 0.0
         self._poll = poll
@@ -191,6 +194,11 @@ class Ranks:
         self._make_way(pid, number)
         return number if self._found(pid, signature, named, direct=True) else None
 
+    def number_of(self, pid: int) -> int | None:
+        """The number of a rank that lives; None: the process is none."""
+        number = self.living[pid].named["rank"] if pid in self.living else None
+        return number if isinstance(number, int) else None
+
     def _make_way(self, pid: int, number: int) -> None:
         """Takes back what was taken for this rank, and for a rank of this process or of those that have started it."""
         above = set(proc.ancestors(pid))
@@ -208,21 +216,44 @@ class Ranks:
     def guess(self, now_s: float, below: dict[int, list[int]]) -> None:
         """Guesses ranks where no process is named. `below`: the children of every process."""
         if self._any_named:
+            self.candidates.see({})
             return
-        found = guesses.ranks(os.getpid(), below)
-        wanted = {one.pid: one for one in found}
-        seen = {pid: one.rank for pid, one in wanted.items()}
-        if seen != self._guess:
-            self._guess, self._guessed_s = seen, now_s
-        if now_s - self._guessed_s < STEADY_S:
-            return  # while a job starts, each second shows another picture
+        tree = guesses.tree(os.getpid(), below)
+        wanted = {one.pid: one.rank for one in guesses.choose(tree)}
+        if wanted != self._guess:
+            self._guess, self._guessed_s = wanted, now_s
+        before, young = self.candidates.ranks, {one.pid: one.rank for one in guesses.candidates(tree)}
+        self.candidates.see({} if self.living else young)
+        steady = now_s - self._guessed_s >= STEADY_S  # while a job starts, each second shows another picture
+        if steady and (wanted or not young):
+            self._count(wanted)
+        elif self.trains and before and young == before:
+            self._count(young)
+        else:
+            self.count_stopped()
+
+    def count_stopped(self) -> None:
+        """Candidates of which one is stopped are what they are: nothing is to be waited for."""
+        if self.candidates.any_stopped():
+            self._count(self.candidates.ranks)
+
+    def _count(self, wanted: dict[int, int]) -> None:
+        """`wanted`: rank by pid. From now on they are ranks, and others that were guessed are none."""
         for rank in list(self.living.values()):
-            one = wanted.get(rank.pid)
-            if rank.guessed and (one is None or one.rank != rank.named["rank"]):
+            if rank.guessed and wanted.get(rank.pid) != rank.named["rank"]:
                 self._withdraw(rank, "another process looks more like it")
-        for pid, one in wanted.items():
+        for pid, number in wanted.items():
             if pid not in self.living:
-                self._found(pid, proc.signature(pid), _guessed(one, len(found)), direct=False)
+                self._found(pid, proc.signature(pid), _guessed(number, len(wanted)), direct=False)
+        self.candidates.see({})
+
+    def command_ended(self, command: int, code: int) -> None:
+        """A launcher that reports another exit code than the process that worked: that one was the rank after all."""
+        if self.any_yet or not code:
+            return
+        for one in self.candidates.hidden_by(command, code):
+            self._facts.add("rank-started", pid=one.pid, **_guessed(one.rank, 1))
+            self._facts.add("rank-exited", pid=one.pid, rank=one.rank, code=one.code)
 
     def _withdraw(self, rank: Rank, why: str) -> None:
         self._forget(rank)
@@ -348,17 +379,17 @@ def _named(environment: dict[bytes, bytes]) -> dict[str, object] | None:
     return named_by(lambda name: environment.get(name.encode(), b"").decode("utf-8", "replace"))
 
 
-def _guessed(one: guesses.Guess, size: int) -> dict[str, object]:
+def _guessed(rank: int, size: int) -> dict[str, object]:
     return {
-        "rank": one.rank,
-        "local_rank": one.rank,
+        "rank": rank,
+        "local_rank": rank,
         "world_size": size,
         "local_world_size": size,
         "master_addr": "",
         "master_port": None,
         "source": GUESS,
         "world": 0,
-        "own_rank": one.rank,
+        "own_rank": rank,
     }
 
 

@@ -28,6 +28,11 @@ class Collectives:
         reader = self._readers.get(rank)
         return None if reader is None else reader.read()
 
+    def thread(self, rank: int) -> int:
+        """The thread that runs the rank's script, by its last answer; 0: the main one, or not known."""
+        reader = self._readers.get(rank)
+        return 0 if reader is None else reader.thread
+
     def close(self) -> None:
         for reader in self._readers.values():
             reader.close()

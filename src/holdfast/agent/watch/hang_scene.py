@@ -187,7 +187,7 @@ class HangScene:
 
     def _stacks(self, living: Sequence[Person]) -> tuple[RankStacks, ...]:
         found = collect(
-            [Ask(one.rank, one.pid, self._folder) for one in living],
+            [Ask(one.rank, one.pid, self._folder, self._script_thread(one.rank)) for one in living],
             STACKS_S,
             signal_first=False,  # the signal ends sleeping calls of C code early
             tool=tool_path(),
@@ -197,6 +197,10 @@ class HangScene:
             if one.threads:
                 self._leave(f"rank-{one.rank}.py-spy.txt", as_text(one).encode())
         return found
+
+    def _script_thread(self, rank: int) -> int:
+        track = self._tracks.get(rank)
+        return 0 if track is None else track.last.thread
 
     def _record(self, one: Person) -> Digest | None:
         """From the rank itself, else from what it left at its end."""

@@ -100,10 +100,11 @@ class Looks:
 
     def poll_loops(self) -> None:
         """Samples stacks of ranks that may be in a loop. Call it ten times a second."""
-        ranks = self._attempt.ranks
+        ranks, tracks = self._attempt.ranks, self.tracks
         suspects = (rank for watch in self.watches.values() for rank in hang.to_sample(watch))
-        wanted = (*suspects, *self.asked_to_sample)
-        self._loops.poll({rank: ranks[rank].pid for rank in wanted if rank in ranks})
+        wanted = [rank for rank in (*suspects, *self.asked_to_sample) if rank in ranks]
+        threads = {rank: tracks[rank].last.thread if rank in tracks else 0 for rank in wanted}
+        self._loops.poll({rank: (ranks[rank].pid, threads[rank]) for rank in wanted})
 
     @property
     def trends(self) -> tuple[StackTrend, ...]:

@@ -38,12 +38,13 @@ class LoopWatch:
         self._next_s: dict[int, float] = {}
         self._gap_s: dict[int, float] = {}
 
-    def poll(self, suspects: Mapping[int, int]) -> None:
-        """`suspects`: pid by rank of those that run while others wait; empty while there are none."""
+    def poll(self, suspects: Mapping[int, tuple[int, int]]) -> None:
+        """`suspects`: by rank its pid and the thread that runs its script (0: the main thread), of those that run while
+        others wait; empty while there are none."""
         now_s = self._clock()
-        for rank, pid in suspects.items():
+        for rank, (pid, thread) in suspects.items():
             if rank not in self._looks and now_s >= self._next_s.get(rank, 0.0):
-                self._looks[rank] = _Look(Ask(rank, pid, self._folder), now_s)
+                self._looks[rank] = _Look(Ask(rank, pid, self._folder, thread), now_s)
         for rank, look in list(self._looks.items()):
             if look.poll(self._clock):
                 del self._looks[rank]
@@ -124,8 +125,7 @@ def _inside(threads: Sequence[ThreadStack]) -> NativePlace:
     """In Python itself only where nothing native stands inside the innermost Python frame: a collection of garbage and
     a regular expression are the interpreter's own C code, but calls that may take long and end."""
     place = where_native(threads)
-    main = next((one for one in threads if one.is_main), None)
-    if place == "interpreter" and main is not None and main.frames and NATIVE in main.frames[0]:
+    if place == "interpreter" and threads and threads[0].frames and NATIVE in threads[0].frames[0]:
         return "library"
     return place
 

@@ -95,10 +95,11 @@ class Sampler:
         self.signals.close()
 
     def _sample(self, rank: int, seen: Sampled, at_s: float, step: int | None) -> RankSample:
-        sample = seen.reader.sample(at_s, step=step)
+        groups = None if seen.gone else self._collectives.read(rank)
+        sample = seen.reader.sample(at_s, step=step, thread=self._collectives.thread(rank))
         if seen.gone:
             return msgspec.structs.replace(sample, exit_code=seen.code)
-        return msgspec.structs.replace(sample, groups=self._collectives.read(rank))
+        return msgspec.structs.replace(sample, groups=groups)
 
     def _weigh(self, moment: Moment) -> None:
         before, self._before = self._before, moment

@@ -139,7 +139,10 @@ def _says_more(first: Verdict, found: Diagnosis, known: KnowledgeBase) -> bool:
         return not was_killed or first.confidence < SURE or not first.culprits
     if first.category == "unknown":
         is_about_others = is_memory_kill or known.is_of("complaint-about-lost-peer", found.category)
-        if is_about_others and _ended_itself(first):
+        says_killed = known.is_of(
+            "killed", found.category
+        )  # whatever reports so has seen no signal: there was none
+        if (is_about_others or says_killed) and _ended_itself(first):
             return False
         return found.confidence >= HALF_SURE  # a line that gives a reason beats a verdict without one
     is_vague, is_found_vague = (known.is_of("vague-cause", one.category) for one in (first, found))

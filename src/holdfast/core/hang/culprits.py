@@ -24,6 +24,7 @@ WAITS = late(
     r"|torch/nn/parallel/distributed\.py:\d+ "
     r"|torch/cuda/(__init__|streams)\.py:\d+ (synchronize|wait)"
     r"|jax/experimental/multihost_utils\.py:\d+ |jax/_src/array\.py:\d+ (_value|block_until_ready)"
+    r"|holdfast_shim_mpi\.py:\d+ "  # a call of mpi4py that waits: mpi4py's own frames are C
     r"|(deepspeed/(comm|runtime/zero)|horovod|c10d|jax/_src/distributed)\S*\.py:\d+ "
 )
 # Under torch/distributed/ too, but this is where programs start, not where they wait.

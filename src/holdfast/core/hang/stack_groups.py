@@ -89,13 +89,13 @@ def python_frames(frames: Sequence[str]) -> tuple[str, ...]:
 
 
 def where_native(threads: Sequence[ThreadStack]) -> NativePlace:
-    """Where the main thread of a dump with native frames is: in Python itself, in a library, in a call to the kernel.
+    """Where the first thread of a dump with native frames is: in Python itself, in a library, in a call to the kernel.
 
     A Python loop has no native frame inside its innermost Python one, or only some of the interpreter; a long call
     into C has a library's. A frame of the C library that is no system call belongs to whoever called it; its names
     are often stripped, so of a thread that does not run it is taken for one.
     """
-    main = next((thread for thread in threads if thread.is_main), None)
+    main = threads[0] if threads else None
     if main is None or not any(NATIVE in frame for thread in threads for frame in thread.frames):
         return "unknown"
     for frame in main.frames:

@@ -26,7 +26,7 @@ class ThreadStack(Struct, frozen=True, kw_only=True):
 class RankStacks(Struct, frozen=True, kw_only=True):
     """What could be learned of one rank at one moment; `threads` is empty where nothing could, and `why_not` says so.
 
-    The main thread is the first, where it is known.
+    The first is the main thread, where it is known, or the one that is known to run the script.
     """
 
     rank: int

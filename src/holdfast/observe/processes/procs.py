@@ -24,6 +24,7 @@ DESCENDANTS_MAX = 256  # of one rank; a data loader has 4-64, a compiler pool up
 DESCENDANTS_READ_MAX = 16  # read in one sample, in turn: 64 loader workers cost as much as 16
 NAMES_MAX = 4  # of children and of their wait channels, in one sample
 ENDED = frozenset("ZXx")
+WHOLE = frozenset("TtZXx")  # states that a process has as a whole
 
 
 class Usage(NamedTuple):
@@ -72,6 +73,7 @@ class RankReader:
         self._main = _open(f"{here}/task/{pid}/stat")
         self._io = _open(f"{here}/io")
         self._wait_channel = _open(f"{here}/wchan")
+        self._thread = 0  # another one than the main thread, which is read in its place
         self._status = _open(f"{here}/status")
         self._children = _open(f"{here}/task/{pid}/children")
         self._gone = self._stat is None and not _is_there(pid)
@@ -97,8 +99,13 @@ class RankReader:
                 os.close(fd)
         self._stat = self._main = self._io = self._wait_channel = self._status = self._children = None
 
-    def sample(self, at_s: float, *, log_bytes: int = 0, step: int | None = None) -> RankSample:
-        """The rank now. `log_bytes` and `step` are what the follower of its log knows."""
+    def sample(
+        self, at_s: float, *, log_bytes: int = 0, step: int | None = None, thread: int = 0
+    ) -> RankSample:
+        """The rank now. `log_bytes` and `step` are what the follower of its log knows. `thread`: the one that counts;
+        0: the main one."""
+        if thread != self._thread:
+            self._follow(thread)
         stat = parse_stat(_read(self._stat))
         if stat is None:
             state = "X" if self._gone or self._has_gone() else "?"
@@ -106,6 +113,9 @@ class RankReader:
                 at_s=at_s, rank=self.rank, pid=self.pid, state=state, log_bytes=log_bytes, step=step
             )
         main = parse_stat(_read(self._main))
+        if main is None and self._thread:  # that thread has ended
+            self._follow(0)
+            main = parse_stat(_read(self._main))
         io = parse_io(_read(self._io))
         self._add_up(stat, io)
         below = [process for process in self._below.values() if process.state not in ENDED]
@@ -113,7 +123,8 @@ class RankReader:
             at_s=at_s,
             rank=self.rank,
             pid=self.pid,
-            state=stat.state,
+            state=main.state if main and stat.state not in WHOLE else stat.state,
+            thread=self._thread,
             main_cpu_s=main.own_cpu_s if main else None,
             tree_cpu_s=self._used.cpu_s,
             io_bytes=self._used.io_bytes if io else None,
@@ -130,6 +141,15 @@ class RankReader:
             log_bytes=log_bytes,
             step=step,
         )
+
+    def _follow(self, thread: int) -> None:
+        """From now on this thread is read in place of the main one; 0: the main one."""
+        for fd in (self._main, self._wait_channel):
+            if fd is not None:
+                os.close(fd)
+        here = f"/proc/{self.pid}/task/{thread or self.pid}"
+        self._main, self._wait_channel = _open(f"{here}/stat"), _open(f"{here}/wchan")
+        self._thread = thread
 
     def _has_gone(self) -> bool:
         """A file of /proc that was open and now fails means that the process has ended; one never opened does not."""

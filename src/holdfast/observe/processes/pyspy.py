@@ -45,11 +45,15 @@ Clock = Callable[[], float]
 
 
 class Ask(NamedTuple):
-    """A rank whose stacks are wanted. `folder`: the worker's, with what its shim says; None: it is sent no signal."""
+    """A rank whose stacks are wanted. `folder`: the worker's, with what its shim says; None: it is sent no signal.
+
+    `thread`: the one that runs its script, which is to come first; 0: the main one.
+    """
 
     rank: int
     pid: int
     folder: Path | None = None
+    thread: int = 0
 
 
 def tool_path() -> str | None:
@@ -276,7 +280,10 @@ class _RankInWork:
             )
             self._found = replace(self._found, kernel_frames=frames)
         elif threads := parse_json(run.output()):
-            self._found = replace(self._found, threads=threads, source=self._way)
+            led = sorted(
+                threads, key=lambda one: one.thread_id != self._ask.thread
+            )  # stable: the others stay in order
+            self._found = replace(self._found, threads=tuple(led), source=self._way)
             self._ways = [way for way in self._ways if way == "kernel"]
         else:
             self._fail(why_not(self._ask.pid, run, self._way))

@@ -26,6 +26,7 @@ MEMBERS_MAX = 1 << 20
 # NCCL's recorder and that of the other backends both number their groups from 0: where a rank has both, the ids of
 # the others are raised by this.
 OTHER_RECORDER = 1_000_000
+MPI_CALLS = 2_000_000  # calls of MPI, likewise: all of a rank's count as one group
 
 Count = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
 
@@ -44,6 +45,8 @@ class _Answer(Struct, frozen=True):
     at: float
     nccl: _Recorder = _Recorder()
     fr: _Recorder = _Recorder()
+    mpi: _Recorder = _Recorder()
+    thread: Count = 0
     sequences: tuple[Count, ...] = ()
 
 
@@ -68,6 +71,7 @@ class GroupStatusReader:
 
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
         self.path = path
+        self.thread = 0  # that runs the script, by the last answer; 0: the main one
         self.unanswered_since_s: float | None = None  # by `clock`; None: every question was answered
         self._clock = clock
         self._socket: socket.socket | None = None
@@ -96,13 +100,14 @@ class GroupStatusReader:
         """The answer, if it is there; one entry for each group that has been used. None: not yet."""
         try:
             body = self._take()
-            found = None if body is None else parse_status(body)
+            answer = None if body is None else _ANSWERS.decode(body)
         except (OSError, ValueError):
             self.close()
             return None
-        if found is not None:
-            self.unanswered_since_s = None
-        return found
+        if answer is None:
+            return None
+        self.unanswered_since_s, self.thread = None, max(0, answer.thread)
+        return _groups_in(answer)
 
     def _take(self) -> bytes | None:
         """raises: OSError, ConnectionError at its end, ValueError where it is longer than any answer"""
@@ -174,10 +179,14 @@ def parse_status(body: bytes) -> tuple[GroupStatus, ...]:
 
     raises: ValueError
     """
-    answer = _ANSWERS.decode(body)
+    return _groups_in(_ANSWERS.decode(body))
+
+
+def _groups_in(answer: _Answer) -> tuple[GroupStatus, ...]:
     shift = OTHER_RECORDER if answer.nccl.pg_status else 0
     found = [_status(group, counts) for group, counts in answer.nccl.pg_status.items()]
     found += [_status(group + shift, counts) for group, counts in answer.fr.pg_status.items()]
+    found += [_status(group + MPI_CALLS, counts) for group, counts in answer.mpi.pg_status.items()]
     found += [GroupStatus(group, count, -1, -1) for group, count in enumerate(answer.sequences)]
     return tuple(sorted(found, key=lambda one: one.group_id))
 

@@ -1,0 +1,91 @@
+"""Watches the processes that look like ranks and do not count as such yet, because they are young or were seen only once.
+
+One that is stopped (state T) changes no more: the guess counts at once. How one ended is kept, for a launcher that
+reports its own exit code instead (a notebook's client, whose kernel has died).
+"""
+
+from __future__ import annotations
+
+import os
+
+from . import proc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import select
+    from collections.abc import Mapping
+
+ENDED_MAX = 16  # of processes, the last ones
+STOPPED = b"T"
+SHELL_SIGNAL = 128  # a shell reports signal N as 128 + N
+
+
+class Ended:
+    """A candidate that has ended. `code`: None where this kernel does not say."""
+
+    def __init__(self, pid: int, rank: int, code: int | None) -> None:
+        self.pid, self.rank, self.code = pid, rank, code
+
+
+class _Candidate:
+    def __init__(self, pid: int, rank: int, started: bytes, pidfd: int) -> None:
+        self.pid, self.rank, self.started, self.pidfd = pid, rank, started, pidfd
+
+
+class Candidates:
+    def __init__(self, poll: select.poll) -> None:
+        self.by_pidfd: dict[int, int] = {}
+        self.ended: list[Ended] = []
+        self._all: dict[int, _Candidate] = {}
+        self._poll = poll
+
+    @property
+    def ranks(self) -> dict[int, int]:
+        """By pid."""
+        return {one.pid: one.rank for one in self._all.values()}
+
+    def see(self, wanted: Mapping[int, int]) -> None:
+        """`wanted`: rank by pid. Who is no longer among them is forgotten."""
+        for one in list(self._all.values()):
+            if wanted.get(one.pid) != one.rank:
+                self._forget(one)
+        for pid, rank in wanted.items():
+            if pid not in self._all:
+                self._add(pid, rank)
+
+    def any_stopped(self) -> bool:
+        return any(proc.state(pid) == STOPPED for pid in self._all)
+
+    def ready(self, fd: int) -> None:
+        """A candidate has ended."""
+        one = self._all[self.by_pidfd[fd]]
+        code = proc.code_of_zombie(one.pid, one.started)
+        code = proc.code_of_collected(fd) if code is None else code
+        self.ended = [*self.ended, Ended(one.pid, one.rank, code)][-ENDED_MAX:]
+        self._forget(one)
+
+    def hidden_by(self, command: int, code: int) -> list[Ended]:
+        """Those that failed otherwise than `command` reports, which has ended with `code`: the first of each rank."""
+        found: dict[int, Ended] = {}
+        for one in self.ended:
+            if one.code and one.pid != command and code not in (one.code, SHELL_SIGNAL - one.code):
+                found.setdefault(one.rank, one)
+        return list(found.values())
+
+    def _add(self, pid: int, rank: int) -> None:
+        started = proc.signature(pid)[0]
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            return  # gone, or refused by a container's filter or an old kernel
+        if not started or proc.signature(pid)[0] != started:
+            os.close(pidfd)
+            return
+        self._all[pid] = _Candidate(pid, rank, started, pidfd)
+        self.by_pidfd[pidfd] = pid
+        self._poll.register(pidfd, 1)  # POLLIN
+
+    def _forget(self, one: _Candidate) -> None:
+        del self._all[one.pid], self.by_pidfd[one.pidfd]
+        self._poll.unregister(one.pidfd)
+        os.close(one.pidfd)

@@ -1,0 +1,68 @@
+"""Part of the shim: counts the calls of mpi4py in which a rank waits for other ranks, those begun and those done.
+
+Loaded by `holdfast_shim_join` once mpi4py is imported by one of several ranks. A rank that waits in MPI spins, and looks
+busy from outside; by these counts it is known to wait, and who has not made its call is awaited.
+
+COMM_WORLD becomes an instance of a subclass of its own class: mpi4py's classes are written in C and cannot be changed.
+It has the same handle, compares equal, and what Split or Dup make of it is of that subclass, too. Calls that do not wait,
+and waits for requests (Wait, Waitall), are not counted. Syntax of Python 3.6.
+"""
+
+import functools
+from _thread import get_ident
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+# source: the classes Comm and Intracomm of mpi4py 3.0 to 4.1
+WAITING = frozenset(
+    ("Barrier", "Bcast", "Gather", "Gatherv", "Scatter", "Scatterv", "Allgather", "Allgatherv")
+    + ("Alltoall", "Alltoallv", "Alltoallw", "Reduce", "Allreduce", "Reduce_scatter", "Reduce_scatter_block")
+    + ("Scan", "Exscan", "Send", "Ssend", "Recv", "Sendrecv", "Sendrecv_replace", "Probe", "Mprobe")
+    + ("barrier", "bcast", "gather", "scatter", "allgather", "alltoall", "reduce", "allreduce", "scan")
+    + ("exscan", "send", "ssend", "recv", "sendrecv", "probe", "mprobe")
+    + ("Split", "Split_type", "Dup", "Create")
+)
+
+
+class Calls:
+    """Of this process. Each thread counts its own, so that none is lost."""
+
+    def __init__(self) -> None:
+        self.by_thread = {}  # type: dict[int, list[int]]
+
+    def waiting(self, function: "Callable[..., Any]") -> "Callable[..., Any]":
+        """The same function; it counts when it begins and when it is done."""
+        by_thread = self.by_thread
+
+        @functools.wraps(function)
+        def waits_for_ranks(*args: "Any", **kwargs: "Any") -> "Any":
+            me = get_ident()
+            counts = by_thread.get(me) or by_thread.setdefault(me, [0, 0])
+            counts[0] += 1
+            try:
+                return function(*args, **kwargs)
+            finally:
+                counts[1] += 1
+
+        return waits_for_ranks
+
+    def status(self) -> bytes:
+        """As PyTorch's recorders give it."""
+        counts = list(self.by_thread.values())
+        done, begun = sum(one[1] for one in counts), sum(one[0] for one in counts)
+        words = (
+            '"last_enqueued_collective": %d, "last_started_collective": %d, "last_completed_collective": %d'
+        )
+        return ('"mpi": {"pg_status": {"0": {' + words % (begun, begun, done) + "}}}").encode()
+
+
+def count(module: "Any") -> "Callable[[], bytes]":
+    """`module`: mpi4py.MPI, just imported. Returns what gives the counts."""
+    calls, base = Calls(), type(module.COMM_WORLD)
+    body = {name: calls.waiting(getattr(base, name)) for name in WAITING if hasattr(base, name)}  # type: dict[str, Any]
+    body["__module__"] = base.__module__
+    module.COMM_WORLD = type(base.__name__, (base,), body)(module.COMM_WORLD)
+    return calls.status
