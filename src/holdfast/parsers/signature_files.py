@@ -84,9 +84,14 @@ def why_unusable(signature: Signature, taxonomy: Collection[str]) -> str:
         return f"the pattern cannot be compiled: {error}"
     if pattern.search(""):
         return "the pattern matches the empty line, and so every line"
-    if FIELD.sub("N", signature.category) not in taxonomy and signature.category not in taxonomy:
-        return _no_category(signature.category, taxonomy)
-    return ""
+    return "" if _is_category(signature.category, taxonomy) else _no_category(signature.category, taxonomy)
+
+
+def _is_category(category: str, taxonomy: Collection[str]) -> bool:
+    """Of the taxonomy, `xid_{xid}`, or `{verdict}`: a record of another diagnosis names its category itself."""
+    return (
+        category in taxonomy or FIELD.sub("N", category) in taxonomy or FIELD.fullmatch(category) is not None
+    )
 
 
 def _no_category(category: str, taxonomy: Collection[str]) -> str:
@@ -115,7 +120,7 @@ def complaints(
     found = []
     for signature in signatures:
         problems = [*_form(signature, actions), *_edges(signature, ids, words), *_lines(signature)]
-        if FIELD.sub("N", signature.category) not in taxonomy and signature.category not in taxonomy:
+        if not _is_category(signature.category, taxonomy):
             problems.append(_no_category(signature.category, taxonomy))
         found += [f"{signature.id}: {problem}" for problem in problems]
     return found

@@ -99,11 +99,12 @@ class Candidate(Struct, frozen=True, eq=False):
         return self.known.says(wording, self.match.text)
 
 
-def filled(text: str, captures: Mapping[str, str]) -> str:
+def filled(text: str, captures: Mapping[str, str], missing: str = "") -> str:
     """The text with what was captured in place of `{name}`.
 
     Of fields side by side, `{name}{why}` or `{name} {why}`, what is known. What is not known is left out, with the colon or
     comma before it, or with the square brackets around it, `lost[ on {host}]`; in code its name stands there: `ethtool DEVICE`.
+    `missing` stands for it elsewhere: `a process on … died`.
     """
 
     def known(fields: str) -> str:
@@ -124,6 +125,8 @@ def filled(text: str, captures: Mapping[str, str]) -> str:
         told = known(found["fields"])
         if told:
             return found["before"] + told + found["after"]
+        if missing and not found["before"].strip():
+            return found["before"] + missing + found["after"]
         is_ascii = found.start() > 0 and text[found.start() - 1].isascii()
         return found["after"] if is_ascii else ""  # Chinese sets no space between its words
 

@@ -26,6 +26,8 @@ NO_LINE = FirstError(file="", line=None, text="")
 SURE_OF_CODE, SURE_OF_WORDS = 0.9, 0.75  # confidence at score 1
 OTHERS_MAX = 4
 OTHERS_LEAST = 0.4
+NEAR_LEAST = 0.45  # from this score on, what somebody asks about is near to a known failure
+MISSING = "\u2026"  # what a text says of the line, and a few words do not
 NEAR_TITLE = Words(
     en="these lines are not known; the nearest known ones are given",
     zh="所给日志行未收录,列出最接近的已知问题",
@@ -62,24 +64,29 @@ def of_pasted(
         line for line in lines if speaks_of_trouble(line, signatures) or signatures.says("stack-frame", line)
     ]
     given = [line for line in lines if line.strip()]
-    is_few = is_asked or len(given) <= FEW_LINES
+    frames = sum(signatures.says("stack-frame", line) for line in given)
+    is_few = is_asked or len(given) <= FEW_LINES or frames > len(given) / 2
     for at, one in enumerate(found):
         if denies(one.text, signatures):
             continue
-        if (
-            not is_few
-            and one.text not in troubled
-            and not any(signatures.says("stack-frame", line) for line in lines)
-        ):
+        if not is_few and one.text not in troubled and not frames:
             continue
         if one.score >= _least(
             one, ordinary, signatures, is_asked=is_asked, is_few=is_few, is_troubled=bool(troubled)
         ):
             rest = [*found[:at], *found[at + 1 :]]
             is_healthy = is_calm_line(signatures[one.near.signature])
+            if is_healthy and (one.text in troubled or one.by == "code" and one.score < 1.0):
+                continue  # the line says more than that something ended well
             return ordinary if is_healthy else _named(one, rest, file, signatures, tables)
-    is_question = bool(troubled) and is_few
+    is_near = any(_is_failure(one, signatures) and one.score >= NEAR_LEAST for one in found)
+    is_question = is_few and (bool(troubled) or is_asked and is_near)
     return _not_known(ordinary, file, lines, found, signatures) if is_question else ordinary
+
+
+def _is_failure(one: Found, signatures: KnowledgeBase) -> bool:
+    signature = signatures[one.near.signature]
+    return signature.role in ("cause", "symptom") and signature.category != "none"
 
 
 def _least(
@@ -170,11 +177,7 @@ def _others(found: Sequence[Found], but: str, signatures: KnowledgeBase, left: f
         signature = signatures[one.near.signature]
         category = filled_category(signature, one.near.captures)
         if category not in (but, "none", "unknown") and one.score >= OTHERS_LEAST:
-            title = Words(
-                en=filled(signature.title.en, one.near.captures),
-                zh=filled(signature.title.zh, one.near.captures),
-            )
-            best.setdefault(category, (one.score, title))
+            best.setdefault(category, (one.score, _filled(signature.title, one.near.captures)))
     few = list(best.items())[:OTHERS_MAX]
     whole = sum(score for _, (score, _) in few) or 1.0
     return tuple(
@@ -194,7 +197,7 @@ def _not_known(
         return ordinary
     number, text = next(
         ((number, text) for number, text in enumerate(lines, 1) if speaks_of_trouble(text, signatures)),
-        (1, lines[0]),
+        (found[0].line, found[0].text) if found else (1, lines[0]),
     )
     others = _others(found, "", signatures, 0.5)
     return Diagnosis(
@@ -235,4 +238,4 @@ def _as_signature_says(signature: Signature, captures: Mapping[str, str]) -> Dia
 
 
 def _filled(words: Words, captures: Mapping[str, str]) -> Words:
-    return Words(en=filled(words.en, captures), zh=filled(words.zh, captures))
+    return Words(en=filled(words.en, captures, MISSING), zh=filled(words.zh, captures, MISSING))

@@ -90,7 +90,9 @@ def make_index(signatures: Iterable[Signature]) -> PhraseIndex:
 
 
 def _of_signature(signature: Signature) -> Iterator[Phrase]:
-    """Its examples, with what its category needs of them; its titles."""
+    """Its examples, with what its category needs of them; its titles. None of a record of other failures' verdicts."""
+    if FIELD.fullmatch(signature.category):
+        return
     fields = FIELD.findall(signature.category)
     pattern = re.compile(signature.pattern, re.ASCII) if fields else None
     for text in signature.matches:

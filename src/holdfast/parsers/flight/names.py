@@ -6,7 +6,8 @@ r"""Recognises flight records, group exports and stack dumps among logs, and fin
     groups3.json   rank-3.groups.json                                       members of groups, as a rank made them
     faulthandler_3.txt   rank-3.stacks   pyspy_3.txt   py-spy-rank3.json     stacks
 
-A file that its name says to be a record is one only where its first bytes can be.
+A file that its name says to be a record is one only where its first bytes can be. Stacks whose name tells no rank are pasted
+lines, and are searched as a log.
 
 source: torch, FlightRecorder.cpp (names are a prefix, TORCH_FR_DUMP_TEMP_FILE, and the rank), torchcomms, torchtitan
 """
@@ -60,8 +61,11 @@ def kind_of(name: str, head: bytes) -> Kind | None:
     if FAULTHANDLER.match(head):
         # A crash, or a log that only begins with a dump, is for the search of logs.
         lines = head.split(b"\n")[:-1]
-        return "faulthandler" if FATAL not in head and all(map(DUMPED.match, lines)) else None
-    if PYSPY.match(head) or PYSPY_JSON.match(head):
+        is_dump = FATAL not in head and all(map(DUMPED.match, lines))
+        return "faulthandler" if is_dump and rank_of(name) is not None else None
+    if PYSPY.match(head):
+        return "py-spy" if rank_of(name) is not None else None
+    if PYSPY_JSON.match(head):
         return "py-spy"
     start = head[:64].lstrip()[:1]
     if start == b"{" and GROUPS_NAME.search(name) and GROUPS.match(head):

@@ -25,6 +25,13 @@ def advice_of(fact: CodeFact | None, action: str, device: str, known: KnowledgeB
     if row is None or row.says is None or name is None or name.says is None:
         return None
     return Words(
-        en=row.says.en.replace("{device}", device or name.says.en),
-        zh=row.says.zh.replace("{device}", device or name.says.zh),
+        en=_advised(row.says.en, device, name.says.en), zh=_advised(row.says.zh, device, name.says.zh)
     )
+
+
+def _advised(text: str, device: str, name: str) -> str:
+    """`name`: what it is called where no device is named; in code, `nvidia-smi -i DEVICE`."""
+    if device:
+        return text.replace("{device}", device)
+    parts = text.split("`")
+    return "`".join(part.replace("{device}", "DEVICE" if at % 2 else name) for at, part in enumerate(parts))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from holdfast.core.diagnosis.candidates import Candidate
+from holdfast.core.diagnosis.candidates import Candidate, filled
 from holdfast.core.diagnosis.compare.comparison import Comparison
 from holdfast.core.diagnosis.compare.network_paths import compare_gdr, compare_settings, compare_versions
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
@@ -32,11 +32,22 @@ def with_remarks(
             told.append(_words(unlike))
     if found.class_ in NETWORK and not known.is_of("link-break", found.category) or found.category == "none":
         told += [_of_break(candidate, found) for candidate in candidates if _is_break(candidate)][:BREAKS_MAX]
+    if known.is_of("hangs", found.category):
+        told += [_of_warning(candidate) for candidate in candidates if candidate.has("can-make-it-hang")][:1]
     return replace(found, notes=(*found.notes, *told)) if told else found
 
 
 def _is_break(candidate: Candidate) -> bool:
     return candidate.has("link-break") and candidate.role == "cause" and candidate.ruling is not None
+
+
+def _of_warning(candidate: Candidate) -> Words:
+    captures = candidate.match.captures
+    title, advice = candidate.signature.title, candidate.signature.advice
+    return Words(
+        en=f"{_begun(filled(title.en, captures))}. {filled(advice.en, captures)}",
+        zh=f"{filled(title.zh, captures)}。{filled(advice.zh, captures)}",
+    )
 
 
 def _words(unlike: Comparison) -> Words:
