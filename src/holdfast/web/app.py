@@ -35,7 +35,9 @@ def application(parts: ServerParts) -> ASGIApp:
     routes.append(Route("/openapi.json", partial(_openapi, document)))
     routes += _page_routes(parts)
     router = Router(routes, redirect_slashes=False, lifespan=partial(_lifespan, parts))
-    return Guard(GZipMiddleware(router, minimum_size=GZIP_BYTES_MIN, compresslevel=5), parts.settings, parts.access)
+    return Guard(
+        GZipMiddleware(router, minimum_size=GZIP_BYTES_MIN, compresslevel=5), parts.settings, parts.access
+    )
 
 
 def _api_route(parts: ServerParts, declared: Declared, handler: Handler) -> Route:

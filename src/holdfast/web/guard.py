@@ -50,9 +50,13 @@ class Guard:
         except HTTPException as error:
             code = _CODES.get(error.status_code, "bad-request")
             text = f"there is no such page: {error.detail}"
-            await answer.refuse(scope, receive, Refusal(error.status_code, code, text, headers=error.headers or {}))
-        except Exception as error:  # noqa: BLE001 - the fence: one request's fault must not be another's
-            LOG.exception("a request failed: %s %s", scope.get("method"), without_tokens(str(scope.get("path"))))
+            await answer.refuse(
+                scope, receive, Refusal(error.status_code, code, text, headers=error.headers or {})
+            )
+        except Exception as error:
+            LOG.exception(
+                "a request failed: %s %s", scope.get("method"), without_tokens(str(scope.get("path")))
+            )
             text = f"the server failed at this request ({type(error).__name__}): its log has more"
             await answer.refuse(scope, receive, Refusal(500, "failed", text))
 
@@ -129,7 +133,9 @@ class _Answer:
         elif "websocket.http.response" in scope.get("extensions", {}):
             await answers.refusal(error)({**scope, "type": "websocket"}, receive, self)
         else:
-            await self._send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": error.text[:100]})
+            await self._send(
+                {"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": error.text[:100]}
+            )
 
     def _with_security(self, headers: Any) -> list[tuple[bytes, bytes]]:
         given = [(bytes(name).lower(), bytes(value)) for name, value in headers]

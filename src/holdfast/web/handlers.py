@@ -61,7 +61,7 @@ async def events(parts: ServerParts, request: Request, query: EventsQuery) -> Re
         tail = TailWanted(query.job, query.worker, query.rank)
     if query.job:
         await parts.reads.run(lambda: parts.data.place(query.job))
-    last = request.headers.get("last-event-id", "") or query.last
+    last = request.headers.get("last-event-id", "") or query.last_event_id
     return stream(parts.feed, parts.tails, query.job, last, tail)
 
 

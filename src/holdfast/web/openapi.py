@@ -48,13 +48,13 @@ _STATUSES = {
 def document() -> dict[str, Any]:
     kinds = [one for route in ROUTES for one in (route.answer, route.body, route.query) if one is not None]
     kinds += [ErrorDocument, *EVENTS.values()]
-    found, components = msgspec.json.schema_components(
-        kinds, schema_hook=_anything, ref_template=_REFERENCE
-    )
+    found, components = msgspec.json.schema_components(kinds, schema_hook=_anything, ref_template=_REFERENCE)
     schemas = {id(kind): schema for kind, schema in zip(kinds, found, strict=True)}
     paths: dict[str, Any] = {}
     for route in ROUTES:
-        paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(route, schemas, components)
+        paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(
+            route, schemas, components
+        )
     queries = {route.query.__name__ for route in ROUTES}
     plain = {name: _plain(schema) for name, schema in components.items() if name not in queries}
     return {
@@ -139,7 +139,9 @@ def _answers(route: Route, schemas: dict[int, Any]) -> dict[str, Any]:
     if route.media == "text/event-stream":
         data = "; ".join(f"{event}: {kind.__name__}" for event, kind in EVENTS.items())
         schema["description"] = f"The data of each event is one of the schemas, by its name: {data}"
-    answers: dict[str, Any] = {"200": {"description": "The document", "content": {route.media: {"schema": schema}}}}
+    answers: dict[str, Any] = {
+        "200": {"description": "The document", "content": {route.media: {"schema": schema}}}
+    }
     usual = {400, 429, 503} | ({401, 403} if route.role is not None else set())
     if route.method == "POST":
         usual |= {403, 413}

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from holdfast.model.documents.common import JobState
+from holdfast.model.documents.parts import JobState
 
 PAGE_MAX = 500
 # Seconds since the epoch; the bound keeps what is no number out.
@@ -87,12 +87,12 @@ class MarkdownQuery(Query, frozen=True):
 
 
 class EventsQuery(Query, frozen=True):
-    """Of one job, with its log; with `worker` or `rank` also lines of its output. `last`: instead of Last-Event-ID."""
+    """Of one job, with its log; with `worker` or `rank` also lines of its output. `last_event_id`: instead of the header Last-Event-ID."""
 
     job: Name = ""
     worker: Count | None = None
     rank: Count | None = None
-    last: Annotated[str, Meta(max_length=100)] = ""
+    last_event_id: Annotated[str, Meta(max_length=100)] = ""
 
 
 class ShellQuery(Query, frozen=True):

@@ -1,6 +1,6 @@
 """What the server refuses, with the status and the text of the answer."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from holdfast.model.documents.actions import ErrorDocument, ErrorText
 
@@ -16,7 +16,7 @@ class Refusal(Exception):
         code: str,
         text: str,
         near: Iterable[str] = (),
-        headers: Iterable[tuple[str, str]] = (),
+        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
     ) -> None:
         super().__init__(text)
         self.status, self.code, self.text = status, code, text
@@ -53,7 +53,9 @@ def gone(text: str) -> Refusal:
 
 
 def too_many(text: str, again_s: float) -> Refusal:
-    return Refusal(429, "too-many-requests", text, headers=[("Retry-After", str(max(1, round(again_s + 0.5))))])
+    return Refusal(
+        429, "too-many-requests", text, headers=[("Retry-After", str(max(1, round(again_s + 0.5))))]
+    )
 
 
 def unavailable(text: str, again_s: float = 5.0) -> Refusal:

@@ -39,7 +39,9 @@ def query(kind: type[Query], request: Request) -> Any:
         raise bad_request(f"there are {len(pairs)} parameters, at most {PARAMETERS_MAX} are read")
     for name, value in pairs:
         if name not in kinds:
-            raise bad_request(f"there is no parameter {shown(name)}", get_close_matches(name, kinds, n=1) or kinds)
+            raise bad_request(
+                f"there is no parameter {shown(name)}", get_close_matches(name, kinds, n=1) or kinds
+            )
         if get_origin(kinds[name]) is tuple:
             given.setdefault(name, []).append(value)
         elif name in given:

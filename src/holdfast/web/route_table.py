@@ -64,7 +64,13 @@ def _act(
 _INCIDENT = "/jobs/{job}/incidents/{number}"
 
 ROUTES: tuple[Route, ...] = (
-    _get("/jobs", "jobs", "Jobs, the newest first; with group=cause also equal causes", JobsPage, queries.JobsQuery),
+    _get(
+        "/jobs",
+        "jobs",
+        "Jobs, the newest first; with group=cause also equal causes",
+        JobsPage,
+        queries.JobsQuery,
+    ),
     _get("/jobs/{job}", "job", "One job", JobDocument, statuses=_JOB),
     _get(_INCIDENT, "incident", "One incident of a job", IncidentDocument, statuses=_JOB),
     _get(
@@ -110,7 +116,14 @@ ROUTES: tuple[Route, ...] = (
         statuses=_JOB,
     ),
     _get("/me", "me", "Who asks", actions.Me),
-    _get("/audit", "audit", "The newest lines of the audit log", list[actions.AuditLine], queries.AuditQuery, role="admin"),
+    _get(
+        "/audit",
+        "audit",
+        "The newest lines of the audit log",
+        list[actions.AuditLine],
+        queries.AuditQuery,
+        role="admin",
+    ),
     _get("/health", "health", "Whether the server is well", actions.Health, role=None),
     Route(
         method="POST",

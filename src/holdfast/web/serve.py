@@ -48,7 +48,9 @@ def check(settings: ServerSettings, parts: ServerParts) -> None:
 def bound(settings: ServerSettings) -> socket.socket:
     """raises: CannotServe"""
     try:
-        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
         family, kind, protocol, _, address = found[0]
         listening = socket.socket(family, kind, protocol)
         try:

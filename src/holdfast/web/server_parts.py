@@ -31,9 +31,7 @@ CHANGES_S = 60.0
 class ServerParts:
     """`clock`: seconds since the epoch."""
 
-    def __init__(
-        self, settings: ServerSettings, data: Data, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, settings: ServerSettings, data: Data, clock: Callable[[], float] = time.time) -> None:
         limits = settings.limits
         self.settings, self.data, self.clock = settings, data, clock
         self.tokens = TokenFile(settings.folder)
@@ -76,4 +74,3 @@ def caller(parts: ServerParts, request: HTTPConnection, route: Route) -> Caller:
     if route.is_action and request.headers.get(CONFIRM_HEADER) != "yes":
         raise bad_request("this changes something: confirm it with the header X-Holdfast-Confirm: yes")
     return Caller(who=found, seen=seen)
-

@@ -82,7 +82,11 @@ class Access:
             raise bad_request("the header Authorization has to be: Bearer TOKEN")
         token = self._token(secret.strip(), seen)
         return Identity(
-            name=token.name, role=token.role, by="token", address=seen.address, expires_at_s=token.expires_at_s
+            name=token.name,
+            role=token.role,
+            by="token",
+            address=seen.address,
+            expires_at_s=token.expires_at_s,
         )
 
     def _token(self, secret: str, seen: Asked) -> Token:
@@ -126,7 +130,9 @@ class Access:
             return None
         role = _role(self._settings.user_role)
         try:
-            if token := self._tokens.named(name, self._clock()):  # a token of the same name may have another role
+            if token := self._tokens.named(
+                name, self._clock()
+            ):  # a token of the same name may have another role
                 role = token.role
         except TokensUnusable as error:
             raise unavailable(str(error)) from error
@@ -158,7 +164,9 @@ class Access:
     def _why_token(self) -> str:
         if self.has_tokens():
             return f"send it as Authorization: Bearer TOKEN, or log in; {MAKE_ONE}"
-        return f"without tokens only the user who runs the server may use it, from the same machine; {MAKE_ONE}"
+        return (
+            f"without tokens only the user who runs the server may use it, from the same machine; {MAKE_ONE}"
+        )
 
 
 def _role(text: str) -> Role:

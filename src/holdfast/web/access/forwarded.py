@@ -69,7 +69,9 @@ class Hosts:
             )
 
 
-def asked(scope: Mapping[str, Any], headers: Mapping[str, str], settings: ServerSettings, proxies: Proxies) -> Asked:
+def asked(
+    scope: Mapping[str, Any], headers: Mapping[str, str], settings: ServerSettings, proxies: Proxies
+) -> Asked:
     """raises: Refusal"""
     peer = (scope.get("client") or ("", 0))[0]
     is_trusted = proxies.has(peer)
@@ -107,7 +109,9 @@ def check_origin(seen: Asked, headers: Mapping[str, str], *, needed: bool) -> No
             raise not_allowed("a page of another site asks for this")
         return
     if origin.lower() != seen.origin:
-        raise not_allowed(f"a page of another site asks for this: the server is {seen.origin} to this browser")
+        raise not_allowed(
+            f"a page of another site asks for this: the server is {seen.origin} to this browser"
+        )
 
 
 def _browser(forwarded: str, peer: str, proxies: Proxies) -> str:

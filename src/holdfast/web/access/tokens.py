@@ -92,7 +92,9 @@ class TokenFile:
 
         def add(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
             if any(one.name == name and now_s < one.expires_at_s for one in tokens):
-                raise TokenRefused(f"there is a token {name} already: revoke it first, or choose another name")
+                raise TokenRefused(
+                    f"there is a token {name} already: revoke it first, or choose another name"
+                )
             kept = tuple(one for one in tokens if one.name != name)
             if len(kept) >= TOKENS_MAX:
                 raise TokenRefused(f"there are {TOKENS_MAX} tokens: revoke those that nobody needs")
@@ -128,7 +130,9 @@ class TokenFile:
         except OSError as error:
             raise TokensUnusable(f"{self.path} cannot be read: {error}") from error
         except msgspec.MsgspecError as error:
-            raise TokensUnusable(f"{self.path} is damaged ({error}): remove it and make new tokens") from error
+            raise TokensUnusable(
+                f"{self.path} is damaged ({error}): remove it and make new tokens"
+            ) from error
 
     def _change(self, change: Callable[[tuple[Token, ...]], tuple[Token, ...]]) -> None:
         try:

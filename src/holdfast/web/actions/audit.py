@@ -1,6 +1,6 @@
 """Keeps the audit log: who did what, when, from where, and what came of it. Lines are only ever added.
 
-    <state folder>/server/audit.log      one JSON document a line, mode 0600; audit.log.1 ... are the older ones
+<state folder>/server/audit.log      one JSON document a line, mode 0600; audit.log.1 ... are the older ones
 """
 
 import logging

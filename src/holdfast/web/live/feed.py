@@ -123,9 +123,7 @@ class Feed:
         joined: dict[str, bytes] = {}  # what all viewers of one job get, made once
         for viewer in self._viewers:
             if viewer.job not in joined:
-                wanted = (
-                    one.data for one in batch if viewer.wants(one.job, is_of_one_job=one.is_of_one_job)
-                )
+                wanted = (one.data for one in batch if viewer.wants(one.job, is_of_one_job=one.is_of_one_job))
                 joined[viewer.job] = b"".join(wanted)
             if data := joined[viewer.job]:
                 viewer.put(data)

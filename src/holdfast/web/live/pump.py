@@ -17,7 +17,7 @@ async def pump(feed: Feed, changes: Callable[[], Awaitable[Sequence[Change]]]) -
     while True:
         try:
             feed.publish(await changes())
-        except Exception:  # noqa: BLE001 - the stream outlives a damaged journal or a full disk
+        except Exception:
             LOG.exception("changes cannot be read")
             await asyncio.sleep(FAILED_S)
         if feed.viewers:

@@ -11,7 +11,7 @@ from holdfast.web.live.tails import Tails, TailWanted
 
 BEAT_S = 15.0
 RETRY = b"retry: 2000\n\n"
-BEAT = b": still there\n\n"
+BEAT = b"event: beat\ndata: {}\n\n"
 LIFETIME_S = 6 * 3600.0  # then the browser connects anew, and its token is checked anew
 
 

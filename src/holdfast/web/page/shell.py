@@ -11,7 +11,9 @@ import msgspec
 
 _SLOT = re.compile(r"\{\{ *(\w+) *\}\}")
 # In a data block a script's end could end it, and an escape of HTML would not be undone.
-_IN_SCRIPT = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+_IN_SCRIPT = str.maketrans(
+    {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+)
 
 
 class Data(str):
