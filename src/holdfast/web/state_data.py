@@ -9,7 +9,6 @@ from holdfast.archive.output.pages import Start, TooManyFiles, page
 from holdfast.archive.output.patterns import BadPattern, compiled
 from holdfast.jobs.record import Record, RecordUnreadable, open_record
 from holdfast.journal.jobdir import JobDir
-from holdfast.model.documents.parts import Sentence
 from holdfast.model.documents.incidents import CheckRow, EvidenceRow, IncidentDocument
 from holdfast.model.documents.jobs import (
     Counters,
@@ -24,6 +23,7 @@ from holdfast.model.documents.jobs import (
 from holdfast.model.documents.live import Change
 from holdfast.model.documents.nodes import DeviceRow, NodeDocument, NodesPage
 from holdfast.model.documents.output import OutputFile, OutputPage
+from holdfast.model.documents.parts import Sentence
 from holdfast.model.signatures import Words
 from holdfast.web.places import Places
 from holdfast.web.queries import HeatQuery, JobsQuery, LogQuery, NodesQuery, OutputQuery, StepsQuery
