@@ -20,8 +20,12 @@ from holdfast.model.calls import (
     WINDOW_BYTES_MIN,
     WINDOWS_BYTES_MAX,
     AnyCallWord,
+    AnyRequest,
     AskCall,
     AskPlaces,
+    AskRemark,
+    AskRestart,
+    AskStop,
     BeginCall,
     CallEnded,
     CallPlace,
@@ -32,6 +36,7 @@ from holdfast.model.calls import (
     Output,
     OutputTaken,
     Program,
+    RequestDone,
     StackLook,
     Terminal,
     Typed,
@@ -79,7 +84,8 @@ class _Call:
 
 class CallRelay:
     """`now`: called at every call. `note`: writes a line to the record, with its kind: exec or shell. `silent_s`:
-    seconds since an agent's last message; agents send one every second.
+    seconds since an agent's last message; agents send one every second. `carry_out`: does what a call asks of the job
+    itself, or raises ValueError with the reason; None: nothing can be asked of it.
     """
 
     def __init__(
@@ -89,7 +95,9 @@ class CallRelay:
         note: Callable[[str, str], None],
         clock: Callable[[], float],
         silent_s: Callable[[str], float] = lambda peer: 0.0,
+        carry_out: Callable[[AnyRequest], tuple[bool, str]] | None = None,
     ) -> None:
+        self._carry_out = carry_out
         self._silent_s = silent_s
         self._say = say
         self._now = now
@@ -144,6 +152,8 @@ class CallRelay:
                 self._answer_places(peer, word)
             case AskCall() if call is None:
                 self._ask(peer, word)
+            case AskStop() | AskRestart() | AskRemark():
+                self._answer_request(peer, word)
             case CancelCall() if call is not None and call.client == peer:
                 self._cancel(word.call, call, keep=True)
             case OutputTaken() if call is not None and call.client == peer and word.node in call.open:
@@ -161,6 +171,16 @@ class CallRelay:
             return
         answer = CallPlaces(call=word.call, job=now.job, attempt=now.attempt, places=places)
         self._say(peer, encode(answer))
+
+    def _answer_request(self, peer: str, word: AnyRequest) -> None:
+        try:
+            if self._carry_out is None:
+                raise ValueError("this controller takes no requests about its job")
+            done, text = self._carry_out(word)
+        except ValueError as error:
+            self._say(peer, encode(CallRefused(call=word.call, why=str(error))))
+            return
+        self._say(peer, encode(RequestDone(call=word.call, done=done, text=text)))
 
     def _ask(self, peer: str, word: AskCall) -> None:
         now = self._now()

@@ -1,4 +1,4 @@
-"""What a person at a terminal asks of a running job's nodes, and what comes back: commands, shells, looks at stacks.
+"""What a person asks of a running job and its nodes, and what comes back: commands, shells, stacks, a stop, a restart.
 
 A client asks the job's controller, which passes the call on to the agents it concerns and their answers back. Nothing
 of it is kept: where a connection is lost, the calls that went over it are over. Every value is one MessagePack map
@@ -100,6 +100,33 @@ class AskCall(CallWord, frozen=True, tag="call-ask"):
     window_bytes: int = WINDOW_BYTES_MAX
 
 
+class AskStop(CallWord, frozen=True, tag="call-stop"):
+    """End the job. `force`: at once, no grace. `by`: who asks, for the record. Answer: RequestDone or CallRefused."""
+
+    by: str
+    reason: str = ""
+    force: bool = False
+
+
+class AskRestart(CallWord, frozen=True, tag="call-restart"):
+    """End the present attempt and start the next one. Answer: RequestDone or CallRefused."""
+
+    by: str
+    reason: str = ""
+
+
+class AskRemark(CallWord, frozen=True, tag="call-remark"):
+    """Write down what a person says of an incident: that they have seen it, or with a `category`, that its verdict is wrong.
+
+    Answer: RequestDone or CallRefused.
+    """
+
+    by: str
+    incident: int
+    category: str = ""
+    text: str = ""
+
+
 # Of either side, passed on by the controller --------------------------------------------------------------------------
 
 
@@ -181,9 +208,21 @@ class CallRefused(CallWord, frozen=True, tag="call-refused"):
     why: str
 
 
+class RequestDone(CallWord, frozen=True, tag="call-request-done"):
+    """`done` False: it was not necessary, for instance because the job is being stopped already. `text`: one line."""
+
+    done: bool
+    text: str
+
+
+AnyRequest: TypeAlias = AskStop | AskRestart | AskRemark
+
 AnyCallWord: TypeAlias = (
     AskPlaces
     | AskCall
+    | AskStop
+    | AskRestart
+    | AskRemark
     | Typed
     | WindowSize
     | OutputTaken
@@ -194,4 +233,5 @@ AnyCallWord: TypeAlias = (
     | CallEnded
     | CallPlaces
     | CallRefused
+    | RequestDone
 )

@@ -236,6 +236,14 @@ class StopRequested(Event, frozen=True, tag="stop-requested"):
     by: str = ""
 
 
+class RestartRequested(Event, frozen=True, tag="restart-requested"):
+    """A person asks for the end of this attempt and the start of the next one. It is no failure and costs no restart."""
+
+    attempt: int
+    by: str
+    reason: str = ""
+
+
 class FindingNoted(Event, frozen=True, tag="finding-noted"):
     """Something worth a line in the log that never blocks the training.
 
@@ -293,6 +301,7 @@ AnyEvent = (
     | NodesChecked
     | VerdictReached
     | StopRequested
+    | RestartRequested
     | FindingNoted
     | IncidentAcknowledged
     | VerdictCorrected

@@ -27,7 +27,8 @@ class _Line(Protocol):
 
 
 class LineOnDemand:
-    """`tell`: a line for people. `env`, `cwd`: for commands while no training runs."""
+    """`tell`: a line for people. `env`, `cwd`: for commands while no training runs.
+    `grace_s`: of a stop that somebody asks for."""
 
     def __init__(
         self,
@@ -38,10 +39,11 @@ class LineOnDemand:
         tell: Callable[[str], None],
         env: Mapping[str, str],
         cwd: str,
+        grace_s: float,
     ) -> None:
         self._job, self._controller, self._agent = job, controller, agent
         self._clock, self._tell = clock, tell
-        self._env, self._cwd = env, cwd
+        self._env, self._cwd, self._grace_s = env, cwd, grace_s
         self._line: _Line | None = None
         self._looked_s = clock()
         _is_removed(job.path / CONTROLLER)  # of a Holdfast that was killed
@@ -80,7 +82,13 @@ class LineOnDemand:
         module = importlib.import_module("holdfast.supervise.local_line")
         try:
             self._line = module.LocalLine(
-                self._job, self._controller, self._agent, self._clock, self._env, self._cwd
+                self._job,
+                self._controller,
+                self._agent,
+                self._clock,
+                self._env,
+                self._cwd,
+                self._grace_s,
             )
         except OSError as error:
             self._tell(f"somebody wants to ask this job, which cannot listen: {error}")

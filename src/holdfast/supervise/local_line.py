@@ -14,6 +14,7 @@ from holdfast.agent.calls.on_node import Calls, CallScene
 from holdfast.agent.worker import WorkerAgent
 from holdfast.controller.calls import CallRelay, JobNow
 from holdfast.controller.loop import Controller
+from holdfast.controller.requests import Requests
 from holdfast.jobs.agent_place import CONTROLLER, SECRET
 from holdfast.jobs.line import written_secret
 from holdfast.journal.jobdir import JobDir
@@ -39,6 +40,7 @@ class LocalLine:
         clock: JobClock,
         env: Mapping[str, str],
         cwd: str,
+        grace_s: float,
     ) -> None:
         self._job, self._controller, self._agent = job, controller, agent
         self._clock = clock
@@ -46,7 +48,8 @@ class LocalLine:
         self._node = socket.gethostname()
         self._turned_s = 0.0
         self._hub = Hub(secret=written_secret(job.path), listen=[(LOOPBACK, 0)], clock=clock)
-        self._relay = CallRelay(self._say, self._now, self._note, clock)
+        requests = Requests(controller, clock, grace_s, agent.signal)
+        self._relay = CallRelay(self._say, self._now, self._note, clock, carry_out=requests.carry_out)
         self._calls = Calls(self._scene, lambda body: self._relay.hear(self._node, body))
         self._write_where()
 

@@ -16,6 +16,7 @@ from holdfast.controller.clock_notes import ClockNotes
 from holdfast.controller.conclusion import Case, Concluding
 from holdfast.controller.hang_watch import HangWatching
 from holdfast.controller.loop import Controller, decisions
+from holdfast.controller.requests import Requests
 from holdfast.controller.shipped import ShippedFiles
 from holdfast.controller.straggler_watch import StragglersWatching
 from holdfast.controller.worker_group import Parts, WorkerGroupEngine
@@ -135,6 +136,7 @@ class NodesSupervisor:
             lambda: self.record.flush() and self._held is None,  # what is held is not written down yet
         )
         self.controller = Controller(settings.policy, self.record, self.machine, self._on_decision)
+        self.requests = Requests(self.controller, self.clock, settings.grace_s, self.machine.signal)
         self._echo = WorkerEcho(job.path, console.echo, console.tell)
         self._echoes_from_end = 0  # the attempt whose output another process has shown
         self._wheel = Wheel(console.tell)
@@ -175,7 +177,14 @@ class NodesSupervisor:
             self._settings.node_silence_s,
         )
         self.stragglers = StragglersWatching(self.worker_group, lambda: self.hangs.is_looking)
-        self._relay = CallRelay(self.hub.say, self._now, self._note_call, self.clock, self.hub.silent_s)
+        self._relay = CallRelay(
+            self.hub.say,
+            self._now,
+            self._note_call,
+            self.clock,
+            self.hub.silent_s,
+            carry_out=lambda word: self.requests.carry_out(word),
+        )
         return Parts(
             hangs=self.hangs,
             stragglers=self.stragglers,

@@ -149,7 +149,14 @@ class Supervisor:
             incidents=job.incidents,
         )
         self._line = LineOnDemand(
-            job, self.controller, self._machine.agent, self.clock, console.tell, env, cwd
+            job,
+            self.controller,
+            self._machine.agent,
+            self.clock,
+            console.tell,
+            env,
+            cwd,
+            settings.grace_s,
         )
         self._wheel = Wheel(console.tell)
         self._ticked_s = 0.0

@@ -152,6 +152,7 @@ EVENTS: list[ev.AnyEvent] = [
     _checked(1, "n0", "n1", "n2", why_not="no process"),
     _verdict(1, user_code=True, problem="q"),
     *(ev.StopRequested(at_s=0.0, reason="asked", force=force) for force in (True, False)),
+    *(ev.RestartRequested(at_s=0.0, attempt=attempt, by="ana") for attempt in (1, 2)),
     ev.FindingNoted(at_s=0.0, finding="slow", text="rank 3 is slow"),
     ev.IncidentAcknowledged(at_s=0.0, incident=1, by="ana"),
     ev.VerdictCorrected(at_s=0.0, incident=1, by="ana", category="data_error", text="shard 19 is torn"),

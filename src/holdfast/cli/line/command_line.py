@@ -52,6 +52,7 @@ COMMANDS = {
     "steps": Place("holdfast.cli.steps", "app", "Reports step times, and since when steps are slower."),
     "check": Place("holdfast.cli.check", "app", "Checks whether machines are fit for training."),
     "nodes": Place("holdfast.cli.nodes", "app", "Lists nodes over all jobs: isolated ones, lemons."),
+    "serve": Place("holdfast.cli.serve", "app", "Serves the page and the API of all jobs."),
     "signatures": Place(
         "holdfast.cli.signatures", "app", "Lists the known failures, and tests their signatures."
     ),

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.core.job import boot_check, faults, hardware, ladder, progress, recovery
 from holdfast.core.job.decision import Decision
+from holdfast.core.job.wording import request_words
 from holdfast.core.nodes import passes as node_passes
 from holdfast.model.events import (
     AnyEvent,
@@ -32,6 +33,7 @@ from holdfast.model.events import (
     PlacementFailed,
     RankExited,
     RankStarted,
+    RestartRequested,
     StepReached,
     StopRequested,
     Tick,
@@ -108,6 +110,8 @@ def decide(state: State, event: AnyEvent, policy: Policy) -> Decision:  # noqa: 
             return _on_isolated(state, event.node, event.at_s)
         case StopRequested():
             return _on_stop_request(state, event)
+        case RestartRequested():
+            return _on_restart_request(state, event)
         case JobSubmitted():
             return _on_submitted(state, event)
         case ControllerResumed():
@@ -390,6 +394,14 @@ def _on_stop_request(state: State, event: StopRequested) -> Decision:
             return recovery.finish(state.job, event.at_s, ending, finish_s=finish_s, force=event.force)
         case never:
             assert_never(never)
+
+
+def _on_restart_request(state: State, event: RestartRequested) -> Decision:
+    """Only of an attempt that runs, or is held after a failure: any other phase leads to a start or to an end already."""
+    if not isinstance(state.phase, Running | Holding) or event.attempt != state.job.attempt:
+        return Decision(state)
+    moved = recovery.advance(state.job, event.at_s)
+    return Decision(moved.state, moved.orders, request_words(event))
 
 
 def _on_tick(state: State, event: Tick, policy: Policy) -> Decision:

@@ -10,6 +10,7 @@ from holdfast.core.job.wording import (
     ended_words,
     listed,
     not_again_words,
+    request_words,
     verdict_words,
 )
 from holdfast.model.checks import FAIL, IDLE
@@ -25,6 +26,7 @@ from holdfast.model.events import (
     NodeReleased,
     NodesChecked,
     RankExited,
+    RestartRequested,
     StopRequested,
     WorkerExited,
     WorkersPlaced,
@@ -95,8 +97,8 @@ def _of_the_event(before: State, event: AnyEvent, decision: Decision) -> tuple[s
         case DeviceHealed():
             end = "has healed" if event.healed else "did not heal"
             return "hardware", f"device {event.device} of {event.node} {end}"
-        case StopRequested() if decision.state != before:
-            return "request", f"the job is asked to stop{' at once' if event.force else ''}: {event.reason}"
+        case StopRequested() | RestartRequested() if decision.state != before:
+            return "request", request_words(event)
         case RankExited() | WorkerExited() if _is_news(before, event, decision):
             return "news", f"{_who(event)} ended with {event.code}"
         case _:

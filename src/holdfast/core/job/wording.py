@@ -4,7 +4,13 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from holdfast.model.checks import FAIL, IDLE, ON_FAILURE
-from holdfast.model.events import IncidentAcknowledged, NodesChecked, VerdictCorrected
+from holdfast.model.events import (
+    IncidentAcknowledged,
+    NodesChecked,
+    RestartRequested,
+    StopRequested,
+    VerdictCorrected,
+)
 from holdfast.model.state import (
     AnyPhase,
     Checking,
@@ -61,6 +67,13 @@ def remark_words(event: IncidentAcknowledged | VerdictCorrected) -> str:
         else "acknowledged"
     )
     return f"incident {event.incident}: {done} by {event.by}" + (f": {event.text}" if event.text else "")
+
+
+def request_words(event: StopRequested | RestartRequested) -> str:
+    """`the job is asked to stop at once: SIGTERM was sent to Holdfast`; `ana asks for a restart: new data`."""
+    if isinstance(event, StopRequested):
+        return f"the job is asked to stop{' at once' if event.force else ''}: {event.reason}"
+    return f"{event.by} asks for a restart" + (f": {event.reason}" if event.reason else "")
 
 
 def check_words(event: NodesChecked, *, is_named: bool = False) -> str:

@@ -1,0 +1,92 @@
+"""Asks the controller of a running job to stop it, restart it, or keep a remark; writes remarks on a job that has ended itself."""
+
+import time
+
+from holdfast.controller.loop import replay, row_of
+from holdfast.controller.requests import BY_CHARACTERS_MAX, plain, remark, remark_done
+from holdfast.core.job.decide import decide
+from holdfast.jobs.call import CallNotMade
+from holdfast.jobs.line import JobLine, NoLine, open_line
+from holdfast.jobs.record import RecordUnreadable, open_record, supervisor
+from holdfast.journal.jobdir import JobDir, JobInUse
+from holdfast.journal.store import JournalUnusable, Store
+from holdfast.model.calls import AnyRequest, AskRemark, CallRefused, RequestDone
+from holdfast.model.policy import Policy
+
+ANSWER_S = 10.0
+
+
+def request(job: JobDir, word: AnyRequest) -> RequestDone:
+    """What came of it. raises: CallNotMade, where the controller refuses; NoLine"""
+    line = open_line(job)
+    try:
+        return answer(line, word)
+    finally:
+        line.close()
+
+
+def answer(line: JobLine, word: AnyRequest) -> RequestDone:
+    """raises: CallNotMade, NoLine"""
+    line.say(word)
+    until_s = time.monotonic() + ANSWER_S
+    while time.monotonic() < until_s:
+        for one in line.words(until_s - time.monotonic()):
+            if isinstance(one, RequestDone) and one.call == word.call:
+                return one
+            if isinstance(one, CallRefused) and one.call == word.call:
+                raise CallNotMade(one.why)
+    raise NoLine(
+        f"the controller of job {line.job.name} did not answer within {ANSWER_S:g} s: an older Holdfast "
+        "cannot be asked for this"
+    )
+
+
+def keep_remark(job: JobDir, word: AskRemark, at_s: float) -> RequestDone:
+    """In the journal: by its controller, or from here where the job has none any more.
+
+    raises: CallNotMade, NoLine
+    """
+    try:
+        record = open_record(job)
+    except RecordUnreadable as error:
+        raise CallNotMade(str(error)) from error
+    try:
+        record.all_lines()
+        has_controller = not record.story.ended and bool(supervisor(job, record.facts))
+        policy = record.policy
+    except RecordUnreadable as error:
+        raise CallNotMade(str(error)) from error
+    finally:
+        record.close()
+    return request(job, word) if has_controller else _written(job, word, policy, at_s)
+
+
+def _written(job: JobDir, word: AskRemark, policy: Policy, at_s: float) -> RequestDone:
+    """Holds the job's lock meanwhile: nobody else writes the journal then. raises: CallNotMade"""
+    try:
+        with job.lock() as lock:
+            if not lock.held:
+                raise CallNotMade(
+                    f"the disk of {job.path} knows no locks: the remark could damage the journal"
+                )
+            store = Store.open(job.journal_path)
+            try:
+                _add(job, store, word, policy, at_s)
+            finally:
+                store.close()
+    except JobInUse as error:
+        raise CallNotMade(str(error)) from error
+    except (JournalUnusable, OSError) as error:
+        raise CallNotMade(f"the remark on job {job.name} cannot be kept: {error}") from error
+    return RequestDone(call=word.call, done=True, text=remark_done(word))
+
+
+def _add(job: JobDir, store: Store, word: AskRemark, policy: Policy, at_s: float) -> None:
+    """raises: CallNotMade, JournalUnusable"""
+    rows = list(store.read_raw())
+    state = replay(rows, policy)
+    if not 0 < word.incident <= state.job.incidents:
+        raise CallNotMade(f"job {job.name} has no incident {word.incident}")
+    by = plain(word.by, BY_CHARACTERS_MAX)
+    event = remark(word, by, max(at_s, rows[-1][0] if rows else 0.0))
+    store.append([row_of(event, decide(state, event, policy))])

@@ -1,0 +1,181 @@
+"""Decides who asks and whether they may: the token, the cookie, the proxy's header, or a connection of the same user."""
+
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.model.documents.actions import Role, allows
+from holdfast.web.access.forwarded import Asked, check_origin
+from holdfast.web.access.identity import Identity
+from holdfast.web.access.loopback import is_loopback, peer_uid
+from holdfast.web.access.rates import Rates
+from holdfast.web.access.sessions import COOKIE, Session, Sessions
+from holdfast.web.access.tokens import NAME, Token, TokenFile, TokensUnusable
+from holdfast.web.refusals import bad_request, not_allowed, not_logged_in, too_many, unavailable
+from holdfast.web.settings import ServerSettings
+
+CSRF_HEADER, CONFIRM_HEADER = "x-holdfast-csrf", "x-holdfast-confirm"
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+MAKE_ONE = "make one with holdfast serve token create NAME --role viewer"
+
+
+class Access:
+    """`clock`: seconds since the epoch."""
+
+    def __init__(self, settings: ServerSettings, tokens: TokenFile, clock: Callable[[], float]) -> None:
+        self._settings, self._tokens, self._clock = settings, tokens, clock
+        self._key = secrets.token_bytes(32)  # of CSRF tokens that belong to no session
+        self.sessions = Sessions(clock)
+        limits = settings.limits
+        self._rates = Rates(limits.rate_per_s, limits.burst, clock)
+        self._failures = Rates(limits.failures_per_min / 60.0, limits.failures_per_min, clock)
+
+    def identity(self, scope: Mapping[str, Any], seen: Asked, headers: Mapping[str, str]) -> Identity | None:
+        """Who asks; None: nobody who is known. raises: Refusal, also where somebody asks too often"""
+        found = self._found(scope, seen, headers)
+        key = f"user {found.name}" if found else f"address {seen.address}"
+        wait_s = self._rates.wait_s(key)
+        if wait_s:
+            raise too_many("too many requests: wait before the next one", wait_s)
+        return found
+
+    def check(self, who: Identity | None, needed: Role) -> Identity:
+        """raises: Refusal"""
+        if who is None:
+            raise not_logged_in(f"this needs a token: {self._why_token()}")
+        if not allows(who.role, needed):
+            raise not_allowed(f"this needs the role {needed}, and {who.name} is {who.role}")
+        return who
+
+    def check_page(self, who: Identity, seen: Asked, method: str, headers: Mapping[str, str]) -> None:
+        """That it is our own page which asks for an action, where the browser logs in by itself. raises: Refusal"""
+        if method in SAFE:
+            return
+        check_origin(seen, headers, needed=False)
+        if who.csrf and not hmac.compare_digest(headers.get(CSRF_HEADER, "").encode(), who.csrf.encode()):
+            raise not_allowed(f"the header {CSRF_HEADER} is missing or old: GET /api/v1/me has it as csrf")
+
+    def log_in(self, secret: str, seen: Asked) -> tuple[str, Session, Token]:
+        """A session for who has this token. raises: Refusal"""
+        token = self._token(secret, seen)
+        cookie, session = self.sessions.begin(token.name, token.hash, token.expires_at_s)
+        return cookie, session, token
+
+    # Inside ----------------------------------------------------------------------------------------------------
+
+    def _found(self, scope: Mapping[str, Any], seen: Asked, headers: Mapping[str, str]) -> Identity | None:
+        if "authorization" in headers:
+            return self._by_token(headers["authorization"], seen)
+        if (cookie := _cookie(headers)) and (found := self._by_cookie(cookie, seen)):
+            return found
+        return self._by_proxy(seen, headers) or self._by_loopback(scope, seen)
+
+    def _by_token(self, header: str, seen: Asked) -> Identity:
+        kind, _, secret = header.partition(" ")
+        if kind.lower() != "bearer" or not secret.strip():
+            raise bad_request("the header Authorization has to be: Bearer TOKEN")
+        token = self._token(secret.strip(), seen)
+        return Identity(
+            name=token.name,
+            role=token.role,
+            by="token",
+            address=seen.address,
+            expires_at_s=token.expires_at_s,
+        )
+
+    def _token(self, secret: str, seen: Asked) -> Token:
+        """raises: Refusal; the address that sends many wrong ones waits"""
+        if self._failures.is_empty(seen.address):
+            again_s = self._failures.full_s(seen.address)
+            raise too_many("too many wrong tokens came from this address: wait", again_s)
+        try:
+            token = self._tokens.token(secret, self._clock())
+        except TokensUnusable as error:
+            raise unavailable(str(error)) from error
+        if token is None:
+            self._failures.wait_s(seen.address)
+            raise not_logged_in(f"the token is unknown, revoked or expired: {MAKE_ONE}")
+        return token
+
+    def _by_cookie(self, secret: str, seen: Asked) -> Identity | None:
+        session = self.sessions.session(secret)
+        if session is None:
+            return None
+        try:
+            token = self._tokens.named(session.token, self._clock())
+        except TokensUnusable as error:
+            raise unavailable(str(error)) from error
+        if token is None or token.hash != session.token_hash:  # revoked meanwhile
+            self.sessions.end(secret)
+            return None
+        return Identity(
+            name=token.name,
+            role=token.role,
+            by="cookie",
+            address=seen.address,
+            csrf=session.csrf,
+            expires_at_s=session.expires_at_s,
+        )
+
+    def _by_proxy(self, seen: Asked, headers: Mapping[str, str]) -> Identity | None:
+        """Whom a trusted proxy has logged in. Its header from anybody else is worth nothing."""
+        name = headers.get(self._settings.user_header.lower(), "") if self._settings.user_header else ""
+        if not name or not seen.is_trusted or not NAME.fullmatch(name):
+            return None
+        role = _role(self._settings.user_role)
+        try:
+            if token := self._tokens.named(
+                name, self._clock()
+            ):  # a token of the same name may have another role
+                role = token.role
+        except TokensUnusable as error:
+            raise unavailable(str(error)) from error
+        return self._with_csrf(Identity(name=name, role=role, by="proxy", address=seen.address))
+
+    def _by_loopback(self, scope: Mapping[str, Any], seen: Asked) -> Identity | None:
+        """The same user on the same machine, as long as there are no tokens. Through a proxy anybody may come."""
+        client, server = scope.get("client"), scope.get("server")
+        if not (client and server and seen.is_direct and is_loopback(str(client[0]))):
+            return None
+        if self.has_tokens():
+            return None
+        uid = peer_uid((str(client[0]), int(client[1])), (str(server[0]), int(server[1])))
+        if uid not in (os.getuid(), 0):
+            return None
+        return self._with_csrf(Identity(name="local", role="admin", by="loopback", address=seen.address))
+
+    def has_tokens(self) -> bool:
+        """raises: Refusal"""
+        try:
+            return bool(self._tokens.tokens())
+        except TokensUnusable as error:
+            raise unavailable(str(error)) from error
+
+    def _with_csrf(self, who: Identity) -> Identity:
+        csrf = hmac.new(self._key, f"{who.by} {who.name}".encode(), hashlib.sha256).hexdigest()[:32]
+        return replace(who, csrf=csrf)
+
+    def _why_token(self) -> str:
+        if self.has_tokens():
+            return f"send it as Authorization: Bearer TOKEN, or log in; {MAKE_ONE}"
+        return (
+            f"without tokens only the user who runs the server may use it, from the same machine; {MAKE_ONE}"
+        )
+
+
+def _role(text: str) -> Role:
+    return "operator" if text == "operator" else "admin" if text == "admin" else "viewer"
+
+
+def _cookie(headers: Mapping[str, str]) -> str:
+    try:
+        cookies = SimpleCookie(headers.get("cookie", "")[:8_192])
+    except CookieError:
+        return ""
+    return cookies[COOKIE].value if COOKIE in cookies else ""

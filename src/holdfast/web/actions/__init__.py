@@ -1,0 +1,1 @@
+"""Carries out what people ask for: stops, restarts, isolation, commands, shells, judgements. Each one is audited."""

@@ -1,0 +1,107 @@
+"""Makes the server's application: every route of the table, the page, the stream, the shell; all behind the guard."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any
+
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import ASGIApp
+
+from holdfast.web import answers, handlers, openapi, requests
+from holdfast.web.guard import Guard
+from holdfast.web.live.pump import pump
+from holdfast.web.page import pages
+from holdfast.web.page.assets import Assets
+from holdfast.web.queries import Query
+from holdfast.web.route_table import PREFIX, ROUTES
+from holdfast.web.route_table import Route as Declared
+from holdfast.web.server_parts import Caller, ServerParts, caller
+
+GZIP_BYTES_MIN = 1_000
+
+Handler = Callable[[Request, Caller, dict[str, Any], Any, Any], Awaitable[Response]]
+
+
+def application(parts: ServerParts) -> ASGIApp:
+    """One application for one event loop."""
+    table = _handlers(parts)
+    routes: list[BaseRoute] = [_api_route(parts, declared, table[declared.name]) for declared in ROUTES]
+    document = openapi.encoded()
+    routes.append(Route("/openapi.json", partial(_openapi, document)))
+    routes += _page_routes(parts)
+    router = Router(routes, redirect_slashes=False, lifespan=partial(_lifespan, parts))
+    return Guard(
+        GZipMiddleware(router, minimum_size=GZIP_BYTES_MIN, compresslevel=5), parts.settings, parts.access
+    )
+
+
+def _api_route(parts: ServerParts, declared: Declared, handler: Handler) -> Route:
+    async def endpoint(request: Request) -> Response:
+        asking = caller(parts, request, declared)
+        at = requests.path_parts(request.path_params)
+        query: Query = requests.query(declared.query, request)
+        body = None
+        if declared.body is not None:
+            content_type = request.headers.get("content-type", "")
+            body = requests.decoded(await request.body(), declared.body, content_type)
+        return await handler(request, asking, at, query, body)
+
+    return Route(PREFIX + declared.path, endpoint, methods=[declared.method], name=declared.name)
+
+
+def _handlers(parts: ServerParts) -> dict[str, Handler]:
+    """By the names of the table."""
+
+    def reading(name: str) -> Handler:
+        return lambda request, asking, at, query, body: handlers.read(parts, name, request, at, query)
+
+    async def me(request: Request, asking: Caller, at: dict[str, Any], query: Any, body: Any) -> Response:
+        return answers.action(handlers.me(asking.who))
+
+    return {
+        **{name: reading(name) for name in handlers.READS},
+        "markdown": lambda request, asking, at, query, body: handlers.markdown(parts, request, at, query),
+        "bundle": lambda request, asking, at, query, body: handlers.bundle(parts, at),
+        "events": lambda request, asking, at, query, body: handlers.events(parts, request, query),
+        "health": lambda request, asking, at, query, body: handlers.health(parts, asking),
+        "me": me,
+    }
+
+
+def _page_routes(parts: ServerParts) -> list[BaseRoute]:
+    assets = Assets()
+
+    def viewing(view: pages.View) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            return await pages.page(parts, assets, view, request)
+
+        return endpoint
+
+    async def asset(request: Request) -> Response:
+        return pages.asset(assets, request)
+
+    return [
+        Route("/assets/{version}/{path:path}", asset),
+        *(Route(view.path, viewing(view), name=f"page-{view.name}") for view in pages.VIEWS),
+    ]
+
+
+async def _openapi(document: bytes, request: Request) -> Response:
+    return Response(document, media_type=answers.JSON, headers={"Cache-Control": "no-cache"})
+
+
+@asynccontextmanager
+async def _lifespan(parts: ServerParts, app: object) -> AsyncIterator[None]:
+    task = asyncio.create_task(pump(parts.feed, lambda: parts.changes.run(parts.data.changes)))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        parts.close()

@@ -1,0 +1,152 @@
+"""Stands before everything: checks each request's size, host and caller, and adds the headers of every answer.
+
+The last fence: an error in a handler ends that request with a document, and nothing else.
+"""
+
+import asyncio
+import logging
+import urllib.parse
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from holdfast.web import answers
+from holdfast.web.access.access import Access
+from holdfast.web.access.forwarded import Asked, Hosts, Proxies, asked, check_origin
+from holdfast.web.access.headers import HSTS, NOT_KEPT, SECURITY
+from holdfast.web.access.tokens import has_token, without_tokens
+from holdfast.web.refusals import Refusal, bad_request
+from holdfast.web.requests import too_large
+from holdfast.web.settings import ServerSettings
+
+LOG = logging.getLogger("holdfast.web")
+_SECRET_NAMES = {"token", "access_token", "auth", "authorization", "api_key", "apikey", "password", "secret"}
+_POLICY_VIOLATION = 1008
+_CODES = {404: "not-there", 405: "bad-request"}
+
+
+class Guard:
+    """`app`: gets only requests that have passed, with `seen` and `who` in the scope's state."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings, access: Access) -> None:
+        self._app, self._settings, self._access = app, settings, access
+        self._proxies = Proxies(settings.trusted_proxies)
+        self._hosts = Hosts(settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        answer = _Answer(send, is_tls=self._settings.is_tls)
+        try:
+            scope = self._checked(scope)
+            limited = _Limited(receive, self._settings.limits.body_bytes, self._settings.limits.still_s)
+            await self._app(scope, limited if scope["type"] == "http" else receive, answer)
+        except Refusal as error:
+            await answer.refuse(scope, receive, error)
+        except HTTPException as error:
+            code = _CODES.get(error.status_code, "bad-request")
+            text = f"there is no such page: {error.detail}"
+            await answer.refuse(
+                scope, receive, Refusal(error.status_code, code, text, headers=error.headers or {})
+            )
+        except Exception as error:
+            LOG.exception(
+                "a request failed: %s %s", scope.get("method"), without_tokens(str(scope.get("path")))
+            )
+            text = f"the server failed at this request ({type(error).__name__}): its log has more"
+            await answer.refuse(scope, receive, Refusal(500, "failed", text))
+
+    def _checked(self, scope: Scope) -> Scope:
+        """raises: Refusal"""
+        headers = Headers(scope=scope)
+        _check_url(scope, self._settings.limits.url_bytes)
+        seen = asked(scope, headers, self._settings, self._proxies)
+        self._hosts.check(seen.host)
+        who = self._access.identity(scope, seen, headers)
+        method = str(scope.get("method", "GET"))
+        if scope["type"] == "websocket":
+            check_origin(seen, headers, needed=who is not None and bool(who.csrf))
+        elif seen.path.startswith("/api/") or method not in ("GET", "HEAD"):
+            check_origin(seen, headers, needed=False)
+        return {**scope, "app": self, "path": seen.path, "root_path": "", "state": {"seen": seen, "who": who}}
+
+
+def _check_url(scope: Scope, bytes_max: int) -> None:
+    """raises: Refusal. A token in an address stands in histories and logs: it is refused, and not written down."""
+    raw = bytes(scope.get("raw_path") or b"") + b"?" + bytes(scope["query_string"])
+    if len(raw) > bytes_max:
+        raise bad_request(f"the address is longer than {bytes_max} bytes")
+    text = urllib.parse.unquote_plus(raw.decode("latin-1"))
+    names = {name.lower() for name, _ in urllib.parse.parse_qsl(scope["query_string"].decode("latin-1"))}
+    if has_token(text) or names & _SECRET_NAMES:
+        raise bad_request(
+            "a token must not stand in an address, where histories and logs keep it: send it as "
+            "Authorization: Bearer TOKEN, and revoke this one"
+        )
+
+
+class _Limited:
+    """A request's body: bounded in size, and in how long the sender may be silent."""
+
+    def __init__(self, receive: Receive, bytes_max: int, still_s: float) -> None:
+        self._receive, self._bytes_max, self._still_s = receive, bytes_max, still_s
+        self._got = 0
+        self._is_whole = False
+
+    async def __call__(self) -> Message:
+        if self._is_whole:
+            return await self._receive()
+        try:
+            message = await asyncio.wait_for(self._receive(), self._still_s)
+        except TimeoutError:
+            raise Refusal(408, "too-slow", f"the request did not go on for {self._still_s:g} s") from None
+        self._got += len(message.get("body", b""))
+        if self._got > self._bytes_max:
+            raise too_large(self._bytes_max)
+        self._is_whole = not message.get("more_body", False)
+        return message
+
+
+class _Answer:
+    """What goes out. `refuse` does nothing more once an answer has begun."""
+
+    def __init__(self, send: Send, *, is_tls: bool) -> None:
+        self._send, self._is_tls = send, is_tls
+        self._has_begun = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] in ("http.response.start", "websocket.http.response.start"):
+            message = {**message, "headers": self._with_security(message.get("headers", ()))}
+        self._has_begun = True
+        await self._send(message)
+
+    async def refuse(self, scope: Scope, receive: Receive, error: Refusal) -> None:
+        if self._has_begun:
+            LOG.warning("an answer broke off: %s", error.text)
+            return
+        if scope["type"] == "http":
+            await answers.refusal(error)(scope, receive, self)
+        elif "websocket.http.response" in scope.get("extensions", {}):
+            await answers.refusal(error)({**scope, "type": "websocket"}, receive, self)
+        else:
+            await self._send(
+                {"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": error.text[:100]}
+            )
+
+    def _with_security(self, headers: Any) -> list[tuple[bytes, bytes]]:
+        given = [(bytes(name).lower(), bytes(value)) for name, value in headers]
+        names = {name for name, _ in given}
+        more = [*SECURITY, NOT_KEPT, *([HSTS] if self._is_tls else [])]
+        return given + [one for one in more if one[0] not in names]
+
+
+def seen_of(state: MutableMapping[str, Any]) -> Asked:
+    found: Asked = state["seen"]
+    return found
+
+
+Clock = Callable[[], float]

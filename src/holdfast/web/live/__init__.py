@@ -1,0 +1,1 @@
+"""Sends what changes to viewers as server-sent events, each of them bounded."""

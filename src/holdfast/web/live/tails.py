@@ -1,0 +1,76 @@
+"""Follows the output of jobs for viewers: each output is read once, however many viewers it has."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from holdfast.model.documents.output import OutputPage
+from holdfast.web.live.feed import Viewer, encoded
+from holdfast.web.queries import OutputQuery
+from holdfast.web.refusals import Refusal, unavailable
+
+LOG = logging.getLogger("holdfast.web")
+LOOK_S = 0.3
+LINES_MAX = 500
+TAILS_MAX = 100
+
+
+class TailWanted(NamedTuple):
+    job: str
+    worker: int | None
+    rank: int | None
+
+
+class Tails:
+    """`read`: a page of output, away from the event loop."""
+
+    def __init__(self, read: Callable[[str, OutputQuery], Awaitable[OutputPage]]) -> None:
+        self._read = read
+        self._viewers: dict[TailWanted, set[Viewer]] = {}
+        self._tasks: dict[TailWanted, asyncio.Task[None]] = {}
+
+    def join(self, wanted: TailWanted, viewer: Viewer) -> None:
+        """raises: Refusal"""
+        if wanted not in self._viewers and len(self._viewers) >= TAILS_MAX:
+            raise unavailable(f"{TAILS_MAX} outputs are followed already: try again later", 30.0)
+        self._viewers.setdefault(wanted, set()).add(viewer)
+        if wanted not in self._tasks:
+            self._tasks[wanted] = asyncio.create_task(self._follow(wanted))
+
+    def leave(self, wanted: TailWanted, viewer: Viewer) -> None:
+        viewers = self._viewers.get(wanted, set())
+        viewers.discard(viewer)
+        if not viewers:
+            self._viewers.pop(wanted, None)
+            if task := self._tasks.pop(wanted, None):
+                task.cancel()
+
+    async def _follow(self, wanted: TailWanted) -> None:
+        """Lines from now on. A job without output yet is waited for."""
+        cursor = ""
+        while True:
+            query = OutputQuery(
+                worker=() if wanted.worker is None else (wanted.worker,),
+                rank=() if wanted.rank is None else (wanted.rank,),
+                cursor=cursor,
+                direction="after" if cursor else "before",
+                limit=LINES_MAX if cursor else 1,
+            )
+            try:
+                page = await self._read(wanted.job, query)
+            except Refusal as error:
+                LOG.debug("output of %s: %s", wanted.job, error.text)
+                await asyncio.sleep(LOOK_S * 5)
+                continue
+            if cursor:
+                self._hand_out(wanted, page)
+            cursor = page.after or cursor
+            if len(page.lines) < query.limit:
+                await asyncio.sleep(LOOK_S)
+
+    def _hand_out(self, wanted: TailWanted, page: OutputPage) -> None:
+        data = b"".join(encoded("output", line, "") for line in page.lines)
+        for viewer in self._viewers.get(wanted, ()):
+            if data:
+                viewer.put(data)

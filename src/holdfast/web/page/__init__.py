@@ -1,0 +1,1 @@
+"""Serves the page: its files by their hashes, and an HTML document for each of its routes."""

@@ -1,0 +1,156 @@
+"""Answers the page's own addresses with its HTML document, the sentence and the first document in it."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from holdfast import __version__
+from holdfast.model.documents.actions import Me
+from holdfast.model.signatures import Words
+from holdfast.web.access.forwarded import Asked
+from holdfast.web.access.identity import Identity
+from holdfast.web.data import Data
+from holdfast.web.handlers import me
+from holdfast.web.page.assets import Assets
+from holdfast.web.page.shell import data, filled
+from holdfast.web.queries import JobsQuery, NodesQuery
+from holdfast.web.refusals import Refusal
+from holdfast.web.requests import path_parts
+from holdfast.web.server_parts import ServerParts
+
+KEPT_FOR_GOOD = "public, max-age=31536000, immutable"
+FIRST_ROWS = 50
+
+
+class First(Struct, frozen=True, kw_only=True):
+    """What the page's script finds in its document. `path`: of the API, whose answer `document` is; None: ask for it."""
+
+    view: str
+    base: str
+    assets: str
+    version: str
+    lang: str
+    path: str = ""
+    me: Me | None = None
+    document: object = None
+    error: str = ""
+
+
+class View(Struct, frozen=True):
+    """`path`: of the page. `api`: of the document that it shows first, empty: none."""
+
+    name: str
+    path: str
+    api: str = ""
+
+
+VIEWS = (
+    View("jobs", "/", "/jobs"),
+    View("job", "/jobs/{job}", "/jobs/{job}"),
+    View("incident", "/jobs/{job}/incidents/{number}", "/jobs/{job}/incidents/{number}"),
+    View("output", "/jobs/{job}/output", "/jobs/{job}"),
+    View("nodes", "/nodes", "/nodes"),
+    View("node", "/nodes/{node}", "/nodes/{node}"),
+    View("terminal", "/terminal"),
+    View("login", "/login"),
+)
+_READS: dict[str, Callable[[Data, dict[str, Any]], object]] = {
+    "jobs": lambda found, at: found.jobs(JobsQuery(limit=FIRST_ROWS)),
+    "job": lambda found, at: found.job(at["job"]),
+    "incident": lambda found, at: found.incident(at["job"], at["number"]),
+    "output": lambda found, at: found.job(at["job"]),
+    "nodes": lambda found, at: found.nodes(NodesQuery(limit=FIRST_ROWS)),
+    "node": lambda found, at: found.node(at["node"]),
+}
+
+
+async def page(parts: ServerParts, assets: Assets, view: View, request: Request) -> Response:
+    """raises: Refusal"""
+    seen: Asked = request.state.seen
+    who: Identity | None = request.state.who
+    if who is None and view.name != "login":
+        back = request.url.path if re.fullmatch(r"[\w/.~-]*", request.url.path) else ""
+        return RedirectResponse(f"{seen.prefix}/login" + (f"#{back}" if back else ""), 303)
+    found, error, status = None, "", 200
+    at = path_parts(request.path_params)
+    if who is not None and view.name in _READS and not (view.name == "jobs" and request.url.query):
+        try:
+            found = await parts.reads.run(lambda: _READS[view.name](parts.data, at))
+        except Refusal as refusal:
+            error, status = refusal.text, refusal.status
+    lang = _language(parts.settings.lang, request)
+    first = First(
+        view=view.name,
+        base=seen.prefix,
+        assets=assets.address(seen.prefix),
+        version=__version__,
+        lang=lang,
+        path=view.api.format(**at) if found is not None else "",
+        me=me(who) if who is not None else None,
+        document=found,
+        error=error,
+    )
+    text = filled(
+        assets.shell,
+        {
+            "lang": "zh-CN" if lang == "zh" else "en",
+            "title": _title(view, at),
+            "assets": first.assets,
+            "base": seen.prefix,
+            "tone": _tone(found),
+            "sentence": error or _sentence(found, lang),
+            "first": data(first),
+        },
+    )
+    return Response(text, status, {"Cache-Control": "no-cache, private"}, "text/html")
+
+
+def asset(assets: Assets, request: Request) -> Response:
+    """raises: Refusal"""
+    found = assets.asset(request.path_params["version"], request.path_params["path"])
+    if found is None:
+        raise Refusal(404, "not-there", "there is no such file: load the page anew")
+    headers = {"Cache-Control": KEPT_FOR_GOOD, "Vary": "Accept-Encoding"}
+    if found.zipped and "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(found.zipped, 200, {**headers, "Content-Encoding": "gzip"}, found.media)
+    return Response(found.content, 200, headers, found.media)
+
+
+def _language(given: str, request: Request) -> str:
+    """As the server is told, else as the browser likes it."""
+    chosen = request.cookies.get("lang") or given
+    if chosen in ("en", "zh"):
+        return chosen
+    first = request.headers.get("accept-language", "").partition(",")[0]
+    return "zh" if first.lower().startswith("zh") else "en"
+
+
+def _title(view: View, at: dict[str, Any]) -> str:
+    match view.name:
+        case "job" | "output":
+            return f"{at['job']} · Holdfast"
+        case "incident":
+            return f"{at['job']} · incident {at['number']} · Holdfast"
+        case "node":
+            return f"{at['node']} · Holdfast"
+    return "Holdfast"
+
+
+def _row(found: object) -> Any:
+    return getattr(found, "row", None)
+
+
+def _sentence(found: object, lang: str) -> str:
+    """Of the document's row; empty where it has none."""
+    words = getattr(getattr(_row(found), "sentence", None), "text", None)
+    if not isinstance(words, Words):
+        return ""
+    return str(getattr(words, lang, "") or words.en)
+
+
+def _tone(found: object) -> str:
+    return str(getattr(getattr(_row(found), "sentence", None), "tone", "neutral"))

@@ -1,0 +1,148 @@
+"""The table of all routes of the API: path, role, query, body, answer. The server and the OpenAPI document are made of it."""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from holdfast.model.documents import actions
+from holdfast.model.documents.actions import ActionResult, Role
+from holdfast.model.documents.incidents import CheckRow, EvidenceRow, IncidentDocument
+from holdfast.model.documents.jobs import HeatMap, JobDocument, JobsPage, LogPage, StepSeries
+from holdfast.model.documents.nodes import DeviceRow, NodeDocument, NodesPage
+from holdfast.model.documents.output import OutputFile, OutputPage
+from holdfast.web import queries
+from holdfast.web.queries import NoQuery, Query
+
+PREFIX = "/api/v1"
+Media = Literal["application/json", "text/markdown", "application/zstd", "text/event-stream"]
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """`name`: of the operation, and of the handler. `role` None: for everybody. `answer` None: it is no JSON.
+
+    `is_action`: it changes something: it has to be confirmed, and is audited. `statuses`: of errors besides the usual.
+    """
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    role: Role | None = "viewer"
+    query: type[Query] = NoQuery
+    body: type[actions.Body] | None = None
+    answer: Any = None
+    media: Media = "application/json"
+    is_action: bool = False
+    statuses: tuple[int, ...] = ()
+
+
+_JOB = (404, 410)
+_ACTION = (404, 409, 410)
+
+
+def _get(path: str, name: str, summary: str, answer: Any, query: type[Query] = NoQuery, **more: Any) -> Route:
+    return Route(method="GET", path=path, name=name, summary=summary, answer=answer, query=query, **more)
+
+
+def _act(
+    path: str, name: str, summary: str, body: type[actions.Body], answer: Any = ActionResult, **more: Any
+) -> Route:
+    return Route(
+        method="POST",
+        path=path,
+        name=name,
+        summary=summary,
+        body=body,
+        answer=answer,
+        role="operator",
+        is_action=True,
+        statuses=_ACTION,
+        **more,
+    )
+
+
+_INCIDENT = "/jobs/{job}/incidents/{number}"
+
+ROUTES: tuple[Route, ...] = (
+    _get(
+        "/jobs",
+        "jobs",
+        "Jobs, the newest first; with group=cause also equal causes",
+        JobsPage,
+        queries.JobsQuery,
+    ),
+    _get("/jobs/{job}", "job", "One job", JobDocument, statuses=_JOB),
+    _get(_INCIDENT, "incident", "One incident of a job", IncidentDocument, statuses=_JOB),
+    _get(
+        _INCIDENT + "/evidence/{evidence}",
+        "evidence",
+        "One thing that was seen, with more of what stands around it",
+        EvidenceRow,
+        statuses=_JOB,
+    ),
+    _get(
+        _INCIDENT + "/bundle",
+        "bundle",
+        "The file with all evidence of an incident",
+        None,
+        media="application/zstd",
+        statuses=_JOB,
+    ),
+    _get(
+        _INCIDENT + "/markdown",
+        "markdown",
+        "The incident as Markdown, for a ticket",
+        None,
+        queries.MarkdownQuery,
+        media="text/markdown",
+        statuses=_JOB,
+    ),
+    _get("/jobs/{job}/log", "log", "The fault-tolerance log", LogPage, queries.LogQuery, statuses=_JOB),
+    _get("/jobs/{job}/steps", "steps", "Step times", StepSeries, queries.StepsQuery, statuses=_JOB),
+    _get("/jobs/{job}/heat", "heat", "One value by rank and time", HeatMap, queries.HeatQuery, statuses=_JOB),
+    _get("/jobs/{job}/files", "files", "Files of the training's output", list[OutputFile], statuses=_JOB),
+    _get("/jobs/{job}/output", "output", "Lines of output", OutputPage, queries.OutputQuery, statuses=_JOB),
+    _get("/jobs/{job}/checks", "checks", "What checks found", list[CheckRow], statuses=_JOB),
+    _get("/nodes", "nodes", "Nodes of the fleet", NodesPage, queries.NodesQuery),
+    _get("/nodes/{node}", "node", "One node", NodeDocument, statuses=(404,)),
+    _get("/devices/{serial}", "device", "One device, by its serial number", DeviceRow, statuses=(404,)),
+    _get(
+        "/events",
+        "events",
+        "What changes, as server-sent events; resumed by Last-Event-ID",
+        None,
+        queries.EventsQuery,
+        media="text/event-stream",
+        statuses=_JOB,
+    ),
+    _get("/me", "me", "Who asks", actions.Me),
+    _get(
+        "/audit",
+        "audit",
+        "The newest lines of the audit log",
+        list[actions.AuditLine],
+        queries.AuditQuery,
+        role="admin",
+    ),
+    _get("/health", "health", "Whether the server is well", actions.Health, role=None),
+    Route(
+        method="POST",
+        path="/login",
+        name="login",
+        summary="Begin a session: the cookie is set, HttpOnly",
+        role=None,
+        body=actions.Login,
+        answer=actions.Me,
+        statuses=(401,),
+    ),
+    Route(method="POST", path="/logout", name="logout", summary="End the session", answer=ActionResult),
+    _act("/jobs/{job}/stop", "stop", "Stop a running job", actions.StopJob),
+    _act("/jobs/{job}/restart", "restart", "End the present attempt and start the next", actions.RestartJob),
+    _act("/jobs/{job}/exec", "exec", "Run a command on workers", actions.ExecCommand, actions.ExecResult),
+    _act(_INCIDENT + "/acknowledge", "acknowledge", "Say that a person looks after it", actions.Acknowledge),
+    _act(_INCIDENT + "/correct", "correct", "Say what the verdict should have been", actions.Correct),
+    _act("/nodes/{node}/isolate", "isolate", "Keep a node from being used", actions.NodeReason),
+    _act("/nodes/{node}/release", "release", "Give an isolated node back", actions.NodeReason),
+)
+BY_NAME = {route.name: route for route in ROUTES}
+SHELL_PATH = "/jobs/{job}/shell"

@@ -1,0 +1,58 @@
+"""Settings of a server: where it listens, whom it trusts, and its limits."""
+
+from pathlib import Path
+
+from msgspec import Struct
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """`rate_per_s`, `burst`: requests of one user. `failures_per_min`: wrong tokens of one address.
+
+    `answer_s`: for one document; `still_s`: how long a reader may take nothing, or a request may not go on.
+    """
+
+    body_bytes: int = 1 << 20
+    url_bytes: int = 8_192
+    rate_per_s: float = 50.0
+    burst: int = 200
+    failures_per_min: int = 10
+    answer_s: float = 30.0
+    still_s: float = 15.0
+    connections: int = 2_000
+    viewers: int = 1_000
+    viewer_queue: int = 256
+    shells: int = 16
+    commands: int = 4
+
+
+class ServerSettings(Struct, frozen=True, kw_only=True):
+    """`state_dirs`: folders of jobs; the first one keeps tokens, audit log and index. `job`: serve only this one.
+
+    `names`: host names, besides this machine's own, under which browsers reach the server. `user_header`: of a login at a
+    trusted proxy; empty: none is believed. `user_role`: of whoever logs in so.
+    """
+
+    state_dirs: tuple[Path, ...]
+    fleet_dir: Path
+    host: str = "127.0.0.1"
+    port: int = 8470
+    database: str = ""
+    root_path: str = ""
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    trusted_proxies: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    user_header: str = ""
+    user_role: str = "viewer"
+    lang: str = ""
+    job: str = ""
+    limits: Limits = Limits()
+
+    @property
+    def folder(self) -> Path:
+        """What the server keeps of its own."""
+        return self.state_dirs[0] / "server"
+
+    @property
+    def is_tls(self) -> bool:
+        return self.tls_cert is not None
