@@ -66,6 +66,11 @@ class Sampler:
         self._weigh(self.signals.take(at_s, samples))
         return samples
 
+    @property
+    def moment(self) -> Moment | None:
+        """The last second that was sampled."""
+        return self._before
+
     def utilisation(self) -> tuple[Utilisation, ...]:
         """Of the GPUs, for the platforms' rule."""
         moment = self._before
