@@ -6,7 +6,7 @@ from holdfast.model.alert_rules import RuleBook
 from holdfast.parsers.alert_rules import rule_book
 
 FOLDER = "alert_rules"
-FACTS, SERIES = "device_metrics.csv", "series.toml"
+FACTS, SERIES, DASHBOARDS = "device_metrics.csv", "series.toml", "dashboards.toml"
 GROUPS = ("jobs", "gpu", "network", "host", "holdfast")
 
 
@@ -16,4 +16,5 @@ def package_rules() -> RuleBook:
         folder.joinpath(FACTS).read_text(encoding="utf-8"),
         folder.joinpath(SERIES).read_text(encoding="utf-8"),
         {name: folder.joinpath(f"{name}.toml").read_text(encoding="utf-8") for name in GROUPS},
+        folder.joinpath(DASHBOARDS).read_text(encoding="utf-8"),
     )

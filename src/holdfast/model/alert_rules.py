@@ -76,9 +76,47 @@ class RuleGroup(Struct, frozen=True):
     rules: tuple[AlertRule, ...]
 
 
+class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One expression of a panel. `legend`: with labels as Grafana writes them."""
+
+    expr: str
+    legend: str
+
+
+class Panel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`unit`: a unit of Grafana's. `wide`: a row of its own."""
+
+    title: str
+    unit: str
+    targets: tuple[Target, ...]
+    kind: Literal["timeseries", "stat", "table"] = "timeseries"
+    says: str = ""
+    max: float | None = None
+    stack: bool = False
+    wide: bool = False
+    exemplars: bool = False
+
+
+class Variable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the reader chooses: the values that `query` finds."""
+
+    name: str
+    label: str
+    query: str
+
+
+class Dashboard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    uid: str
+    title: str
+    says: str
+    panels: tuple[Panel, ...]
+    variables: tuple[Variable, ...] = ()
+
+
 class RuleBook(Struct, frozen=True, kw_only=True):
     """Everything of `alert_rules/`. `facts`: by the newest name."""
 
     facts: dict[str, DeviceMetric]
     series: dict[str, Series]
     groups: tuple[RuleGroup, ...]
+    dashboards: tuple[Dashboard, ...] = ()

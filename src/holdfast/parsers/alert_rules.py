@@ -13,13 +13,17 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from holdfast.model.alert_rules import AlertRule, DeviceMetric, RuleBook, RuleGroup, Series
+from holdfast.model.alert_rules import AlertRule, Dashboard, DeviceMetric, RuleBook, RuleGroup, Series
 
 Kind = TypeVar("Kind")
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
     rule: tuple[AlertRule, ...]
+
+
+class _Dashboards(Struct, frozen=True, forbid_unknown_fields=True):
+    dashboard: tuple[Dashboard, ...]
 
 
 class AlertRulesBroken(ValueError):
@@ -46,7 +50,7 @@ def device_metrics(text: str) -> dict[str, DeviceMetric]:
     return found
 
 
-def rule_book(csv_text: str, series_text: str, rules: Mapping[str, str]) -> RuleBook:
+def rule_book(csv_text: str, series_text: str, rules: Mapping[str, str], dashboards_text: str) -> RuleBook:
     """`rules`: the text of each file of rules, by the name of its group. raises: AlertRulesBroken"""
     return RuleBook(
         facts=device_metrics(csv_text),
@@ -54,6 +58,7 @@ def rule_book(csv_text: str, series_text: str, rules: Mapping[str, str]) -> Rule
         groups=tuple(
             RuleGroup(name, _decoded(f"{name}.toml", text, _File).rule) for name, text in rules.items()
         ),
+        dashboards=_decoded("dashboards.toml", dashboards_text, _Dashboards).dashboard,
     )
 
 

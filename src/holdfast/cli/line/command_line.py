@@ -48,6 +48,7 @@ COMMANDS = {
     "steps": Place("holdfast.cli.steps", "app", "Reports step times, and since when steps are slower."),
     "check": Place("holdfast.cli.check", "app", "Checks whether machines are fit for training."),
     "nodes": Place("holdfast.cli.nodes", "app", "Lists nodes over all jobs: isolated ones, lemons."),
+    "rules": Place("holdfast.cli.rules", "app", "Alert rules and dashboards: list, write, lint."),
     "signatures": Place(
         "holdfast.cli.signatures", "app", "Lists the known failures, and tests their signatures."
     ),

@@ -6,12 +6,15 @@ from typing import NamedTuple
 
 from holdfast.model.alert_rules import Series, SeriesName
 
-QUANTITY = re.compile(r"\$(?P<word>[a-z][a-z0-9_]*)(?:\((?P<series>[a-z0-9_]+), (?P<range>\d+[smhd])\))?")
+QUANTITY = re.compile(
+    r"\$(?P<word>[a-z][a-z0-9_]*)(?:\((?P<series>[a-z0-9_]+), (?P<range>\d+[smhd])\))?"
+    r"(?P<labels>\{(?:[^{}]|\$\{\w+\})*\})?"
+)
 OFFSET = "offset"
 NAMES = re.compile(r"\b(?:DCGM_[A-Z]+_\w+|(?:node|holdfast|container|hami|vGPU)_\w+|holdfast:\w+|up)\b")
 _TEXTS = re.compile(r'"(?:[^"\\]|\\.)*"')
 _GROUPED = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)")
-_SELECTORS = re.compile(r"\{[^}]*\}")
+_SELECTORS = re.compile(r"\{(?:[^{}]|\$\{\w+\})*\}")
 
 
 class UnknownSeries(KeyError):
@@ -60,7 +63,7 @@ def _one(found: re.Match[str], series: Mapping[str, Series]) -> str:
 
 
 def _part(found: re.Match[str], one: SeriesName) -> str:
-    text = one.name
+    text = one.name + (found["labels"] or "")
     if found["series"]:
         function, span = found["word"], found["range"]
         text = f"{text} offset {span}" if function == OFFSET else f"{function}({text}[{span}])"
