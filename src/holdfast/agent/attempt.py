@@ -113,6 +113,7 @@ class Attempt:
         self._ranks_return = ranks_return  # the launcher starts ranks again by itself
         self.step: int | None = None
         self.first_step: int | None = None
+        self.output_s: float | None = None  # when the command or a rank last wrote something
         self.started_s = clock()
         self.stopping = False
         self.leave_behind = False  # what cannot be killed no longer holds up the next attempt
@@ -336,6 +337,8 @@ class Attempt:
         chunks = self._follower.poll(at_s)
         if finish:
             chunks += self._follower.finish(at_s)
+        if chunks:
+            self.output_s = at_s
         for chunk in chunks:
             self._echo(chunk)
             self._output.note_repeats(chunk)

@@ -41,7 +41,9 @@ def _flag(key: str) -> Any:
     metavar = {
         "whole": "N",
         "length": "TIME",
-        "path": "DIR",
+        "path": "FILE" if key == "metrics-textfile" else "DIR",
+        "address": "HOST:PORT",
+        "url": "URL",
         "choice": "|".join(setting.choices),
     }.get(setting.kind, "TEXT")
     names = filter(None, (setting.flag_name, setting.also))
@@ -102,6 +104,9 @@ def run(
     fleet_dir: Annotated[str | None, _flag("fleet-dir")] = None,
     isolation_share: Annotated[str | None, _flag("isolation-share")] = None,
     server: Annotated[str | None, _flag("server")] = None,
+    metrics_address: Annotated[str | None, _flag("metrics-address")] = None,
+    metrics_textfile: Annotated[str | None, _flag("metrics-textfile")] = None,
+    prometheus: Annotated[str | None, _flag("prometheus")] = None,
     nproc_per_node: Annotated[
         str | None,
         Option(

@@ -55,6 +55,7 @@ class HangWatching:
         self.hang: Hang | None = None  # of this attempt
         self.watch = hang.start()
         self.world_size: int | None = None
+        self.output_s: float | None = None  # when the output of a worker last grew
         self._worker_group = worker_group
         self._clock = clock
         self._note = note
@@ -87,6 +88,8 @@ class HangWatching:
             return
         before = self._last.get(report.worker)
         if before is None or report.at_s >= before.at_s:
+            if report.log_bytes > (before.log_bytes if before is not None else 0):
+                self.output_s = max(report.at_s, self.output_s or report.at_s)
             self._last[report.worker] = report
             self.world_size = report.world_size or self.world_size
             if report.used:

@@ -97,6 +97,11 @@ class Spool:
         return notes
 
     @property
+    def held(self) -> tuple[int, int]:
+        """How many entries wait in memory, and the bytes that they take."""
+        return len(self._memory), self._memory_bytes
+
+    @property
     def last(self) -> int:
         """The number of the newest entry, or one below that of the first."""
         return self._next - 1

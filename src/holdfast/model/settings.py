@@ -42,6 +42,10 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     isolation_share_percent: int = (
         5  # of the fleet's nodes, that all its jobs may isolate within an hour; at least one
     )
+    # HOST:PORT at which metrics are served, an agent of many nodes at the next free port; None: they are not.
+    metrics_address: str | None = None
+    metrics_textfile: str | None = None  # a file ending with .prom, for node-exporter; None: there is none
+    prometheus: str | None = None  # URL of the Prometheus that has the metrics of the nodes' devices
 
     @property
     def is_one_machine(self) -> bool:

@@ -19,7 +19,7 @@ class Foreign(Struct, frozen=True):
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """`kind`: whole, yes, length, text, choice, path or texts. `field`: in RunSettings, or policy.<field> in its policy.
+    """`kind`: whole, yes, length, text, choice, path, texts, address or url. `field`: in RunSettings, or policy.<field> in its policy.
 
     `low`, `high`: the range, in seconds for a length. `word`: stands for None ("auto", "none").
     `scale`: seconds in one unit of the field. `choices`: of a choice. `also`: another name of the flag.
@@ -278,6 +278,30 @@ SETTINGS = (
         flag=True,
         high=100,
         help="Maximum share of the fleet's nodes, in percent, that all jobs together may isolate within an hour; at least one node.",
+    ),
+    Setting(
+        key="metrics-address",
+        kind="address",
+        field="metrics_address",
+        flag=True,
+        word="none",
+        help="Serve metrics for Prometheus at HOST:PORT/metrics; the agents of a job on many nodes use the next free port.",
+    ),
+    Setting(
+        key="metrics-textfile",
+        kind="path",
+        field="metrics_textfile",
+        flag=True,
+        word="none",
+        help="Write metrics to this file, NAME.prom, for the textfile collector of node-exporter.",
+    ),
+    Setting(
+        key="prometheus",
+        kind="url",
+        field="prometheus",
+        flag=True,
+        word="none",
+        help="Prometheus that has the metrics of the nodes' devices: what they showed around an incident is evidence.",
     ),
     Setting(
         key="check-options",

@@ -1,5 +1,7 @@
 """Turns the text of a setting into its value and back, and says what would do where it cannot be. Pure."""
 
+import re
+
 from holdfast.settings.table import Setting, Value
 from holdfast.settings.times import NotATime, length, seconds
 
@@ -7,6 +9,10 @@ YES = frozenset(("true", "yes", "on", "1"))
 
 
 NO = frozenset(("false", "no", "off", "0"))
+
+_HOST = r"(?:\[[0-9A-Fa-f:.%a-z]+\]|[\w.-]+)"
+_ADDRESS = re.compile(rf"(?:{_HOST})?:(?P<port>\d{{1,5}})")
+_URL = re.compile(rf"https?://{_HOST}(?::(?P<port>\d{{1,5}}))?(?:/[\w./~%-]*)?")
 
 
 class BadValue(ValueError):
@@ -29,6 +35,8 @@ def read(setting: Setting, raw: object) -> Value:
             return _texts(setting, text)
         case "choice":
             return _choice(setting, text)
+        case "address" | "url":
+            return _place(setting, text)
         case _:
             if isinstance(text, str) and text:
                 return text
@@ -75,6 +83,8 @@ def allowed(setting: Setting) -> str:
         "choice": " or ".join(filter(None, (", ".join(setting.choices[:-1]), *setting.choices[-1:]))),
         "texts": "texts with commas between",
         "path": "a path",
+        "address": "HOST:PORT",
+        "url": "http://HOST:PORT",
         "whole": f"{setting.low:.0f} to {setting.high:.0f}",
         "length": f"{length(setting.low)} to {length(setting.high)}",
     }[setting.kind]
@@ -126,3 +136,15 @@ def _texts(setting: Setting, raw: object) -> tuple[str, ...]:
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
         raise _bad(setting, raw)
     return tuple(part.strip() for part in parts if part.strip())
+
+
+def _place(setting: Setting, raw: object) -> str:
+    """HOST:PORT, or a URL without a password: settings stand in the journal. raises: BadValue"""
+    pattern = _ADDRESS if setting.kind == "address" else _URL
+    if (
+        not isinstance(raw, str)
+        or not (found := pattern.fullmatch(raw))
+        or int(found["port"] or 0) >= 1 << 16
+    ):
+        raise _bad(setting, raw)
+    return raw

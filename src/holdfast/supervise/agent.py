@@ -36,6 +36,7 @@ from holdfast.model.nodes.workers import AgentHello, AnyCommand, AnyReport, Leav
 from holdfast.observe.clock import JobClock
 from holdfast.settings.read import step_forms
 from holdfast.supervise.live_signatures import live_signatures
+from holdfast.supervise.metrics_choice import Metrics, NoMetrics, of_agent
 
 LOOK_S = 0.1
 FACTS_WAIT_S = 0.5  # at the start: a reaper tells what it has seen within milliseconds
@@ -88,6 +89,8 @@ class AgentWheel:
         self._clock = clock
         self._instance = uuid.uuid4().hex
         self._agent: RemoteAgent | None = None
+        self._metrics: Metrics = NoMetrics()  # until the controller has said what job it is
+        self._spool = spool
         self._signatures: Signatures = live_signatures(env, place.job_folder.parents[1] / SIGNATURES)
         self._selector = selectors.DefaultSelector()
         self._watched: set[int] = set()
@@ -150,7 +153,7 @@ class AgentWheel:
         """The agent of that job. What it keeps is below the folder of this node's own choice."""
         is_shared = bool(given.token) and given.token == self._place.token()
         settings = replace(given.settings, state_dir=str(self._place.job_folder.parent.parent))
-        return RemoteAgent(
+        agent = RemoteAgent(
             replace(given, settings=settings),
             self._home,
             self._place.node,
@@ -162,6 +165,14 @@ class AgentWheel:
             StepForms(lambda: step_forms(settings.step_pattern)),
             ships=None if is_shared else lambda: self._link.connected,
         )
+        self._metrics = of_agent(
+            settings, given.job, agent.worker, self._link_now, lambda: self._faults, self._clock, tell
+        )
+        return agent
+
+    def _link_now(self) -> tuple[bool, int, int, int, int]:
+        spool = self._spool
+        return self._link.connected, *spool.held, spool.dropped, spool.lost
 
     def _once(self, woken: int) -> None:
         agent = self._agent
@@ -172,6 +183,7 @@ class AgentWheel:
         self._fenced(self._take_signals)
         self._fenced(self._hear_controller)
         self._fenced(self._calls.turn)
+        self._fenced(self._metrics.turn)
         if agent is not None:
             self._fenced(agent.hear)
         at_s = self._clock()
@@ -285,6 +297,7 @@ class AgentWheel:
 
     def _finish(self, code: int) -> int:
         self._fenced(self._calls.close)
+        self._fenced(self._metrics.close)
         if self._agent is not None:
             self._fenced(self._agent.close)
         self._link.close(GOODBYE_S)

@@ -61,6 +61,7 @@ from holdfast.supervise.controller_files import (
 )
 from holdfast.supervise.fleet_notes import FleetNotes
 from holdfast.supervise.live_signatures import live_signatures
+from holdfast.supervise.metrics_choice import of_controller
 from holdfast.supervise.nodes_evidence import NodesEvidence
 from holdfast.supervise.start import (
     USAGE,
@@ -140,6 +141,18 @@ class NodesSupervisor:
         self._echo = WorkerEcho(job.path, console.echo, console.tell)
         self._echoes_from_end = 0  # the attempt whose output another process has shown
         self._wheel = Wheel(console.tell)
+        self._metrics = of_controller(
+            settings,
+            "of_many_nodes",
+            job,
+            self.record,
+            self._wheel,
+            lambda: self.hangs.output_s,
+            lambda: self.stragglers.now,
+            lambda: len(self.machine.connected),
+            self.clock,
+            console.tell,
+        )
         self._ticked_s = 0.0
         self._looked_s = 0.0
         self._stop_signals = 0
@@ -236,6 +249,7 @@ class NodesSupervisor:
         for event, decision in decisions(rows, self._settings.policy):
             self.plain_log.remember(event, decision)
             self._fleet.remember(event, decision)
+            self._metrics.hear(event, decision)
         self.controller.state = state
         self._echoes_from_end = state.job.attempt
         self._console.tell(f"took up {self._job.name} in attempt {state.job.attempt}")
@@ -267,6 +281,7 @@ class NodesSupervisor:
         self._wheel.wait(self.machine.channels())
         fenced(self._take_signals)
         fenced(self.machine.turn)
+        fenced(self._metrics.turn)
         at_s = self.clock()
         if at_s - self._looked_s >= LOOK_S:
             self._looked_s = at_s
@@ -316,6 +331,7 @@ class NodesSupervisor:
             fenced(self.machine.turn)
         fenced(lambda: self._engine.end(code))
         fenced(self._files.close)
+        fenced(self._metrics.close)
         self.hub.close()
         if ended is not None:
             forget_environment(self._job)
@@ -453,6 +469,7 @@ class NodesSupervisor:
         self._console.decided(event, decision)
         self.plain_log.decided(event, decision)
         self._wheel.fenced(lambda: self._fleet.heard(event, decision))
+        self._wheel.fenced(lambda: self._metrics.hear(event, decision))
 
 
 def run_nodes(settings: RunSettings, engine: NodeEngine) -> int:

@@ -51,6 +51,7 @@ from holdfast.settings.read import step_forms
 from holdfast.supervise.fleet_notes import FleetNotes
 from holdfast.supervise.line_on_demand import LineOnDemand
 from holdfast.supervise.live_signatures import live_signatures
+from holdfast.supervise.metrics_choice import of_controller
 from holdfast.supervise.start import (
     USAGE,
     NotTakenUp,
@@ -159,6 +160,16 @@ class Supervisor:
             settings.grace_s,
         )
         self._wheel = Wheel(console.tell)
+        self._metrics = of_controller(
+            settings,
+            "of_one_machine",
+            self._common,
+            self.record,
+            self._wheel,
+            self._machine.agent,
+            self.clock,
+            console.tell,
+        )
         self._ticked_s = 0.0
         self._looked_s = 0.0
         self._stop_signals = 0
@@ -185,6 +196,7 @@ class Supervisor:
         for event, decision in decisions(rows, self._settings.policy):
             self.plain_log.remember(event, decision)
             self._fleet.remember(event, decision)
+            self._metrics.hear(event, decision)
         self.controller.state = state
         if state.job.attempt:
             self._machine.agent.resume(state.job.attempt)
@@ -200,6 +212,7 @@ class Supervisor:
         fenced(self._take_signals)
         fenced(agent.hear)
         fenced(self._line.turn)
+        fenced(self._metrics.turn)
         at_s = self.clock()
         if at_s - self._looked_s >= LOOK_S:
             self._looked_s = at_s
@@ -225,6 +238,7 @@ class Supervisor:
         until_s = self.clock() + LEFTOVER_WAIT_S
         while not agent.standby_gone() and self.clock() < until_s:
             self._wheel.wait(agent.channels())
+        self._wheel.fenced(self._metrics.close)
         agent.close()
         forget_environment(self._job)
         self._wheel.fenced(self._fleet.close)
@@ -258,6 +272,7 @@ class Supervisor:
     def _on_decision(self, event: AnyEvent, decision: Decision) -> None:
         self._console.decided(event, decision)
         self.plain_log.decided(event, decision)
+        self._wheel.fenced(lambda: self._metrics.hear(event, decision))
         self._wheel.fenced(lambda: self._note(event, decision))
 
     def _note(self, event: AnyEvent, decision: Decision) -> None:

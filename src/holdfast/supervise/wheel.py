@@ -30,6 +30,11 @@ class Wheel:
         self._woken = -1
         self._faults = 0
 
+    @property
+    def faults(self) -> int:
+        """Faults of ours so far."""
+        return self._faults
+
     def turn(
         self,
         begin: Callable[[], None],

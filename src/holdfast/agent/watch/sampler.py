@@ -71,6 +71,11 @@ class Sampler:
         self._weigh(self.signals.take(at_s, samples))
         return samples
 
+    @property
+    def moment(self) -> Moment | None:
+        """The last second that was sampled."""
+        return self._before
+
     def utilisation(self) -> tuple[Utilisation, ...]:
         """GPU utilisation, for the platforms' hang rule."""
         moment = self._before

@@ -35,6 +35,7 @@ class StepForms:
     def __init__(self, load: Callable[[], tuple[StepForm, ...]]) -> None:
         self.forms: tuple[StepForm, ...] = ()
         self._sieve: LineSieve | None = None
+        self._counts: dict[str | None, str] = {}
         self.why_not = ""
         self._load = load
         self._ready = threading.Event()
@@ -47,6 +48,13 @@ class StepForms:
 
     def wait(self, timeout_s: float) -> bool:
         return self._ready.wait(timeout_s) and not self.why_not
+
+    def batch_counts(self, framework: str | None) -> str:
+        """What all forms of that framework count as a batch: samples or tokens; empty: not all the same, or not known."""
+        if framework not in self._counts:
+            found = {form.batch_counts for form in self.forms if form.framework == framework}
+            self._counts[framework] = found.pop() if len(found) == 1 else ""
+        return self._counts[framework]
 
     def sieve(self) -> LineSieve:
         """A new sieve for the lines of one log."""

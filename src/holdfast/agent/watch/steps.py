@@ -221,6 +221,9 @@ class StepWatching:
             framework=self.framework,
             recent=tuple(record.time_s for record in self.records if record.time_s is not None),
             findings=tuple(self._open),
+            batch=self.records[-1].batch if self.records else None,
+            batch_counts=self._forms.batch_counts(self.framework),
+            sequence=self.records[-1].sequence if self.records else None,
         )
         self._file.write(told)
         return found

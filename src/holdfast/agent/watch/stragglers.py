@@ -24,7 +24,7 @@ from holdfast.core.stragglers.told import in_few_words
 from holdfast.core.stragglers.watch import StragglerWatch
 from holdfast.model.flight.records import Entered, FlightRecord
 from holdfast.model.samples import RankSample
-from holdfast.model.steps import RankStep, StepFinding, StepRecord
+from holdfast.model.steps import RankStep, StepFinding, StepRecord, Straggler
 from holdfast.observe.host.throttling import ThrottleReader
 from holdfast.observe.processes.worker_server import OTHER_RECORDER, flight_records
 from holdfast.parsers.flight.records import read_record
@@ -112,6 +112,11 @@ class StragglerWatching:
     def findings(self, step: int | None, at_s: float) -> list[StepFinding]:
         """New findings, each once. Empty while fetched data is still being processed, because half of it misleads."""
         return [] if self._arrivals else self._watch.findings(step, at_s)
+
+    @property
+    def slower(self) -> tuple[Straggler, ...]:
+        """Those that are slower now."""
+        return tuple(self._watch.stragglers())
 
     def now(self) -> str:
         """The ranks that are slower now, in a few words."""

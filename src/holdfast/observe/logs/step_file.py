@@ -21,7 +21,8 @@ BYTES_MAX = 256 << 10  # one of ours has some KiB
 class StepFile(Struct, frozen=True, kw_only=True):
     """`at_s`: the job's clock when it was written. `recent`: seconds of one step, the oldest first.
 
-    `findings`: those that are still so, the oldest first.
+    `findings`: those that are still so, the oldest first. `batch`: of the whole training, as printed, in what `batch_counts`
+    says: samples, tokens, or "" where that is not known.
     """
 
     at_s: float
@@ -30,6 +31,9 @@ class StepFile(Struct, frozen=True, kw_only=True):
     framework: str | None = None
     recent: tuple[float, ...] = ()
     findings: tuple[StepFinding, ...] = ()
+    batch: float | None = None
+    batch_counts: str = ""
+    sequence: int | None = None
 
 
 class StepFileWriter:

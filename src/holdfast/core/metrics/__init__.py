@@ -1,0 +1,1 @@
+"""Decides what is exported for Prometheus, and reads what Prometheus knows. Pure."""

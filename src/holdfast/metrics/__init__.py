@@ -1,0 +1,1 @@
+"""Serves metrics to Prometheus, asks Prometheus, and sends alerts to Alertmanager."""

@@ -1,0 +1,239 @@
+"""Exports the metrics of one process: over HTTP, into a file for node-exporter, or both; in a thread of its own.
+
+The main loop only hands over what it knows, when somebody asks; a hung disk or a slow scraper holds up this thread alone.
+Where it cannot be exported, that is one line, and the job goes on.
+"""
+
+import os
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from holdfast.core.metrics.exposition import (
+    OPEN_METRICS,
+    SERIES_MAX,
+    TEXT,
+    bounded,
+    wants_open_metrics,
+    written,
+)
+from holdfast.core.metrics.node_samples import OwnFacts, own_samples
+from holdfast.metrics.http_endpoint import Answer, listening, parsed, serve_one
+from holdfast.model.metrics import AnySample
+
+FILE_EVERY_S = 15.0
+COLLECT_WAIT_S = 1.0  # for the main loop, which turns ten times a second
+END_WAIT_S = 2.0  # for the last file
+POLL_S = 5.0
+TOLD_MAX = 20  # lines of one exporter
+SUFFIX = ".prom"  # node-exporter reads no other
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Exported(Struct, frozen=True, kw_only=True):
+    """Where to. `address`: HOST:PORT. `exact`: this port and no other, else the first free one from it on."""
+
+    address: str | None = None
+    textfile: str | None = None
+    exact: bool = True
+
+
+# What the main loop hands over, and what is left to do with it outside of that: reading small files, building samples.
+Collect = Callable[[], Callable[[], Sequence[AnySample]]]
+
+
+class Own(Struct, frozen=True, kw_only=True):
+    """What the main loop knows of itself."""
+
+    faults: int = 0
+    journal: bool | None = None
+    rows_lost: int = 0
+
+
+class Exporter:
+    """`part`: controller, agent or server. `own`: read in the exporter's thread. `tell`: a line for people, from `turn`."""
+
+    def __init__(
+        self,
+        exported: Exported,
+        part: str,
+        versions: tuple[str, str],
+        collect: Collect,
+        own: Callable[[], Own],
+        tell: Callable[[str], None],
+    ) -> None:
+        """`versions`: of Holdfast and of Python. raises: nothing; what cannot be exported is told"""
+        self.address = ""  # HOST:PORT that it listens on; empty: on none
+        self._part, self._versions = part, versions
+        self._collect, self._own, self._tell = collect, own, tell
+        self._started_s = time.time()
+        self._wanted = False
+        self._handed: tuple[Callable[[], Sequence[AnySample]], float] | None = None
+        self._news = threading.Condition()
+        self._took_s = 0.0
+        self._unsaid: deque[str] = deque(maxlen=TOLD_MAX)
+        self._has_failed = False
+        self._is_ending = False
+        self._file = Path(exported.textfile) if exported.textfile else None
+        self._file_trouble = ""
+        self._listener = self._listening(exported) if exported.address else None
+        self._woken, self._wake = -1, -1
+        self._thread: threading.Thread | None = None
+        if self._file is not None and self._file.suffix != SUFFIX:
+            tell(f"metrics are not written to {self._file}: node-exporter reads names that end with {SUFFIX}")
+            self._file = None
+        if self._listener is not None or self._file is not None:
+            self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            self._thread = threading.Thread(target=self._run, name="holdfast-metrics", daemon=True)
+            self._thread.start()
+
+    def _listening(self, exported: Exported) -> socket.socket | None:
+        address = exported.address or ""
+        try:
+            host, port = parsed(address)
+            listener = listening(host, port, exact=exported.exact)
+        except (OSError, ValueError) as error:
+            self._tell(f"metrics are not served at {address}: {error}; the job goes on without")
+            return None
+        host, port = listener.getsockname()[:2]
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._tell(f"metrics: http://{self.address}/metrics")
+        return listener
+
+    # The main loop ----------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """To be called in each turn of the main loop: costs nothing unless somebody asks."""
+        while self._unsaid:
+            self._tell(self._unsaid.popleft())
+        if self._wanted:
+            self._hand_over()
+
+    def close(self) -> None:
+        """The last values go into the file, and the address is given back."""
+        if self._thread is None:
+            return
+        self._hand_over()
+        self._is_ending = True
+        with suppress(OSError):
+            os.write(self._wake, b"x")
+        self._thread.join(END_WAIT_S)
+        while self._unsaid:
+            self._tell(self._unsaid.popleft())
+        if self._thread.is_alive():  # a hung disk: the process need not wait for it
+            return
+        if self._listener is not None:
+            self._listener.close()
+        os.close(self._woken)
+        os.close(self._wake)
+        self._thread = None
+
+    def _hand_over(self) -> None:
+        self._wanted = False
+        rest = self._collect()
+        with self._news:
+            self._handed = (rest, time.monotonic())
+            self._news.notify_all()
+
+    # The thread -------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._woken, selectors.EVENT_READ)
+            if self._listener is not None:
+                selector.register(self._listener, selectors.EVENT_READ)
+            file_s = time.monotonic()
+            while not self._is_ending:
+                wait_s = POLL_S if self._file is None else max(0.0, file_s - time.monotonic())
+                ready = [key.fileobj for key, _ in selector.select(wait_s)]
+                if self._listener is not None and self._listener in ready:
+                    serve_one(self._listener, self._answer)
+                if self._file is not None and time.monotonic() >= file_s:
+                    file_s = time.monotonic() + FILE_EVERY_S
+                    self._write_file()
+        if self._file is not None:
+            self._write_file()
+
+    def _answer(self, accept: str) -> Answer:
+        is_open = wants_open_metrics(accept)
+        return Answer(self._text(is_open=is_open), OPEN_METRICS if is_open else TEXT)
+
+    def _text(self, *, is_open: bool) -> bytes | None:
+        try:
+            return self._newest(is_open=is_open)
+        except Exception as error:  # noqa: BLE001 - one metric that cannot be made must not end all of them for good
+            if not self._has_failed:
+                self._unsaid.append(f"metrics cannot be made: {error!r}; please report it")
+            self._has_failed = True
+            return None
+
+    def _newest(self, *, is_open: bool) -> bytes | None:
+        """Of the newest values; of older ones where the main loop is held up. None: there never were any."""
+        with self._news:
+            before = self._handed
+            if not self._is_ending:
+                self._wanted = True
+                self._news.wait_for(lambda: self._handed is not before, COLLECT_WAIT_S)
+            handed = self._handed
+        if handed is None:
+            return None
+        rest, at_s = handed
+        begun_s = time.monotonic()
+        samples, dropped = bounded(rest(), SERIES_MAX - 20)
+        own = own_samples(
+            self._own_facts(),
+            snapshot_age_s=begun_s - at_s,
+            exposition_s=self._took_s,
+            dropped=dropped,
+        )
+        text = written((*samples, *own), open_metrics=is_open)
+        self._took_s = time.monotonic() - begun_s
+        return text
+
+    def _own_facts(self) -> OwnFacts:
+        own = self._own()
+        times = os.times()
+        return OwnFacts(
+            part=self._part,
+            version=self._versions[0],
+            python=self._versions[1],
+            started_s=self._started_s,
+            cpu_s=times.user + times.system,
+            resident_bytes=_resident_bytes(),
+            faults=own.faults,
+            journal=own.journal,
+            rows_lost=own.rows_lost,
+        )
+
+    def _write_file(self) -> None:
+        """Whole or not at all. One line when it cannot be written, and none more until it can."""
+        assert self._file is not None
+        text = self._text(is_open=False)
+        if text is None:
+            return
+        new = self._file.with_name(f".{self._file.name}.{os.getpid()}.new")
+        try:
+            new.write_bytes(text)
+            os.replace(new, self._file)
+            self._file_trouble = ""
+        except OSError as error:
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
+            if not self._file_trouble:
+                self._unsaid.append(f"metrics cannot be written to {self._file}: {error}; it is tried again")
+            self._file_trouble = str(error)
+
+
+def _resident_bytes() -> int | None:
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * _PAGE_BYTES
+    except (OSError, ValueError, IndexError):
+        return None

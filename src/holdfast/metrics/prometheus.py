@@ -1,0 +1,168 @@
+"""Asks a Prometheus server: bounded in time, size and number, and answers are kept for a while.
+
+source: prometheus.io/docs/prometheus/latest/querying/api
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
+
+import msgspec
+from msgspec import Struct
+
+ANSWER_BYTES_MAX = 16 << 20
+READ_BYTES = 1 << 16
+TIMEOUT_S = 5.0
+CACHED_MAX = 64
+CACHE_S = 30.0
+WORDS_MAX = 300  # of what the server says of an error
+
+
+class PrometheusUnavailable(Exception):
+    """It did not answer, or not in a way that can be used. One line: what was asked, what happened, what to do."""
+
+
+class Found(Struct, frozen=True):
+    """One series: its labels, and (time, value) pairs in order. Values may be NaN or infinite."""
+
+    labels: dict[str, str]
+    values: tuple[tuple[float, float], ...]
+
+
+class _Series(Struct):
+    metric: dict[str, str] = {}
+    value: tuple[float, str] | None = None
+    values: list[tuple[float, str]] = []
+
+
+class _Result(Struct):
+    resultType: str = ""
+    result: list[_Series] | list[Any] = []
+
+
+class Prometheus:
+    """`url`: without the path of the API. For one thread at a time."""
+
+    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S, bytes_max: int = ANSWER_BYTES_MAX) -> None:
+        self.url = url.rstrip("/")
+        self._timeout_s = timeout_s
+        self._bytes_max = bytes_max
+        self._kept: dict[str, tuple[float, bytes]] = {}
+
+    def now(self, query: str, *, at_s: float | None = None) -> list[Found]:
+        """The value of each series at one moment; None: now. raises: PrometheusUnavailable"""
+        parameters = {"query": query, "timeout": f"{self._timeout_s:g}s"}
+        if at_s is not None:
+            parameters["time"] = f"{at_s:.3f}"
+        return self._series("/api/v1/query", parameters)
+
+    def over(self, query: str, from_s: float, to_s: float, step_s: float) -> list[Found]:
+        """The values of each series over a time. raises: PrometheusUnavailable"""
+        parameters = {
+            "query": query,
+            "start": f"{from_s:.3f}",
+            "end": f"{to_s:.3f}",
+            "step": f"{step_s:g}",
+            "timeout": f"{self._timeout_s:g}s",
+        }
+        return self._series("/api/v1/query_range", parameters)
+
+    def names(self, matching: str, from_s: float, to_s: float) -> set[str]:
+        """Series names that match the selector within that time: from the index alone. raises: PrometheusUnavailable"""
+        parameters = {"match[]": matching, "start": f"{from_s:.3f}", "end": f"{to_s:.3f}"}
+        return set(self._data("/api/v1/label/__name__/values", parameters, list[str]))
+
+    def rules(self) -> dict[str, str]:
+        """The alert rules that are loaded, by name, with the error of their last evaluation. raises: PrometheusUnavailable"""
+        told = self._data("/api/v1/rules", {"type": "alert"}, dict[str, Any])
+        found = {}
+        for group in told.get("groups") or ():
+            for rule in group.get("rules") or ():
+                found[str(rule.get("name"))] = str(rule.get("lastError") or "")
+        return found
+
+    # Asking -----------------------------------------------------------------------------------------------
+
+    def _series(self, path: str, parameters: Mapping[str, str]) -> list[Found]:
+        told = self._data(path, parameters, _Result)
+        if told.resultType not in ("vector", "matrix"):
+            raise PrometheusUnavailable(
+                f"{self.url} answered {path} with {told.resultType or 'nothing'}: series were expected"
+            )
+        found = msgspec.convert(told.result, list[_Series])
+        return [Found(one.metric, _pairs(one)) for one in found]
+
+    def _data(self, path: str, parameters: Mapping[str, str], kind: Any) -> Any:
+        body = self._body(f"{path}?{urlencode(parameters)}")
+        try:
+            told = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+            status = msgspec.json.decode(told.get("status", b'""'))
+            if status != "success":
+                why = msgspec.json.decode(told.get("error", b'"an error that it does not name"'))
+                raise PrometheusUnavailable(f"{self.url} refuses {path}: {str(why)[:WORDS_MAX]}")
+            return msgspec.json.decode(told.get("data", b"null"), type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise PrometheusUnavailable(
+                f"{self.url} answered {path} with something that is not Prometheus' API ({error}): is this its URL?"
+            ) from error
+
+    def _body(self, where: str) -> bytes:
+        kept = self._kept.get(where)
+        if kept is not None and time.monotonic() - kept[0] < CACHE_S:
+            return kept[1]
+        body = self._fetched(where)
+        while len(self._kept) >= CACHED_MAX:
+            del self._kept[next(iter(self._kept))]
+        self._kept[where] = (time.monotonic(), body)
+        return body
+
+    def _fetched(self, where: str) -> bytes:
+        until_s = time.monotonic() + self._timeout_s
+        request = Request(self.url + where, headers={"Accept": "application/json"})
+        try:
+            with urlopen(request, timeout=self._timeout_s) as answer:
+                return self._read(answer, until_s)
+        except HTTPError as error:
+            with error:
+                body = error.read(READ_BYTES)
+            if body.startswith(b"{"):
+                return body  # the API says itself what is wrong
+            raise PrometheusUnavailable(
+                f"{self.url} answered {error.code} {error.reason}: is this its URL?"
+            ) from error
+        except (URLError, OSError, HTTPException, ValueError) as error:
+            why = getattr(error, "reason", None) or error
+            raise PrometheusUnavailable(
+                f"{self.url} cannot be asked: {why or type(error).__name__}"
+            ) from error
+
+    def _read(self, answer: Any, until_s: float) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        while part := answer.read1(READ_BYTES):
+            size += len(part)
+            if size > self._bytes_max:
+                raise PrometheusUnavailable(
+                    f"{self.url} answers with more than {self._bytes_max >> 20} MiB: the question is too wide"
+                )
+            if time.monotonic() > until_s:
+                raise PrometheusUnavailable(f"{self.url} did not answer within {self._timeout_s:g} s")
+            parts.append(part)
+        return b"".join(parts)
+
+
+def _pairs(one: _Series) -> tuple[tuple[float, float], ...]:
+    pairs: Sequence[tuple[float, str]] = [one.value] if one.value is not None else one.values
+    return tuple((at_s, _number(text)) for at_s, text in pairs)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

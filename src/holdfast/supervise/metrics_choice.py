@@ -1,0 +1,64 @@
+"""Starts the export of metrics where the settings ask for it. By its name: most jobs need none of it, nor its memory."""
+
+import importlib
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.agent.worker import WorkerAgent
+from holdfast.core.job.decision import Decision
+from holdfast.model.events import AnyEvent
+from holdfast.model.settings import RunSettings
+from holdfast.observe.clock import JobClock
+
+
+class Metrics(Protocol):
+    """Of one process. `hear`: every decision, also those of a job that is taken up. `turn`: in each turn of its loop."""
+
+    def hear(self, event: AnyEvent, decision: Decision) -> None: ...
+
+    def turn(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class NoMetrics:
+    """Nobody has asked for them."""
+
+    def hear(self, event: AnyEvent, decision: Decision) -> None:
+        """Nothing is counted."""
+
+    def turn(self) -> None:
+        """Nobody waits."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def is_asked(settings: RunSettings) -> bool:
+    return bool(settings.metrics_address or settings.metrics_textfile)
+
+
+def of_controller(settings: RunSettings, make: str, *parts: object) -> Metrics:
+    """`make`: the function of job_metrics that takes `parts`."""
+    if not is_asked(settings):
+        return NoMetrics()
+    module = importlib.import_module("holdfast.supervise.job_metrics")
+    made: Metrics = getattr(module, make)(settings, *parts)
+    return made
+
+
+def of_agent(
+    settings: RunSettings,
+    job: str,
+    worker: WorkerAgent,
+    link: Callable[[], tuple[bool, int, int, int, int]],
+    faults: Callable[[], int],
+    clock: JobClock,
+    tell: Callable[[str], None],
+) -> Metrics:
+    """`link`: connected, entries, bytes, dropped, lost."""
+    if not is_asked(settings):
+        return NoMetrics()
+    module = importlib.import_module("holdfast.supervise.node_metrics")
+    made: Metrics = module.AgentMetrics(settings, job, worker, link, faults, clock, tell)
+    return made
