@@ -235,6 +235,17 @@ class Story:
             return [replace(line, finding=event.finding, numbers=event.numbers) for line in lines]
         return lines
 
+    def hear_steps(self, state: State, at_s: float) -> None:
+        """A run of steps that only led to this state, the last at `at_s`. For when `awaits_step` is False."""
+        self.state = state
+        self._last_at_s = at_s
+
+    @property
+    def awaits_step(self) -> bool:
+        """Whether the next step may be the first one after an incident."""
+        last = next(reversed(self._incidents.values()), None)
+        return last is not None and last.step_resumed is None
+
     @property
     def ended(self) -> bool:
         return isinstance(self.state.phase, Ended)
