@@ -6,7 +6,6 @@ be opened, is left as it is. All errors are raised as IndexUnusable, in one line
 
 import importlib
 import os
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -253,11 +252,12 @@ def _short(error: Exception) -> str:
     return lines[0]
 
 
-def is_full_or_locked(error: IndexUnusable) -> bool:
-    """Whether a later try may work without anything being done about the index."""
-    inner = getattr(error.__cause__, "orig", None)
-    code = getattr(inner, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL)
+def is_broken(error: IndexUnusable) -> bool:
+    """Whether the file, or the connection to the server, is at fault, so that it must be opened again."""
+    cause = error.__cause__
+    if not isinstance(cause, DBAPIError):
+        return False
+    return cause.connection_invalidated or is_damage(cause.orig or cause)
 
 
 def _identity(path: Path | None) -> tuple[int, int] | None:
