@@ -1,5 +1,6 @@
 """The quick replay gives the same story as the full one, whatever the journal holds."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +10,7 @@ from core.job.test_decide import EVENTS, POLICIES
 from holdfast.controller.loop import decisions, row_of
 from holdfast.controller.quick_replay import QuickReplay
 from holdfast.core.job.decide import decide
-from holdfast.core.job.story import Story
+from holdfast.core.job.story import KeptStory, Story
 from holdfast.model import events as ev
 from holdfast.model.state import State
 from holdfast.model.verdicts import UNKNOWN
@@ -78,6 +79,21 @@ def test_it_gives_the_same_story(policy, tale, cuts):
     quick.hear(rest)
     assert quick.story.summary() == story.summary()
     assert quick.story.state == story.state
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+@settings(max_examples=40)
+@given(tale=TALES, cut=st.integers(0, 40))
+def test_a_story_that_was_stored_goes_on_as_if_it_had_not_been(policy, tale, cut):
+    rows = journal([*BEGINNING, *(event for events in tale for event in events)], policy)
+    first = QuickReplay(policy)
+    first.hear(rows[:cut])
+    stored = msgspec.msgpack.encode(first.story.kept())
+    kept = msgspec.msgpack.decode(stored, type=KeptStory)
+    second = QuickReplay(policy, Story.restored(policy, kept))
+    second.hear(rows[cut:])
+    assert second.story.summary() == full(rows, policy).summary()
+    assert second.story.kept() == full(rows, policy).kept()
 
 
 def test_rows_of_another_kind_than_their_column_says_are_read_as_what_they_are():

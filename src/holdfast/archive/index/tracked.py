@@ -14,7 +14,7 @@ from holdfast.jobs.record import supervisor
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.rows import Tail
 from holdfast.journal.store import JournalUnusable, Reader, open_reader
-from holdfast.model.documents.common import LIVE_STATES, JobState, Sentence
+from holdfast.model.documents.parts import LIVE_STATES, JobState, Sentence
 from holdfast.model.documents.jobs import IncidentRow, JobRow
 from holdfast.model.policy import Policy
 from holdfast.model.signatures import Words
