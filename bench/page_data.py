@@ -25,7 +25,8 @@ from holdfast.model.state import Ended, State
 from holdfast.model.verdicts import Culprit, Evidence, Verdict
 
 BEGIN_S = 1_767_225_600.0
-POLICY = Policy(max_restarts=8, unconditional_restart=True, hang_restart=True)
+RESTARTS = Policy(max_restarts=8, unconditional_restart=True, hang_restart=True)
+NO_RESTARTS = Policy()
 BATCH_ROWS = 4_000
 RANKS_PER_NODE = 8
 NAMES = ("llama", "qwen", "sft", "dpo", "eval", "vit", "moe", "whisper")
@@ -106,7 +107,7 @@ def write_job(root: Path, number: int, size: int, nodes: int) -> int:
         "host": os.uname().nodename,
         "version": "0.1.0",
     }
-    store.set_meta("policy", msgspec.json.encode(POLICY))
+    store.set_meta("policy", msgspec.json.encode(_policy(number)))
     store.set_meta("job", msgspec.json.encode(facts))
     count, rows = 0, list[Row]()
     for row in _rows(job.name, number, size, nodes, begin_s):
@@ -121,13 +122,18 @@ def write_job(root: Path, number: int, size: int, nodes: int) -> int:
 
 
 def _rows(name: str, number: int, size: int, nodes: int, begin_s: float) -> Iterator[Row]:
-    state = State()
+    state, policy = State(), _policy(number)
     for event in _events(name, number, size, nodes, begin_s):
-        decision = decide(state, event, POLICY)
+        decision = decide(state, event, policy)
         state = decision.state
         yield row_of(event, decision)
         if isinstance(state.phase, Ended):
             return
+
+
+def _policy(number: int) -> Policy:
+    """A third of the jobs fail at the first failure."""
+    return RESTARTS if number % 3 else NO_RESTARTS
 
 
 def _events(name: str, number: int, size: int, nodes: int, begin_s: float) -> Iterator[ev.AnyEvent]:

@@ -13,11 +13,12 @@ from sqlalchemy import select
 
 from holdfast.archive.index.database import Database
 from holdfast.archive.index.entry import JobEntry, Position
-from holdfast.archive.index.rebuild import Answer, ReadingProcesses, batches
+from holdfast.archive.index.rebuild import PROCESSES_S, Answer, ReadingProcesses, batches
 from holdfast.archive.index.tables import CONTENT, JOBS, SOURCES
 from holdfast.archive.index.tracked import Tracked
 from holdfast.archive.index.watch import Watch
 from holdfast.archive.index.writing import Writer
+from holdfast.archive.living import ProcessTable
 from holdfast.archive.places import Place, Places
 from holdfast.journal.jobdir import JobDir
 from holdfast.model.documents.jobs import IncidentRow, JobRow
@@ -25,7 +26,7 @@ from holdfast.model.documents.jobs import IncidentRow, JobRow
 TURN_S = 0.15  # of reading in one turn
 CHECK_S = 3.0  # between two looks at the state of a live job
 ENTRIES_MAX = 200  # in one transaction
-TRACKED_MAX = 256  # jobs whose replay is kept in memory
+TRACKED_MAX = 1_024  # jobs whose replay is kept in memory
 POOL_JOBS_MIN = 200  # so many journals to read are read by processes of their own
 POOL_BYTES_MIN = 64 << 20
 BATCH_BYTES_MAX, BATCH_JOBS_MAX = 4 << 20, 50
@@ -67,6 +68,7 @@ class Builder:
         self._checked_s: dict[str, float] = {}
         self._troubled_s: dict[str, float] = {}
         self._rows: dict[str, tuple[JobRow, tuple[IncidentRow, ...]]] = {}  # as written, of live jobs
+        self._table = ProcessTable(clock, keep_s=PROCESSES_S)
         self._pool: ReadingProcesses | None = None
         self._processes = processes
         self._batch = 0
@@ -188,11 +190,12 @@ class Builder:
             return
         tracked = self._tracked.get(name)
         if tracked is None:
-            tracked = self._tracked[name] = Tracked(*found)
+            known = known_position(self._database, name)
+            tracked = self._tracked[name] = Tracked(*found, self._wall, known)
         self._tracked.move_to_end(name)
         tracked.read()
         if tracked.has_journal:
-            self._heard(tracked.entry(), now_s)
+            self._heard(tracked.entry(self._table), now_s)
         else:
             self._gone.append(name)
             self._forget(name)

@@ -7,6 +7,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,11 +18,13 @@ from msgspec import Struct
 
 from holdfast.archive.index.entry import JobEntry
 from holdfast.archive.index.tracked import Tracked
+from holdfast.archive.living import ProcessTable
 from holdfast.archive.places import Place
 from holdfast.journal.jobdir import JobDir
 
 MODULE = "holdfast.archive.index.rebuild"
 ANSWER_BYTES_MAX = 256 << 20
+PROCESSES_S = 1.0  # for which a look at all processes of this machine counts
 _LENGTH_BYTES = 8
 
 
@@ -134,22 +137,23 @@ def _end(process: subprocess.Popen[bytes]) -> None:
                 pipe.close()
 
 
-def read_entries(batch: Batch) -> tuple[JobEntry, ...]:
+def read_entries(batch: Batch, processes: ProcessTable) -> tuple[JobEntry, ...]:
     """The rows of these jobs; those without a journal are left out."""
     place = Place(root=Path(batch.root), key=batch.key, source=batch.source)
     found = list[JobEntry]()
     for name in batch.names:
-        tracked = Tracked(place, JobDir(place.root / "jobs" / name))
+        tracked = Tracked(place, JobDir(place.root / "jobs" / name), time.time)
         tracked.read()
         if tracked.has_journal:
-            found.append(tracked.entry())
+            found.append(tracked.entry(processes))
     return tuple(found)
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """One line of JSON asks, one length and a MessagePack value answers, until there is nothing more to ask."""
+    processes = ProcessTable(keep_s=PROCESSES_S)
     for line in requests:
-        body = msgspec.msgpack.encode(read_entries(_BATCH.decode(line)))
+        body = msgspec.msgpack.encode(read_entries(_BATCH.decode(line), processes))
         answers.write(len(body).to_bytes(_LENGTH_BYTES, "big") + body)
         answers.flush()
 
