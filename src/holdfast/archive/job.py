@@ -127,7 +127,7 @@ class Reading:
             facts=self.record.facts,
             policy=self.record.policy,
             folder=str(job.path),
-            user=_owner(str(job.path)),
+            user=owner(str(job.path)),
             supervisor=truth.supervisor,
             steps=steps_now(steps_of(job, summary), truth),
             worker_steps=steps,
@@ -192,7 +192,8 @@ def _files(folder: str) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def _owner(folder: str) -> str:
+def owner(folder: str) -> str:
+    """The user that the folder belongs to; empty: not known."""
     try:
         return pwd.getpwuid(os.stat(folder).st_uid).pw_name
     except (OSError, KeyError):

@@ -6,7 +6,10 @@ the reaper's record tells pid and time of the start.
 """
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 from msgspec import Struct
@@ -28,9 +31,36 @@ class Living(Struct, frozen=True, kw_only=True):
     processes: int = 0
 
 
-def living(job: JobDir, attempt: int) -> Living:
+class Marked(NamedTuple):
+    """A process of some attempt. `folder`: of its worker, as the process was told it."""
+
+    pid: int
+    folder: bytes
+    rank: int | None
+
+
+class ProcessTable:
+    """The processes of this machine that belong to attempts. Reading /proc once serves questions about many jobs."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, keep_s: float = 0.0) -> None:
+        """`keep_s`: for how long what was read counts."""
+        self._clock, self._keep_s = clock, keep_s
+        self._read_s: float | None = None
+        self._marked: list[Marked] = []
+        self._hidden: set[int] = set()
+
+    def look(self) -> tuple[list[Marked], set[int]]:
+        """Those with a folder in their environment, and pids whose environment may not be read."""
+        now_s = self._clock()
+        if self._read_s is None or now_s - self._read_s > self._keep_s:
+            self._marked, self._hidden = _all_marked()
+            self._read_s = now_s
+        return self._marked, self._hidden
+
+
+def living(job: JobDir, attempt: int, table: ProcessTable | None = None) -> Living:
     """Of one attempt, on this machine."""
-    marked, hidden = _marked(job, attempt)
+    marked, hidden = _marked(job, attempt, table or ProcessTable())
     ranks = {rank for rank in marked.values() if rank is not None}
     for folder in _workers(job, attempt):
         facts = worker_facts(folder)
@@ -52,12 +82,25 @@ def process_state(pid: int) -> str:
         return "X"
 
 
-def _marked(job: JobDir, attempt: int) -> tuple[dict[int, int | None], set[int]]:
+def _marked(job: JobDir, attempt: int, table: ProcessTable) -> tuple[dict[int, int | None], set[int]]:
     """By pid: the rank, where the environment names one; and pids whose environment may not be read."""
-    folders = {
-        os.fsencode(path) + b"/" for path in (job.attempt(attempt), job.attempt(attempt).absolute().resolve())
+    folders = tuple(
+        {
+            os.fsencode(path) + b"/"
+            for path in (job.attempt(attempt), job.attempt(attempt).absolute().resolve())
+        }
+    )
+    marked, hidden = table.look()
+    found = {
+        one.pid: one.rank
+        for one in marked
+        if one.folder.startswith(folders) and process_state(one.pid) not in OVER
     }
-    found: dict[int, int | None] = {}
+    return found, hidden
+
+
+def _all_marked() -> tuple[list[Marked], set[int]]:
+    found: list[Marked] = []
     hidden: set[int] = set()
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -71,17 +114,16 @@ def _marked(job: JobDir, attempt: int) -> tuple[dict[int, int | None], set[int]]
             continue
         except OSError:
             continue
-        if _is_inside(environ, folders) and process_state(pid) not in OVER:
-            found[pid] = _rank(environ)
+        found += [Marked(pid, folder, _rank(environ)) for folder in _worker_folders(environ)]
     return found, hidden
 
 
-def _is_inside(environ: bytes, folders: set[bytes]) -> bool:
-    """A folder that ends in a slash is of a command that a person runs on the worker (docs/exec.md)."""
+def _worker_folders(environ: bytes) -> list[bytes]:
+    """One that ends in a slash is of a command that a person runs on the worker (docs/exec.md)."""
     if FOLDER not in environ:
-        return False
+        return []
     values = [one[len(FOLDER) :] for one in environ.split(b"\0") if one.startswith(FOLDER)]
-    return any(value.startswith(tuple(folders)) and not value.endswith(b"/") for value in values)
+    return [value for value in values if not value.endswith(b"/")]
 
 
 def _rank(environ: bytes) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.archive.living import Living, living, process_state
+from holdfast.archive.living import Living, ProcessTable, living, process_state
 from holdfast.core.job.story import Summary
 from holdfast.jobs.record import LOCK_NAME, supervisor
 from holdfast.journal.jobdir import JobDir
@@ -50,8 +50,17 @@ class Truth(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def true_state(job: JobDir, facts: dict[str, Any], summary: Summary, clock: Callable[[], float]) -> Truth:
-    """The state now. `facts`: what the journal says of the job's start. `clock`: of this machine's wall."""
+def true_state(
+    job: JobDir,
+    facts: dict[str, Any],
+    summary: Summary,
+    clock: Callable[[], float],
+    processes: ProcessTable | None = None,
+) -> Truth:
+    """The state now. `facts`: what the journal says of the job's start. `clock`: of this machine's wall.
+
+    `processes`: who asks about many jobs reads /proc once for all of them.
+    """
     last_s = summary.last_at_s
     if summary.outcome:
         return Truth(state=_outcome(summary), since_s=summary.phase_since_s, seen_at_s=last_s)
@@ -73,7 +82,7 @@ def true_state(job: JobDir, facts: dict[str, Any], summary: Summary, clock: Call
         return _elsewhere(job, summary, beat_s, clock())
     if _engine(facts) != "local":
         return _on_other_nodes(job, summary, beat_s, clock())
-    found = living(job, summary.attempt) if summary.attempt else Living()
+    found = living(job, summary.attempt, processes) if summary.attempt else Living()
     if found.processes:
         return Truth(
             state="unsupervised",

@@ -55,6 +55,9 @@ __all__ = [
 ]
 
 
+NO_ENTRY = Tail()
+
+
 class Store:
     """The writer. For one thread at a time. After an error the next call tries again."""
 
@@ -201,6 +204,28 @@ class Reader:
                     return
         except sqlite3.Error as error:
             self.damage = f"{self.path} could not be read to its end: {error}"
+
+    def read_chunks(self, after: Tail = NO_ENTRY) -> Iterator[list[SealedEntry]]:
+        """Entries after one that was read before, many at a time, with their chains. Ends at the first damaged one."""
+        try:
+            for chunk in sealed_chunks(self._connection, after.seq):
+                good, after = proven(chunk, after)
+                if good:
+                    yield good
+                if len(good) < len(chunk):
+                    self.damage = f"{self.path} is damaged after entry {after.seq}: the rest is not shown"
+                    return
+        except sqlite3.Error as error:
+            self.damage = f"{self.path} could not be read to its end: {error}"
+
+    def holds(self, tail: Tail) -> bool:
+        """Whether this entry is in the journal with all before it as they were. raises: JournalUnusable"""
+        if not tail.seq:
+            return True
+        try:
+            return self._tail_at(tail.seq) == tail
+        except sqlite3.Error as error:
+            raise unusable(f"the journal {self.path} cannot be read", error) from error
 
     def meta(self, key: str) -> bytes | None:
         """raises: JournalUnusable"""

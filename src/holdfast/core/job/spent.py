@@ -3,6 +3,7 @@
 Each moment between two events belongs to one part, so the parts of a job add up to its whole time. Pure.
 """
 
+from collections.abc import Iterable
 from typing import assert_never
 
 from msgspec import Struct
@@ -49,6 +50,22 @@ class Spent(Struct, frozen=True, kw_only=True):
     ending_s: float = 0.0
 
 
+class KeptSpending(Struct, frozen=True, kw_only=True):
+    """A Spending as it is stored, so that another one can go on from it."""
+
+    useful_s: float
+    started_s: float
+    ending_s: float
+    last_s: float | None
+    parts: dict[int, tuple[Part, ...]]
+    incident: int
+    bar: int | None
+    step: int | None
+    attempt: int
+    since_step_s: float
+    alone_s: float
+
+
 class Spending:
     """Hears each event with the states before and after it."""
 
@@ -74,6 +91,37 @@ class Spending:
         incident = after.job.incident
         if incident is not None and incident.number != self._incident:
             self._open(incident, event)
+
+    def hear_steps(self, steps: Iterable[StepReached]) -> None:
+        """Steps of the present attempt, while the job is running and no incident is open."""
+        for step in steps:
+            last_s, self._last_s = self._last_s, step.at_s
+            passed_s = 0.0 if last_s is None else max(0.0, step.at_s - last_s)
+            if passed_s:
+                self._train(passed_s)
+            self._reach(step.step)
+
+    def kept(self) -> KeptSpending:
+        return KeptSpending(
+            useful_s=self._useful_s,
+            started_s=self._started_s,
+            ending_s=self._ending_s,
+            last_s=self._last_s,
+            parts={number: tuple(parts) for number, parts in self._parts.items()},
+            incident=self._incident,
+            bar=self._bar,
+            step=self._step,
+            attempt=self._attempt,
+            since_step_s=self._since_step_s,
+            alone_s=self._alone_s,
+        )
+
+    def restore(self, kept: KeptSpending) -> None:
+        self._useful_s, self._started_s, self._ending_s = kept.useful_s, kept.started_s, kept.ending_s
+        self._last_s = kept.last_s
+        self._parts = {number: list(parts) for number, parts in kept.parts.items()}
+        self._incident, self._bar, self._step = kept.incident, kept.bar, kept.step
+        self._attempt, self._since_step_s, self._alone_s = kept.attempt, kept.since_step_s, kept.alone_s
 
     @property
     def spent(self) -> Spent:

@@ -3,11 +3,13 @@
 It depends on the journal only: the same events give the same story. Reads no clock; times are those of the events. Pure.
 """
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.job.decision import Decision
-from holdfast.core.job.spent import Part, Spending, Spent
+from holdfast.core.job.spent import KeptSpending, Part, Spending, Spent
 from holdfast.core.job.stops import asked_by
 from holdfast.core.job.story_lines import texts
 from holdfast.core.job.wording import (
@@ -195,6 +197,22 @@ class Summary(Struct, frozen=True, kw_only=True):
     spent: Spent = Spent()
 
 
+class KeptStory(Struct, frozen=True, kw_only=True):
+    """A Story as it is stored, so that another one can go on from it."""
+
+    state: State
+    submitted_at_s: float | None
+    last_at_s: float | None
+    incidents: tuple[IncidentStory, ...]
+    attempts: tuple[AttemptStory, ...]
+    ranks: tuple[RankKnown, ...]
+    spending: KeptSpending
+    phase_since_s: float | None
+    ended_by: str
+    moved: str
+    devices: dict[str, int]
+
+
 class Story:
     """Takes each event with its decision, in order, and returns the lines that it adds to the log."""
 
@@ -235,6 +253,20 @@ class Story:
             return [replace(line, finding=event.finding, numbers=event.numbers) for line in lines]
         return lines
 
+    def hear_steps(self, steps: Sequence[StepReached], state: State) -> None:
+        """Steps of the present attempt that only led to this state, while `awaits_step` is False."""
+        self.state = state
+        self._last_at_s = steps[-1].at_s
+        self._spending.hear_steps(steps)
+        for step in (steps[0], max(steps, key=lambda step: step.step), steps[-1]):
+            self._note_step(step)
+
+    @property
+    def awaits_step(self) -> bool:
+        """Whether the next step may be the first one after an incident."""
+        last = next(reversed(self._incidents.values()), None)
+        return last is not None and last.step_resumed is None
+
     @property
     def ended(self) -> bool:
         return isinstance(self.state.phase, Ended)
@@ -272,6 +304,34 @@ class Story:
             moved=self._moved,
             spent=self._spending.spent,
         )
+
+    def kept(self) -> KeptStory:
+        return KeptStory(
+            state=self.state,
+            submitted_at_s=self._submitted_at_s,
+            last_at_s=self._last_at_s,
+            incidents=tuple(self._incidents.values()),
+            attempts=tuple(self._attempts.values()),
+            ranks=tuple(self._ranks.values()),
+            spending=self._spending.kept(),
+            phase_since_s=self._phase_since_s,
+            ended_by=self._ended_by,
+            moved=self._moved,
+            devices=self._devices,
+        )
+
+    @staticmethod
+    def restored(policy: Policy, kept: KeptStory) -> "Story":
+        story = Story(policy)
+        story.state = kept.state
+        story._submitted_at_s, story._last_at_s = kept.submitted_at_s, kept.last_at_s
+        story._incidents = {one.number: one for one in kept.incidents}
+        story._attempts = {one.number: one for one in kept.attempts}
+        story._ranks = {one.rank: one for one in kept.ranks}
+        story._spending.restore(kept.spending)
+        story._phase_since_s, story._ended_by, story._moved = kept.phase_since_s, kept.ended_by, kept.moved
+        story._devices = dict(kept.devices)
+        return story
 
     # What is remembered -----------------------------------------------------------------------------------
 

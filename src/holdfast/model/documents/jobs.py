@@ -103,7 +103,10 @@ class WorkerRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class IncidentRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One incident in a list. `rung`: the last one chosen (DESIGN §5). `over`: training goes on, or the job has ended."""
+    """One incident in a list. `rung`: the last one chosen (DESIGN §5). `over`: training goes on, or the job has ended.
+
+    `cause`: as in JobRow: incidents of the same cause have the same one.
+    """
 
     number: int
     attempt: int
@@ -118,6 +121,7 @@ class IncidentRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     recovered_at_s: float | None = None
     cost: Cost | None = None
     acknowledged_by: str = ""
+    cause: str = ""
 
 
 class LogLine(Struct, frozen=True, kw_only=True, omit_defaults=True):

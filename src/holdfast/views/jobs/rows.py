@@ -89,7 +89,8 @@ def incident_row(
         over=incident.over or incident.ended,
         recovered_at_s=recovered_s if not incident.ended else None,
         cost=cost_of(incident, summary.devices),
-        acknowledged_by=seen.acknowledged.get(incident.number, ""),
+        acknowledged_by=incident.acknowledged_by,
+        cause=_cause_of(incident),
     )
 
 
@@ -113,7 +114,14 @@ def cause_of(summary: Summary, state: JobState) -> str:
     last = summary.incidents[-1] if summary.incidents else None
     if last is None or last.verdict is None or not (last.ended or not last.over):
         return f"failed:{clean(summary.reason, CAUSE_MAX)}" if summary.reason else ""
-    return clean(last.problem or problem_key(last.verdict), CAUSE_MAX)
+    return _cause_of(last)
+
+
+def _cause_of(incident: IncidentStory) -> str:
+    """The same text for incidents of the same cause; empty: it is not known."""
+    if incident.verdict is None:
+        return ""
+    return clean(incident.problem or problem_key(incident.verdict), CAUSE_MAX)
 
 
 def _told(summary: Summary, seen: Seen) -> StateTold:

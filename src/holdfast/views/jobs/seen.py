@@ -15,7 +15,7 @@ class Seen(Struct, frozen=True, kw_only=True):
 
     `living`: ranks whose processes live; None: it cannot be told, or the journal tells it. `is_being_ended`: nobody
     supervises the job, and its processes are being ended. `files`: by worker, names and sizes of the present attempt.
-    `acknowledged`: by incident, by whom. `warnings`: what limits the document.
+    `warnings`: what limits the document.
     """
 
     id: str
@@ -35,7 +35,6 @@ class Seen(Struct, frozen=True, kw_only=True):
     files: dict[int, dict[str, int]] = {}
     living: frozenset[int] | None = None
     is_being_ended: bool = False
-    acknowledged: dict[int, str] = {}
     warnings: tuple[str, ...] = ()
 
 

@@ -1,0 +1,304 @@
+"""Keeps an index as its journals are: reads what is new in them, checks the states of live jobs, forgets what was removed.
+
+Call `turn` several times a second, from one thread. Each turn is short, whatever there is to read.
+"""
+
+import os
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import msgspec
+from sqlalchemy import select
+
+from holdfast.archive.index.database import Database
+from holdfast.archive.index.entry import JobEntry, Position
+from holdfast.archive.index.rebuild import PROCESSES_S, Answer, ReadingProcesses, batches
+from holdfast.archive.index.tables import CONTENT, JOBS, SOURCES
+from holdfast.archive.index.tracked import Tracked
+from holdfast.archive.index.watch import Watch
+from holdfast.archive.index.writing import Writer
+from holdfast.archive.living import ProcessTable
+from holdfast.archive.places import Place, Places
+from holdfast.journal.jobdir import JobDir
+from holdfast.model.documents.jobs import IncidentRow, JobRow
+
+TURN_S = 0.15  # of reading in one turn
+CHECK_S = 3.0  # between two looks at the state of a live job
+ENTRIES_MAX = 200  # in one transaction
+TRACKED_MAX = 1_024  # jobs whose replay is kept in memory
+POOL_JOBS_MIN = 200  # so many journals to read are read by processes of their own
+POOL_BYTES_MIN = 64 << 20
+BATCH_BYTES_MAX, BATCH_JOBS_MAX = 4 << 20, 50
+TROUBLE_AGAIN_S = 10.0  # a damaged journal is not read again before
+CONTENT_KEY, FOLDERS_KEY = "content", "folders"
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far the index is: journals that are still to be read, of all."""
+
+    waiting: int
+    jobs: int
+
+
+class Builder:
+    """`clock`: never goes back. `wall`: that of files. `revision` rises with every change that was written."""
+
+    def __init__(
+        self,
+        database: Database,
+        places: Places,
+        *,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        processes: int,
+    ) -> None:
+        """raises: IndexUnusable"""
+        self._database, self._places = database, places
+        self._clock, self._wall = clock, wall
+        self._writer = Writer(database, at_least=int(wall() * 1000))
+        self._settle_contents()
+        self._watch = Watch(places, self._stamps())
+        self._tracked: OrderedDict[str, Tracked] = OrderedDict()
+        self._due: deque[str] = deque()  # to be read
+        self._urgent: deque[str] = deque()  # the same, of jobs that are in the index as live ones
+        self._is_due: set[str] = set()
+        self._gone: list[str] = []
+        self._written: list[JobEntry] = []  # entries that wait to be written
+        self._checked_s: dict[str, float] = {}
+        self._troubled_s: dict[str, float] = {}
+        self._rows: dict[str, tuple[JobRow, tuple[IncidentRow, ...]]] = {}  # as written, of live jobs
+        self._table = ProcessTable(clock, keep_s=PROCESSES_S)
+        self._pool: ReadingProcesses | None = None
+        self._processes = processes
+        self._batch = 0
+
+    @property
+    def revision(self) -> int:
+        return self._writer.revision
+
+    @property
+    def progress(self) -> Progress:
+        waiting = (
+            len(self._due)
+            + len(self._urgent)
+            + (self._pool.open * BATCH_JOBS_MAX if self._pool is not None else 0)
+        )
+        return Progress(min(waiting, len(self._watch)), len(self._watch))
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that was seen is in the index."""
+        return not (
+            self._due
+            or self._urgent
+            or self._written
+            or self._gone
+            or (self._pool is not None and self._pool.open)
+        )
+
+    def turn(self) -> bool:
+        """Whether rows were written. raises: IndexUnusable; what was read is then written by a later turn"""
+        now_s = self._clock()
+        seen = self._watch.look(now_s, self._wall())
+        self._gone += [name for name in seen.gone if name not in self._gone]
+        for name in self._newest_first(seen.due):
+            self._want(name, now_s)
+        self._want_checks(now_s)
+        self._read(now_s)
+        return self._write()
+
+    def refresh(self, name: str) -> None:
+        """Reads this job at the next turn: somebody has just added to its journal."""
+        self._watch.wake(name)
+        self._troubled_s.pop(name, None)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+    # What is to be read -----------------------------------------------------------------------------------
+
+    def _settle_contents(self) -> None:
+        """An index of other folders, or of another version of what its rows say, is emptied."""
+        facts = {CONTENT_KEY: str(CONTENT), FOLDERS_KEY: self._places.signature}
+        found = self._database.facts()
+        if found != facts:
+            if found:
+                self._writer.clear()
+            self._database.set_facts(facts)
+
+    def _stamps(self) -> dict[str, str]:
+        """Of journals that are in the index; of live jobs none, so that they are read at once."""
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                select(SOURCES.c.job, SOURCES.c.stamp, JOBS.c.live).join(JOBS, JOBS.c.id == SOURCES.c.job)
+            )
+            return {name: "" if live else stamp for name, stamp, live in rows}
+
+    def _want(self, name: str, now_s: float) -> None:
+        if now_s - self._troubled_s.get(name, -TROUBLE_AGAIN_S) < TROUBLE_AGAIN_S:
+            return
+        if name not in self._is_due:
+            self._is_due.add(name)
+            (self._urgent if name in self._rows else self._due).append(name)
+
+    def _newest_first(self, names: Sequence[str]) -> Sequence[str]:
+        """By the last change of their journals, where there are many: people look at the newest."""
+        if len(names) < POOL_JOBS_MIN:
+            return names
+        found = [(name, self._watch.place_of(name)) for name in names]
+        times = {name: _changed_s(place[1]) for name, place in found if place is not None}
+        return sorted(times, key=lambda name: times[name], reverse=True)
+
+    def _want_checks(self, now_s: float) -> None:
+        for name in [name for name in self._checked_s if now_s - self._checked_s[name] >= CHECK_S]:
+            self._want(name, now_s)
+
+    # Reading ----------------------------------------------------------------------------------------------
+
+    def _read(self, now_s: float) -> None:
+        until_s = now_s + TURN_S
+        while self._urgent and self._clock() < until_s:
+            self._read_here(self._next(self._urgent), now_s)
+        if self._pool is not None or len(self._due) >= POOL_JOBS_MIN or self._is_much():
+            self._read_by_processes()
+        while self._due and self._pool is None and self._clock() < until_s:
+            self._read_here(self._next(self._due), now_s)
+
+    def _is_much(self) -> bool:
+        """Whether journals that nobody follows yet are too long to be read between two turns."""
+        if not self._processes:
+            return False
+        total = 0
+        for name in self._due:
+            found = self._watch.place_of(name) if name not in self._tracked else None
+            total += _size_bytes(found[1]) if found is not None else 0
+            if total >= POOL_BYTES_MIN:
+                return True
+        return False
+
+    def _next(self, names: deque[str]) -> str:
+        name = names.popleft()
+        self._is_due.discard(name)
+        return name
+
+    def _read_here(self, name: str, now_s: float) -> None:
+        found = self._watch.place_of(name)
+        if found is None:
+            return
+        tracked = self._tracked.get(name)
+        if tracked is None:
+            known = known_position(self._database, name)
+            tracked = self._tracked[name] = Tracked(*found, self._wall, known)
+        self._tracked.move_to_end(name)
+        tracked.read()
+        if tracked.has_journal:
+            self._heard(tracked.entry(self._table), now_s)
+        else:
+            self._gone.append(name)
+            self._forget(name)
+        while len(self._tracked) > TRACKED_MAX:
+            self._tracked.popitem(last=False)
+
+    def _read_by_processes(self) -> None:
+        if self._pool is None:
+            self._pool = ReadingProcesses(self._processes)
+        jobs = list[tuple[Place, str, int]]()
+        while self._due and self._pool.open < 2 * self._processes:
+            name = self._next(self._due)
+            found = self._watch.place_of(name)
+            if found is not None:
+                jobs.append((found[0], found[1].name, _size_bytes(found[1])))
+            if (
+                sum(size for _, _, size in jobs) >= BATCH_BYTES_MAX
+                or len(jobs) >= BATCH_JOBS_MAX
+                or not self._due
+            ):
+                self._hand_out(jobs)
+                jobs = []
+        now_s = self._clock()
+        for answer in self._pool.answers(wait_s=TURN_S):
+            self._answered(answer, now_s)
+        if not self._due and not self._pool.open:
+            self._pool.close()
+            self._pool = None
+
+    def _hand_out(self, jobs: Sequence[tuple[Place, str, int]]) -> None:
+        assert self._pool is not None, "it was just made"
+        for batch in batches(jobs, BATCH_BYTES_MAX, BATCH_JOBS_MAX, self._batch):
+            self._batch += 1
+            self._pool.put(batch)
+
+    def _answered(self, answer: Answer, now_s: float) -> None:
+        """A batch whose process died is read here: the journal at fault then shows in its own row."""
+        if answer.failed:
+            place = next(one for one in self._places.all if one.key == answer.batch.key)
+            for name in answer.batch.names:
+                self._read_here(place.id_of(name), now_s)
+        for entry in answer.entries:
+            self._heard(entry, now_s)
+
+    # Writing ----------------------------------------------------------------------------------------------
+
+    def _heard(self, entry: JobEntry, now_s: float) -> None:
+        name = entry.row.id
+        self._watch.was_read(name, entry.position.stamp, awake=entry.live and not entry.position.trouble)
+        if entry.position.trouble:
+            self._troubled_s[name] = now_s
+        if entry.live:
+            self._checked_s[name] = now_s
+        else:
+            self._checked_s.pop(name, None)
+        if entry.live and self._rows.get(name) == (entry.row, entry.incidents):
+            return  # nothing that anybody sees
+        self._written.append(entry)
+
+    def _write(self) -> bool:
+        done = False
+        if self._gone:
+            self._writer.remove(self._gone)
+            for name in self._gone:
+                self._forget(name)
+            self._gone, done = [], True
+        while self._written:
+            latest = {entry.row.id: entry for entry in self._written[:ENTRIES_MAX]}
+            self._writer.put(list(latest.values()))
+            for name, entry in latest.items():
+                if entry.live:
+                    self._rows[name] = (entry.row, entry.incidents)
+                else:
+                    self._rows.pop(name, None)
+            del self._written[:ENTRIES_MAX]
+            done = True
+        return done
+
+    def _forget(self, name: str) -> None:
+        for known in (self._tracked, self._checked_s, self._troubled_s, self._rows):
+            known.pop(name, None)
+
+
+def _changed_s(job: JobDir) -> float:
+    times = [0.0]
+    for path in (os.fspath(job.journal_path), os.fspath(job.journal_path) + "-wal"):
+        with suppress(OSError):
+            times.append(os.stat(path).st_mtime)
+    return max(times)
+
+
+def _size_bytes(job: JobDir) -> int:
+    total = 0
+    for path in (os.fspath(job.journal_path), os.fspath(job.journal_path) + "-wal"):
+        with suppress(OSError):
+            total += os.stat(path).st_size
+    return total
+
+
+def known_position(database: Database, name: str) -> Position | None:
+    """Where the journal of this job was read to; None: it is not in the index. raises: IndexUnusable"""
+    with database.reading() as connection:
+        row = connection.execute(select(SOURCES).where(SOURCES.c.job == name)).mappings().first()
+    if row is None:
+        return None
+    return Position(**{key: row[key] for key in Position.__struct_fields__})

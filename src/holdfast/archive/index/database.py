@@ -1,0 +1,283 @@
+"""Opens the database of the index: SQLite in the state folder, or PostgreSQL by URL.
+
+The database is made of journals, so a damaged file is removed and begun anew. One that a later version made, or that cannot
+be opened, is left as it is. All errors are raised as IndexUnusable, in one line that says what to do.
+"""
+
+import importlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, insert, select, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+
+from holdfast.archive.index.tables import FACTS, SCHEMA
+from holdfast.journal.nodes.file import is_local
+from holdfast.journal.rows import is_damage
+
+BUSY_S = 5.0
+CONNECTIONS_MAX = 8
+STATEMENT_S = 30.0  # PostgreSQL ends a query that takes longer
+MIGRATE = "holdfast.archive.index.migrate"  # imported when it is needed: Alembic takes 12 MiB
+_VERSION = text("SELECT version_num FROM alembic_version")
+
+
+class IndexUnusable(Exception):
+    """The index cannot be opened, read or written now. One line: what failed, and what to do now."""
+
+
+class NewerIndex(IndexUnusable):
+    """A later version of Holdfast made the database; it is left as it is."""
+
+
+class OlderIndex(IndexUnusable):
+    """The tables are of an earlier version, and this process may not change them."""
+
+
+class Database:
+    """One database with the tables of the index. For any number of threads."""
+
+    def __init__(self, engine: Engine, path: Path | None, notes: list[str]) -> None:
+        self.engine = engine
+        self.path = path  # of SQLite's file; None: PostgreSQL
+        self.notes = notes  # for people: what was done on opening
+        self._identity = _identity(path)
+
+    @property
+    def name(self) -> str:
+        """For messages: without a password."""
+        return str(self.path) if self.path is not None else self.engine.url.render_as_string()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """raises: IndexUnusable"""
+        with _translated(f"the index {self.name} cannot be read"), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """One transaction. raises: IndexUnusable"""
+        options = {"holdfast_write": True}
+        with (
+            _translated(f"the index {self.name} cannot be written"),
+            self.engine.execution_options(**options).begin() as connection,
+        ):
+            yield connection
+
+    def facts(self) -> dict[str, str]:
+        """raises: IndexUnusable"""
+        with self.reading() as connection:
+            return {key: value for key, value in connection.execute(select(FACTS.c.key, FACTS.c.value))}
+
+    def set_facts(self, facts: dict[str, str]) -> None:
+        """raises: IndexUnusable"""
+        with self.writing() as connection:
+            connection.execute(FACTS.delete().where(FACTS.c.key.in_(list(facts))))
+            connection.execute(insert(FACTS), [{"key": key, "value": facts[key]} for key in facts])
+
+    def displaced(self) -> bool:
+        """Whether the file at the path is not the one that is open: somebody removed or replaced it."""
+        return self.path is not None and _identity(self.path) != self._identity
+
+    def size_bytes(self) -> int | None:
+        """None: not known."""
+        if self.path is None:
+            with suppress(IndexUnusable), self.reading() as connection:
+                return int(
+                    connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one()
+                )
+            return None
+        return sum(size for part in ("", "-wal") if (size := _size_bytes(Path(f"{self.path}{part}"))))
+
+    def close(self) -> None:
+        with suppress(SQLAlchemyError):
+            self.engine.dispose()
+
+
+def open_database(url: str | Path, *, may_change: bool) -> Database:
+    """`url`: a path: SQLite; else an SQLAlchemy URL. `may_change`: create, migrate, and begin a damaged file anew.
+
+    raises: IndexUnusable, NewerIndex, OlderIndex
+    """
+    place = URL.create("sqlite", database=str(url)) if isinstance(url, Path) else _parsed(url)
+    path = Path(place.database or "") if place.get_backend_name() == "sqlite" else None
+    if path is not None and not may_change and not path.exists():
+        raise OlderIndex(f"there is no index at {path} yet")
+    try:
+        return _opened(place, path, [], may_change=may_change)
+    except _DamagedIndex as error:
+        assert path is not None, "only a file is found damaged"
+        if not may_change:
+            raise IndexUnusable(
+                f"the index {path} is damaged ({error}); the server that writes it makes it anew"
+            ) from error
+        _remove(path)
+        note = f"the index {path} was damaged ({error}): it is made anew from the journals"
+        return _opened(place, path, [note], may_change=True)
+
+
+class _DamagedIndex(Exception):
+    """The file is no database, or a damaged one."""
+
+
+def _opened(place: URL, path: Path | None, notes: list[str], *, may_change: bool) -> Database:
+    if path is not None and may_change:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise IndexUnusable(f"the folder of the index, {path.parent}, cannot be made: {error}") from error
+    database = Database(_engine(place, path), path, notes)
+    try:
+        with _translated(f"the index {database.name} cannot be opened"):
+            _bring_up_to_date(database, may_change=may_change)
+    except IndexUnusable as error:
+        database.close()
+        cause = error.__cause__
+        if path is not None and isinstance(cause, DBAPIError) and is_damage(cause.orig or cause):
+            raise _DamagedIndex(_short(cause)) from error
+        raise
+    database._identity = _identity(path)
+    return database
+
+
+def _bring_up_to_date(database: Database, *, may_change: bool) -> None:
+    version = _version(database)
+    if version == SCHEMA:
+        return
+    if version is not None and version > SCHEMA:
+        raise NewerIndex(
+            f"the index {database.name} has version {version}, this Holdfast knows versions up to {SCHEMA}: "
+            "use the newer Holdfast, or name another database with --database"
+        )
+    if not may_change:
+        raise OlderIndex(f"the index {database.name} has version {version or 'none'}, not {SCHEMA} yet")
+    with database.writing() as connection:
+        importlib.import_module(MIGRATE).migrate(connection)
+    if version is not None:
+        database.notes.append(f"the index {database.name} was brought from version {version} to {SCHEMA}")
+
+
+def _version(database: Database) -> str | None:
+    """None: there are no tables yet."""
+    with database.engine.connect() as connection:
+        if not database.engine.dialect.has_table(connection, "alembic_version"):
+            return None
+        found = connection.execute(_VERSION).scalar_one_or_none()
+        return str(found) if found is not None else None
+
+
+# Engines ------------------------------------------------------------------------------------------------------
+
+
+def _parsed(url: str) -> URL:
+    try:
+        place = make_url(url)
+    except ArgumentError as error:
+        raise IndexUnusable(
+            f"{url!r} is no database: name a URL such as postgresql://USER@HOST/NAME, or none for a file"
+        ) from error
+    name = place.get_backend_name()
+    if name not in ("sqlite", "postgresql"):
+        raise IndexUnusable(f"the index can be in SQLite or PostgreSQL, not in {name}")
+    if name == "postgresql" and place.drivername == "postgresql":
+        return place.set(drivername="postgresql+psycopg")
+    return place
+
+
+def _engine(place: URL, path: Path | None) -> Engine:
+    try:
+        if path is None:
+            return create_engine(
+                place,
+                pool_size=CONNECTIONS_MAX,
+                max_overflow=0,
+                pool_timeout=BUSY_S,
+                pool_pre_ping=True,
+                connect_args={
+                    "connect_timeout": int(BUSY_S),
+                    "options": f"-c statement_timeout={int(STATEMENT_S * 1000)}",
+                    "application_name": "holdfast",
+                },
+            )
+        engine = create_engine(
+            place,
+            pool_size=CONNECTIONS_MAX,
+            max_overflow=0,
+            pool_timeout=BUSY_S,
+            connect_args={"timeout": BUSY_S, "check_same_thread": False},
+        )
+    except (NoSuchModuleError, ModuleNotFoundError) as error:
+        raise IndexUnusable(
+            f"{place.drivername} is not installed: pip install 'holdfast[postgresql]'"
+        ) from error
+    wal = is_local(path.parent)
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, record: Any) -> None:
+        connection.isolation_level = None  # no hidden transactions: `begin` below starts them
+        for pragma in (
+            f"journal_mode = {'WAL' if wal else 'DELETE'}",
+            "synchronous = NORMAL",
+            "cache_size = -4000",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        # A transaction that reads first and writes then fails at once if another one has written meanwhile.
+        is_write = connection.get_execution_options().get("holdfast_write")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if is_write else "BEGIN")
+
+    return engine
+
+
+@contextmanager
+def _translated(what: str) -> Iterator[None]:
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise IndexUnusable(f"{what}: {_short(error)}") from error
+    except OSError as error:
+        raise IndexUnusable(f"{what}: {error}") from error
+
+
+def _short(error: Exception) -> str:
+    """The driver's own words, in one line."""
+    inner = getattr(error, "orig", None) or error
+    lines = str(inner).strip().splitlines() or [type(inner).__name__]
+    return lines[0]
+
+
+def is_broken(error: IndexUnusable) -> bool:
+    """Whether the file, or the connection to the server, is at fault, so that it must be opened again."""
+    cause = error.__cause__
+    if not isinstance(cause, DBAPIError):
+        return False
+    return cause.connection_invalidated or is_damage(cause.orig or cause)
+
+
+def _identity(path: Path | None) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path) if path is not None else None
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if found is not None else None
+
+
+def _size_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _remove(path: Path) -> None:
+    try:
+        for part in ("", "-wal", "-shm", "-journal"):
+            Path(f"{path}{part}").unlink(missing_ok=True)
+    except OSError as error:
+        raise IndexUnusable(f"the damaged index {path} cannot be removed: {error}") from error

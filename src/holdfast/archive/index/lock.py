@@ -1,0 +1,80 @@
+"""Lets one server at a time write an index; others read it and follow its changes."""
+
+import fcntl
+import os
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from holdfast.archive.index.database import Database
+
+LOCK_NAME = "index.lock"
+_CLASS = 0x686F6C64  # of PostgreSQL's advisory locks, "hold"
+
+
+class WriterLock:
+    """Held until `release` or the end of the process."""
+
+    def __init__(self) -> None:
+        self._descriptor: int | None = None
+        self._connection: Connection | None = None
+
+    def take_file(self, folder: Path) -> bool:
+        """False: another process has it. True too where the disk knows no locks. raises: OSError"""
+        if self._descriptor is not None:
+            return True
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        except OSError:
+            pass
+        self._descriptor = descriptor
+        return True
+
+    def take_in(self, database: Database) -> bool:
+        """The same in PostgreSQL, for all servers of this database. raises: SQLAlchemyError"""
+        if self._connection is not None:
+            return self.is_held()
+        connection = database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        try:
+            key = zlib.crc32((database.engine.url.database or "").encode()) & 0x7FFFFFFF
+            taken = connection.execute(
+                text("SELECT pg_try_advisory_lock(:class, :key)"), {"class": _CLASS, "key": key}
+            ).scalar_one()
+        except SQLAlchemyError:
+            connection.close()
+            raise
+        if not taken:
+            connection.close()
+            return False
+        self._connection = connection
+        return True
+
+    def is_held(self) -> bool:
+        """A lock in PostgreSQL is lost with its connection."""
+        if self._connection is None:
+            return self._descriptor is not None
+        try:
+            self._connection.execute(text("SELECT 1"))
+        except SQLAlchemyError:
+            self.release()
+            return False
+        return True
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            with suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = None
+        if self._connection is not None:
+            with suppress(SQLAlchemyError):
+                self._connection.invalidate()  # the lock must not go back into the pool
+                self._connection.close()
+            self._connection = None

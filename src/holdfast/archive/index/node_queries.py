@@ -1,0 +1,87 @@
+"""Answers from the index about nodes: the list, and what happened on one of them."""
+
+import msgspec
+from sqlalchemy import and_, func, or_, select
+
+from holdfast.archive.index.database import Database
+from holdfast.archive.index.entry import cursor_of, place_of, search_terms, storable
+from holdfast.archive.index.queries import LIMIT_MAX, contains
+from holdfast.archive.index.tables import INCIDENT_NODES, INCIDENTS, JOB_NODES, JOBS, NODES
+from holdfast.model.documents.jobs import IncidentRow
+from holdfast.model.documents.nodes import NodeRow, NodesPage
+
+NODE_INCIDENTS_MAX = 200
+NODE_JOBS_MAX = 100
+_NODE = msgspec.json.Decoder(NodeRow)
+_INCIDENT = msgspec.json.Decoder(IncidentRow)
+
+
+def nodes_page(database: Database, search: str = "", cursor: str = "", limit: int = 100) -> NodesPage:
+    """Isolated nodes first, then the most likely lemons, then those that were written about last.
+
+    raises: BadCursor, IndexUnusable
+    """
+    limit = min(max(1, limit), LIMIT_MAX)
+    with database.reading() as connection:
+        filters = [contains(connection, NODES.c.search, term) for term in search_terms(search)]
+        after = []
+        if cursor:
+            rank, name = place_of(cursor, int)
+            after = [or_(NODES.c.rank > rank, and_(NODES.c.rank == rank, NODES.c.node > name))]
+        found = connection.execute(
+            select(NODES.c.rank, NODES.c.node, NODES.c.row)
+            .where(*filters, *after)
+            .order_by(NODES.c.rank, NODES.c.node)
+            .limit(limit + 1)
+        ).all()
+        total = connection.execute(select(func.count()).select_from(NODES).where(*filters)).scalar_one()
+    return NodesPage(
+        nodes=tuple(_NODE.decode(one.row) for one in found[:limit]),
+        next=cursor_of(found[limit - 1].rank, found[limit - 1].node) if len(found) > limit else "",
+        total=total,
+    )
+
+
+def node_row(database: Database, node: str) -> NodeRow | None:
+    """None: the index has no such node. raises: IndexUnusable"""
+    with database.reading() as connection:
+        row = connection.execute(select(NODES.c.row).where(NODES.c.node == storable(node))).scalar()
+    return _NODE.decode(row) if row is not None else None
+
+
+def node_jobs(database: Database, node: str) -> tuple[str, ...]:
+    """Jobs that had an attempt on the node, the newest first. raises: IndexUnusable"""
+    with database.reading() as connection:
+        found = connection.execute(
+            select(JOBS.c.id)
+            .join(JOB_NODES, JOB_NODES.c.job == JOBS.c.id)
+            .where(JOB_NODES.c.node == storable(node))
+            .order_by(JOBS.c.sort_s.desc(), JOBS.c.id.desc())
+            .limit(NODE_JOBS_MAX)
+        )
+        return tuple(found.scalars())
+
+
+def node_incidents(database: Database, node: str) -> tuple[tuple[str, IncidentRow], ...]:
+    """Incidents whose verdicts name the node, each with its job, the newest first. raises: IndexUnusable"""
+    with database.reading() as connection:
+        found = connection.execute(
+            select(INCIDENTS.c.job, INCIDENTS.c.row)
+            .join(
+                INCIDENT_NODES,
+                and_(INCIDENT_NODES.c.job == INCIDENTS.c.job, INCIDENT_NODES.c.number == INCIDENTS.c.number),
+            )
+            .where(INCIDENT_NODES.c.node == storable(node))
+            .order_by(INCIDENTS.c.found_at_s.desc(), INCIDENTS.c.job)
+            .limit(NODE_INCIDENTS_MAX)
+        ).all()
+    return tuple((job, _INCIDENT.decode(row)) for job, row in found)
+
+
+def counts_by_node(database: Database) -> dict[str, int]:
+    """How many incidents name each node. raises: IndexUnusable"""
+    with database.reading() as connection:
+        found = connection.execute(
+            select(INCIDENT_NODES.c.node, func.count()).group_by(INCIDENT_NODES.c.node)
+        )
+        return {node: count for node, count in found}

@@ -1,0 +1,236 @@
+"""Follows the journal of one job: reads what is new in it, and makes the job's rows of all that was read."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.archive.index.entry import JobEntry, Position, searchable
+from holdfast.archive.job import owner, steps_now
+from holdfast.archive.living import ProcessTable
+from holdfast.archive.places import Place
+from holdfast.archive.state import true_state
+from holdfast.controller.quick_replay import QuickReplay
+from holdfast.core.job.story import KeptStory, Story, Summary
+from holdfast.journal.jobdir import JobDir
+from holdfast.journal.rows import Tail
+from holdfast.journal.store import JournalUnusable, Reader, open_reader
+from holdfast.model.documents.jobs import JobRow
+from holdfast.model.documents.parts import LIVE_STATES, Sentence
+from holdfast.model.policy import Policy
+from holdfast.model.signatures import Words
+from holdfast.views.jobs.rows import incident_row, job_row
+from holdfast.views.jobs.seen import Seen
+from holdfast.views.steps.rows import steps_of
+
+NO_JOURNAL = ""
+KEEP_EACH = (
+    5_000  # entries, after which the replay's state is stored again: what a restart has to replay at most
+)
+FIRST_ERRORS_MAX = 5  # of the last incidents, in the text that is searched
+_FACTS = msgspec.json.Decoder(dict[str, Any])
+_POLICY = msgspec.json.Decoder(Policy)
+
+
+class KeptReplay(Struct, frozen=True):
+    """A replay as it is stored. `policy`: as it stood in the journal."""
+
+    policy: bytes
+    story: KeptStory
+
+
+_KEPT = msgspec.msgpack.Decoder(KeptReplay)
+
+
+class Tracked:
+    """`entry` makes the rows from the disk as it is now and the journal as it was when `read` was called last."""
+
+    def __init__(
+        self, place: Place, job: JobDir, wall: Callable[[], float], known: Position | None = None
+    ) -> None:
+        """`known`: where an earlier one stopped."""
+        self.place, self.job = place, job
+        self.id = place.id_of(job.name)
+        self.trouble = ""  # why the journal could not be read to its end
+        self._wall = wall
+        self._known = known
+        self._tail = Tail()
+        self._identity = (0, 0)
+        self._stamp = NO_JOURNAL
+        self._policy = b""
+        self._facts: dict[str, Any] = {}
+        self._replay = QuickReplay(Policy())
+        self._kept, self._kept_tail = b"", Tail()
+
+    def read(self) -> int:
+        """How many entries were new. A journal that cannot be read is no error: `trouble` says why."""
+        self._stamp = stamp(self.job)
+        try:
+            reader = open_reader(self.job.journal_path)
+        except JournalUnusable as error:
+            self.trouble = str(error)
+            return 0
+        try:
+            return self._read(reader)
+        except JournalUnusable as error:
+            self.trouble = str(error)
+            return 0
+        finally:
+            reader.close()
+
+    @property
+    def has_journal(self) -> bool:
+        """False: there is none to read, and nothing to say of the job."""
+        return self._stamp != NO_JOURNAL
+
+    def entry(self, processes: ProcessTable | None = None) -> JobEntry:
+        """`processes`: of this machine, as they were a moment ago; None: they are looked at now."""
+        summary = self._replay.story.summary()
+        seen = self._seen(summary, processes)
+        row = job_row(summary, seen) if self._tail.seq else _unreadable(seen, self.trouble)
+        self._keep_if_due()
+        return JobEntry(
+            row=row,
+            incidents=tuple(incident_row(one, summary, seen) for one in summary.incidents),
+            nodes=_nodes(summary),
+            live=row.state in LIVE_STATES or row.state == "unknown",
+            search=searchable(_searched(row, summary)),
+            position=Position(
+                device=self._identity[0],
+                inode=self._identity[1],
+                seq=self._tail.seq,
+                chain=self._tail.chain,
+                stamp=self._stamp,
+                trouble=self.trouble,
+                kept_seq=self._kept_tail.seq,
+                kept_chain=self._kept_tail.chain,
+                kept=self._kept,
+            ),
+        )
+
+    def _read(self, reader: Reader) -> int:
+        """raises: JournalUnusable"""
+        identity, meta = _identity(reader.path), reader.all_meta()
+        policy = meta.get("policy", b"")
+        if identity != self._identity or policy != self._policy or not reader.holds(self._tail):
+            self._begin(reader, identity, policy)
+        self._facts = _decoded(_FACTS, meta.get("job")) or {}
+        count = 0
+        for chunk in reader.read_chunks(self._tail):
+            self._replay.hear(chunk)
+            self._tail = Tail(*chunk[-1][5:])
+            count += len(chunk)
+        self.trouble = reader.damage
+        return count
+
+    def _begin(self, reader: Reader, identity: tuple[int, int], policy: bytes) -> None:
+        """At the first entry, or where an earlier one stopped if this is still the same journal."""
+        self._identity, self._policy = identity, policy
+        self._tail = self._kept_tail = Tail()
+        self._kept = b""
+        self._replay = QuickReplay(_decoded(_POLICY, policy) or Policy())
+        known, self._known = self._known, None
+        if known is None or not known.kept or (known.device, known.inode) != identity:
+            return
+        tail, kept = Tail(known.kept_seq, known.kept_chain), _decoded(_KEPT, known.kept)
+        if kept is not None and kept.policy == policy and reader.holds(tail):
+            self._replay = QuickReplay(self._replay.policy, Story.restored(self._replay.policy, kept.story))
+            self._tail = self._kept_tail = tail
+            self._kept = known.kept
+
+    def _keep_if_due(self) -> None:
+        if self._tail.seq - self._kept_tail.seq >= KEEP_EACH:
+            self._kept = msgspec.msgpack.encode(KeptReplay(self._policy, self._replay.story.kept()))
+            self._kept_tail = self._tail
+
+    def _seen(self, summary: Summary, processes: ProcessTable | None) -> Seen:
+        """What the rows need to know of the job outside of its journal."""
+        truth = true_state(self.job, self._facts, summary, self._wall, processes)
+        return Seen(
+            id=self.id,
+            name=self.job.name,
+            state=truth.state,
+            source=self.place.source,
+            state_since_s=truth.since_s,
+            seen_at_s=truth.seen_at_s,
+            facts=self._facts,
+            policy=self._replay.policy,
+            user=owner(str(self.job.path)),
+            steps=steps_now(steps_of(self.job, summary), truth),
+            living=truth.living,
+            is_being_ended=truth.is_being_ended,
+        )
+
+
+def _unreadable(seen: Seen, trouble: str) -> JobRow:
+    """Of a job with a journal in which nothing can be read."""
+    text = trouble or "its journal is empty"
+    return JobRow(
+        id=seen.id,
+        name=seen.name,
+        state="unknown",
+        source=seen.source,
+        user=seen.user,
+        sentence=Sentence(text=Words(en=text, zh=text), tone="trouble", to_do=True),
+        seen_at_s=seen.seen_at_s,
+    )
+
+
+def _nodes(summary: Summary) -> tuple[str, ...]:
+    """Of all attempts, the newest first."""
+    found = dict.fromkeys(summary.nodes.values())
+    for attempt in reversed(summary.attempts):
+        found.update(dict.fromkeys(attempt.nodes.values()))
+    return tuple(found)
+
+
+def _searched(row: JobRow, summary: Summary) -> list[str]:
+    """What people look for first, for long texts are cut."""
+    verdicts = [one.verdict for one in reversed(summary.incidents) if one.verdict is not None]
+    firsts = [one.first_error.text for one in verdicts[:FIRST_ERRORS_MAX] if one.first_error is not None]
+    words, labels = row.sentence.text, [f"{key}={value}" for key, value in row.labels.items()]
+    return [
+        row.name,
+        row.user,
+        words.en,
+        words.zh,
+        row.category,
+        *firsts,
+        *labels,
+        row.command,
+        " ".join(row.nodes),
+    ]
+
+
+def stamp(job: JobDir) -> str:
+    """Changes whenever the journal does: inode, size and time of its file and of its log. Empty: there is no journal."""
+    path = os.fspath(job.journal_path)
+    main = _stat(path)
+    return f"{main}/{_stat(path + '-wal')}" if main else NO_JOURNAL
+
+
+def _stat(path: str) -> str:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ""
+    return f"{found.st_ino}.{found.st_size}.{found.st_mtime_ns}"
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any] | msgspec.msgpack.Decoder[Any], raw: bytes | None) -> Any:
+    """None too where another version wrote it in another shape."""
+    try:
+        return decoder.decode(raw) if raw is not None else None
+    except msgspec.MsgspecError:
+        return None

@@ -1,0 +1,158 @@
+"""Notices which jobs appear, change and go, by sizes and times of files: it works on network disks too.
+
+Jobs that are awake are looked at each time. The others, ended or dead, take turns, so that 10,000 of them cost little.
+"""
+
+import os
+from collections import deque
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from holdfast.archive.index.tracked import NO_JOURNAL, stamp
+from holdfast.archive.places import Place, Places
+from holdfast.journal.jobdir import NAME, JobDir
+
+SWEEP_S = 10.0  # in which each sleeping job is looked at once
+SWEEP_MAX = 2_000  # sleeping jobs in one look
+SETTLED_S = 2.0  # a folder that has not changed for so long is not read again
+LIST_AGAIN_S = 30.0  # and then it is: some disks keep no exact times
+NEW_S = 60.0  # a folder without a journal is awake for this long
+
+
+class Seen(Struct, frozen=True):
+    """`due`: jobs whose journals are not as they were read. `gone`: jobs that are not there any more."""
+
+    due: tuple[str, ...]
+    gone: tuple[str, ...]
+
+
+class _Watched:
+    __slots__ = ("awake", "id", "job", "place", "since_s", "stamp")
+
+    def __init__(self, place: Place, job: JobDir, stamp: str, now_s: float) -> None:
+        self.place, self.job, self.id = place, job, place.id_of(job.name)
+        self.stamp = stamp  # as the journal was read; `NO_JOURNAL`: it never was
+        self.awake = True
+        self.since_s = now_s
+
+
+class _Listing:
+    """The names in one state folder."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.folder = place.root / "jobs"
+        self._mtime_ns, self._read_s = -1, -LIST_AGAIN_S
+
+    def names(self, now_s: float, wall_s: float) -> list[str] | None:
+        """None: as they were. A folder that cannot be read is taken for unchanged, one that is not there for empty."""
+        try:
+            mtime_ns = os.stat(self.folder).st_mtime_ns
+        except FileNotFoundError:
+            self._mtime_ns = -1
+            return []
+        except OSError:
+            return None
+        is_settled = mtime_ns == self._mtime_ns and now_s - self._read_s < LIST_AGAIN_S
+        if is_settled:
+            return None
+        try:
+            with os.scandir(self.folder) as entries:
+                found = [entry.name for entry in entries if NAME.fullmatch(entry.name) and entry.is_dir()]
+        except OSError:
+            return None
+        # Two changes within one tick of the disk's clock look like one.
+        self._mtime_ns = mtime_ns if abs(wall_s - mtime_ns / 1e9) > SETTLED_S else -1
+        self._read_s = now_s
+        return found
+
+
+class Watch:
+    """For one thread. `known`: stamps of what is in the index already."""
+
+    def __init__(self, places: Places, known: dict[str, str]) -> None:
+        self._known = known
+        self._listings = [_Listing(place) for place in places.all]
+        self._jobs: dict[str, _Watched] = {}
+        self._by_place: dict[str, set[str]] = {place.key: set() for place in places.all}
+        self._sleepers: deque[str] = deque()
+        self._swept_s: float | None = None
+
+    def look(self, now_s: float, wall_s: float) -> Seen:
+        """`now_s`: of a clock that never goes back; `wall_s`: the one of files."""
+        gone = [name for listing in self._listings for name in self._list(listing, now_s, wall_s)]
+        due = [one.id for one in self._looked_at(now_s) if self._has_changed(one, now_s)]
+        if self._known:  # in the index, and not on the disk
+            gone += [name for name in self._known if name not in self._jobs]
+            self._known = {}
+        return Seen(tuple(dict.fromkeys(due)), tuple(dict.fromkeys(gone)))
+
+    def place_of(self, name: str) -> tuple[Place, JobDir] | None:
+        """None: the job is gone."""
+        one = self._jobs.get(name)
+        return (one.place, one.job) if one is not None else None
+
+    def was_read(self, name: str, stamp: str, *, awake: bool) -> None:
+        """The journal was read when its files had this stamp."""
+        one = self._jobs.get(name)
+        if one is None:
+            return
+        one.stamp = stamp
+        if one.awake and not awake:
+            self._sleepers.append(name)
+        one.awake = awake
+
+    def wake(self, name: str) -> None:
+        """Looks at it at the next turn."""
+        one = self._jobs.get(name)
+        if one is not None:
+            one.awake = True
+
+    @property
+    def awake(self) -> list[str]:
+        return [name for name, one in self._jobs.items() if one.awake]
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    # Inside -----------------------------------------------------------------------------------------------
+
+    def _list(self, listing: _Listing, now_s: float, wall_s: float) -> Iterable[str]:
+        names = listing.names(now_s, wall_s)
+        if names is None:
+            return ()
+        before, now = self._by_place[listing.place.key], set(names)
+        for name in now - before:
+            job_id = listing.place.id_of(name)
+            known = self._known.get(job_id, NO_JOURNAL)
+            self._jobs[job_id] = _Watched(listing.place, JobDir(listing.folder / name), known, now_s)
+        gone = [listing.place.id_of(name) for name in before - now]
+        for job_id in gone:
+            self._jobs.pop(job_id, None)
+        self._by_place[listing.place.key] = now
+        return gone
+
+    def _looked_at(self, now_s: float) -> Iterable[_Watched]:
+        """All that are awake, and as many sleepers as the time since the last look asks for."""
+        yield from [one for one in self._jobs.values() if one.awake]
+        passed_s = SWEEP_S if self._swept_s is None else now_s - self._swept_s
+        share = min(1.0, max(0.0, passed_s / SWEEP_S))
+        count = min(int(share * len(self._sleepers)), SWEEP_MAX)
+        if count or not self._sleepers:
+            self._swept_s = now_s
+        for _ in range(count):
+            name = self._sleepers.popleft()
+            one = self._jobs.get(name)
+            if one is not None and not one.awake:
+                self._sleepers.append(name)
+                yield one
+
+    def _has_changed(self, one: _Watched, now_s: float) -> bool:
+        found = stamp(one.job)
+        if found == NO_JOURNAL:
+            if one.awake and now_s - one.since_s > NEW_S:
+                one.awake = False
+                self._sleepers.append(one.id)
+            return one.stamp != NO_JOURNAL  # it was removed
+        return found != one.stamp
