@@ -12,8 +12,8 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.rows import RawEntry, Row
 from holdfast.journal.store import Store, open_reader
+from holdfast.link.uplink_messages import Alive
 from holdfast.model.policy import Policy
-from holdfast.model.uplink import Alive
 from holdfast.uplink.receiving import Uplinks
 from holdfast.uplink.session import Session
 from holdfast.uplink.source import Source

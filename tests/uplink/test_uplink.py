@@ -10,8 +10,8 @@ from websockets.exceptions import ConnectionClosed
 
 from holdfast.archive.remote import STREAMED, NotTaken, opened, read_remote
 from holdfast.journal.jobdir import JobDir
+from holdfast.link.uplink_messages import Begin, FileSent, PartSent, RowsSent
 from holdfast.model.documents.output import OutputWanted
-from holdfast.model.uplink import Begin, FileSent, PartSent, RowsSent
 from holdfast.uplink.receiving import NotReached, Uplinks
 from holdfast.uplink.session import Refused
 from holdfast.uplink.source import source_name

@@ -18,7 +18,7 @@ from msgspec import Struct
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.rows import JournalUnusable, Row
 from holdfast.journal.store import Store
-from holdfast.model.uplink import (
+from holdfast.link.uplink_messages import (
     FILE_BYTES_MAX,
     PROTOCOL,
     Alive,

@@ -52,6 +52,7 @@ from holdfast.model.state import Ended, Running, State
 from holdfast.model.steps import StepNow, Straggler
 from holdfast.observe.clock import JobClock
 from holdfast.observe.logs.step_file import StepFile, StepFileWriter
+from holdfast.supervise.companions import Companions, companions_of
 from holdfast.supervise.controller_files import (
     allow_many_connections,
     job_secret,
@@ -153,6 +154,7 @@ class NodesSupervisor:
             self.clock,
             console.tell,
         )
+        self._companions = Companions(job, companions_of(settings), env, self.clock, console.tell)
         self._ticked_s = 0.0
         self._looked_s = 0.0
         self._stop_signals = 0
@@ -269,6 +271,7 @@ class NodesSupervisor:
 
     def _turn(self, begin: Callable[[], None]) -> int:
         gc.freeze()  # what is there by now stays: collecting it again and again holds up all agents
+        self._companions.start()
         return self._wheel.turn(begin, self._once, self._is_over, self._finish)
 
     def _is_over(self) -> bool:
@@ -292,6 +295,7 @@ class NodesSupervisor:
             self._ticked_s = at_s
             fenced(lambda: self._hear(Tick(at_s=at_s)))
             fenced(self._fleet.turn)
+            fenced(self._companions.turn)
             fenced(lambda: self._note_clocks(at_s))
             fenced(self._tell_of_evidence)
             fenced(lambda: self._keep_stragglers(at_s))

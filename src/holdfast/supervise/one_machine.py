@@ -48,6 +48,7 @@ from holdfast.model.settings import RunSettings
 from holdfast.model.state import Running, State
 from holdfast.observe.clock import JobClock
 from holdfast.settings.read import step_forms
+from holdfast.supervise.companions import Companions, companions_of
 from holdfast.supervise.fleet_notes import FleetNotes
 from holdfast.supervise.line_on_demand import LineOnDemand
 from holdfast.supervise.live_signatures import live_signatures
@@ -170,6 +171,8 @@ class Supervisor:
             self.clock,
             console.tell,
         )
+        asked = companions_of(settings) if among is None else []
+        self._companions = Companions(job, asked, env, self.clock, console.tell)
         self._ticked_s = 0.0
         self._looked_s = 0.0
         self._stop_signals = 0
@@ -204,6 +207,7 @@ class Supervisor:
         return self._turn(lambda: self.controller.handle(ControllerResumed(at_s=self.clock())))
 
     def _turn(self, begin: Callable[[], None]) -> int:
+        self._companions.start()
         return self._wheel.turn(begin, self._once, lambda: self._machine.ended is not None, self._finish)
 
     def _once(self) -> None:
@@ -222,6 +226,7 @@ class Supervisor:
             self._ticked_s = at_s
             fenced(lambda: self.controller.handle(Tick(at_s=at_s)))
             fenced(self._fleet.turn)
+            fenced(self._companions.turn)
             collect_orphans()
 
     def _flush(self) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.rows import JournalUnusable
-from holdfast.model.uplink import MESSAGE_BYTES_MAX, Alive
+from holdfast.link.uplink_messages import MESSAGE_BYTES_MAX, Alive
 from holdfast.uplink.session import Refused, Session
 from holdfast.uplink.source import Source
 

@@ -14,9 +14,7 @@ from holdfast.archive.remote import NotTaken, RemoteJob, opened
 from holdfast.jobs.line import LineLost, NoLine
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.rows import JournalUnusable
-from holdfast.model.calls import AnyCallWord
-from holdfast.model.documents.output import OutputFile, OutputPage, OutputWanted
-from holdfast.model.uplink import (
+from holdfast.link.uplink_messages import (
     Alive,
     Answered,
     Ask,
@@ -40,6 +38,8 @@ from holdfast.model.uplink import (
     from_job,
     packed,
 )
+from holdfast.model.calls import AnyCallWord
+from holdfast.model.documents.output import OutputFile, OutputPage, OutputWanted
 from holdfast.parsers.call_words import decode, encode
 
 BEGIN_S = 15.0

@@ -7,8 +7,7 @@ from typing import Protocol
 import msgspec
 
 from holdfast.archive.output.read import read_files, read_output
-from holdfast.model.documents.output import OutputWanted
-from holdfast.model.uplink import (
+from holdfast.link.uplink_messages import (
     Alive,
     Answered,
     Ask,
@@ -27,6 +26,7 @@ from holdfast.model.uplink import (
     from_server,
     packed,
 )
+from holdfast.model.documents.output import OutputWanted
 from holdfast.uplink.lines import Lines
 from holdfast.uplink.source import Source
 

@@ -15,7 +15,7 @@ from holdfast.jobs.record import Record
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.rows import JournalUnusable
 from holdfast.journal.store import open_reader
-from holdfast.model.uplink import (
+from holdfast.link.uplink_messages import (
     FILE_BYTES_MAX,
     PART_BYTES,
     ROWS_BYTES_MAX,

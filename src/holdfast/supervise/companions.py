@@ -1,0 +1,113 @@
+"""Starts the processes that accompany a job: the uplink to a server, and whatever else reads its record as it grows.
+
+Each is independent of the supervisor and outlives it, so that its death is reported, too. Nothing that happens to a
+companion reaches the training.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from holdfast.journal.jobdir import JobDir
+from holdfast.model.settings import RunSettings
+
+LOOK_S = 5.0
+STARTS_MAX = 5
+FINAL_CODES = (0, 1, 2)  # it has ended for good, and its log says why
+
+
+class Companion(Struct, frozen=True, kw_only=True):
+    """`module` runs with the job's folder and `arguments`. `log`: its file there. `without`: what is missing if it ends."""
+
+    module: str
+    arguments: tuple[str, ...] = ()
+    log: str
+    without: str
+
+
+def companions_of(settings: RunSettings) -> list[Companion]:
+    """Those that the settings ask for."""
+    found = []
+    if settings.server is not None:
+        found.append(
+            Companion(
+                module="holdfast.uplink",
+                arguments=(settings.server,),
+                log="uplink.log",
+                without=f"the job is not reported to {settings.server}",
+            )
+        )
+    return found
+
+
+class Companions:
+    """`tell`: a line for people. Call `start` once the journal says how the job began, and `turn` now and then."""
+
+    def __init__(
+        self,
+        job: JobDir,
+        companions: Sequence[Companion],
+        env: Mapping[str, str],
+        clock: Callable[[], float],
+        tell: Callable[[str], None],
+    ) -> None:
+        self._clock = clock
+        self._running = [_Running(job, one, env, tell) for one in companions]
+        self._looked_s = clock()
+
+    def start(self) -> None:
+        for one in self._running:
+            one.start()
+
+    def turn(self) -> None:
+        """A companion that was killed or crashed is started again, a few times."""
+        if not self._running or self._clock() - self._looked_s < LOOK_S:
+            return
+        self._looked_s = self._clock()
+        for one in self._running:
+            one.look()
+
+
+class _Running:
+    def __init__(
+        self, job: JobDir, companion: Companion, env: Mapping[str, str], tell: Callable[[str], None]
+    ) -> None:
+        self._job, self._companion, self._env, self._tell = job, companion, env, tell
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+
+    def start(self) -> None:
+        self._starts += 1
+        companion = self._companion
+        package = str(Path(__file__).parents[2])
+        paths = os.pathsep.join(filter(None, (package, self._env.get("PYTHONPATH"))))
+        try:
+            with (self._job.path / companion.log).open("ab") as log:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", companion.module, str(self._job.path), *companion.arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={**self._env, "PYTHONPATH": paths},
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._tell(f"{companion.without}: {error}")
+
+    def look(self) -> None:
+        code = None if self._process is None else self._process.poll()
+        if code is None:
+            return
+        self._process = None
+        companion = self._companion
+        if code in FINAL_CODES:
+            if code:
+                self._tell(f"{companion.without}: {self._job.path / companion.log} says why")
+        elif self._starts < STARTS_MAX:
+            self.start()
+        else:
+            self._tell(f"{companion.without}: {companion.module} broke {self._starts} times")
