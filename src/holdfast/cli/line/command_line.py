@@ -53,6 +53,7 @@ COMMANDS = {
     "check": Place("holdfast.cli.check", "app", "Checks whether machines are fit for training."),
     "nodes": Place("holdfast.cli.nodes", "app", "Lists nodes over all jobs: isolated ones, lemons."),
     "serve": Place("holdfast.cli.serve", "app", "Serves the page and the API of all jobs."),
+    "mcp": Place("holdfast.cli.mcp", "app", "Serves jobs to software agents, read-only (MCP)."),
     "rules": Place("holdfast.cli.rules", "app", "Alert rules and dashboards: list, write, lint."),
     "signatures": Place(
         "holdfast.cli.signatures", "app", "Lists the known failures, and tests their signatures."

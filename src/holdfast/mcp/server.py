@@ -1,0 +1,201 @@
+"""The MCP server: its tools, and where their answers come from. Speaks over stdin and stdout."""
+
+import functools
+import json
+from collections.abc import Callable
+from typing import Annotated
+
+from mcp.server import MCPServer
+from mcp.types import ToolAnnotations
+from pydantic import Field
+
+from holdfast import __version__
+from holdfast.archive.job import Reading, read
+from holdfast.archive.output.read import read_output
+from holdfast.jobs.record import RecordUnreadable, open_record
+from holdfast.journal.jobdir import BadJobName, JobDir, NoSuchJob, StateDir
+from holdfast.mcp import comparing, texts
+from holdfast.mcp.what_if import UnknownSetting, changed, what_if
+from holdfast.model.documents.output import OutputWanted
+from holdfast.model.documents.parts import JOB_STATES
+from holdfast.model.policy import Policy
+
+JOBS_MAX = 200  # the newest, that are looked at
+AROUND = 8  # lines on each side of a piece of evidence
+INSTRUCTIONS = (
+    "Holdfast keeps training runs going and records why they stopped. Start with `jobs`, then `why`. Every claim carries the "
+    "id of its evidence in brackets, such as [3.12]: fetch it with `evidence` before you rely on it. Everything is read-only."
+)
+READ_ONLY = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+
+Job = Annotated[str, Field(description="Name of the job, from `jobs`.")]
+Incident = Annotated[int | None, Field(description="Number of the incident; default: the last one.")]
+
+
+class Tools:
+    """Each tool answers with a text; what cannot be answered is a text, too, that says why."""
+
+    def __init__(self, state: StateDir) -> None:
+        self._state = state
+
+    def jobs(
+        self,
+        state: Annotated[
+            str, Field(description=f"Only jobs in this state: {', '.join(JOB_STATES)}; empty: all.")
+        ] = "",
+    ) -> str:
+        """Lists jobs, the newest first: state, step, restarts, and one sentence that says what happened."""
+        readings = (self._try_read(job) for job in self._state.jobs()[:JOBS_MAX])
+        rows = [reading.row() for reading in readings if reading is not None]
+        return texts.jobs_text([row for row in rows if state in ("", row.state)])
+
+    def why(self, job: Job, incident: Incident = None) -> str:
+        """Says why a job stopped or was interrupted: verdict, culprits, what was done, what to do, evidence by id."""
+        reading = self._read(job)
+        document = reading.incident(incident)
+        if document is None:
+            return texts.job_text(reading.document())
+        return texts.why_text(document)
+
+    def incidents(self, job: Job) -> str:
+        """Gives an overview of one job with all its incidents."""
+        return texts.job_text(self._read(job).document())
+
+    def evidence(self, job: Job, id: Annotated[str, Field(description="As in [3.12].")]) -> str:
+        """Fetches one piece of evidence with the lines around it."""
+        reading = self._read(job)
+        number = id.partition(".")[0]
+        document = reading.incident(int(number)) if number.isdigit() else None
+        row = next((one for one in document.evidence if one.id == id), None) if document else None
+        if row is None:
+            return f"There is no evidence {id!r} in job {job}: `why` lists the ids."
+        around = None
+        if row.place is not None and row.place.offset is not None:
+            wanted = OutputWanted(
+                file=row.place.file, offset=row.place.offset, direction="around", limit=2 * AROUND
+            )
+            around = read_output(reading.job, wanted)
+        return texts.evidence_text(row, around)
+
+    def log(
+        self,
+        job: Job,
+        pattern: Annotated[
+            str, Field(description="Only lines that match this expression; empty: the last lines.")
+        ] = "",
+        rank: Annotated[int | None, Field(description="Only output of this rank.", ge=0)] = None,
+    ) -> str:
+        """Reads the training's output: the last lines, or the first ones that match a pattern."""
+        ranks = () if rank is None else (rank,)
+        wanted = OutputWanted(pattern=pattern, ranks=ranks, limit=20)
+        page = read_output(self._read(job).job, wanted)
+        if not page.lines:
+            return f"Job {job} has no such line of output."
+        return texts.fitted(
+            f"[{line.place.file}@{line.place.offset}] {texts.quoted(line.text)}" for line in page.lines
+        )
+
+    def compare(self, job: Job) -> str:
+        """Compares a job with the last run of the same script that succeeded."""
+        reading = self._read(job)
+        others = [
+            other for one in self._state.jobs()[:JOBS_MAX] if (other := self._try_read(one)) is not None
+        ]
+        good = comparing.last_good(reading.row(), [other.row() for other in others])
+        if good is None:
+            script = comparing.script_of(reading.row().command)
+            return f"No job before {job} ran {script or 'the same command'} and succeeded."
+        there = next(other for other in others if other.row().id == good.id).document()
+        here = reading.document()
+        return texts.compared_text(here, there, comparing.differences(here, there))
+
+    def what_if(
+        self,
+        job: Job,
+        settings: Annotated[
+            str,
+            Field(description='JSON of policy settings, such as {"max_restarts": 8, "hang_restart": true}.'),
+        ],
+        incident: Incident = None,
+    ) -> str:
+        """Decides an incident again under other settings: which action would have been taken."""
+        reading = self._read(job)
+        story = reading.story_of(incident)
+        if story is None:
+            return f"Job {job} had no {'incident' if incident is None else f'incident {incident}'}."
+        policy = reading.record.policy
+        record = open_record(reading.job)
+        try:
+            rows = record.reader.read_raw()
+            answer = what_if(rows, policy, _changed(policy, settings), story.number)
+        except UnknownSetting as error:
+            return str(error)
+        finally:
+            record.close()
+        was, would_be = (
+            f"{one.rung}: {texts.quoted(one.why)}" if one is not None else "no action"
+            for one in (answer.was, answer.would_be)
+        )
+        head = f"incident {story.number} of {job}: {texts.quoted(story.found)}"
+        return texts.fitted([head, f"was: {was}", f"with {texts.quoted(settings)}: {would_be}"])
+
+    def _read(self, name: str) -> Reading:
+        """raises: ValueError, with a sentence for the caller"""
+        try:
+            return read(self._state.job(name))
+        except (NoSuchJob, BadJobName, RecordUnreadable) as error:
+            raise ValueError(f"{error}; `jobs` lists those there are") from error
+
+    def _try_read(self, job: JobDir) -> Reading | None:
+        try:
+            return read(job)
+        except RecordUnreadable:
+            return None
+
+
+def _changed(policy: Policy, settings: str) -> Policy:
+    """raises: UnknownSetting"""
+    try:
+        wanted = json.loads(settings)
+    except ValueError as error:
+        raise UnknownSetting(f"the settings are not JSON: {error}") from error
+    if not isinstance(wanted, dict):
+        raise UnknownSetting("the settings are a JSON object of names and values")
+    return changed(policy, wanted)
+
+
+def server(state: StateDir) -> MCPServer:
+    made: MCPServer = MCPServer(
+        "holdfast", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING"
+    )
+    tools = Tools(state)
+    every: tuple[Callable[..., str], ...] = (
+        tools.jobs,
+        tools.why,
+        tools.incidents,
+        tools.evidence,
+        tools.log,
+        tools.compare,
+        tools.what_if,
+    )
+    for tool in every:
+        made.tool(annotations=READ_ONLY, structured_output=False)(_explaining(tool))
+    return made
+
+
+def _explaining(tool: Callable[..., str]) -> Callable[..., str]:
+    """The same tool; a question that cannot be answered gets the reason as its answer."""
+
+    @functools.wraps(tool)
+    def answer(*args: object, **kwargs: object) -> str:
+        try:
+            return tool(*args, **kwargs)
+        except (ValueError, OSError) as error:
+            return texts.fitted([texts.quoted(str(error), 1_000)])
+
+    return answer
+
+
+def serve(state: StateDir) -> None:
+    """Until stdin is closed."""
+    server(state).run("stdio")
