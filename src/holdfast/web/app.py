@@ -9,16 +9,16 @@ from typing import Any
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, Router
+from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp
 
-from holdfast.web import answers, handlers, openapi, requests
+from holdfast.web import action_handlers, answers, handlers, openapi, requests, sockets
 from holdfast.web.guard import Guard
 from holdfast.web.live.pump import pump
 from holdfast.web.page import pages
 from holdfast.web.page.assets import Assets
 from holdfast.web.queries import Query
-from holdfast.web.route_table import PREFIX, ROUTES
+from holdfast.web.route_table import PREFIX, ROUTES, SHELL_PATH
 from holdfast.web.route_table import Route as Declared
 from holdfast.web.server_parts import Caller, ServerParts, caller
 
@@ -33,6 +33,7 @@ def application(parts: ServerParts) -> ASGIApp:
     routes: list[BaseRoute] = [_api_route(parts, declared, table[declared.name]) for declared in ROUTES]
     document = openapi.encoded()
     routes.append(Route("/openapi.json", partial(_openapi, document)))
+    routes.append(WebSocketRoute(PREFIX + SHELL_PATH, partial(sockets.shell, parts)))
     routes += _page_routes(parts)
     router = Router(routes, redirect_slashes=False, lifespan=partial(_lifespan, parts))
     return Guard(
@@ -60,6 +61,9 @@ def _handlers(parts: ServerParts) -> dict[str, Handler]:
     def reading(name: str) -> Handler:
         return lambda request, asking, at, query, body: handlers.read(parts, name, request, at, query)
 
+    def acting(name: str) -> Handler:
+        return lambda request, asking, at, query, body: action_handlers.act(parts, name, asking, at, body)
+
     async def me(request: Request, asking: Caller, at: dict[str, Any], query: Any, body: Any) -> Response:
         return answers.action(handlers.me(asking.who))
 
@@ -68,6 +72,10 @@ def _handlers(parts: ServerParts) -> dict[str, Handler]:
         "markdown": lambda request, asking, at, query, body: handlers.markdown(parts, request, at, query),
         "bundle": lambda request, asking, at, query, body: handlers.bundle(parts, at),
         "events": lambda request, asking, at, query, body: handlers.events(parts, request, query),
+        **{name: acting(name) for name in action_handlers.ACTIONS},
+        "login": lambda request, asking, at, query, body: action_handlers.log_in(parts, asking, body),
+        "logout": lambda request, asking, at, query, body: action_handlers.log_out(parts, request, asking),
+        "audit": lambda request, asking, at, query, body: action_handlers.audit(parts, query.limit),
         "health": lambda request, asking, at, query, body: handlers.health(parts, asking),
         "me": me,
     }

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from holdfast.jobs.line import AnyLine
 from holdfast.journal.jobdir import JobDir
 from holdfast.model.documents.incidents import CheckRow, EvidenceRow, IncidentDocument
 from holdfast.model.documents.jobs import HeatMap, JobDocument, JobsPage, LogPage, StepSeries
@@ -49,6 +50,12 @@ class Data(Protocol):
 
     def place(self, job: str) -> JobDir:
         """Its folder."""
+
+    def line(self, job: str) -> AnyLine:
+        """A connection to its controller. raises: NoLine"""
+
+    def is_elsewhere(self, job: str) -> bool:
+        """Whether its controller writes the journal on another host and reports it here."""
 
     def changes(self) -> Sequence[Change]:
         """What is new since the last call. Called several times a second, from one thread at a time."""

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Any, TypeVar, get_origin, get_type_hints
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 from holdfast.web.openapi import PATH_PARTS
 from holdfast.web.queries import Query
@@ -30,7 +30,7 @@ def path_parts(values: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def query(kind: type[Query], request: Request) -> Any:
+def query(kind: type[Query], request: HTTPConnection) -> Any:
     """raises: Refusal, with the nearest name for one that is unknown"""
     kinds = get_type_hints(kind)
     given: dict[str, Any] = {}

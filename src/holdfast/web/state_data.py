@@ -7,6 +7,7 @@ from holdfast.archive.output import cursors as output_cursors
 from holdfast.archive.output.log_files import Selection, log_files
 from holdfast.archive.output.pages import Start, TooManyFiles, page
 from holdfast.archive.output.patterns import BadPattern, compiled
+from holdfast.jobs.line import AnyLine, open_line
 from holdfast.jobs.record import Record, RecordUnreadable, open_record
 from holdfast.journal.jobdir import JobDir
 from holdfast.model.documents.incidents import CheckRow, EvidenceRow, IncidentDocument
@@ -37,6 +38,12 @@ class StateData:
 
     def place(self, job: str) -> JobDir:
         return self._places.place(job)
+
+    def line(self, job: str) -> AnyLine:
+        return open_line(self.place(job))
+
+    def is_elsewhere(self, job: str) -> bool:
+        return False
 
     def jobs(self, query: JobsQuery) -> JobsPage:
         found = self._places.all()
