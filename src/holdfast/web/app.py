@@ -12,14 +12,14 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp
 
-from holdfast.web import action_handlers, answers, handlers, openapi, requests, sockets
+from holdfast.web.api import acts, answers, openapi, reads, requests, sockets
+from holdfast.web.api.queries import Query
+from holdfast.web.api.route_table import PREFIX, ROUTES, SHELL_PATH
+from holdfast.web.api.route_table import Route as Declared
 from holdfast.web.guard import Guard
 from holdfast.web.live.pump import pump
 from holdfast.web.page import pages
 from holdfast.web.page.assets import Assets
-from holdfast.web.queries import Query
-from holdfast.web.route_table import PREFIX, ROUTES, SHELL_PATH
-from holdfast.web.route_table import Route as Declared
 from holdfast.web.server_parts import Caller, ServerParts, caller
 
 GZIP_BYTES_MIN = 1_000
@@ -59,24 +59,24 @@ def _handlers(parts: ServerParts) -> dict[str, Handler]:
     """By the names of the table."""
 
     def reading(name: str) -> Handler:
-        return lambda request, asking, at, query, body: handlers.read(parts, name, request, at, query)
+        return lambda request, asking, at, query, body: reads.read(parts, name, request, at, query)
 
     def acting(name: str) -> Handler:
-        return lambda request, asking, at, query, body: action_handlers.act(parts, name, asking, at, body)
+        return lambda request, asking, at, query, body: acts.act(parts, name, asking, at, body)
 
     async def me(request: Request, asking: Caller, at: dict[str, Any], query: Any, body: Any) -> Response:
-        return answers.action(handlers.me(asking.who))
+        return answers.action(reads.me(asking.who))
 
     return {
-        **{name: reading(name) for name in handlers.READS},
-        "markdown": lambda request, asking, at, query, body: handlers.markdown(parts, request, at, query),
-        "bundle": lambda request, asking, at, query, body: handlers.bundle(parts, at),
-        "events": lambda request, asking, at, query, body: handlers.events(parts, request, query),
-        **{name: acting(name) for name in action_handlers.ACTIONS},
-        "login": lambda request, asking, at, query, body: action_handlers.log_in(parts, asking, body),
-        "logout": lambda request, asking, at, query, body: action_handlers.log_out(parts, request, asking),
-        "audit": lambda request, asking, at, query, body: action_handlers.audit(parts, query.limit),
-        "health": lambda request, asking, at, query, body: handlers.health(parts, asking),
+        **{name: reading(name) for name in reads.READS},
+        "markdown": lambda request, asking, at, query, body: reads.markdown(parts, request, at, query),
+        "bundle": lambda request, asking, at, query, body: reads.bundle(parts, at),
+        "events": lambda request, asking, at, query, body: reads.events(parts, request, query),
+        **{name: acting(name) for name in acts.ACTIONS},
+        "login": lambda request, asking, at, query, body: acts.log_in(parts, asking, body),
+        "logout": lambda request, asking, at, query, body: acts.log_out(parts, request, asking),
+        "audit": lambda request, asking, at, query, body: acts.audit(parts, query.limit),
+        "health": lambda request, asking, at, query, body: reads.health(parts, asking),
         "me": me,
     }
 

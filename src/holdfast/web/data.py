@@ -11,7 +11,7 @@ from holdfast.model.documents.jobs import HeatMap, JobDocument, JobsPage, LogPag
 from holdfast.model.documents.live import Change
 from holdfast.model.documents.nodes import DeviceRow, NodeDocument, NodesPage
 from holdfast.model.documents.output import OutputFile, OutputPage
-from holdfast.web.queries import HeatQuery, JobsQuery, LogQuery, NodesQuery, OutputQuery, StepsQuery
+from holdfast.web.api.queries import HeatQuery, JobsQuery, LogQuery, NodesQuery, OutputQuery, StepsQuery
 
 
 class Data(Protocol):

@@ -26,8 +26,8 @@ from holdfast.model.documents.nodes import DeviceRow, NodeDocument, NodesPage
 from holdfast.model.documents.output import OutputFile, OutputPage
 from holdfast.model.documents.parts import Sentence
 from holdfast.model.signatures import Words
+from holdfast.web.api.queries import HeatQuery, JobsQuery, LogQuery, NodesQuery, OutputQuery, StepsQuery
 from holdfast.web.places import Places
-from holdfast.web.queries import HeatQuery, JobsQuery, LogQuery, NodesQuery, OutputQuery, StepsQuery
 from holdfast.web.refusals import bad_request, gone, not_there
 from holdfast.web.settings import ServerSettings
 

@@ -27,7 +27,7 @@ from holdfast.model.calls import (
     WindowSize,
 )
 from holdfast.model.documents.actions import ShellEnded
-from holdfast.web.queries import ShellQuery
+from holdfast.web.api.queries import ShellQuery
 
 WAIT_S = 0.03  # how long what is typed may wait
 SEND_S = 30.0

@@ -8,11 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.model.documents.actions import ActionResult, AuditLine, ExecCommand, Login, Me
-from holdfast.web import answers
 from holdfast.web.access.access import cookie_name
 from holdfast.web.actions import command, jobs, nodes
 from holdfast.web.actions.audit import AuditUnwritable
 from holdfast.web.actions.doing import by, doing
+from holdfast.web.api import answers
 from holdfast.web.refusals import unavailable
 from holdfast.web.server_parts import Caller, ServerParts
 

@@ -11,7 +11,7 @@ from holdfast.model.documents.jobs import LogLine
 from holdfast.model.documents.live import IncidentChanged, JobChanged, StreamEnded, StreamReset
 from holdfast.model.documents.output import OutputLine
 from holdfast.web.access.access import CONFIRM_HEADER, CSRF_HEADER
-from holdfast.web.route_table import PREFIX, ROUTES, Route
+from holdfast.web.api.route_table import PREFIX, ROUTES, Route
 
 _REFERENCE = "#/components/schemas/{name}"
 # What a part of a path may look like; `job`: as names of jobs are, with the folder's number where there are several.

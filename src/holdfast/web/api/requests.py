@@ -8,8 +8,8 @@ from typing import Any, TypeVar, get_origin, get_type_hints
 import msgspec
 from starlette.requests import HTTPConnection
 
-from holdfast.web.openapi import PATH_PARTS
-from holdfast.web.queries import Query
+from holdfast.web.api.openapi import PATH_PARTS
+from holdfast.web.api.queries import Query
 from holdfast.web.refusals import Refusal, bad_request, not_there
 
 PARAMETERS_MAX = 200

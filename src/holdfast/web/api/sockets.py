@@ -8,11 +8,11 @@ import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from holdfast.model.documents.actions import AuditLine, ShellEnded, ShellSize
-from holdfast.web import requests
 from holdfast.web.actions.audit import AuditUnwritable
 from holdfast.web.actions.doing import by
 from holdfast.web.actions.shell import TYPED_BYTES_MAX, Shell, Typing, sender
-from holdfast.web.queries import ShellQuery
+from holdfast.web.api import requests
+from holdfast.web.api.queries import ShellQuery
 from holdfast.web.refusals import unavailable
 from holdfast.web.server_parts import Caller, ServerParts
 
