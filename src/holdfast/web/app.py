@@ -1,7 +1,7 @@
 """Makes the server's application: every route of the table, the page, the stream, the shell; all behind the guard."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp
 
+from holdfast.model.documents.live import Change
 from holdfast.web.api import acts, answers, openapi, reads, requests, sockets
 from holdfast.web.api.queries import Query
 from holdfast.web.api.route_table import PREFIX, ROUTES, SHELL_PATH
@@ -105,7 +106,11 @@ async def _openapi(document: bytes, request: Request) -> Response:
 
 @asynccontextmanager
 async def _lifespan(parts: ServerParts, app: object) -> AsyncIterator[None]:
-    task = asyncio.create_task(pump(parts.feed, lambda: parts.changes.run(parts.data.changes)))
+    async def changes() -> Sequence[Change]:
+        parts.data.watch(parts.feed.jobs)
+        return await parts.changes.run(parts.data.changes)
+
+    task = asyncio.create_task(pump(parts.feed, changes))
     try:
         yield
     finally:

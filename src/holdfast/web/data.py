@@ -57,6 +57,9 @@ class Data(Protocol):
     def is_elsewhere(self, job: str) -> bool:
         """Whether its controller writes the journal on another host and reports it here."""
 
+    def watch(self, jobs: frozenset[str]) -> None:
+        """Of these jobs `changes` tells new lines of the fault-tolerance log, too."""
+
     def changes(self) -> Sequence[Change]:
         """What is new since the last call. Called several times a second, from one thread at a time."""
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+from holdfast.web.reading.state_data import StateData
 from holdfast.web.serve import CannotServe, serve
 from holdfast.web.settings import Limits, ServerSettings
-from holdfast.web.state_data import StateData
 
 __all__ = ["CannotServe", "Limits", "ServerSettings", "run"]
 
