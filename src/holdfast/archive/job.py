@@ -33,6 +33,7 @@ from holdfast.views.jobs.seen import NO_SCENE, Seen
 from holdfast.views.steps.rows import steps_of
 
 WORKERS_MAX, FILES_MAX = 4_096, 64
+LOG_LINES_MAX = 50_000  # the newest, of a fault-tolerance log
 SHOWN_FILES = (".log",)
 
 
@@ -53,6 +54,7 @@ class Reading:
         self.job = record.job
         self.zone = zone
         self.findings: deque[LogLine] = deque(maxlen=FINDINGS_MAX)
+        self.log: deque[LogLine] = deque(maxlen=LOG_LINES_MAX)
         self._seq = 0
         self._hear_all()
         self.summary: Summary = record.story.summary()
@@ -89,8 +91,10 @@ class Reading:
     def _hear_all(self) -> None:
         try:
             for line in self.record.lines(self._rows()):
+                told = self._line(line)
+                self.log.append(told)
                 if line.finding:
-                    self.findings.append(self._line(line))
+                    self.findings.append(told)
         except JournalUnusable as error:
             raise RecordUnreadable(str(error)) from error
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection
 
 from holdfast.core.answer_groups import Answer
-from holdfast.jobs.line import JobLine, NoLine
+from holdfast.jobs.line import AnyLine, NoLine
 from holdfast.model.calls import (
     OUTPUT_BYTES_MAX,
     OUTPUT_BYTES_MIN,
@@ -36,7 +36,7 @@ def made_up() -> str:
     return secrets.token_hex(12)
 
 
-def places(line: JobLine, workers: Collection[int] | None, nodes: Collection[str] | None) -> CallPlaces:
+def places(line: AnyLine, workers: Collection[int] | None, nodes: Collection[str] | None) -> CallPlaces:
     """Whom a call would concern. raises: CallNotMade, NoLine"""
     call = made_up()
     line.say(
@@ -66,7 +66,7 @@ def output_bytes_max(count: int) -> int:
 class Gathering:
     """The answers to one call, as they come in. `by`: who asks."""
 
-    def __init__(self, line: JobLine, chosen: Collection[CallPlace], what: What, by: str) -> None:
+    def __init__(self, line: AnyLine, chosen: Collection[CallPlace], what: What, by: str) -> None:
         self._line = line
         self._call = made_up()
         self._waiting = {place.node: place for place in chosen}

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.jobs.agent_place import CONTROLLER, SECRET, WANTED, AgentPlace
 from holdfast.jobs.record import RecordUnreadable, open_record, supervisor
@@ -35,6 +35,19 @@ class NoLine(Exception):
 
 class LineLost(NoLine):
     """The connection was there, and is not any more."""
+
+
+class AnyLine(Protocol):
+    """A connection to a controller, however it is reached. `words` and `say` raise LineLost."""
+
+    @property
+    def job(self) -> JobDir: ...
+
+    def say(self, word: AnyCallWord) -> None: ...
+
+    def words(self, within_s: float, /) -> list[AnyCallWord]: ...
+
+    def close(self) -> None: ...
 
 
 class JobLine:

@@ -1,12 +1,14 @@
-"""Asks the controller of a running job to stop it, restart it, or keep a remark; writes remarks on a job that has ended itself."""
+"""Asks the controller of a running job to stop it, to restart it, or to keep a remark; adds remarks to ended jobs."""
 
 import time
+
+import msgspec
 
 from holdfast.controller.loop import replay, row_of
 from holdfast.controller.requests import BY_CHARACTERS_MAX, plain, remark, remark_done
 from holdfast.core.job.decide import decide
 from holdfast.jobs.call import CallNotMade
-from holdfast.jobs.line import JobLine, NoLine, open_line
+from holdfast.jobs.line import AnyLine, NoLine
 from holdfast.jobs.record import RecordUnreadable, open_record, supervisor
 from holdfast.journal.jobdir import JobDir, JobInUse
 from holdfast.journal.store import JournalUnusable, Store
@@ -16,16 +18,7 @@ from holdfast.model.policy import Policy
 ANSWER_S = 10.0
 
 
-def request(job: JobDir, word: AnyRequest) -> RequestDone:
-    """What came of it. raises: CallNotMade, where the controller refuses; NoLine"""
-    line = open_line(job)
-    try:
-        return answer(line, word)
-    finally:
-        line.close()
-
-
-def answer(line: JobLine, word: AnyRequest) -> RequestDone:
+def answer(line: AnyLine, word: AnyRequest) -> RequestDone:
     """raises: CallNotMade, NoLine"""
     line.say(word)
     until_s = time.monotonic() + ANSWER_S
@@ -41,28 +34,23 @@ def answer(line: JobLine, word: AnyRequest) -> RequestDone:
     )
 
 
-def keep_remark(job: JobDir, word: AskRemark, at_s: float) -> RequestDone:
-    """In the journal: by its controller, or from here where the job has none any more.
-
-    raises: CallNotMade, NoLine
-    """
+def has_controller(job: JobDir) -> bool:
+    """Whether somebody supervises the job, as far as can be seen from here. raises: CallNotMade"""
     try:
         record = open_record(job)
     except RecordUnreadable as error:
         raise CallNotMade(str(error)) from error
     try:
         record.all_lines()
-        has_controller = not record.story.ended and bool(supervisor(job, record.facts))
-        policy = record.policy
+        return not record.story.ended and bool(supervisor(job, record.facts))
     except RecordUnreadable as error:
         raise CallNotMade(str(error)) from error
     finally:
         record.close()
-    return request(job, word) if has_controller else _written(job, word, policy, at_s)
 
 
-def _written(job: JobDir, word: AskRemark, policy: Policy, at_s: float) -> RequestDone:
-    """Holds the job's lock meanwhile: nobody else writes the journal then. raises: CallNotMade"""
+def keep_remark(job: JobDir, word: AskRemark, at_s: float) -> RequestDone:
+    """In the journal of a job that has no controller any more, holding its lock meanwhile. raises: CallNotMade"""
     try:
         with job.lock() as lock:
             if not lock.held:
@@ -71,18 +59,19 @@ def _written(job: JobDir, word: AskRemark, policy: Policy, at_s: float) -> Reque
                 )
             store = Store.open(job.journal_path)
             try:
-                _add(job, store, word, policy, at_s)
+                _add(job, store, word, at_s)
             finally:
                 store.close()
     except JobInUse as error:
         raise CallNotMade(str(error)) from error
-    except (JournalUnusable, OSError) as error:
+    except (JournalUnusable, OSError, msgspec.MsgspecError) as error:
         raise CallNotMade(f"the remark on job {job.name} cannot be kept: {error}") from error
     return RequestDone(call=word.call, done=True, text=remark_done(word))
 
 
-def _add(job: JobDir, store: Store, word: AskRemark, policy: Policy, at_s: float) -> None:
+def _add(job: JobDir, store: Store, word: AskRemark, at_s: float) -> None:
     """raises: CallNotMade, JournalUnusable"""
+    policy = msgspec.json.decode(store.meta("policy") or b"{}", type=Policy)
     rows = list(store.read_raw())
     state = replay(rows, policy)
     if not 0 < word.incident <= state.job.incidents:

@@ -1,7 +1,7 @@
 """Makes the server's application: every route of the table, the page, the stream, the shell; all behind the guard."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -9,17 +9,18 @@ from typing import Any
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, Router
+from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp
 
-from holdfast.web import answers, handlers, openapi, requests
+from holdfast.model.documents.live import Change
+from holdfast.web.api import acts, answers, openapi, reads, requests, sockets
+from holdfast.web.api.queries import Query
+from holdfast.web.api.route_table import PREFIX, ROUTES, SHELL_PATH
+from holdfast.web.api.route_table import Route as Declared
 from holdfast.web.guard import Guard
 from holdfast.web.live.pump import pump
 from holdfast.web.page import pages
 from holdfast.web.page.assets import Assets
-from holdfast.web.queries import Query
-from holdfast.web.route_table import PREFIX, ROUTES
-from holdfast.web.route_table import Route as Declared
 from holdfast.web.server_parts import Caller, ServerParts, caller
 
 GZIP_BYTES_MIN = 1_000
@@ -33,6 +34,7 @@ def application(parts: ServerParts) -> ASGIApp:
     routes: list[BaseRoute] = [_api_route(parts, declared, table[declared.name]) for declared in ROUTES]
     document = openapi.encoded()
     routes.append(Route("/openapi.json", partial(_openapi, document)))
+    routes.append(WebSocketRoute(PREFIX + SHELL_PATH, partial(sockets.shell, parts)))
     routes += _page_routes(parts)
     router = Router(routes, redirect_slashes=False, lifespan=partial(_lifespan, parts))
     return Guard(
@@ -58,17 +60,24 @@ def _handlers(parts: ServerParts) -> dict[str, Handler]:
     """By the names of the table."""
 
     def reading(name: str) -> Handler:
-        return lambda request, asking, at, query, body: handlers.read(parts, name, request, at, query)
+        return lambda request, asking, at, query, body: reads.read(parts, name, request, at, query)
+
+    def acting(name: str) -> Handler:
+        return lambda request, asking, at, query, body: acts.act(parts, name, asking, at, body)
 
     async def me(request: Request, asking: Caller, at: dict[str, Any], query: Any, body: Any) -> Response:
-        return answers.action(handlers.me(asking.who))
+        return answers.action(reads.me(asking.who))
 
     return {
-        **{name: reading(name) for name in handlers.READS},
-        "markdown": lambda request, asking, at, query, body: handlers.markdown(parts, request, at, query),
-        "bundle": lambda request, asking, at, query, body: handlers.bundle(parts, at),
-        "events": lambda request, asking, at, query, body: handlers.events(parts, request, query),
-        "health": lambda request, asking, at, query, body: handlers.health(parts, asking),
+        **{name: reading(name) for name in reads.READS},
+        "markdown": lambda request, asking, at, query, body: reads.markdown(parts, request, at, query),
+        "bundle": lambda request, asking, at, query, body: reads.bundle(parts, at),
+        "events": lambda request, asking, at, query, body: reads.events(parts, request, query),
+        **{name: acting(name) for name in acts.ACTIONS},
+        "login": lambda request, asking, at, query, body: acts.log_in(parts, asking, body),
+        "logout": lambda request, asking, at, query, body: acts.log_out(parts, request, asking),
+        "audit": lambda request, asking, at, query, body: acts.audit(parts, query.limit),
+        "health": lambda request, asking, at, query, body: reads.health(parts, asking),
         "me": me,
     }
 
@@ -97,7 +106,11 @@ async def _openapi(document: bytes, request: Request) -> Response:
 
 @asynccontextmanager
 async def _lifespan(parts: ServerParts, app: object) -> AsyncIterator[None]:
-    task = asyncio.create_task(pump(parts.feed, lambda: parts.changes.run(parts.data.changes)))
+    async def changes() -> Sequence[Change]:
+        parts.data.watch(parts.feed.jobs)
+        return await parts.changes.run(parts.data.changes)
+
+    task = asyncio.create_task(pump(parts.feed, changes))
     try:
         yield
     finally:

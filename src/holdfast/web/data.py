@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from holdfast.jobs.line import AnyLine
 from holdfast.journal.jobdir import JobDir
 from holdfast.model.documents.incidents import CheckRow, EvidenceRow, IncidentDocument
 from holdfast.model.documents.jobs import HeatMap, JobDocument, JobsPage, LogPage, StepSeries
 from holdfast.model.documents.live import Change
 from holdfast.model.documents.nodes import DeviceRow, NodeDocument, NodesPage
 from holdfast.model.documents.output import OutputFile, OutputPage
-from holdfast.web.queries import HeatQuery, JobsQuery, LogQuery, NodesQuery, OutputQuery, StepsQuery
+from holdfast.web.api.queries import HeatQuery, JobsQuery, LogQuery, NodesQuery, OutputQuery, StepsQuery
 
 
 class Data(Protocol):
@@ -49,6 +50,15 @@ class Data(Protocol):
 
     def place(self, job: str) -> JobDir:
         """Its folder."""
+
+    def line(self, job: str) -> AnyLine:
+        """A connection to its controller. raises: NoLine"""
+
+    def is_elsewhere(self, job: str) -> bool:
+        """Whether its controller writes the journal on another host and reports it here."""
+
+    def watch(self, jobs: frozenset[str]) -> None:
+        """Of these jobs `changes` tells new lines of the fault-tolerance log, too."""
 
     def changes(self) -> Sequence[Change]:
         """What is new since the last call. Called several times a second, from one thread at a time."""

@@ -13,13 +13,13 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.web import answers
 from holdfast.web.access.access import Access
 from holdfast.web.access.forwarded import Asked, Hosts, Proxies, asked, check_origin
 from holdfast.web.access.headers import HSTS, NOT_KEPT, SECURITY
 from holdfast.web.access.tokens import has_token, without_tokens
+from holdfast.web.api import answers
+from holdfast.web.api.requests import too_large
 from holdfast.web.refusals import Refusal, bad_request
-from holdfast.web.requests import too_large
 from holdfast.web.settings import ServerSettings
 
 LOG = logging.getLogger("holdfast.web")

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
+from holdfast.web.reading.state_data import StateData
 from holdfast.web.serve import CannotServe, serve
-from holdfast.web.settings import ServerSettings
-from holdfast.web.state_data import StateData
+from holdfast.web.settings import Limits, ServerSettings
 
-__all__ = ["CannotServe", "ServerSettings", "run"]
+__all__ = ["CannotServe", "Limits", "ServerSettings", "run"]
 
 
 def run(settings: ServerSettings, tell: Callable[[str], None]) -> None:

@@ -12,12 +12,12 @@ from holdfast.web.access.forwarded import Asked
 from holdfast.web.access.identity import Identity
 from holdfast.web.access.tokens import TokenFile
 from holdfast.web.actions.audit import Audit
+from holdfast.web.api.queries import OutputQuery
+from holdfast.web.api.route_table import Route
 from holdfast.web.data import Data
 from holdfast.web.live.feed import Feed
 from holdfast.web.live.tails import Tails
-from holdfast.web.queries import OutputQuery
 from holdfast.web.refusals import bad_request
-from holdfast.web.route_table import Route
 from holdfast.web.settings import ServerSettings
 from holdfast.web.threads import Pool
 

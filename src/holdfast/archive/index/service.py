@@ -90,6 +90,10 @@ class IndexService:
         return database
 
     @property
+    def has_database(self) -> bool:
+        return self._database is not None
+
+    @property
     def state(self) -> IndexState:
         database, builder = self._database, self._builder
         return IndexState(

@@ -4,15 +4,28 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-# viewer: reads. operator: stops and restarts jobs, isolates nodes, runs commands. admin: an operator who may also read
-# the audit log. Each role may do what the one before it may.
-Role = Literal["viewer", "operator", "admin"]
-ROLES: tuple[Role, ...] = ("viewer", "operator", "admin")
+# reporter: a job that reports itself to the server; reads nothing. viewer: reads. operator: stops and restarts jobs,
+# isolates nodes, runs commands. admin: an operator who may also read the audit log. Each may do what the one before may.
+Role = Literal["reporter", "viewer", "operator", "admin"]
+ROLES: tuple[Role, ...] = ("reporter", "viewer", "operator", "admin")
 
 TEXT_CHARACTERS_MAX = 2_000
 Text = Annotated[str, Meta(max_length=TEXT_CHARACTERS_MAX)]
 Reason = Annotated[str, Meta(min_length=1, max_length=TEXT_CHARACTERS_MAX, pattern=r"\S")]
 Number = Annotated[int, Meta(ge=0, le=10_000_000)]
+
+
+class ShellEnded(Struct, frozen=True, kw_only=True):
+    """The last text frame of a shell's WebSocket. `ended`: the exit code; None: it did not end by itself."""
+
+    ended: int | None
+    text: str
+
+
+class ShellSize(Struct, frozen=True, kw_only=True):
+    """A text frame to a shell: the size of the terminal, columns and rows."""
+
+    resize: tuple[Annotated[int, Meta(ge=1, le=1_000)], Annotated[int, Meta(ge=1, le=500)]]
 
 
 def allows(role: Role, needed: Role) -> bool:

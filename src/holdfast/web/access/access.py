@@ -67,12 +67,23 @@ class Access:
         cookie, session = self.sessions.begin(token.name, token.hash, token.expires_at_s)
         return cookie, session, token
 
+    def stands(self, who: Identity) -> bool:
+        """Whether somebody who was let in may still be here: the token may be revoked since. raises: Refusal"""
+        if who.expires_at_s is not None and self._clock() >= who.expires_at_s:
+            return False
+        try:
+            if who.by in ("token", "cookie"):
+                return self._tokens.named(who.name, self._clock()) is not None
+        except TokensUnusable:
+            return False
+        return who.by == "proxy" or not self.has_tokens()
+
     # Inside ----------------------------------------------------------------------------------------------------
 
     def _found(self, scope: Mapping[str, Any], seen: Asked, headers: Mapping[str, str]) -> Identity | None:
         if "authorization" in headers:
             return self._by_token(headers["authorization"], seen)
-        if (cookie := _cookie(headers)) and (found := self._by_cookie(cookie, seen)):
+        if (cookie := _cookie(headers, seen.host)) and (found := self._by_cookie(cookie, seen)):
             return found
         return self._by_proxy(seen, headers) or self._by_loopback(scope, seen)
 
@@ -173,9 +184,16 @@ def _role(text: str) -> Role:
     return "operator" if text == "operator" else "admin" if text == "admin" else "viewer"
 
 
-def _cookie(headers: Mapping[str, str]) -> str:
+def cookie_name(host: str) -> str:
+    """With the port: cookies do not know ports, and tunnels bring several servers to one `localhost`."""
+    port = host.rpartition(":")[2]
+    return f"{COOKIE}-{port}" if port.isdigit() and ":" in host else COOKIE
+
+
+def _cookie(headers: Mapping[str, str], host: str) -> str:
+    name = cookie_name(host)
     try:
         cookies = SimpleCookie(headers.get("cookie", "")[:8_192])
     except CookieError:
         return ""
-    return cookies[COOKIE].value if COOKIE in cookies else ""
+    return cookies[name].value if name in cookies else ""

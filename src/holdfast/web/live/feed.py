@@ -83,6 +83,11 @@ class Feed:
     def viewers(self) -> int:
         return len(self._viewers)
 
+    @property
+    def jobs(self) -> frozenset[str]:
+        """Those that somebody watches by themselves."""
+        return frozenset(viewer.job for viewer in self._viewers if viewer.job)
+
     def join(self, job: str, last: str) -> tuple[Viewer, bytes]:
         """A new viewer, and what it has missed since the event `last`. raises: Refusal"""
         if len(self._viewers) >= self._viewers_max:

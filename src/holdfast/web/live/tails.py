@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from holdfast.model.documents.output import OutputPage
+from holdfast.web.api.queries import OutputQuery
 from holdfast.web.live.feed import Viewer, encoded
-from holdfast.web.queries import OutputQuery
 from holdfast.web.refusals import Refusal, unavailable
 
 LOG = logging.getLogger("holdfast.web")

@@ -13,13 +13,13 @@ from holdfast.model.documents.actions import Me
 from holdfast.model.signatures import Words
 from holdfast.web.access.forwarded import Asked
 from holdfast.web.access.identity import Identity
+from holdfast.web.api.queries import JobsQuery, NodesQuery
+from holdfast.web.api.reads import me
+from holdfast.web.api.requests import path_parts
 from holdfast.web.data import Data
-from holdfast.web.handlers import me
 from holdfast.web.page.assets import Assets
 from holdfast.web.page.shell import data, filled
-from holdfast.web.queries import JobsQuery, NodesQuery
 from holdfast.web.refusals import Refusal
-from holdfast.web.requests import path_parts
 from holdfast.web.server_parts import ServerParts
 
 KEPT_FOR_GOOD = "public, max-age=31536000, immutable"

@@ -10,8 +10,8 @@ from holdfast.model.documents.incidents import CheckRow, EvidenceRow, IncidentDo
 from holdfast.model.documents.jobs import HeatMap, JobDocument, JobsPage, LogPage, StepSeries
 from holdfast.model.documents.nodes import DeviceRow, NodeDocument, NodesPage
 from holdfast.model.documents.output import OutputFile, OutputPage
-from holdfast.web import queries
-from holdfast.web.queries import NoQuery, Query
+from holdfast.web.api import queries
+from holdfast.web.api.queries import NoQuery, Query
 
 PREFIX = "/api/v1"
 Media = Literal["application/json", "text/markdown", "application/zstd", "text/event-stream"]

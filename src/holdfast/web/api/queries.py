@@ -28,6 +28,7 @@ class NoQuery(Query, frozen=True):
 class JobsQuery(Query, frozen=True):
     state: tuple[JobState, ...] = ()
     category: Words = ""
+    cause: Annotated[str, Meta(max_length=500)] = ""
     search: Words = ""
     label: Annotated[tuple[Words, ...], Meta(max_length=20, description="key:value, all have to fit.")] = ()
     since_s: Moment | None = None
@@ -60,7 +61,8 @@ class HeatQuery(Query, frozen=True):
 class OutputQuery(Query, frozen=True):
     """Which files, and where in them: `cursor`, else `line` (an offset in bytes of the one `file`), else `at_s`, else the end.
 
-    `rank` may be repeated: the lines of several ranks come on one time axis.
+    `rank` may be repeated: the lines of several ranks come on one time axis. `direction` empty: around a named place, else
+    before. `pattern`: only lines that match.
     """
 
     file: Annotated[str, Meta(max_length=500)] = ""
@@ -71,7 +73,7 @@ class OutputQuery(Query, frozen=True):
     line: Position | None = None
     pattern: Annotated[str, Meta(max_length=500)] = ""
     cursor: Cursor = ""
-    direction: Literal["before", "after"] = "before"
+    direction: Literal["", "before", "after", "around"] = ""
     limit: Limit = 200
 
 

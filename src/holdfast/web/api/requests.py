@@ -6,10 +6,10 @@ from difflib import get_close_matches
 from typing import Any, TypeVar, get_origin, get_type_hints
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
-from holdfast.web.openapi import PATH_PARTS
-from holdfast.web.queries import Query
+from holdfast.web.api.openapi import PATH_PARTS
+from holdfast.web.api.queries import Query
 from holdfast.web.refusals import Refusal, bad_request, not_there
 
 PARAMETERS_MAX = 200
@@ -30,7 +30,7 @@ def path_parts(values: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def query(kind: type[Query], request: Request) -> Any:
+def query(kind: type[Query], request: HTTPConnection) -> Any:
     """raises: Refusal, with the nearest name for one that is unknown"""
     kinds = get_type_hints(kind)
     given: dict[str, Any] = {}

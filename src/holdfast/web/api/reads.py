@@ -8,12 +8,12 @@ from starlette.responses import FileResponse, Response
 
 from holdfast import __version__
 from holdfast.model.documents.actions import Health, Me
-from holdfast.web import answers
 from holdfast.web.access.identity import Identity
+from holdfast.web.api import answers
+from holdfast.web.api.queries import EventsQuery
 from holdfast.web.data import Data
 from holdfast.web.live.stream import stream
 from holdfast.web.live.tails import TailWanted
-from holdfast.web.queries import EventsQuery
 from holdfast.web.refusals import bad_request
 from holdfast.web.server_parts import Caller, ServerParts
 

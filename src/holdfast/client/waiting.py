@@ -1,0 +1,279 @@
+"""The client that waits for each answer."""
+
+import time
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from holdfast.client import calls
+from holdfast.client.calls import Call
+from holdfast.client.errors import ApiError
+from holdfast.client.events import RECONNECT_S, RECONNECT_S_MAX, SILENCE_S, Live, Parser
+from holdfast.client.requests import COMMAND_S, TIMEOUT_S, answer, base, built, headers, not_reached
+from holdfast.model.documents.actions import ActionResult, AuditLine, ExecCommand, ExecResult, Health, Me
+from holdfast.model.documents.incidents import CheckRow, EvidenceRow, IncidentDocument
+from holdfast.model.documents.jobs import HeatMap, JobDocument, JobRow, JobsPage, LogPage, StepSeries
+from holdfast.model.documents.live import StreamEnded
+from holdfast.model.documents.nodes import DeviceRow, NodeDocument, NodesPage
+from holdfast.model.documents.output import OutputFile, OutputPage
+from holdfast.model.documents.parts import JobState
+
+Answer = TypeVar("Answer")
+
+
+class Client:
+    """`url`: of the server, with its sub-path. `token`: empty for a server of your own on this machine.
+
+    Every method raises ApiError, with the server's text, and NotReached. For one thread at a time.
+    """
+
+    def __init__(
+        self, url: str, token: str = "", *, timeout_s: float = TIMEOUT_S, **httpx_options: Any
+    ) -> None:
+        """`httpx_options`: such as `verify` or `proxy`."""
+        self.url = base(url)
+        self._timeout_s, self._has_token = timeout_s, bool(token)
+        self._csrf: str | None = None
+        self._http = httpx.Client(base_url=self.url, headers=headers(token), **httpx_options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    # Jobs -----------------------------------------------------------------------------------------------------
+
+    def jobs(
+        self,
+        *,
+        state: Iterable[JobState] = (),
+        category: str = "",
+        search: str = "",
+        label: Iterable[str] = (),
+        since_s: float | None = None,
+        group: str = "",
+        cursor: str = "",
+        limit: int = 100,
+    ) -> JobsPage:
+        """A page of jobs, the newest first. `label`: "key:value". `group`: "cause". `cursor`: `next` of the page before."""
+        return self._call(
+            calls.jobs(
+                state=state,
+                category=category,
+                search=search,
+                label=label,
+                since_s=since_s,
+                group=group,
+                cursor=cursor,
+                limit=limit,
+            )
+        )
+
+    def all_jobs(self, **filters: Any) -> Iterator[JobRow]:
+        """All jobs that fit the filters of `jobs`, page by page."""
+        cursor = ""
+        while True:
+            page = self.jobs(cursor=cursor, **filters)
+            yield from page.jobs
+            cursor = page.next
+            if not cursor:
+                return
+
+    def job(self, job: str) -> JobDocument:
+        return self._call(calls.job(job))
+
+    def incident(self, job: str, number: int) -> IncidentDocument:
+        return self._call(calls.incident(job, number))
+
+    def evidence(self, job: str, evidence: str) -> EvidenceRow:
+        """`evidence`: its id, such as "3.12"."""
+        return self._call(calls.evidence(job, evidence))
+
+    def bundle(self, job: str, number: int) -> bytes:
+        """The file with all evidence of an incident."""
+        return self._call(calls.bundle(job, number))
+
+    def markdown(self, job: str, number: int, lang: str = "en") -> str:
+        return self._call(calls.markdown(job, number, lang)).decode()
+
+    def log(self, job: str, *, after: int = 0, limit: int = 200, kind: Iterable[str] = ()) -> LogPage:
+        return self._call(calls.log(job, after=after, limit=limit, kind=kind))
+
+    def steps(
+        self, job: str, *, from_s: float | None = None, to_s: float | None = None, points: int = 800
+    ) -> StepSeries:
+        return self._call(calls.steps(job, from_s=from_s, to_s=to_s, points=points))
+
+    def heat(
+        self,
+        job: str,
+        *,
+        metric: str = "utilisation",
+        from_s: float | None = None,
+        to_s: float | None = None,
+        columns: int = 240,
+    ) -> HeatMap:
+        return self._call(calls.heat(job, metric=metric, from_s=from_s, to_s=to_s, columns=columns))
+
+    def files(self, job: str) -> list[OutputFile]:
+        return self._call(calls.files(job))
+
+    def output(
+        self,
+        job: str,
+        *,
+        file: str = "",
+        worker: Iterable[int] = (),
+        rank: Iterable[int] = (),
+        attempt: int | None = None,
+        at_s: float | None = None,
+        line: int | None = None,
+        pattern: str = "",
+        cursor: str = "",
+        direction: str = "",
+        limit: int = 200,
+    ) -> OutputPage:
+        """Lines of output: the end, or around a place. `line`: an offset in bytes of the one `file`."""
+        return self._call(
+            calls.output(
+                job,
+                file=file,
+                worker=worker,
+                rank=rank,
+                attempt=attempt,
+                at_s=at_s,
+                line=line,
+                pattern=pattern,
+                cursor=cursor,
+                direction=direction,
+                limit=limit,
+            )
+        )
+
+    def checks(self, job: str) -> list[CheckRow]:
+        return self._call(calls.checks(job))
+
+    # Nodes, the server ---------------------------------------------------------------------------------------------
+
+    def nodes(
+        self, *, search: str = "", isolated: bool | None = None, cursor: str = "", limit: int = 200
+    ) -> NodesPage:
+        return self._call(calls.nodes(search=search, isolated=isolated, cursor=cursor, limit=limit))
+
+    def node(self, node: str) -> NodeDocument:
+        return self._call(calls.node(node))
+
+    def device(self, serial: str) -> DeviceRow:
+        return self._call(calls.device(serial))
+
+    def me(self) -> Me:
+        return self._call(calls.me())
+
+    def health(self) -> Health:
+        return self._call(calls.health())
+
+    def audit(self, limit: int = 100) -> list[AuditLine]:
+        return self._call(calls.audit(limit))
+
+    # Actions: they change something, and are in the journal and the audit log -------------------------------------
+
+    def stop(self, job: str, *, reason: str = "", force: bool = False) -> ActionResult:
+        return self._call(calls.stop(job, reason, force=force))
+
+    def restart(self, job: str, *, reason: str = "") -> ActionResult:
+        return self._call(calls.restart(job, reason))
+
+    def acknowledge(self, job: str, number: int, text: str = "") -> ActionResult:
+        return self._call(calls.acknowledge(job, number, text))
+
+    def correct(self, job: str, number: int, category: str, text: str = "") -> ActionResult:
+        return self._call(calls.correct(job, number, category, text))
+
+    def isolate(self, node: str, reason: str) -> ActionResult:
+        return self._call(calls.isolate(node, reason))
+
+    def release(self, node: str, reason: str) -> ActionResult:
+        return self._call(calls.release(node, reason))
+
+    def exec(
+        self,
+        job: str,
+        command: Iterable[str],
+        *,
+        workers: Iterable[int] | None = None,
+        limit_s: float = 30.0,
+        loose: bool = False,
+    ) -> ExecResult:
+        """Runs a command on workers, on all of them with None; equal answers are one."""
+        chosen = None if workers is None else tuple(workers)
+        body = ExecCommand(command=tuple(command), workers=chosen, limit_s=limit_s, loose=loose)
+        return self._call(calls.exec_(job, body), limit_s + COMMAND_S)
+
+    # Events ----------------------------------------------------------------------------------------------------------
+
+    def events(
+        self, job: str = "", *, worker: int | None = None, rank: int | None = None, reconnect: bool = True
+    ) -> Iterator[Live]:
+        """What changes, until the caller stops. Connects again where it was, so that nothing is lost in between."""
+        parser, wait_s = Parser(), RECONNECT_S
+        while True:
+            try:
+                for event in self._events(parser, job, worker, rank):
+                    wait_s = RECONNECT_S
+                    yield event
+                    if isinstance(event, StreamEnded):
+                        break
+            except httpx.HTTPError as error:
+                if not reconnect:
+                    raise not_reached(self.url, error) from error
+            if not reconnect:
+                return
+            time.sleep(wait_s)
+            wait_s = min(RECONNECT_S_MAX, wait_s * 2)
+
+    def _events(self, parser: Parser, job: str, worker: int | None, rank: int | None) -> Iterator[Live]:
+        parameters = calls.pairs({"job": job, "worker": worker, "rank": rank})
+        path = (calls.PREFIX + "/events").removeprefix("/")
+        last = {"Last-Event-ID": parser.last_id} if parser.last_id else {}
+        timeout = httpx.Timeout(self._timeout_s, read=SILENCE_S)
+        with self._http.stream(
+            "GET", path, params=list(parameters), headers=last, timeout=timeout
+        ) as response:
+            if response.status_code != 200:
+                response.read()
+                answer(calls.me(), response)
+            for line in response.iter_lines():
+                event = parser.feed(line)
+                if event is not None:
+                    yield event
+
+    # Inside ----------------------------------------------------------------------------------------------------------
+
+    def _call(self, call: Call[Answer], timeout_s: float | None = None) -> Answer:
+        try:
+            csrf = self._csrf_for(call)
+            response = self._http.send(built(self._http, call, csrf, timeout_s or self._timeout_s))
+        except httpx.HTTPError as error:
+            raise not_reached(self.url, error) from error
+        try:
+            return answer(call, response)
+        except ApiError as error:
+            if error.status == 403:
+                self._csrf = None  # a server that was started anew has another one
+            raise
+
+    def _csrf_for(self, call: Call[Answer]) -> str:
+        """Needed where there is no token: then the connection itself says who asks."""
+        if call.body is None or self._has_token:
+            return ""
+        if self._csrf is None:
+            self._csrf = self.me().csrf
+        return self._csrf

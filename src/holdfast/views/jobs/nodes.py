@@ -1,0 +1,84 @@
+"""Makes the parts of a node's document from the lines of the node book. Pure."""
+
+from collections.abc import Iterable, Sequence
+
+from holdfast.model.documents.incidents import CheckRow
+from holdfast.model.documents.nodes import DeviceRow, NodeLine, NodeRow
+from holdfast.model.nodes.book import (
+    AnyLine,
+    CheckLine,
+    DeviceLine,
+    ExonerationLine,
+    IncidentLine,
+    Isolation,
+    IsolationLine,
+    ReleaseLine,
+    RepairLine,
+)
+from holdfast.views.nodes import kind, words
+
+CHECKS_MAX = 100
+
+
+def node_lines(lines: Iterable[AnyLine]) -> tuple[NodeLine, ...]:
+    """The newest first."""
+    return tuple(sorted(map(_line, lines), key=lambda line: line.at_s, reverse=True))
+
+
+def check_rows(lines: Iterable[AnyLine]) -> tuple[CheckRow, ...]:
+    """What the newest checks of the node came to, the newest first."""
+    checks = sorted(
+        (one for one in lines if isinstance(one, CheckLine)), key=lambda one: one.at_s, reverse=True
+    )
+    return tuple(
+        CheckRow(
+            node=one.node, check=one.check or one.context, status=one.status, text=one.text, device=one.device
+        )
+        for one in checks[:CHECKS_MAX]
+    )
+
+
+def device_row(serial: str, lines: Sequence[DeviceLine]) -> DeviceRow:
+    """`lines`: all of this device, in any order."""
+    found = sorted(lines, key=lambda line: line.at_s, reverse=True)
+    newest = found[0]
+    return DeviceRow(
+        serial=serial,
+        model=newest.model,
+        device=newest.device,
+        node=newest.node,
+        nodes=tuple((one.node, one.since_s or one.at_s) for one in found),
+    )
+
+
+def with_isolation(row: NodeRow, jobs: tuple[str, ...], isolation: Isolation | None) -> NodeRow:
+    """As the book has it now: the index may be a moment late."""
+    return NodeRow(
+        node=row.node,
+        isolated=isolation is not None,
+        isolated_for=f"{isolation.reason} (by {isolation.by})" if isolation is not None else "",
+        isolated_at_s=isolation.since_s if isolation is not None else None,
+        lemon=row.lemon,
+        lemon_score=row.lemon_score,
+        numbers=row.numbers,
+        incidents=row.incidents,
+        last_at_s=row.last_at_s,
+        last=row.last,
+        jobs=jobs or row.jobs,
+    )
+
+
+def _line(line: AnyLine) -> NodeLine:
+    run = getattr(line, "run", "")
+    incident = line.incident if isinstance(line, IncidentLine | ExonerationLine) else None
+    by = line.by if isinstance(line, IsolationLine | ReleaseLine | RepairLine) else ""
+    return NodeLine(
+        at_s=line.at_s,
+        kind=kind(line),
+        text=words(line),
+        device=line.device,
+        serial=line.serial,
+        job=run.partition("@")[0],
+        incident=incident,
+        by=by,
+    )

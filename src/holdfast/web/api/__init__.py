@@ -1,0 +1,1 @@
+"""The API: one table of routes, what each of them asks and answers, and who answers it."""

@@ -1,0 +1,261 @@
+"""Answers the server's questions from state folders: the index for lists, each job's own folder for its documents."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from holdfast.archive.incident_files import bundle_of
+from holdfast.archive.index.database import Database, IndexUnusable
+from holdfast.archive.index.entry import BadCursor
+from holdfast.archive.index.node_queries import nodes_page
+from holdfast.archive.index.queries import Change as IndexChange
+from holdfast.archive.index.queries import JobsWanted, jobs_page, similar_incidents
+from holdfast.archive.index.service import IndexService
+from holdfast.archive.job import Reading
+from holdfast.archive.output.read import read_files, read_output
+from holdfast.archive.places import Place, Places
+from holdfast.jobs.line import AnyLine, open_line
+from holdfast.jobs.record import RecordUnreadable
+from holdfast.journal.jobdir import JobDir, NoSuchJob, StateDir
+from holdfast.model.documents.incidents import CheckRow, EvidenceRow, IncidentDocument
+from holdfast.model.documents.jobs import HeatMap, JobDocument, JobsPage, LogPage, StepSeries
+from holdfast.model.documents.live import Change, IncidentChanged, JobChanged
+from holdfast.model.documents.nodes import DeviceRow, NodeDocument, NodesPage
+from holdfast.model.documents.output import OutputFile, OutputPage, OutputWanted
+from holdfast.web.api.queries import HeatQuery, JobsQuery, LogQuery, NodesQuery, OutputQuery, StepsQuery
+from holdfast.web.reading.log_follow import LogFollow
+from holdfast.web.reading.looks import Looks
+from holdfast.web.reading.node_reading import read_device, read_node
+from holdfast.web.refusals import Refusal, bad_request, gone, not_there, unavailable
+from holdfast.web.settings import ServerSettings
+
+CHANGES_MAX = 10_000  # that wait for the next call
+FIRST_INDEX_S = 5.0  # how long a request waits for an index that is just being opened
+NEAR_MAX = 2_000
+Answer = TypeVar("Answer")
+
+
+class StateData:
+    """For any thread. Begins to index at once."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings, self._wall = settings, wall
+        self._places = Places(settings.state_dirs)
+        self._looks = Looks(clock, wall)
+        self._changes: deque[Change] = deque(maxlen=CHANGES_MAX)
+        self._lock = threading.Lock()
+        self._follow = LogFollow(self._reading_of)
+        self._index = IndexService(
+            self._places, settings.database, on_changes=self._note_changes, clock=clock, wall=wall
+        )
+        self._index.start()
+
+    # Lists ------------------------------------------------------------------------------------------------
+
+    def jobs(self, query: JobsQuery) -> JobsPage:
+        wanted = JobsWanted(
+            states=query.state,
+            category=query.category,
+            cause=query.cause,
+            search=query.search,
+            labels=_labels(query.label),
+            since_s=query.since_s,
+            cursor=query.cursor,
+            limit=query.limit,
+            grouped=query.group == "cause",
+        )
+        return self._asked(lambda database: jobs_page(database, wanted, self._wall()))
+
+    def nodes(self, query: NodesQuery) -> NodesPage:
+        return self._asked(lambda database: nodes_page(database, query.search, query.cursor, query.limit))
+
+    # One job ----------------------------------------------------------------------------------------------
+
+    def place(self, job: str) -> JobDir:
+        return self._place(job)[1]
+
+    def line(self, job: str) -> AnyLine:
+        return open_line(self.place(job))
+
+    def is_elsewhere(self, job: str) -> bool:
+        return False
+
+    def job(self, job: str) -> JobDocument:
+        return self._reading_of(job).document()
+
+    def incident(self, job: str, number: int) -> IncidentDocument:
+        found = self._reading_of(job).incident(number)
+        if found is None:
+            raise not_there(f"job {job} has no incident {number}")
+        try:
+            similar = self._asked(lambda database: similar_incidents(database, found.row.cause, job, number))
+        except Refusal:  # the incident can be told without it
+            return found
+        return replace(found, similar=similar)
+
+    def evidence(self, job: str, number: int, evidence: str) -> EvidenceRow:
+        found = next((one for one in self.incident(job, number).evidence if one.id == evidence), None)
+        if found is None:
+            raise not_there(f"incident {number} of job {job} has no evidence {evidence}")
+        return found
+
+    def bundle(self, job: str, number: int) -> Path:
+        path = bundle_of(self.place(job), number)
+        if not path.is_file() or path.is_symlink():
+            raise not_there(
+                f"incident {number} of job {job} has no bundle: it was not kept, or is being written"
+            )
+        return path
+
+    def markdown(self, job: str, number: int, lang: str) -> str:
+        raise not_there(f"job {job} has no incident {number}")
+
+    def log(self, job: str, query: LogQuery) -> LogPage:
+        reading = self._reading_of(job)
+        lines = [
+            one for one in reading.log if one.seq > query.after and (not query.kind or one.kind in query.kind)
+        ]
+        page = lines[: query.limit]
+        # Lines of one entry have its seq: a page does not end between them.
+        while len(page) < len(lines) and page and lines[len(page)].seq == page[-1].seq:
+            page.append(lines[len(page)])
+        is_last = len(page) == len(lines)
+        following = reading.last_seq if is_last else page[-1].seq
+        return LogPage(lines=tuple(page), next=max(query.after, following), live=not reading.summary.outcome)
+
+    def steps(self, job: str, query: StepsQuery) -> StepSeries:
+        self.place(job)
+        return StepSeries(buckets=())
+
+    def heat(self, job: str, query: HeatQuery) -> HeatMap:
+        raise not_there(f"job {job} has no {query.metric} by rank")
+
+    def files(self, job: str) -> tuple[OutputFile, ...]:
+        return read_files(self.place(job))
+
+    def output(self, job: str, query: OutputQuery) -> OutputPage:
+        place = self.place(job)
+        if query.file and query.file not in {one.file for one in read_files(place)}:
+            raise not_there(f"job {job} has no such file of its output: {query.file[:200]}")
+        try:
+            return read_output(place, wanted(query))
+        except ValueError as error:
+            raise bad_request(str(error)) from error
+
+    def checks(self, job: str) -> tuple[CheckRow, ...]:
+        reading = self._reading_of(job)
+        found = [reading.incident(one.number, with_files=False) for one in reading.summary.incidents]
+        return tuple(check for one in found if one is not None for check in one.checks)
+
+    # Nodes ------------------------------------------------------------------------------------------------
+
+    def node(self, node: str) -> NodeDocument:
+        return self._asked(lambda database: read_node(self._settings.fleet_dir, database, node))
+
+    def device(self, serial: str) -> DeviceRow:
+        return read_device(self._settings.fleet_dir, serial)
+
+    # The server -------------------------------------------------------------------------------------------
+
+    def changes(self) -> Sequence[Change]:
+        with self._lock:
+            found = list(self._changes)
+            self._changes.clear()
+        return [*found, *self._follow.lines(found)]
+
+    def watch(self, jobs: frozenset[str]) -> None:
+        self._follow.watch(jobs)
+
+    def health(self) -> tuple[int, tuple[str, ...]]:
+        state = self._index.state
+        warnings = [state.trouble] if state.trouble else []
+        jobs = 0
+        try:
+            jobs = state.progress.jobs if state.progress is not None else self.jobs(JobsQuery(limit=1)).total
+        except Refusal as error:
+            warnings.append(error.text)
+        return jobs, tuple(dict.fromkeys(warnings))
+
+    def close(self) -> None:
+        self._index.stop()
+
+    # Inside -----------------------------------------------------------------------------------------------
+
+    def _place(self, job: str) -> tuple[Place, JobDir]:
+        try:
+            place, found = self._places.named(job)
+            self._places.job(job)
+            return place, found
+        except (NoSuchJob, ValueError) as error:
+            raise not_there(f"there is no job {job[:100]}", self._near(job)) from error
+
+    def _near(self, job: str) -> list[str]:
+        names = [one.name for one in StateDir(self._places.all[0].root).jobs()[:NEAR_MAX]]
+        return get_close_matches(job[:100], names, n=3)
+
+    def _reading_of(self, job: str) -> Reading:
+        place, found = self._place(job)
+        try:
+            return self._looks.reading(place, found)
+        except RecordUnreadable as error:
+            raise gone(str(error)) from error
+
+    def _asked(self, ask: Callable[[Database], Answer]) -> Answer:
+        """raises: Refusal"""
+        try:
+            self._index.wait(lambda index: index.has_database, FIRST_INDEX_S)
+            return ask(self._index.database)
+        except BadCursor as error:
+            raise bad_request(str(error)) from error
+        except IndexUnusable as error:
+            raise unavailable(str(error)) from error
+
+    def _note_changes(self, changes: Sequence[IndexChange]) -> None:
+        """In the index's thread."""
+        with self._lock:
+            self._changes.extend(map(_change, changes))
+
+
+def wanted(query: OutputQuery) -> OutputWanted:
+    """As the archive asks for it. A place that is named stands in the middle of the page, unless told otherwise."""
+    has_place = query.line is not None or query.at_s is not None
+    return OutputWanted(
+        file=query.file,
+        attempt=query.attempt,
+        workers=query.worker,
+        ranks=query.rank,
+        cursor=query.cursor,
+        offset=query.line,
+        at_s=query.at_s,
+        direction=query.direction or ("around" if has_place and not query.cursor else "before"),
+        pattern=query.pattern,
+        limit=query.limit,
+    )
+
+
+def _labels(pairs: Sequence[str]) -> dict[str, str]:
+    """raises: Refusal"""
+    found = {}
+    for pair in pairs:
+        key, colon, value = pair.partition(":")
+        if not colon or not key:
+            raise bad_request(f"the label {pair[:100]!r} is no key:value")
+        found[key] = value
+    return found
+
+
+def _change(one: IndexChange) -> Change:
+    if one.incident is not None:
+        return Change(kind="incident", job=one.job, data=IncidentChanged(job=one.job, row=one.incident))
+    return Change(kind="job", job=one.job, data=JobChanged(id=one.job, etag=str(one.revision), row=one.row))
