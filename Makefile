@@ -11,7 +11,7 @@ READY := .venv/ready
 # Asked for first and exactly: what comes along with it is then settled before anything else asks for it.
 TORCH := torch==2.13.0
 
-.PHONY: setup check test tests pure browser slurm launchers demo bench golden
+.PHONY: setup check test tests pure browser slurm postgresql launchers demo bench golden
 
 setup: $(READY)
 
@@ -25,7 +25,7 @@ check: $(READY)
 unexport PYTHONDONTWRITEBYTECODE
 
 # What is checked by reading goes on beside the tests, which wait more than they compute.
-test: $(READY) browser slurm
+test: $(READY) browser slurm postgresql
 	$(MAKE) --no-print-directory --jobs=2 check tests
 
 tests: $(READY)
@@ -51,6 +51,14 @@ slurm:
 			apt-get update --quiet=2 && \
 			DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends $(SLURM); } || \
 		echo 'Slurm cannot be installed here: its tests are skipped' >&2
+
+# A real PostgreSQL for the tests of the server's index: they start one of their own, and no service.
+postgresql:
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || \
+		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+			apt-get update --quiet=2 && \
+			DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends postgresql; } || \
+		echo 'PostgreSQL cannot be installed here: its tests are skipped' >&2
 
 # The training environment of bench/launchers/matrix.py: frameworks and MPI, a few GB; beside the project's own.
 LAUNCHERS := openmpi-bin libopenmpi-dev mpich tini

@@ -62,6 +62,8 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.checks.training_python.burn.works": "burn.__main__, as a package off sys.path: in the Python of the run",
     "holdfast.sim.fleet": "bench/many_nodes/lemons.py, and the tests of the lemon score",
     "holdfast.web.main": "cli/serve.py, by its name: it is in an extra",
+    "holdfast.archive.index.migrate": "archive.index.database, by its name: most servers need no migration",
+    "holdfast.archive.index.migrations.versions.0001_first_tables": "Alembic, by its path",
     "holdfast.demo.train": "the demo's training, a script under torchrun",
 }
 OF_ONE_MACHINE = re.compile(

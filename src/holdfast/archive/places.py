@@ -1,6 +1,5 @@
 """Names the jobs of several state folders: an id for addresses, and the folder that an id stands for."""
 
-import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,6 @@ from msgspec import Struct
 from holdfast.journal.jobdir import NAME, JobDir, NoSuchJob, StateDir
 
 SEPARATOR = "~"  # in no name of a job, and not quoted in an address
-KEY_LETTERS = 6
 
 
 class Place(Struct, frozen=True, kw_only=True):
@@ -25,19 +23,23 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 class Places:
-    """All state folders of a server, the first one's jobs under their plain names."""
+    """All state folders of a server. Jobs of the first have their plain names as ids, those of the second NAME~2."""
 
-    def __init__(self, roots: Sequence[Path]) -> None:
-        places = list[Place]()
-        for root in dict.fromkeys(Path(os.path.abspath(root)) for root in roots):
-            places.append(_further(root) if places else Place(root=root))
-        self.all = tuple(places)
+    def __init__(self, roots: Sequence[Path], only: str = "") -> None:
+        """`only`: the id of the one job that is to be seen; empty: all."""
+        found = dict.fromkeys(Path(os.path.abspath(root)) for root in roots)
+        self.all = tuple(
+            Place(root=root, key=str(number), source=str(root)) if number > 1 else Place(root=root)
+            for number, root in enumerate(found, 1)
+        )
+        self.only = only
 
     def named(self, job_id: str) -> tuple[Place, JobDir]:
         """The folder need not exist. raises: NoSuchJob"""
         name, separator, key = job_id.partition(SEPARATOR)
         place = next((one for one in self.all if one.key == key), None)
-        if not NAME.fullmatch(name) or place is None or bool(separator) != bool(key):
+        is_hidden = bool(self.only) and job_id != self.only
+        if not NAME.fullmatch(name) or place is None or bool(separator) != bool(key) or is_hidden:
             raise NoSuchJob(f"there is no job {job_id[:200]!r}")
         return place, JobDir(place.root / "jobs" / name)
 
@@ -46,12 +48,10 @@ class Places:
         place, job = self.named(job_id)
         return StateDir(place.root).job(job.name)
 
+    def shows(self, place: Place, name: str) -> bool:
+        return not self.only or place.id_of(name) == self.only
+
     @property
     def signature(self) -> str:
-        """The same for the same folders in the same order."""
-        return "\n".join(str(place.root) for place in self.all)
-
-
-def _further(root: Path) -> Place:
-    key = hashlib.sha256(os.fsencode(root)).hexdigest()[:KEY_LETTERS]
-    return Place(root=root, key=key, source=str(root))
+        """The same for the same jobs of the same folders in the same order."""
+        return "\n".join([*(str(place.root) for place in self.all), self.only])

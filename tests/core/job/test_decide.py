@@ -222,14 +222,6 @@ def test_every_phase_answers_every_event(policy, at_s):
 
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
-def test_what_people_say_of_an_incident_changes_nothing(policy):
-    remarks = [event for event in EVENTS if isinstance(event, ev.IncidentAcknowledged | ev.VerdictCorrected)]
-    assert len(remarks) == 2
-    for state, remark in itertools.product(states(policy), remarks):
-        assert decide(state, remark, policy) == Decision(state)
-
-
-@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_two_events_on_end_leave_no_impossible_state(policy):
     """All pairs, in all phases: what a first event leaves behind answers the second, too.
 

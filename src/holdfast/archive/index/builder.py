@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from holdfast.archive.index.database import Database
 from holdfast.archive.index.entry import JobEntry, Position
-from holdfast.archive.index.rebuild import PROCESSES_S, Answer, ReadingProcesses, batches
+from holdfast.archive.index.reading_processes import PROCESSES_S, Answer, ReadingProcesses, batches
 from holdfast.archive.index.tables import CONTENT, JOBS, SOURCES
 from holdfast.archive.index.tracked import Tracked
 from holdfast.archive.index.watch import Watch

@@ -30,6 +30,7 @@ from holdfast.archive.index.tables import (
 )
 from holdfast.model.documents.incidents import Similar
 from holdfast.model.documents.jobs import CauseGroup, IncidentRow, JobRow, JobsPage
+from holdfast.model.documents.live import Change, IncidentChanged, JobChanged
 
 LIMIT_MAX = 500
 GROUPS_MAX = 100
@@ -52,15 +53,6 @@ class JobsWanted(Struct, frozen=True, kw_only=True):
     cursor: str = ""
     limit: int = 50
     grouped: bool = False
-
-
-class Change(Struct, frozen=True, kw_only=True):
-    """A job's row, or an incident's, is another one now. Neither: the job was removed."""
-
-    revision: int
-    job: str
-    row: JobRow | None = None
-    incident: IncidentRow | None = None
 
 
 def jobs_page(database: Database, wanted: JobsWanted, now_s: float) -> JobsPage:
@@ -132,36 +124,39 @@ def last_revision(database: Database) -> int:
     return max(found)
 
 
-def changes_after(database: Database, revision: int, limit: int = CHANGES_MAX) -> list[Change]:
+def changes_after(database: Database, revision: int, limit: int = CHANGES_MAX) -> list[tuple[int, Change]]:
     """What changed after that revision, the oldest first; each job and incident once, as it is now.
 
     raises: IndexUnusable
     """
+    found = list[tuple[int, Change]]()
     with database.reading() as connection:
-        jobs = connection.execute(
+        for at, body in connection.execute(
             select(JOBS.c.revision, JOB_DOCUMENTS.c.row)
             .join(JOB_DOCUMENTS, JOB_DOCUMENTS.c.id == JOBS.c.id)
             .where(JOBS.c.revision > revision)
             .order_by(JOBS.c.revision)
             .limit(limit)
-        ).all()
-        incidents = connection.execute(
+        ):
+            row = _JOB.decode(body)
+            found.append((at, Change(kind="job", job=row.id, data=JobChanged(id=row.id, row=row))))
+        for at, job, body in connection.execute(
             select(INCIDENTS.c.revision, INCIDENTS.c.job, INCIDENTS.c.row)
             .where(INCIDENTS.c.revision > revision)
             .order_by(INCIDENTS.c.revision)
             .limit(limit)
-        ).all()
-        removed = connection.execute(
+        ):
+            told = IncidentChanged(job=job, row=_INCIDENT.decode(body))
+            found.append((at, Change(kind="incident", job=job, data=told)))
+        for at, job in connection.execute(
             select(REMOVED.c.revision, REMOVED.c.job)
             .where(REMOVED.c.revision > revision)
             .order_by(REMOVED.c.revision)
             .limit(limit)
-        ).all()
-    found = [Change(revision=at, job=(row := _JOB.decode(body)).id, row=row) for at, body in jobs]
-    found += [Change(revision=at, job=job, incident=_INCIDENT.decode(body)) for at, job, body in incidents]
-    found += [Change(revision=at, job=job) for at, job in removed]
+        ):
+            found.append((at, Change(kind="job", job=job, data=JobChanged(id=job))))
     # Of each kind the oldest were read: beyond the last of a full one, others may be missing.
-    return sorted(found, key=lambda change: change.revision)[:limit]
+    return sorted(found, key=lambda one: one[0])[:limit]
 
 
 # Inside -------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -23,11 +24,13 @@ from holdfast.archive.index.database import (
     open_database,
 )
 from holdfast.archive.index.lock import WriterLock
-from holdfast.archive.index.queries import Change, changes_after, last_revision
+from holdfast.archive.index.queries import changes_after, last_revision
 from holdfast.archive.places import Places
+from holdfast.model.documents.live import Change, StreamReset
 
 FILE = Path("server", "index.db")  # in the first state folder
-TURN_S = 0.25
+TURN_S = 0.2
+CHANGES_KEPT_MAX = 4_000  # that nobody has asked for yet
 TRY_AGAIN_S = 5.0
 TRY_OWN_AGAIN_S = 60.0  # while a temporary index is in use
 WAIT_FOR_WRITER_S = 15.0  # for another server that is about to make the tables
@@ -47,14 +50,13 @@ class IndexState(Struct, frozen=True, kw_only=True):
 
 
 class IndexService:
-    """`database` can be used from any thread. `on_changes` is called in the service's own thread, and must be quick."""
+    """`database`, `state`, `changes` and `refresh` can be used from any thread."""
 
     def __init__(
         self,
         places: Places,
         url: str = "",
         *,
-        on_changes: Callable[[Sequence[Change]], None] = lambda changes: None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         processes: int = 2,
@@ -62,7 +64,7 @@ class IndexService:
         """`url`: of the database; empty: a file in the first state folder."""
         self.places = places
         self._url: str | Path = url or places.all[0].root / FILE
-        self._on_changes = on_changes
+        self._changes: deque[Change] = deque()
         self._clock, self._wall, self._processes = clock, wall, processes
         self._database: Database | None = None
         self._builder: Builder | None = None
@@ -102,6 +104,13 @@ class IndexService:
             is_writer=builder is not None,
             progress=builder.progress if builder is not None else None,
         )
+
+    def changes(self) -> Sequence[Change]:
+        """What is new since the last call. After too many of them only that they were: read the documents anew."""
+        found = list[Change]()
+        while self._changes:
+            found.append(self._changes.popleft())
+        return found
 
     def refresh(self, name: str) -> None:
         """Reads this job now: somebody has just added to its journal."""
@@ -179,9 +188,14 @@ class IndexService:
     def _tell(self, database: Database) -> None:
         """Changes since the last turn; of a long list, what is new in it comes in several turns."""
         changes = changes_after(database, self._revision)
-        if changes:
-            self._revision = changes[-1].revision
-            self._on_changes(changes)
+        if not changes:
+            return
+        self._revision = changes[-1][0]
+        if len(self._changes) > CHANGES_KEPT_MAX:
+            self._changes.clear()
+            why = "too many jobs have changed at once: read the documents anew"
+            self._changes.append(Change(kind="reset", job="", data=StreamReset(why=why)))
+        self._changes.extend(change for _, change in changes)
 
     def _look_after(self, database: Database) -> None:
         """Whether it is still the database that was opened, and who writes it. raises: IndexUnusable"""

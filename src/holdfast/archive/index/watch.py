@@ -40,8 +40,8 @@ class _Watched:
 class _Listing:
     """The names in one state folder."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, place: Place, places: Places) -> None:
+        self.place, self._places = place, places
         self.folder = place.root / "jobs"
         self._mtime_ns, self._read_s = -1, -LIST_AGAIN_S
 
@@ -59,7 +59,7 @@ class _Listing:
             return None
         try:
             with os.scandir(self.folder) as entries:
-                found = [entry.name for entry in entries if NAME.fullmatch(entry.name) and entry.is_dir()]
+                found = [entry.name for entry in entries if self._is_job(entry)]
         except OSError:
             return None
         # Two changes within one tick of the disk's clock look like one.
@@ -67,13 +67,17 @@ class _Listing:
         self._read_s = now_s
         return found
 
+    def _is_job(self, entry: os.DirEntry[str]) -> bool:
+        named = NAME.fullmatch(entry.name) is not None and self._places.shows(self.place, entry.name)
+        return named and entry.is_dir()
+
 
 class Watch:
     """For one thread. `known`: stamps of what is in the index already."""
 
     def __init__(self, places: Places, known: dict[str, str]) -> None:
         self._known = known
-        self._listings = [_Listing(place) for place in places.all]
+        self._listings = [_Listing(place, places) for place in places.all]
         self._jobs: dict[str, _Watched] = {}
         self._by_place: dict[str, set[str]] = {place.key: set() for place in places.all}
         self._sleepers: deque[str] = deque()

@@ -22,7 +22,7 @@ from holdfast.archive.living import ProcessTable
 from holdfast.archive.places import Place
 from holdfast.journal.jobdir import JobDir
 
-MODULE = "holdfast.archive.index.rebuild"
+MODULE = "holdfast.archive.index.reading_processes"
 ANSWER_BYTES_MAX = 256 << 20
 PROCESSES_S = 1.0  # for which a look at all processes of this machine counts
 _LENGTH_BYTES = 8
