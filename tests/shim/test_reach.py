@@ -181,6 +181,32 @@ def test_a_forked_child_does_not_answer_in_its_parents_place(fake):
         os.kill(int(child), signal.SIGKILL)
 
 
+BESIDE = """
+import threading
+def work():
+    import torch.distributed, os, threading
+    print(threading.get_native_id(), flush=True)
+    os.read(os.pipe()[0], 1)
+"""
+FRAMEWORK = "import threading, sys\ndef go(work):\n    one = threading.Thread(target=work)\n    one.start()\n    one.join()\n"
+
+
+@pytest.mark.parametrize("is_beside", [True, False], ids=["beside the main thread", "in the main thread"])
+def test_which_thread_runs_the_script(fake, is_beside):
+    """A framework's worker program waits in the main thread, and calls the script's function in another."""
+    fake.module("script.py", BESIDE)
+    fake.module("site-packages/framework.py", FRAMEWORK)
+    call = "import framework; framework.go(script.work)" if is_beside else "script.work()"
+    main = f"import sys\nsys.path[:0] = [{str(fake.modules)!r}, {str(fake.modules / 'site-packages')!r}]\nimport script; {call}"
+    process = fake.start(main, name="site-packages/main.py")
+    thread = int(process.stdout.readline())
+    reader = GroupStatusReader(fake.folder / "rank-0.sock", time.monotonic)
+    wait_for(lambda: reader.ask() and reader.read() is not None)
+    reader.close()
+    assert reader.thread == (thread if is_beside else 0)
+    assert thread == process.pid or is_beside
+
+
 def test_what_a_script_opens_after_closing_everything_is_its_own(fake):
     program = """import torch.distributed, os
 os.closerange(3, 400)

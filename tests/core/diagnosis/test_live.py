@@ -82,6 +82,16 @@ def test_a_rank_that_was_killed_was_not_killed_for_want_of_memory_a_while_before
     assert joined(known, line, NO_SIGNATURES).category == category
 
 
+@pytest.mark.parametrize(
+    ("seen", "category"),
+    [("code 3", "unknown"), ("code 1", "process_killed"), ("code 137", "process_killed")],
+)
+def test_a_rank_that_ended_with_a_code_of_its_own_was_not_killed(seen, category):
+    """A notebook's client reports that its kernel died, however it ended."""
+    known = first("unknown", "unknown", 0.2, first_error=Evidence(text=seen), culprits=(Culprit(rank=0),))
+    assert joined(known, found("process_killed", "process"), NO_SIGNATURES).category == category
+
+
 def test_who_was_seen_to_be_killed_is_not_those_whose_pipe_to_it_broke():
     known = first("process_killed", "process", culprits=(Culprit(rank=1, worker=1),))
     told = joined(

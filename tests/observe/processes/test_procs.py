@@ -366,3 +366,36 @@ def test_no_text_of_proc_raises(text):
     procs.parse_children(text)
     procs.parse_wait_channel(text)
     procs.parse_traced(text)
+
+
+BESIDE = """
+import sys, threading, time
+def spin():
+    print("ready", flush=True)
+    print(threading.get_native_id(), flush=True)
+    until_s = time.thread_time() + 0.5
+    while time.thread_time() < until_s:
+        pass
+    sys.stdin.readline()
+one = threading.Thread(target=spin)
+one.start()
+one.join()
+sys.stdin.read()
+"""
+
+
+def test_the_thread_that_counts_is_read_in_place_of_the_main_one(child):
+    process = child(BESIDE)
+    thread = int(process.stdout.readline())
+    with RankReader(process.pid, 0) as reader:
+        until(lambda: (reader.sample(1.0, thread=thread).main_cpu_s or 0) >= 0.4)
+        sample = until(lambda: (one := reader.sample(1.0, thread=thread)).state == "S" and one)
+        assert (sample.thread, sample.wait_channel.startswith(("pipe_", "anon_pipe_"))) == (thread, True)
+        main = reader.sample(2.0)
+        assert main.thread == 0 and main.main_cpu_s < 0.3
+        assert main.wait_channel.startswith("futex")
+        reader.sample(3.0, thread=thread)
+        process.stdin.write(b"on\n")
+        process.stdin.flush()
+        until(lambda: not os.path.exists(f"/proc/{process.pid}/task/{thread}"))
+        assert reader.sample(4.0, thread=thread).thread == 0

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.model.flight.records import Group, GroupStatus
 from holdfast.observe.processes.worker_server import (
+    MPI_CALLS,
     GroupStatusReader,
     flight_records,
     group_status,
@@ -140,6 +141,7 @@ def test_statuses_of_two_recorders_do_not_mix():
         GroupStatus(1_000_000, -1, -1, -1),
         GroupStatus(1_000_001, 5, -1, -1),
     )
+    assert parse_status(b'{"at": 1, "mpi": %s}' % counts)[1] == GroupStatus(MPI_CALLS + 1, 5, -1, -1)
     assert parse_status(b'{"at": 1, "sequences": [4, 2]}') == (
         GroupStatus(0, 4, -1, -1),
         GroupStatus(1, 2, -1, -1),

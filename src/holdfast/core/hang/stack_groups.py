@@ -95,7 +95,7 @@ def where_native(threads: Sequence[ThreadStack]) -> NativePlace:
     into C has a library's. A frame of the C library that is no system call belongs to whoever called it; its names
     are often stripped, so of a thread that does not run it is taken for one.
     """
-    main = threads[0] if threads else None
+    main = threads[0] if any(thread.is_main for thread in threads) else None
     if main is None or not any(NATIVE in frame for thread in threads for frame in thread.frames):
         return "unknown"
     for frame in main.frames:
