@@ -132,7 +132,19 @@ def read_loosely(
     if len(lines) > LINES_MAX:
         lines = [line if speaks_of_trouble(line, known) else "" for line in lines]
     meanings = meanings_of(lines, index, known, tables)
-    loose = of_pasted(answer, found.sources[0].name, lines, meanings, known, tables, is_asked=is_asked)
+    is_calm = bool(calm) or any(
+        source.is_finished or source.last_step_offset is not None for source in found.sources
+    )
+    loose = of_pasted(
+        answer,
+        found.sources[0].name,
+        lines,
+        meanings,
+        known,
+        tables,
+        is_asked=is_asked,
+        is_calm=is_calm,
+    )
     says_the_same = loose.category == answer.category and answer.category not in ("none", "unknown")
     return answer if says_the_same else loose  # the exact reading says more: what its pattern captured
 

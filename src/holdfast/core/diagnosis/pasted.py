@@ -8,8 +8,9 @@ from holdfast.core.diagnosis.candidates import class_of, filled, kind_of
 from holdfast.core.diagnosis.diagnose import diagnose
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.words.meanings import MEANINGS
-from holdfast.core.diagnosis.words.no_cause import UNKNOWN_ADVICE, UNKNOWN_EXPLANATION
+from holdfast.core.diagnosis.words.no_cause import UNKNOWN_ADVICE
 from holdfast.core.diagnosis.words.telling import denies, speaks_of_trouble
+from holdfast.core.phrases.grams import mended
 from holdfast.core.phrases.meanings import Found
 from holdfast.core.verdict.categories import ADVICE, ADVICE_ZH
 from holdfast.model.code_facts import CodeTables
@@ -20,18 +21,19 @@ from holdfast.model.signatures import FIELD, Signature, Words
 NAMED = 0.6  # from this score on, a meaning is the answer
 NAMED_CALMLY = 0.68  # where no line speaks of trouble: healthy lines are near to many things
 NEVER = 2.0
+CODE_LINES_LEAST, CODE_SHARE_LEAST = 4, 0.6
 FEW_LINES = 3  # more of them are rather a piece of a log than a question
 NAMED_SURELY = 0.8  # where the line is an exception whose message is not known
 NO_LINE = FirstError(file="", line=None, text="")
 SURE_OF_CODE, SURE_OF_WORDS = 0.9, 0.75  # confidence at score 1
 OTHERS_MAX = 4
 OTHERS_LEAST = 0.4
-NEAR_LEAST = 0.45  # from this score on, what somebody asks about is near to a known failure
 MISSING = "\u2026"  # what a text says of the line, and a few words do not
 NEAR_TITLE = Words(
     en="these lines are not known; the nearest known ones are given",
     zh="所给日志行未收录,列出最接近的已知问题",
 )
+FAR_TITLE = Words(en="these lines are not known", zh="所给日志行未收录")
 NEAR_EXPLANATION = Words(
     en="No known message is near enough to be the answer.", zh="没有足够接近的已知信息可作为结论。"
 )
@@ -53,19 +55,20 @@ def of_pasted(
     tables: CodeTables,
     *,
     is_asked: bool = False,
+    is_calm: bool = False,
 ) -> Diagnosis:
     """The meaning of a few lines. `ordinary`: the whole-log diagnosis of them; `found`: meanings, likeliest first.
 
     `is_asked`: a person typed them, and does not present them as a log.
 
-    `is_asked`: somebody typed them, and does not give them as a log.
+    `is_asked`: somebody typed them, and does not give them as a log. `is_calm`: something in them is known to be no trouble.
     """
-    troubled = [
-        line for line in lines if speaks_of_trouble(line, signatures) or signatures.says("stack-frame", line)
-    ]
     given = [line for line in lines if line.strip()]
-    frames = sum(signatures.says("stack-frame", line) for line in given)
-    is_few = is_asked or len(given) <= FEW_LINES or frames > len(given) / 2
+    frames = [line for line in given if signatures.says("stack-frame", line)]
+    if not frames and _is_source_code(given, signatures):
+        return ordinary
+    troubled = [line for line in given if line in frames or _worries(line, signatures)]
+    is_few = is_asked or len(given) <= FEW_LINES or len(frames) > len(given) / 2
     for at, one in enumerate(found):
         if denies(one.text, signatures):
             continue
@@ -79,9 +82,19 @@ def of_pasted(
             if is_healthy and (one.text in troubled or one.by == "code" and one.score < 1.0):
                 continue  # the line says more than that something ended well
             return ordinary if is_healthy else _named(one, rest, file, signatures, tables)
-    is_near = any(_is_failure(one, signatures) and one.score >= NEAR_LEAST for one in found)
-    is_question = is_few and (bool(troubled) or is_asked and is_near)
+    near = max((one.score for one in found if _is_failure(one, signatures)), default=0.0)
+    is_question = is_few and (bool(troubled) or near >= NAMED or is_asked and not is_calm)
     return _not_known(ordinary, file, lines, found, signatures) if is_question else ordinary
+
+
+def _worries(line: str, known: KnowledgeBase) -> bool:
+    return speaks_of_trouble(line, known) or speaks_of_trouble(mended(line), known)
+
+
+def _is_source_code(given: Sequence[str], known: KnowledgeBase) -> bool:
+    """Whether the lines are a piece of a program: what it would say of an error is no error."""
+    code = sum(known.says("source-code", line) for line in given)
+    return len(given) >= CODE_LINES_LEAST and code >= CODE_SHARE_LEAST * len(given)
 
 
 def _is_failure(one: Found, signatures: KnowledgeBase) -> bool:
@@ -196,7 +209,7 @@ def _not_known(
     if ordinary.category not in ("none", "unknown"):
         return ordinary
     number, text = next(
-        ((number, text) for number, text in enumerate(lines, 1) if speaks_of_trouble(text, signatures)),
+        ((number, text) for number, text in enumerate(lines, 1) if _worries(text, signatures)),
         (found[0].line, found[0].text) if found else (1, lines[0]),
     )
     others = _others(found, "", signatures, 0.5)
@@ -204,8 +217,8 @@ def _not_known(
         category="unknown",
         class_="unknown",
         confidence=0.3,
-        title=NEAR_TITLE if others else ordinary.title,
-        explanation=NEAR_EXPLANATION if others else UNKNOWN_EXPLANATION,
+        title=NEAR_TITLE if others else FAR_TITLE,
+        explanation=NEAR_EXPLANATION,
         advice=UNKNOWN_ADVICE,
         first_error=ordinary.first_error or FirstError(file=file, line=number, text=text),
         also=others,

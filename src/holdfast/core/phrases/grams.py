@@ -10,6 +10,10 @@ from holdfast.late_pattern import late
 
 PLACEHOLDER = late(r"(?<![a-z])(?:x{2,}|y{2,}|z{3,})(?![a-z])|<[^<>]{0,40}>|\.{2,}|\u2026+|\*{2,}")
 LATIN = late(r"[a-z]+")
+# What the reading of a picture does to words: spaces between letters, 0 for o, 1 for l. Not at the end of a name: eth0, rank1.
+SPACED = late(r"(?<!\S)(?:\S ){3,}\S(?!\S)")
+ZERO = late(r"(?<=[a-z])0(?=[a-z])|(?<![a-z0-9])0(?=[a-wyz])")
+ONES = late(r"(?<=[a-z])1{1,2}(?=[a-z])")
 # Chinese, with the marks of its words left out.
 HAN = late(r"[\u4e00-\u9fff]+")
 GRAM = 3
@@ -29,9 +33,15 @@ def plain(text: str) -> str:
     return PLACEHOLDER.sub(" ", unicodedata.normalize("NFKC", text).lower())
 
 
+def mended(text: str) -> str:
+    """The plain text with the words of a picture as they were before it was read."""
+    clean = SPACED.sub(lambda found: found[0].replace(" ", ""), plain(text))
+    return ONES.sub(lambda found: "l" * len(found[0]), ZERO.sub("o", clean))
+
+
 def grams(text: str) -> frozenset[str]:
     """The n-grams of a text; empty where it has neither letters nor Chinese characters."""
-    clean = plain(text)
+    clean = mended(text)
     found: set[str] = set()
     letters = "".join(word for word in LATIN.findall(clean) if word not in FILLERS)
     found.update(letters[at : at + GRAM] for at in range(len(letters) - GRAM + 1))

@@ -16,7 +16,7 @@ MEANINGS = {
         zh="各 rank 执行的集合通信不一致(操作、大小、类型或顺序不同)",
     ),
     "collective_missing_rank": Words(
-        en="a collective waited for a rank that never came (its own reason may be known: prefer that)",
+        en="a collective waited for a rank that never came",
         zh="集合通信等待的某个 rank 始终没有到达",
     ),
     "collective_timeout": Words(
