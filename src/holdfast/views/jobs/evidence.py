@@ -18,7 +18,6 @@ from holdfast.views.sentence import told_zh
 
 TEXT_MAX = 4_096
 PLACED = re.compile(r"attempt-(?P<attempt>\d+)/worker-(?P<worker>\d+)/(?:rank-(?P<rank>\d+))?")
-ENDED = Words(en="its process ended", zh="进程已结束")
 
 
 def evidence_rows(incident: IncidentStory) -> tuple[EvidenceRow, ...]:
@@ -106,7 +105,6 @@ def _exits(incident: IncidentStory) -> list[EvidenceRow]:
                 id="",
                 text=f"{who} {how}" + (f": {reason}" if reason else ""),
                 kind="exit",
-                says=ENDED,
                 at_s=first.at_s,
                 who=Who(rank=first.rank, worker=first.worker, node=node),
                 count=len(ends),
