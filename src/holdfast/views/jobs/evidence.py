@@ -33,7 +33,7 @@ def check_rows(incident: IncidentStory) -> tuple[CheckRow, ...]:
     return tuple(_check(told) for told in incident.troubles)
 
 
-def place_of(file: str, line: int | None) -> LinePlace | None:
+def place_of(file: str, line: int | None, offset: int | None = None) -> LinePlace | None:
     """Where a piece of evidence stands in the job's folder."""
     if not file:
         return None
@@ -42,6 +42,7 @@ def place_of(file: str, line: int | None) -> LinePlace | None:
     return LinePlace(
         file=file,
         line=line,
+        offset=offset,
         attempt=number.get("attempt"),
         worker=number.get("worker"),
         rank=number.get("rank"),
@@ -60,7 +61,7 @@ def _lines(incident: IncidentStory) -> list[EvidenceRow]:
 
 
 def _line(one: Evidence, incident: IncidentStory, *, is_first: bool) -> EvidenceRow:
-    place = place_of(one.file, one.line)
+    place = place_of(one.file, one.line, one.offset)
     who = None
     if place is not None and (place.rank is not None or place.worker is not None):
         node = incident.nodes.get(place.worker) if place.worker is not None else None

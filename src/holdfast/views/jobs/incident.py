@@ -82,9 +82,10 @@ def _advice(verdict: Verdict | None) -> Words | None:
 
 
 def _with_surroundings(row: EvidenceRow, scene: Scene) -> EvidenceRow:
-    found = scene.surroundings.get(row.id)
+    if row.place is None:
+        return row
+    found = scene.surroundings.get((row.place.file, row.text))
     if found is None:
         return row
-    before, after, offset = found
-    place = replace(row.place, offset=offset) if row.place is not None and offset is not None else row.place
-    return replace(row, before=before, after=after, place=place)
+    place = replace(row.place, offset=found.offset)
+    return replace(row, before=found.before, after=found.after, place=place)
