@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from holdfast.core.job.spent import Part
 from holdfast.core.job.story import IncidentStory, RungTaken
 from holdfast.core.verdict.categories import ACTIONS, KINDS
-from holdfast.model.documents.common import JOB_STATES
+from holdfast.model.documents.parts import JOB_STATES
 from holdfast.model.state import Device, DeviceFault, ExitFault, HangFault, NodeFault, StartFault
 from holdfast.model.verdicts import Culprit, Evidence, Verdict
 from holdfast.views.sentence import CHARACTERS_MAX, About, clean, incident_sentence

@@ -17,8 +17,8 @@ from holdfast.core.flight.words import team_name
 from holdfast.core.hang.stack_groups import grouped
 from holdfast.core.job.story import IncidentStory
 from holdfast.journal.jobdir import JobDir
-from holdfast.model.documents.common import Who
 from holdfast.model.documents.incidents import EvidenceRow, StackGroup, WaitEdge
+from holdfast.model.documents.parts import Who
 from holdfast.model.flight.digests import Digest
 from holdfast.model.flight.thread_stacks import RankStacks
 from holdfast.model.state import HangFault
