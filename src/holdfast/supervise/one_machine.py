@@ -156,12 +156,13 @@ class Supervisor:
         self._metrics = of_controller(
             settings,
             "of_one_machine",
+            self.clock,
+            console.tell,
+            self.controller.handle,
             self._common,
             self.record,
             self._wheel,
             self._machine.agent,
-            self.clock,
-            console.tell,
         )
         self._ticked_s = 0.0
         self._looked_s = 0.0
