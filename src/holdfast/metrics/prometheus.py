@@ -44,7 +44,7 @@ class _Series(Struct):
 
 class _Result(Struct):
     resultType: str = ""
-    result: list[_Series] | list[Any] = []
+    result: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 class Prometheus:
@@ -96,7 +96,12 @@ class Prometheus:
             raise PrometheusUnavailable(
                 f"{self.url} answered {path} with {told.resultType or 'nothing'}: series were expected"
             )
-        found = msgspec.convert(told.result, list[_Series])
+        try:
+            found = msgspec.json.decode(told.result, type=list[_Series])
+        except msgspec.MsgspecError as error:
+            raise PrometheusUnavailable(
+                f"{self.url} answered {path} with series of another form: {error}"
+            ) from error
         return [Found(one.metric, _pairs(one)) for one in found]
 
     def _data(self, path: str, parameters: Mapping[str, str], kind: Any) -> Any:
