@@ -76,7 +76,9 @@ def test_another_alert_is_evidence_for_the_job_on_that_node_once(tools, started,
     server = started(alertmanager(tmp_path, started(Played(webhook)).url))
     now_s = time.time()
     labels = {"alertname": "GpuXid", "Hostname": "node-2", "gpu": "3"}
-    alert = Alert(labels=labels, annotations={"summary": "Xid 79"}, starts_s=now_s - 10.0, ends_s=now_s + 300.0)
+    alert = Alert(
+        labels=labels, annotations={"summary": "Xid 79"}, starts_s=now_s - 10.0, ends_s=now_s + 300.0
+    )
     post(server.url, [alert])
     wait_for("the webhook", lambda: webhook.notes)
     (note,) = webhook.notes
