@@ -11,7 +11,7 @@ READY := .venv/ready
 # Asked for first and exactly: what comes along with it is then settled before anything else asks for it.
 TORCH := torch==2.13.0
 
-.PHONY: setup check test tests pure browser slurm postgresql launchers demo bench golden
+.PHONY: setup check test tests pure browser slurm postgresql monitoring launchers demo bench golden
 
 setup: $(READY)
 
@@ -25,7 +25,7 @@ check: $(READY)
 unexport PYTHONDONTWRITEBYTECODE
 
 # What is checked by reading goes on beside the tests, which wait more than they compute.
-test: $(READY) browser slurm postgresql
+test: $(READY) browser slurm postgresql monitoring
 	$(MAKE) --no-print-directory --jobs=2 check tests
 
 tests: $(READY)
@@ -59,6 +59,16 @@ postgresql:
 			apt-get update --quiet=2 && \
 			DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends postgresql; } || \
 		echo 'PostgreSQL cannot be installed here: its tests are skipped' >&2
+
+# A real Prometheus, Alertmanager and node-exporter: tests start their own on loopback, and no service of the system.
+MONITORING := prometheus prometheus-alertmanager prometheus-node-exporter
+monitoring:
+	@(for tool in promtool $(MONITORING); do command -v $$tool >/dev/null || exit 1; done) || \
+		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+			apt-get update --quiet=2 && \
+			RUNLEVEL=1 SYSTEMD_OFFLINE=1 DEBIAN_FRONTEND=noninteractive \
+			apt-get install --quiet=2 --yes --no-install-recommends $(MONITORING); } || \
+		echo 'Prometheus cannot be installed here: its tests are skipped' >&2
 
 # The training environment of bench/launchers/matrix.py: frameworks and MPI, a few GB; beside the project's own.
 LAUNCHERS := openmpi-bin libopenmpi-dev mpich tini

@@ -67,6 +67,7 @@ def write_job(
     *,
     policy: Policy | None = POLICY,
     command: tuple[str, ...] = COMMAND,
+    host: str = "gpu-03",
 ) -> JobDir:
     """A job's folder with the journal of these events. `policy` None: the journal does not name its policy."""
     job = StateDir(state.root).create(name, events[0].at_s)
@@ -77,7 +78,7 @@ def write_job(
             "name": name,
             "command": command,
             "cwd": "/data",
-            "host": "gpu-03",
+            "host": host,
             "pid": 4242,
             "detach": False,
         }

@@ -74,3 +74,27 @@ def test_a_job_that_trains_over_a_short_break_is_well(diagnosis):
 
 def test_a_short_break_alone_is_what_was_found(diagnosis):
     assert diagnosis(link("04:00:20", "04:00:23")).category == "nic_link_flap"
+
+
+def test_a_kernel_that_can_make_jobs_hang_is_told_beside_a_hang(diagnosis):
+    old = "Detected kernel version 4.19.0, which is below the recommended minimum of 5.5.0; this can cause the process to hang.\n"
+    first = "".join(
+        f"[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=BROADCAST, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 60000{rank} milliseconds before timing out.\n"
+        for rank in range(4)
+    )
+    found = diagnosis(old + first)
+    assert found.category == "nccl_init_failure"
+    assert [note.en for note in found.notes] == [
+        "The kernel 4.19.0 is older than recommended (5.5.0). "
+        "If jobs hang for no other reason, update the kernel of the node to 5.5.0 or newer."
+    ]
+    assert diagnosis(old + OOM).notes == ()
+
+
+def test_the_log_of_holdfast_gives_the_category_of_its_verdict(diagnosis):
+    failed = (
+        "2031-02-03 04:00:00 incident 1: rank 2 on worker 0 failed: exit code 1\n"
+        "2031-02-03 04:00:01 incident 1: verdict: rank 2 ran out of GPU memory (gpu_oom, 97% sure); culprit: rank 2\n"
+    )
+    found = diagnosis(failed)
+    assert (found.category, found.title.en) == ("gpu_oom", "Holdfast said: rank 2 ran out of GPU memory")

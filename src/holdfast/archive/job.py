@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.archive.incident_files import read_scene
-from holdfast.archive.state import Truth, true_state
+from holdfast.archive.state import Truth, steps_now, true_state
 from holdfast.core.job.story import IncidentStory, Line, Summary
 from holdfast.jobs.record import Record, RecordUnreadable, open_record
 from holdfast.journal.jobdir import JobDir
@@ -24,7 +24,6 @@ from holdfast.journal.rows import RawEntry
 from holdfast.journal.store import JournalUnusable
 from holdfast.model.documents.incidents import IncidentDocument
 from holdfast.model.documents.jobs import JobDocument, JobRow, LogLine
-from holdfast.observe.logs.step_file import StepFile
 from holdfast.observe.logs.step_file import read as read_steps
 from holdfast.views.jobs.incident import incident_document
 from holdfast.views.jobs.job import FINDINGS_MAX, job_document
@@ -174,13 +173,6 @@ def etag_of(document: JobDocument | IncidentDocument) -> str:
     """Of its content: equal documents have equal tags."""
     content = msgspec.json.encode(replace(document, etag=""))
     return hashlib.blake2b(content, digest_size=12).hexdigest()
-
-
-def steps_now(steps: StepFile | None, truth: Truth) -> StepFile | None:
-    """Without a pace and without what is left, unless steps are made now."""
-    if steps is None or truth.state == "training":
-        return steps
-    return replace(steps, now=replace(steps.now, now_s=None, eta_s=None))
 
 
 def _files(folder: str) -> dict[str, int]:

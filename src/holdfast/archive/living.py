@@ -14,11 +14,11 @@ from typing import NamedTuple
 import psutil
 from msgspec import Struct
 
+from holdfast.agent.reaper.rank_names import named
 from holdfast.journal.jobdir import JobDir
 from holdfast.observe.processes.worker_facts import worker_facts
 
 FOLDER = b"HOLDFAST_WORKER_DIR="
-RANK = b"RANK="
 ENVIRON_BYTES_MAX = 1 << 20
 OVER = frozenset("ZXx")
 CLOCK_S = 60.0  # that much the wall clock may have been set since a start was written down
@@ -61,17 +61,19 @@ class ProcessTable:
 def living(job: JobDir, attempt: int, table: ProcessTable | None = None) -> Living:
     """Of one attempt, on this machine."""
     marked, hidden = _marked(job, attempt, table or ProcessTable())
-    ranks = {rank for rank in marked.values() if rank is not None}
+    ranks: set[int] = set()
+    others = 0
     for folder in _workers(job, attempt):
         facts = worker_facts(folder)
-        for rank in facts.living:
-            if rank.pid in marked or (rank.pid in hidden and _is_of(rank.pid, folder)):
-                ranks.add(rank.rank)
-                marked.setdefault(rank.pid, rank.rank)
-        pid = facts.command_pid
-        if pid is not None and pid in hidden and _is_of(pid, folder):
-            marked.setdefault(pid, None)
-    return Living(ranks=frozenset(ranks), processes=len(marked))
+        own = {one.pid: one.rank for one in marked if _name(one.folder) == folder.name}
+        found = {rank.rank for rank in facts.living if rank.pid in own}
+        unread = {rank.rank for rank in facts.living if rank.pid in hidden and _is_of(rank.pid, folder)}
+        # In another pid namespace, or before the reaper has noted a rank, the environment alone names it.
+        ranks |= found | unread or {rank for rank in own.values() if rank is not None}
+        others += len(unread)
+        if not own and facts.command_pid in hidden and _is_of(facts.command_pid, folder):
+            others += 1
+    return Living(ranks=frozenset(ranks), processes=len(marked) + others)
 
 
 def process_state(pid: int) -> str:
@@ -82,8 +84,8 @@ def process_state(pid: int) -> str:
         return "X"
 
 
-def _marked(job: JobDir, attempt: int, table: ProcessTable) -> tuple[dict[int, int | None], set[int]]:
-    """By pid: the rank, where the environment names one; and pids whose environment may not be read."""
+def _marked(job: JobDir, attempt: int, table: ProcessTable) -> tuple[list[Marked], set[int]]:
+    """Those of the attempt that live, and pids whose environment may not be read."""
     folders = tuple(
         {
             os.fsencode(path) + b"/"
@@ -91,12 +93,13 @@ def _marked(job: JobDir, attempt: int, table: ProcessTable) -> tuple[dict[int, i
         }
     )
     marked, hidden = table.look()
-    found = {
-        one.pid: one.rank
-        for one in marked
-        if one.folder.startswith(folders) and process_state(one.pid) not in OVER
-    }
-    return found, hidden
+    return [
+        one for one in marked if one.folder.startswith(folders) and process_state(one.pid) not in OVER
+    ], hidden
+
+
+def _name(folder: bytes) -> str:
+    return os.fsdecode(folder.rpartition(b"/")[2])
 
 
 def _all_marked() -> tuple[list[Marked], set[int]]:
@@ -127,8 +130,10 @@ def _worker_folders(environ: bytes) -> list[bytes]:
 
 
 def _rank(environ: bytes) -> int | None:
-    values = [one[len(RANK) :] for one in environ.split(b"\0") if one.startswith(RANK)]
-    return int(values[-1]) if values and values[-1].isdigit() else None
+    values = dict(one.split(b"=", 1) for one in environ.split(b"\0") if b"=" in one)
+    told = named(lambda key: os.fsdecode(values.get(key.encode(), b"")))
+    rank = told["rank"] if told is not None else None
+    return rank if isinstance(rank, int) else None
 
 
 def _workers(job: JobDir, attempt: int) -> list[Path]:

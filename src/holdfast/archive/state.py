@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.archive.living import Living, ProcessTable, living, process_state
 from holdfast.core.job.story import Summary
 from holdfast.jobs.record import LOCK_NAME, supervisor
 from holdfast.journal.jobdir import JobDir
 from holdfast.model.documents.parts import JobState
+from holdfast.observe.logs.step_file import StepFile
 
 ELSEWHERE_S = (
     90.0  # of silence before the state on another machine is unknown: NFS shows files up to 60 s late
@@ -93,6 +95,13 @@ def true_state(
         )
     seen_s = _latest(beat_s, *_times(_of_ranks(job, summary.attempt)))
     return Truth(state="dead", since_s=seen_s, seen_at_s=seen_s, living=frozenset())
+
+
+def steps_now(steps: StepFile | None, truth: Truth) -> StepFile | None:
+    """Without a pace and without what is left, unless steps are made now."""
+    if steps is None or truth.state == "training":
+        return steps
+    return replace(steps, now=replace(steps.now, now_s=None, eta_s=None))
 
 
 def state_of_phase(summary: Summary) -> JobState:

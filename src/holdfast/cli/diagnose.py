@@ -1,5 +1,6 @@
 """`holdfast diagnose`: finds why a job stopped, from its logs and other files. Only reads."""
 
+import importlib
 import os
 import shutil
 import sys
@@ -42,7 +43,7 @@ from holdfast.observe.search.phrase_store import package_index
 from holdfast.observe.search.rule_store import all_knowledge
 from holdfast.observe.search.scan import search
 from holdfast.parsers.signature_files import SignatureError
-from holdfast.settings.read import SettingsRefused, cache_dir, site_signatures
+from holdfast.settings.read import SettingsRefused, cache_dir, prometheus_url, site_signatures
 from holdfast.views.diagnosis.document import Scanned, document, scanned
 from holdfast.views.diagnosis.report import WIDTH_MAX, Line, report
 from holdfast.views.languages import Language
@@ -82,14 +83,24 @@ def diagnose(
     signatures: SignatureFolder = None,
     everything: Annotated[bool, Option("--all", help="Do not shorten lists and lines.")] = False,
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
+    prometheus: Annotated[
+        str | None,
+        Option(
+            "--prometheus",
+            metavar="URL",
+            help="Prometheus that has the metrics of the nodes' devices. [HOLDFAST_PROMETHEUS]",
+        ),
+    ] = None,
 ) -> None:
     """Finds why a job stopped: the first failure, its culprit, what to do. Exits with 0 if it has an answer."""
     language = chosen_language(lang, os.environ, json=json)
-    places, stdin = ([], _as_file(text)) if text is not None else _places(paths or [], state_dir)
+    jobs: list[JobDir] = []
+    places, stdin = ([], _as_file(text)) if text is not None else _places(paths or [], state_dir, jobs)
     if text is not None and paths:
         raise BadParameter("give a text or paths, not both", param_hint="--text")
     cache = cache_dir(os.environ)
     try:
+        asked = prometheus_url(prometheus, os.environ)
         known = all_knowledge(site_signatures(signatures, os.environ), cache, say)
         started_s = time.monotonic()
         beside = SceneReader()
@@ -101,6 +112,11 @@ def diagnose(
     answer = answered(found, known, places, scene)
     if not scene.digests and (text is not None or is_loose_text(found.sources)):
         answer = read_loosely(answer, found, known, cache, is_asked=text is not None)
+    if asked is not None:
+        # By its name: HTTP is imported for those who ask.
+        answer = importlib.import_module("holdfast.cli.device_metrics").with_prometheus(
+            answer, found, jobs, asked
+        )
     if language == "zh":
         answer = told_in_chinese(answer)
     read = scanned(found, time.monotonic() - started_s, scene)
@@ -190,11 +206,16 @@ def _failures(places: Sequence[Path]) -> list[Failure]:
     return found
 
 
-def _places(paths: Sequence[str], state_dir: str | None) -> tuple[list[Path], BinaryIO | None]:
-    """What to read: the paths, and stdin where it is named or nothing is. raises: BadParameter"""
+def _places(
+    paths: Sequence[str], state_dir: str | None, jobs: list[JobDir]
+) -> tuple[list[Path], BinaryIO | None]:
+    """What to read: the paths, and stdin where it is named or nothing is. `jobs`: takes those of Holdfast.
+
+    raises: BadParameter
+    """
     if not paths and sys.stdin.isatty():
         raise BadParameter("name a folder or file with logs, a job, or - for stdin", param_hint="PATH")
-    places = [_place(path, state_dir) for path in paths if path != STDIN]
+    places = [_place(path, state_dir, jobs) for path in paths if path != STDIN]
     return places, sys.stdin.buffer if not paths or STDIN in paths else None
 
 
@@ -202,18 +223,22 @@ def _as_file(text: str) -> BinaryIO:
     return BytesIO(text.encode("utf-8", "surrogateescape"))
 
 
-def _place(word: str, state_dir: str | None) -> Path:
+def _place(word: str, state_dir: str | None, jobs: list[JobDir]) -> Path:
     """A path, or the name of a job where there is no such file. raises: BadParameter"""
     path = Path(word)
     try:
         path.lstat()
     except OSError as error:
         if (job := job_named(word, state_dir)) is not None:
+            jobs.append(job)
             return place_of(job)
         raise BadParameter(
             f"{word!r} cannot be read: {error.strerror or error}", param_hint="PATH"
         ) from error
-    return place_of(JobDir(path)) if is_job(path) else path
+    if not is_job(path):
+        return path
+    jobs.append(JobDir(path))
+    return place_of(jobs[-1])
 
 
 def _print(answer: Diagnosis, read: Scanned, language: Language, *, everything: bool) -> None:

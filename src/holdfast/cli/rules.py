@@ -11,7 +11,14 @@ from holdfast.cli.line.output import put, put_json, say
 from holdfast.core.metrics.dashboards import grafana
 from holdfast.core.metrics.lint import Judged, judged
 from holdfast.core.metrics.promql import expanded
-from holdfast.core.metrics.rule_files import every_rule, known_file, operator_form, rule_file, test_file
+from holdfast.core.metrics.rule_files import (
+    KNOWN,
+    every_rule,
+    known_file,
+    operator_form,
+    promtool_tests,
+    rule_file,
+)
 from holdfast.core.metrics.yaml_text import yaml_text
 from holdfast.metrics.prometheus import Prometheus, PrometheusUnavailable
 from holdfast.metrics.rule_lint import read_has
@@ -114,8 +121,9 @@ def files_of(book: RuleBook) -> dict[str, str]:
     files[KNOWN_FILE] = yaml_text(known_file(book))
     files["kubernetes/prometheusrule.yaml"] = yaml_text(operator_form(book))
     for group in book.groups:
-        tested = [f"../holdfast-{group.name}.rules.yml", f"../{KNOWN_FILE}"]
-        files[f"tests/holdfast-{group.name}.test.yml"] = yaml_text(test_file(group, book, tested))
+        asks = any(KNOWN in rule.needs for rule in group.rules)
+        tested = [f"../holdfast-{group.name}.rules.yml", *([f"../{KNOWN_FILE}"] if asks else [])]
+        files[f"tests/holdfast-{group.name}.test.yml"] = yaml_text(promtool_tests(group, book, tested))
     for dashboard in book.dashboards:
         document = msgspec.json.format(msgspec.json.encode(grafana(dashboard, book.series)), indent=2)
         files[f"dashboards/{dashboard.uid}.json"] = f"{document.decode()}\n"

@@ -199,14 +199,10 @@ class Exporter:
 
     def _own_facts(self) -> OwnFacts:
         own = self._own()
-        times = os.times()
-        return OwnFacts(
-            part=self._part,
-            version=self._versions[0],
-            python=self._versions[1],
-            started_s=self._started_s,
-            cpu_s=times.user + times.system,
-            resident_bytes=_resident_bytes(),
+        return own_facts(
+            self._part,
+            self._versions,
+            self._started_s,
             faults=own.faults,
             journal=own.journal,
             rows_lost=own.rows_lost,
@@ -229,6 +225,30 @@ class Exporter:
             if not self._file_trouble:
                 self._unsaid.append(f"metrics cannot be written to {self._file}: {error}; it is tried again")
             self._file_trouble = str(error)
+
+
+def own_facts(
+    part: str,
+    versions: tuple[str, str],
+    started_s: float,
+    *,
+    faults: int = 0,
+    journal: bool | None = None,
+    rows_lost: int = 0,
+) -> OwnFacts:
+    """This process, now. `versions`: of Holdfast and of Python."""
+    times = os.times()
+    return OwnFacts(
+        part=part,
+        version=versions[0],
+        python=versions[1],
+        started_s=started_s,
+        cpu_s=times.user + times.system,
+        resident_bytes=_resident_bytes(),
+        faults=faults,
+        journal=journal,
+        rows_lost=rows_lost,
+    )
 
 
 def _resident_bytes() -> int | None:

@@ -15,11 +15,13 @@ from urllib.request import Request, urlopen
 import msgspec
 from msgspec import Struct
 
-ANSWER_BYTES_MAX = 16 << 20
+ANSWER_BYTES_MAX = 32 << 20
 READ_BYTES = 1 << 16
 TIMEOUT_S = 5.0
-CACHED_MAX = 64
+CACHED_MAX = 32
+CACHED_BYTES_MAX = 1 << 20  # of one answer
 CACHE_S = 30.0
+POSTED = ("/api/v1/query", "/api/v1/query_range")
 WORDS_MAX = 300  # of what the server says of an error
 
 
@@ -42,7 +44,7 @@ class _Series(Struct):
 
 class _Result(Struct):
     resultType: str = ""
-    result: list[_Series] | list[Any] = []
+    result: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 class Prometheus:
@@ -52,7 +54,7 @@ class Prometheus:
         self.url = url.rstrip("/")
         self._timeout_s = timeout_s
         self._bytes_max = bytes_max
-        self._kept: dict[str, tuple[float, bytes]] = {}
+        self._kept: dict[tuple[str, str], tuple[float, bytes]] = {}
 
     def now(self, query: str, *, at_s: float | None = None) -> list[Found]:
         """The value of each series at one moment; None: now. raises: PrometheusUnavailable"""
@@ -94,11 +96,16 @@ class Prometheus:
             raise PrometheusUnavailable(
                 f"{self.url} answered {path} with {told.resultType or 'nothing'}: series were expected"
             )
-        found = msgspec.convert(told.result, list[_Series])
+        try:
+            found = msgspec.json.decode(told.result, type=list[_Series])
+        except msgspec.MsgspecError as error:
+            raise PrometheusUnavailable(
+                f"{self.url} answered {path} with series of another form: {error}"
+            ) from error
         return [Found(one.metric, _pairs(one)) for one in found]
 
     def _data(self, path: str, parameters: Mapping[str, str], kind: Any) -> Any:
-        body = self._body(f"{path}?{urlencode(parameters)}")
+        body = self._body(path, urlencode(parameters))
         try:
             told = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
             status = msgspec.json.decode(told.get("status", b'""'))
@@ -111,19 +118,25 @@ class Prometheus:
                 f"{self.url} answered {path} with something that is not Prometheus' API ({error}): is this its URL?"
             ) from error
 
-    def _body(self, where: str) -> bytes:
-        kept = self._kept.get(where)
+    def _body(self, path: str, form: str) -> bytes:
+        kept = self._kept.get((path, form))
         if kept is not None and time.monotonic() - kept[0] < CACHE_S:
             return kept[1]
-        body = self._fetched(where)
-        while len(self._kept) >= CACHED_MAX:
-            del self._kept[next(iter(self._kept))]
-        self._kept[where] = (time.monotonic(), body)
+        body = self._fetched(path, form)
+        if len(body) <= CACHED_BYTES_MAX:
+            while len(self._kept) >= CACHED_MAX:
+                del self._kept[next(iter(self._kept))]
+            self._kept[path, form] = (time.monotonic(), body)
         return body
 
-    def _fetched(self, where: str) -> bytes:
+    def _fetched(self, path: str, form: str) -> bytes:
+        """Questions with many nodes are too long for a URL: where the API allows it they are posted."""
         until_s = time.monotonic() + self._timeout_s
-        request = Request(self.url + where, headers={"Accept": "application/json"})
+        headers = {"Accept": "application/json"}
+        if path in POSTED:
+            request = Request(self.url + path, data=form.encode(), headers=headers)
+        else:
+            request = Request(f"{self.url}{path}?{form}", headers=headers)
         try:
             with urlopen(request, timeout=self._timeout_s) as answer:
                 return self._read(answer, until_s)

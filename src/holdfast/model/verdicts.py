@@ -13,7 +13,7 @@ class Culprit(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing seen. `file` is relative to the job's folder; `at_s` is the job's clock."""
+    """One thing seen. `file` is relative to the job's folder; `at_s` is the job's clock. `offset`: in bytes, of the line."""
 
     text: str
     says: str = ""  # what it means, in one sentence
@@ -21,6 +21,7 @@ class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
     line: int | None = None
     at_s: float | None = None
     signature: str = ""  # id of the rule that recognised it
+    offset: int | None = None
 
 
 class Verdict(Struct, frozen=True, kw_only=True):

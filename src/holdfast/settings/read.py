@@ -126,6 +126,12 @@ def site_signatures(flag: str | None, environ: Mapping[str, str]) -> Path | None
     return Path(str(found.value)) if found and found.value is not None else None
 
 
+def prometheus_url(flag: str | None, environ: Mapping[str, str]) -> str | None:
+    """The Prometheus that has the metrics of devices; None: none is named. raises: SettingsRefused"""
+    found = _found(BY_KEY["prometheus"], _layers({"prometheus": flag}, environ, None))
+    return str(found.value) if found and found.value is not None else None
+
+
 def step_forms(pattern: str | None) -> tuple[StepForm, ...]:
     """All forms in which steps are read, the user's own first: a regular expression, or those of a TOML file.
 

@@ -113,12 +113,12 @@ def with_steps(facts: JobFacts, told: step_file.StepFile) -> JobFacts:
 
 def of_one_machine(
     settings: RunSettings,
+    clock: JobClock,
+    tell: Callable[[str], None],
     job: JobDir,
     record: Recorder,
     wheel: Wheel,
     agent: WorkerAgent,
-    clock: JobClock,
-    tell: Callable[[str], None],
 ) -> JobMetrics:
     def output_s() -> float | None:
         return agent.attempt.output_s if agent.attempt is not None else None
@@ -132,13 +132,13 @@ def of_one_machine(
 
 def of_many_nodes(
     settings: RunSettings,
+    clock: JobClock,
+    tell: Callable[[str], None],
     job: JobDir,
     record: Recorder,
     wheel: Wheel,
     output_s: Callable[[], float | None],
     stragglers: Callable[[], Sequence[Straggler]],
     agents: Callable[[], int],
-    clock: JobClock,
-    tell: Callable[[str], None],
 ) -> JobMetrics:
     return JobMetrics(settings, job, record, wheel, Live(output_s, stragglers, agents), clock, tell)

@@ -145,14 +145,15 @@ class NodesSupervisor:
         self._metrics = of_controller(
             settings,
             "of_many_nodes",
+            self.clock,
+            console.tell,
+            self.controller.handle,
             job,
             self.record,
             self._wheel,
             lambda: self.hangs.output_s,
             lambda: self.stragglers.now,
             lambda: len(self.machine.connected),
-            self.clock,
-            console.tell,
         )
         self._companions = Companions(job, companions_of(settings), env, self.clock, console.tell)
         self._ticked_s = 0.0

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from holdfast.agent.worker import WorkerAgent
 from holdfast.core.job.decision import Decision
-from holdfast.model.events import AnyEvent
+from holdfast.model.events import AnyEvent, FindingNoted
 from holdfast.model.settings import RunSettings
 from holdfast.observe.clock import JobClock
 
@@ -38,13 +38,46 @@ def is_asked(settings: RunSettings) -> bool:
     return bool(settings.metrics_address or settings.metrics_textfile)
 
 
-def of_controller(settings: RunSettings, make: str, *parts: object) -> Metrics:
-    """`make`: the function of job_metrics that takes `parts`."""
-    if not is_asked(settings):
-        return NoMetrics()
-    module = importlib.import_module("holdfast.supervise.job_metrics")
-    made: Metrics = getattr(module, make)(settings, *parts)
-    return made
+class Several:
+    """The export, and the questions to Prometheus: each as if it were the only one."""
+
+    def __init__(self, *parts: Metrics) -> None:
+        self._parts = parts
+
+    def hear(self, event: AnyEvent, decision: Decision) -> None:
+        for part in self._parts:
+            part.hear(event, decision)
+
+    def turn(self) -> None:
+        for part in self._parts:
+            part.turn()
+
+    def close(self) -> None:
+        for part in self._parts:
+            part.close()
+
+
+def of_controller(
+    settings: RunSettings,
+    make: str,
+    clock: JobClock,
+    tell: Callable[[str], None],
+    handle: Callable[[AnyEvent], None],
+    *parts: object,
+) -> Metrics:
+    """`make`: the function of job_metrics that takes `parts`. `handle`: takes what Prometheus tells of an incident."""
+    found: list[Metrics] = []
+    if is_asked(settings):
+        module = importlib.import_module("holdfast.supervise.job_metrics")
+        found.append(getattr(module, make)(settings, clock, tell, *parts))
+    if settings.prometheus:
+
+        def note(finding: str, text: str) -> None:
+            handle(FindingNoted(at_s=clock(), finding=finding, text=text))
+
+        module = importlib.import_module("holdfast.supervise.device_watch")
+        found.append(module.DeviceWatch(settings.prometheus, clock, note))
+    return Several(*found)
 
 
 def of_agent(

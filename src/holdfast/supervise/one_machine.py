@@ -164,12 +164,13 @@ class Supervisor:
         self._metrics = of_controller(
             settings,
             "of_one_machine",
+            self.clock,
+            console.tell,
+            self.controller.handle,
             self._common,
             self.record,
             self._wheel,
             self._machine.agent,
-            self.clock,
-            console.tell,
         )
         asked = companions_of(settings) if among is None else []
         self._companions = Companions(job, asked, env, self.clock, console.tell)

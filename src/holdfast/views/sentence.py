@@ -149,7 +149,7 @@ def _placed(who: Who, nodes: dict[int, str]) -> Who:
 
 def did(category: str) -> Did:
     """The words of a category; of one of another version the general ones."""
-    if category in DID:
+    if category in DID and category != "xid_N":
         return DID[category]
     if category.startswith("xid_"):
         known = DID["xid_N"]
@@ -176,7 +176,7 @@ def _head(incident: IncidentStory, about: About, zone: tzinfo | None) -> list[Pi
         Piece(ALWAYS, "", f"{when} {'起 ' if act.since else ''}"),
         Piece(ALWAYS, name.en, name.zh),
         more,
-        Piece(ALWAYS, f" {en}", _glued(name.zh, zh)),
+        Piece(ALWAYS, f" {en}", zh if more.zh else _glued(name.zh, zh)),
         at,
         Piece(ALWAYS, f" {'since' if act.since else 'at'} {when}", ""),
     ]

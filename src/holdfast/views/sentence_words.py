@@ -62,7 +62,7 @@ DID: dict[str, Did] = {
     "device_side_assert": Did("rank", "failed an assertion on its GPU", "在 GPU 上断言失败"),
     "cuda_init_error": Did("rank", "could not start CUDA", "无法初始化 CUDA"),
     "cuda_error": Did("rank", "had a CUDA error", "发生 CUDA 错误"),
-    "python_exception": Did("rank", "raised {error}", "抛出 {error}"),
+    "python_exception": Did("rank", "raised {error}", "抛出{error}"),
     "ddp_unused_parameters": Did("rank", "{has} parameters without gradient under DDP", "在 DDP 下有参数没有梯度"),
     "import_error": Did("rank", "could not import a module", "无法导入模块"),
     "version_mismatch": Did("rank", "found versions that do not fit together", "的软件版本不匹配"),

@@ -293,7 +293,8 @@ def worker_words(ranks: Sequence[RankKnown]) -> str:
         if rank.ended:
             codes.setdefault(rank.code, []).append(rank.rank)
     for code, ended in codes.items():
-        parts.append(f"rank{'s' if len(ended) > 1 else ''} {ranges(ended)} ended with {code}")
+        how = "ended" if code is None else f"ended with {code}"
+        parts.append(f"rank{'s' if len(ended) > 1 else ''} {ranges(ended)} {how}")
     return "; ".join(parts)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -65,11 +66,29 @@ def test_the_status_while_it_runs(holdfast, golden, state, job):
 
 
 def test_the_status_in_the_middle_of_an_incident(holdfast, golden, state):
-    write_job(state, "llama", [submitted(), *started(START_S + 1, 1), *failure(START_S + 50, 1, 1)[:3]])
-    code, out, _ = holdfast("status")
-    golden("status-incident.txt", without_place(out, state))
+    events = [submitted(), *started(START_S + 1, 1), *failure(START_S + 50, 1, 1)[:3]]
+    with write_job(state, "llama", events).lock():
+        code, out, _ = holdfast("status")
+    golden("status-incident.txt", without_place(out, state).replace(f"process {os.getpid()}", "process PID"))
     assert code == 0
-    assert out.endswith(f"{ALONE}\n")
+
+
+def test_the_status_of_a_job_whose_supervisor_and_ranks_are_gone(holdfast, golden, state):
+    write_job(state, "llama", one_failure_and_on(), host=socket.gethostname())
+    code, out, _ = holdfast("status")
+    golden("status-dead.txt", without_place(out, state))
+    assert code == 0
+    assert "training" not in out
+    told = json.loads(holdfast("status", "--json")[1])
+    assert (told["state"], told["supervisor"]) == ("dead", None)
+    assert "training" not in told["summary"]["phase_words"]
+    assert "training" not in holdfast("log")[1].splitlines()[0]
+
+
+def test_the_status_of_a_job_on_a_machine_that_cannot_be_asked(holdfast, state, job):
+    out = holdfast("status")[1]
+    assert "phase      unknown: nothing was heard since 2026-01-01 15:23:10, and it cannot be asked" in out
+    assert json.loads(holdfast("status", "--json")[1])["state"] == "unknown"
 
 
 def test_the_status_of_a_job_that_ended(holdfast, golden, state):
@@ -137,10 +156,10 @@ def test_a_job_asked_to_stop(holdfast, state):
         *started(START_S + 1, 1),
         StopRequested(at_s=START_S + 9, reason="SIGTERM was sent to Holdfast", code=143),
     ]
-    write_job(state, "llama", events)
+    with write_job(state, "llama", events).lock():
+        assert "ending: SIGTERM was sent to Holdfast" in holdfast("status")[1]
     out = holdfast("log")[1]
     assert "2026-01-01 15:20:07 the job is asked to stop: SIGTERM was sent to Holdfast\n" in out
-    assert "ending: SIGTERM was sent to Holdfast" in holdfast("status")[1]
 
 
 def test_a_verdict_that_explains_nothing(holdfast, state):

@@ -74,3 +74,16 @@ def test_groups_and_stacks():
 def test_any_file(name, head):
     assert kind_of(name, head) in ("record", "groups", "faulthandler", "py-spy", None)
     rank_of(name)
+
+
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [
+        (b'Thread 0x00007f31 (most recent call first):\n  File "a.py", line 3 in read\n', "faulthandler"),
+        (b"Process 4711: python train.py\nPython v3.11.7 (/usr/bin/python3.11)\n", "py-spy"),
+    ],
+)
+def test_stacks_whose_name_tells_no_rank_are_searched_as_a_log(head, kind):
+    assert kind_of("rank-3.stacks", head) == kind
+    assert kind_of("stack.txt", head) is None
+    assert kind_of("stdin", head) is None

@@ -9,10 +9,10 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.archive.index.entry import JobEntry, Position, searchable
-from holdfast.archive.job import owner, steps_now
+from holdfast.archive.job import owner
 from holdfast.archive.living import ProcessTable
 from holdfast.archive.places import Place
-from holdfast.archive.state import true_state
+from holdfast.archive.state import steps_now, true_state
 from holdfast.controller.quick_replay import QuickReplay
 from holdfast.core.job.story import KeptStory, Story, Summary
 from holdfast.journal.jobdir import JobDir

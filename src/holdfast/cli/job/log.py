@@ -4,7 +4,7 @@ crash.
 
 from typing import Annotated
 
-from holdfast.cli.job.named import FAILED, Job, Json, StateFolder, opened, say_notes, unsupervised
+from holdfast.cli.job.named import FAILED, Job, Json, StateFolder, looked_at, opened, say_notes, unsupervised
 from holdfast.cli.line.flags import App, Exit, Option
 from holdfast.cli.line.output import put, put_json, put_json_line, say
 from holdfast.core.job.repeated_warnings import Repeats
@@ -27,11 +27,12 @@ def log(job: Job = None, state_dir: StateFolder = None, follow: Follow = False, 
             return
         lines = record.all_lines()
         say_notes(record)
+        summary, truth = looked_at(record)
         if json:
-            put_json({"summary": record.story.summary(), "lines": lines})
+            put_json({"summary": summary, "lines": lines, "state": truth.state})
             return
         shown = without_repeats(lines, Repeats())
-        for text in (*header(record.story.summary()), *map(printed, shown)):
+        for text in (*header(summary), *map(printed, shown)):
             put(text)
         if warning := unsupervised(record):
             put(warning)

@@ -1,10 +1,14 @@
 """Opens the record of the job that a command names, and prints its problems. Shared by commands on a job."""
 
+import time
 from typing import Annotated
 
+from holdfast.archive.state import Truth, true_state
 from holdfast.cli.line.flags import Argument, Exit, Option
 from holdfast.cli.line.output import say
+from holdfast.core.job.story import Summary
 from holdfast.jobs.record import Record, RecordUnreadable, named_job, open_record, supervisor
+from holdfast.views.jobs.phase import with_true_words
 
 FAILED, REFUSED = 1, 2
 
@@ -32,3 +36,10 @@ def unsupervised(record: Record) -> str:
     if record.story.ended or supervisor(record.job, record.facts):
         return ""
     return f"nobody supervises this job now; holdfast attach {record.job.name}"
+
+
+def looked_at(record: Record) -> tuple[Summary, Truth]:
+    """The job by its journal, with the state that is true now."""
+    summary = record.story.summary()
+    truth = true_state(record.job, record.facts, summary, time.time)
+    return with_true_words(summary, truth.state, is_being_ended=truth.is_being_ended), truth

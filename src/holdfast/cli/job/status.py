@@ -6,15 +6,29 @@ import time
 from collections.abc import Sequence
 from typing import Annotated
 
+from msgspec.structs import replace
+
 from holdfast import __version__
-from holdfast.cli.job.named import FAILED, REFUSED, Job, Json, StateFolder, opened, say_notes, unsupervised
+from holdfast.archive.state import Truth, steps_now
+from holdfast.cli.job.named import (
+    FAILED,
+    REFUSED,
+    Job,
+    Json,
+    StateFolder,
+    looked_at,
+    opened,
+    say_notes,
+    unsupervised,
+)
 from holdfast.cli.line.flags import App, Exit, Option
 from holdfast.cli.line.output import put, put_json, say
-from holdfast.core.job.story import IncidentStory, Line, Summary
+from holdfast.core.job.story import IncidentStory, Line, RankKnown, Summary
 from holdfast.core.job.wording import verdict_words
 from holdfast.core.plurals import counted
 from holdfast.jobs.record import Record, RecordUnreadable, supervisor
 from holdfast.settings.times import length, stamp
+from holdfast.views.jobs.phase import true_words
 from holdfast.views.status import NoTerminal, Seen, refuse_without_terminal, watch
 from holdfast.views.steps.rows import step_rows, steps_of
 
@@ -38,11 +52,13 @@ def status(job: Job = None, state_dir: StateFolder = None, json: Json = False, l
             record.all_lines()
         say_notes(record)
         if json:
-            summary = record.story.summary()
+            summary, truth = looked_at(record)
             put_json(
                 {
+                    "state": truth.state,
+                    "state_since_s": truth.since_s,
                     "summary": summary,
-                    "steps": steps_of(record.job, summary),
+                    "steps": steps_now(steps_of(record.job, summary), truth),
                     "command": record.facts.get("command"),
                     "folder": str(record.job.path),
                     "supervisor": supervisor(record.job, record.facts) or None,
@@ -50,7 +66,7 @@ def status(job: Job = None, state_dir: StateFolder = None, json: Json = False, l
                 }
             )
             return
-        for name, text in rows(record):
+        for name, text in rows(record, *looked_at(record)):
             put(f"{name:<10} {text}".rstrip())
         if warning := unsupervised(record):
             put(warning)
@@ -61,24 +77,24 @@ def status(job: Job = None, state_dir: StateFolder = None, json: Json = False, l
         record.close()
 
 
-def rows(record: Record) -> list[tuple[str, str]]:
-    summary = record.story.summary()
+def rows(record: Record, summary: Summary, truth: Truth) -> list[tuple[str, str]]:
+    since = stamp(truth.since_s) if truth.since_s is not None else ""
+    phase = true_words(summary, truth.state, is_being_ended=truth.is_being_ended, since=since)
     found = [
         ("job", f"{record.job.name}: {record.command}" if record.command else record.job.name),
-        ("phase", summary.phase_words),
+        ("phase", phase),
         ("attempt", _attempt(summary)),
-        *step_rows(summary, steps_of(record.job, summary)),
+        *step_rows(summary, steps_now(steps_of(record.job, summary), truth)),
         ("restarts", _counters(summary)),
         ("incident", _open_incident(summary)),
         ("verdict", _last_verdict(summary)),
-        ("ranks", _ranks(summary)),
+        ("ranks", _ranks(summary, truth)),
         ("folder", str(record.job.path)),
     ]
     if summary.isolated or summary.lost:
         found.insert(-1, ("nodes", _nodes(summary)))
-    holder = supervisor(record.job, record.facts)
-    if holder:
-        found.append(("holdfast", holder))
+    if truth.supervisor:
+        found.append(("holdfast", truth.supervisor))
     return found
 
 
@@ -93,14 +109,14 @@ def _refuse_watch(json: bool) -> None:
 
 
 def _seen(record: Record, lines: Sequence[Line]) -> Seen:
-    found = rows(record)
-    summary = record.story.summary()
-    warnings = (*record.notes, record.reader.damage, unsupervised(record))
+    summary, truth = looked_at(record)
+    found = rows(record, summary, truth)
+    warnings = (*record.notes, *truth.notes, record.reader.damage, unsupervised(record))
     return Seen(
         title=f"job {dict(found)['job']}",
         rows=tuple(found),
-        ranks=summary.ranks,
-        steps=steps_of(record.job, summary),
+        ranks=tuple(replace(rank, ended=True) if _is_gone(rank, truth) else rank for rank in summary.ranks),
+        steps=steps_now(steps_of(record.job, summary), truth),
         lines=tuple(lines),
         notes=tuple(filter(None, warnings)),
         at_s=time.time(),
@@ -141,13 +157,24 @@ def _last_verdict(summary: Summary) -> str:
     return "none so far"
 
 
-def _ranks(summary: Summary) -> str:
+def _ranks(summary: Summary, truth: Truth) -> str:
     shown = [
-        f"{rank.rank} ({f'ended with {rank.code}' if rank.ended else f'pid {rank.pid}'})"
+        f"{rank.rank} ({_rank(rank, is_gone=_is_gone(rank, truth))})"
         for rank in summary.ranks[:RANKS_SHOWN_MAX]
     ]
     more = len(summary.ranks) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "") or "none known"
+
+
+def _rank(rank: RankKnown, *, is_gone: bool) -> str:
+    if rank.ended:
+        return f"ended with {rank.code}"
+    return "gone" if is_gone else f"pid {rank.pid}"
+
+
+def _is_gone(rank: RankKnown, truth: Truth) -> bool:
+    """Nobody saw its end, and its process is not there."""
+    return not rank.ended and truth.living is not None and rank.rank not in truth.living
 
 
 def _nodes(summary: Summary) -> str:

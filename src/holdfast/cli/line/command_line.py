@@ -38,6 +38,9 @@ COMMANDS = {
     "run": Place("holdfast.cli.run", "run_app", "Runs a training command and keeps it going."),
     "attach": Place("holdfast.cli.run", "attach_app", "Reattaches to a job whose supervisor has died."),
     "status": Place("holdfast.cli.job.status", "app", "Shows the state of a job on one screen."),
+    "why": Place(
+        "holdfast.cli.job.why", "app", "Says in one sentence what happened to a job, then the proof."
+    ),
     "log": Place("holdfast.cli.job.log", "app", "Shows the fault-tolerance log of a job."),
     "logs": Place(
         "holdfast.cli.job.logs", "app", "Shows the training's output, of all workers and attempts."

@@ -68,6 +68,11 @@ def verdict_of(diagnosis: Diagnosis, language: str = "en") -> Verdict:
         for fact in diagnosis.evidence
     )
     error = diagnosis.first_error
+    if error is not None and error.source is not None:
+        evidence = tuple(
+            replace(one, offset=error.offset) if (one.text, one.file) == (error.text, error.file) else one
+            for one in evidence
+        )
     first = next(
         (one for one in evidence if error and (one.text, one.file) == (error.text, error.file)), None
     )

@@ -70,12 +70,7 @@ def judged(book: RuleBook, has: Has) -> list[Judged]:
 
 def asked_names(book: RuleBook) -> list[str]:
     """All series names that rules ask for."""
-    own = {
-        name
-        for rule in every_rule(book)
-        for name in metric_names(rule.expr)
-        if not name.startswith("holdfast:")
-    }
+    own = {name for rule in every_rule(book) for name in metric_names(rule.expr)}
     return sorted({one.name for series in book.series.values() for one in series.names} | own)
 
 
@@ -123,8 +118,6 @@ def _of_need(need: str, rule: AlertRule, series: Mapping[str, Series], has: Has)
 
 
 def _reason(one: str, rule: AlertRule, series: Mapping[str, Series], has: Has) -> str:
-    if one == KNOWN:
-        return "" if has.names else "nothing is recorded, as no rule's series are there"
     names = [name.name for name in series[one].names] if one in series else [one]
     there = [name for name in names if name in has.names]
     if not there and one in ONLY_SOMETIMES and has.names & series_names():
@@ -141,6 +134,8 @@ def _reason(one: str, rule: AlertRule, series: Mapping[str, Series], has: Has) -
 
 
 def _missing(one: str, names: Sequence[str], series: Mapping[str, Series], has: Has) -> str:
+    if one == KNOWN:
+        return f"no series {KNOWN}: holdfast-known.rules.yml is not loaded there"
     if one not in series:
         if has.names & series_names():
             metric = BY_NAME.get(one)

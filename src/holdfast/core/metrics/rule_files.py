@@ -41,7 +41,7 @@ def operator_form(book: RuleBook) -> Document:
     }
 
 
-def test_file(group: RuleGroup, book: RuleBook, rule_files: Sequence[str]) -> Document:
+def promtool_tests(group: RuleGroup, book: RuleBook, rule_files: Sequence[str]) -> Document:
     """Tests for `promtool test rules`: each rule fires and does not fire, with the new and the old names of its series."""
     tests = [
         test

@@ -46,10 +46,11 @@ class WaitEdge(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RungRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A rung of the ladder that was chosen, or considered. `why`: also why it was not chosen."""
+    """A rung of the ladder that was chosen, or considered. `why`: also why it was not chosen; `says`: in both languages."""
 
     rung: str
     why: str
+    says: Words | None = None
     at_s: float | None = None
     chosen: bool = True
     shadow: bool = False

@@ -18,7 +18,6 @@ from holdfast.views.sentence import told_zh
 
 TEXT_MAX = 4_096
 PLACED = re.compile(r"attempt-(?P<attempt>\d+)/worker-(?P<worker>\d+)/(?:rank-(?P<rank>\d+))?")
-ENDED = Words(en="its process ended", zh="进程已结束")
 
 
 def evidence_rows(incident: IncidentStory) -> tuple[EvidenceRow, ...]:
@@ -34,7 +33,7 @@ def check_rows(incident: IncidentStory) -> tuple[CheckRow, ...]:
     return tuple(_check(told) for told in incident.troubles)
 
 
-def place_of(file: str, line: int | None) -> LinePlace | None:
+def place_of(file: str, line: int | None, offset: int | None = None) -> LinePlace | None:
     """Where a piece of evidence stands in the job's folder."""
     if not file:
         return None
@@ -43,6 +42,7 @@ def place_of(file: str, line: int | None) -> LinePlace | None:
     return LinePlace(
         file=file,
         line=line,
+        offset=offset,
         attempt=number.get("attempt"),
         worker=number.get("worker"),
         rank=number.get("rank"),
@@ -61,7 +61,7 @@ def _lines(incident: IncidentStory) -> list[EvidenceRow]:
 
 
 def _line(one: Evidence, incident: IncidentStory, *, is_first: bool) -> EvidenceRow:
-    place = place_of(one.file, one.line)
+    place = place_of(one.file, one.line, one.offset)
     who = None
     if place is not None and (place.rank is not None or place.worker is not None):
         node = incident.nodes.get(place.worker) if place.worker is not None else None
@@ -106,7 +106,6 @@ def _exits(incident: IncidentStory) -> list[EvidenceRow]:
                 id="",
                 text=f"{who} {how}" + (f": {reason}" if reason else ""),
                 kind="exit",
-                says=ENDED,
                 at_s=first.at_s,
                 who=Who(rank=first.rank, worker=first.worker, node=node),
                 count=len(ends),

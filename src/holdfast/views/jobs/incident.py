@@ -5,7 +5,7 @@ from datetime import tzinfo
 from msgspec.structs import replace
 
 from holdfast.core.diagnosis.words.meanings import meaning_of
-from holdfast.core.diagnosis.words.verdict_zh import advice_zh
+from holdfast.core.diagnosis.words.verdict_zh import advice_zh, in_chinese
 from holdfast.core.job.story import IncidentStory, Summary
 from holdfast.model.documents.incidents import Correction, EvidenceRow, IncidentDocument, Similar
 from holdfast.model.signatures import Words
@@ -72,7 +72,8 @@ def kept_evidence(rows: tuple[EvidenceRow, ...], at_most: int = EVIDENCE_MAX) ->
 def _title(verdict: Verdict | None, incident: IncidentStory) -> Words:
     if verdict is None:
         return Words(en=incident.found, zh=told_zh(incident.found))
-    return Words(en=verdict.title, zh=verdict.title_zh or told_zh(verdict.title))
+    zh = verdict.title_zh or in_chinese(verdict.title) or f"{meaning_of(verdict.category).zh}:{verdict.title}"
+    return Words(en=verdict.title, zh=zh)
 
 
 def _advice(verdict: Verdict | None) -> Words | None:
@@ -82,9 +83,10 @@ def _advice(verdict: Verdict | None) -> Words | None:
 
 
 def _with_surroundings(row: EvidenceRow, scene: Scene) -> EvidenceRow:
-    found = scene.surroundings.get(row.id)
+    if row.place is None:
+        return row
+    found = scene.surroundings.get((row.place.file, row.text))
     if found is None:
         return row
-    before, after, offset = found
-    place = replace(row.place, offset=offset) if row.place is not None and offset is not None else row.place
-    return replace(row, before=before, after=after, place=place)
+    place = replace(row.place, offset=found.offset)
+    return replace(row, before=found.before, after=found.after, place=place)

@@ -15,16 +15,12 @@ from holdfast.model.documents.jobs import (
     WorkerRow,
 )
 from holdfast.views.jobs.costs import cost_of_job
+from holdfast.views.jobs.phase import true_words
 from holdfast.views.jobs.rows import incident_row, job_row
 from holdfast.views.jobs.seen import Seen
 from holdfast.views.sentence import whom
 
 INCIDENTS_MAX, ATTEMPTS_MAX, FINDINGS_MAX, ROWS_MAX = 200, 500, 50, 4_096
-PHASE_OF_STATE = {
-    "dead": "its supervisor and its ranks are gone",
-    "unsupervised": "its ranks run, and nobody supervises them",
-    "unknown": "its host cannot be asked from here, and nothing was heard for a while",
-}
 
 
 def job_document(
@@ -41,7 +37,7 @@ def job_document(
             replacements=summary.replacements,
         ),
         phase=summary.phase,
-        phase_words=phase_words(summary, seen),
+        phase_words=true_words(summary, seen.state, is_being_ended=seen.is_being_ended),
         attempts=_attempts(summary, seen),
         incidents=incidents,
         workers=_workers(summary, seen),
@@ -56,14 +52,6 @@ def job_document(
         version=_text(seen, "version"),
         warnings=seen.warnings,
     )
-
-
-def phase_words(summary: Summary, seen: Seen) -> str:
-    """What the job does now; of one without a supervisor the journal's last phase says nothing of now."""
-    if words := PHASE_OF_STATE.get(seen.state):
-        step = f"; the last step was {summary.step}" if summary.step is not None else ""
-        return f"{words}{step}"
-    return summary.phase_words
 
 
 def _attempts(summary: Summary, seen: Seen) -> tuple[AttemptRow, ...]:

@@ -38,14 +38,22 @@ class Seen(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
+class Surroundings(Struct, frozen=True):
+    """Where a line stands in its file now, and the lines around it."""
+
+    offset: int
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
 class Scene(Struct, frozen=True, kw_only=True):
-    """What the files of an incident hold beside the journal."""
+    """What the files of an incident hold beside the journal. `surroundings`: by file and text of the line."""
 
     stacks: tuple[StackGroup, ...] = ()
     waits: tuple[WaitEdge, ...] = ()
     kernel: tuple[EvidenceRow, ...] = ()
     has_bundle: bool = False
-    surroundings: dict[str, tuple[tuple[str, ...], tuple[str, ...], int | None]] = {}
+    surroundings: dict[tuple[str, str], Surroundings] = {}
 
 
 NO_SCENE = Scene()

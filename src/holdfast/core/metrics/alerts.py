@@ -1,0 +1,103 @@
+"""Alertmanager both ways: incidents as alerts that resolve, and others' alerts as evidence for the jobs on that node. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from holdfast.core.job.story import IncidentStory, Summary
+from holdfast.model.alerts import Alert, AlertEvidence, ReceivedAlert
+
+NAME = "HoldfastIncident"
+RESEND_S = 60.0
+# Alertmanager counts an alert as resolved at this time unless it comes again: three may be missed.
+LIVES_S = 4 * RESEND_S
+ENDED_SENT_S = 900.0  # so long a resolved alert is sent again: Alertmanager may have been away
+FIRING = "firing"
+# Labels that name a node, the most certain first: of Holdfast, DCGM, Kubernetes, node-exporter behind a relabelling.
+NODE_LABELS = ("node", "Hostname", "kubernetes_node", "nodename", "host", "instance")
+WORDS_MAX = 400
+
+
+def alerts_of(summary: Summary, at_s: float, *, url: str = "") -> list[Alert]:
+    """One for each incident that is open, and for each that was closed a while ago. `url`: where people read more.
+
+    The category comes with the verdict, and a label that changes makes another alert: it stands in the annotations.
+    """
+    is_over = bool(summary.outcome)
+    return [
+        _alert(summary.job, one, at_s, url, ended_s=ended_s)
+        for one in summary.incidents
+        for ended_s in [_ended_s(one, summary.last_at_s if is_over else None)]
+        if ended_s is None or at_s - ended_s <= ENDED_SENT_S
+    ]
+
+
+def _ended_s(one: IncidentStory, job_ended_s: float | None) -> float | None:
+    if one.over:
+        return one.found_at_s + (one.took_s or 0.0)
+    return job_ended_s
+
+
+def _alert(job: str, one: IncidentStory, at_s: float, url: str, *, ended_s: float | None) -> Alert:
+    verdict = one.verdict
+    title = verdict.title if verdict is not None else one.found
+    annotations = {
+        "summary": f"job {job}, incident {one.number}: {title}"[:WORDS_MAX],
+        "description": verdict.advice[:WORDS_MAX] if verdict is not None else "",
+        "category": verdict.category if verdict is not None else "",
+        "action": one.rungs[-1].rung if one.rungs else "",
+    }
+    return Alert(
+        labels={"alertname": NAME, "severity": "critical", "job_name": job, "incident": str(one.number)},
+        annotations={name: text for name, text in annotations.items() if text},
+        starts_s=one.found_at_s,
+        ends_s=ended_s if ended_s is not None else at_s + LIVES_S,
+        url=url,
+    )
+
+
+# What others send ----------------------------------------------------------------------------------------
+
+
+def evidence(
+    alerts: Iterable[ReceivedAlert], jobs: Mapping[str, Sequence[str]], known: Iterable[str] = ()
+) -> list[AlertEvidence]:
+    """What alerts say of nodes that jobs run on. `jobs`: the nodes of each. `known`: keys that were noted before."""
+    by_node: dict[str, list[tuple[str, str]]] = {}
+    for job, nodes in jobs.items():
+        for node in nodes:
+            by_node.setdefault(_short(node), []).append((job, node))
+    seen = set(known)
+    found = []
+    for alert in alerts:
+        for one in _of_alert(alert, by_node):
+            if one.key not in seen:
+                seen.add(one.key)
+                found.append(one)
+    return found
+
+
+def _of_alert(
+    alert: ReceivedAlert, by_node: Mapping[str, Sequence[tuple[str, str]]]
+) -> Iterator[AlertEvidence]:
+    name = alert.labels.get("alertname", "")
+    if name == NAME:
+        return  # our own, come back
+    label = next((label for label in NODE_LABELS if _short(alert.labels.get(label, "")) in by_node), None)
+    if label is None:
+        return
+    words = alert.annotations.get("summary") or alert.annotations.get("description") or name
+    verb = "fires" if alert.status == FIRING else "is resolved"
+    at_s = alert.starts_s if alert.status == FIRING else alert.ends_s
+    for job, node in by_node[_short(alert.labels[label])]:
+        yield AlertEvidence(
+            job=job,
+            node=node,
+            text=" ".join(f"alert {name or 'without a name'} {verb} for {node}: {words}".split())[:WORDS_MAX],
+            at_s=at_s,
+            key=f"{job}/{alert.fingerprint or sorted(alert.labels.items())}/{alert.status}/{alert.starts_s}",
+        )
+
+
+def _short(name: str) -> str:
+    """Of "node-1.example.com:9100": node-1. An address stays whole, without its port."""
+    host = name.rpartition(":")[0] if name.count(":") == 1 else name
+    return host if host.replace(".", "").isdecimal() else host.partition(".")[0].lower()

@@ -1,0 +1,53 @@
+"""Takes Alertmanager's webhook, for a server to mount: its alerts become evidence for the jobs on those nodes."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+
+from holdfast.core.metrics.alerts import evidence
+from holdfast.model.alerts import AlertEvidence
+from holdfast.model.metrics import Sample
+from holdfast.parsers.alertmanager import WebhookUnreadable, received
+
+KNOWN_MAX = 10_000
+STATUSES = ("firing", "resolved")
+TAKEN, BAD_REQUEST = 200, 400
+
+
+class AlertReceiver:
+    """`jobs`: the nodes of each job that runs. `note`: takes evidence; the same alert in the same state once.
+
+    For one thread at a time.
+    """
+
+    def __init__(
+        self,
+        jobs: Callable[[], Mapping[str, Sequence[str]]],
+        note: Callable[[AlertEvidence], None],
+    ) -> None:
+        self._jobs, self._note = jobs, note
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._counts = dict.fromkeys(STATUSES, 0)
+
+    def receive(self, body: bytes) -> tuple[int, str]:
+        """The status to answer with, and one line. raises: nothing but what `note` raises"""
+        try:
+            alerts = received(body)
+        except WebhookUnreadable as error:
+            return BAD_REQUEST, str(error)
+        for alert in alerts:
+            if alert.status in self._counts:
+                self._counts[alert.status] += 1
+        found = evidence(alerts, self._jobs(), self._known)
+        for one in found:
+            self._note(one)
+            self._known[one.key] = None
+        while len(self._known) > KNOWN_MAX:
+            self._known.popitem(last=False)
+        return TAKEN, f"{len(alerts)} alerts, {len(found)} of them new about nodes of jobs"
+
+    def samples(self) -> list[Sample]:
+        """How many alerts came, for /metrics."""
+        return [
+            Sample("holdfast_alerts_received_total", (status,), count)
+            for status, count in self._counts.items()
+        ]

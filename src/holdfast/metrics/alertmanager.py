@@ -1,0 +1,102 @@
+"""Sends incidents to Alertmanager as alerts that resolve. One call a try; whoever calls tries again.
+
+An alert sent twice is one alert: its labels say which, so a repeated or restarted sender doubles nothing.
+source: Alertmanager, api/v2/openapi.yaml, POST /api/v2/alerts
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+import msgspec
+
+from holdfast.core.job.story import Summary
+from holdfast.core.metrics.alerts import RESEND_S, alerts_of
+from holdfast.model.alerts import Alert
+
+TIMEOUT_S = 5.0
+PATH = "/api/v2/alerts"
+WORDS_MAX = 300
+RETRY_AFTER_S_MAX = 3_600.0
+
+
+class AlertmanagerUnavailable(Exception):
+    """It did not take the alerts. One line. `retry_after_s`: when it wants to be asked again; None: it does not say.
+
+    `is_for_good`: it refuses what was sent, and would again.
+    """
+
+    def __init__(self, text: str, *, retry_after_s: float | None = None, is_for_good: bool = False) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s
+        self.is_for_good = is_for_good
+
+
+class AlertmanagerSender:
+    """The alerts of one job. `url`: of Alertmanager. `page`: where people read more of the job; empty: nowhere."""
+
+    def __init__(self, url: str, *, page: str = "", timeout_s: float = TIMEOUT_S) -> None:
+        self._url = url.rstrip("/")
+        self._page = page
+        self._timeout_s = timeout_s
+        self._sent_s = float("-inf")
+        self._sent: tuple[object, ...] = ()
+
+    def is_due(self, summary: Summary, at_s: float) -> bool:
+        """Whether something is news, or must be sent again lest it counts as resolved."""
+        alerts = alerts_of(summary, at_s, url=self._page)
+        return bool(alerts) and (_news(alerts) != self._sent or at_s - self._sent_s >= RESEND_S)
+
+    def send(self, summary: Summary, at_s: float) -> int:
+        """All incidents that are open, and those closed of late. Returns how many. raises: AlertmanagerUnavailable"""
+        alerts = alerts_of(summary, at_s, url=self._page)
+        if alerts:
+            post(self._url, alerts, self._timeout_s)
+        self._sent_s, self._sent = at_s, _news(alerts)
+        return len(alerts)
+
+
+def post(url: str, alerts: Sequence[Alert], timeout_s: float = TIMEOUT_S) -> None:
+    """raises: AlertmanagerUnavailable"""
+    body = msgspec.json.encode([_document(one) for one in alerts])
+    request = Request(url + PATH, data=body, headers={"Content-Type": "application/json"})
+    try:
+        with urlopen(request, timeout=timeout_s) as answer:
+            answer.read(WORDS_MAX)
+    except HTTPError as error:
+        with error:
+            words = error.read(WORDS_MAX).decode("utf-8", "replace").strip()
+        raise AlertmanagerUnavailable(
+            f"{url} answered {error.code} {error.reason}: {words}",
+            retry_after_s=_retry_after_s(error.headers.get("Retry-After", "")),
+            is_for_good=error.code in (400, 401, 403, 404, 405, 422),
+        ) from error
+    except (URLError, OSError, HTTPException, ValueError) as error:
+        why = getattr(error, "reason", None) or error
+        raise AlertmanagerUnavailable(f"{url} cannot be reached: {why or type(error).__name__}") from error
+
+
+def _document(one: Alert) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "labels": one.labels,
+        "annotations": one.annotations,
+        "startsAt": _stamp(one.starts_s),
+        "endsAt": _stamp(one.ends_s),
+    }
+    return {**found, "generatorURL": one.url} if one.url else found
+
+
+def _stamp(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
+
+
+def _news(alerts: Sequence[Alert]) -> tuple[object, ...]:
+    """What makes them another message than the one before; that they live on does not."""
+    return tuple((one.labels, one.annotations, one.starts_s, one.ends_s <= one.starts_s) for one in alerts)
+
+
+def _retry_after_s(text: str) -> float | None:
+    return min(float(text), RETRY_AFTER_S_MAX) if text.isdecimal() else None

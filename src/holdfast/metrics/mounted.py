@@ -1,0 +1,49 @@
+"""Makes the answer to GET /metrics for a server that has its own HTTP: the metrics of the jobs and the fleet it sees."""
+
+import platform
+from collections.abc import Mapping, Sequence
+
+from holdfast import __version__
+from holdfast.core.metrics.exposition import (
+    OPEN_METRICS,
+    TEXT,
+    bounded,
+    wants_open_metrics,
+    written,
+)
+from holdfast.core.metrics.node_samples import OwnFacts, own_samples
+from holdfast.metrics.exporter import own_facts
+from holdfast.metrics.http_endpoint import Answer
+from holdfast.model.metrics import AnySample, Sample
+
+SERVER_SERIES_MAX = (
+    20_000  # of all jobs together; a Prometheus that scrapes the jobs themselves leaves them out here
+)
+
+
+def answered(
+    accept: str,
+    samples: Sequence[AnySample],
+    own: OwnFacts,
+    *,
+    took_s: float = 0.0,
+    series_max: int = SERVER_SERIES_MAX,
+) -> Answer:
+    """`accept`: the request's header. `samples`: of core.metrics.job_samples for each job, fleet_samples, and others."""
+    kept, dropped = bounded(samples, series_max)
+    found = (*kept, *own_samples(own, snapshot_age_s=0.0, exposition_s=took_s, dropped=dropped))
+    is_open = wants_open_metrics(accept)
+    return Answer(written(found, open_metrics=is_open), OPEN_METRICS if is_open else TEXT)
+
+
+def server_facts(started_s: float, faults: int = 0) -> OwnFacts:
+    """The server as a process."""
+    return own_facts("server", (__version__, platform.python_version()), started_s, faults=faults)
+
+
+def fleet_samples(phases: Mapping[str, int], nodes: Mapping[str, int]) -> list[Sample]:
+    """`phases`: how many jobs are in each. `nodes`: known, isolated, lemon."""
+    return [
+        *(Sample("holdfast_jobs", (phase,), count) for phase, count in phases.items()),
+        *(Sample("holdfast_fleet_nodes", (state,), count) for state, count in nodes.items()),
+    ]

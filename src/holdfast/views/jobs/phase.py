@@ -1,0 +1,32 @@
+"""Says what a job does now, where its journal ends in the middle: its last phase is then the past. Pure."""
+
+from msgspec.structs import replace
+
+from holdfast.core.job.story import Summary
+from holdfast.model.documents.parts import JobState
+
+ENDING = "its ranks are being ended"
+WORDS: dict[JobState, str] = {
+    "dead": "dead: its supervisor and its ranks are gone{since}",
+    "unsupervised": "unsupervised{since}: its ranks go on",
+    "unknown": "unknown: nothing was heard{since}, and it cannot be asked from here",
+}
+
+
+def true_words(summary: Summary, state: JobState, *, is_being_ended: bool = False, since: str = "") -> str:
+    """The words of the journal's phase, or those of a state in which nobody acts on it. `since`: as a stamp."""
+    if state == "preempted" and not summary.outcome:
+        return f"pre-empted: {summary.moved}"
+    words = WORDS.get(state)
+    if words is None:
+        return summary.phase_words
+    if state == "unsupervised" and is_being_ended:
+        words = f"unsupervised{{since}}: {ENDING}"
+    step = f"; step {summary.step} was the last that was seen" if summary.step is not None else ""
+    silent = " for a while" if state == "unknown" else ""
+    return words.format(since=f" since {since}" if since else silent) + step
+
+
+def with_true_words(summary: Summary, state: JobState, *, is_being_ended: bool = False) -> Summary:
+    """The summary with these words in place of the journal's last."""
+    return replace(summary, phase_words=true_words(summary, state, is_being_ended=is_being_ended))

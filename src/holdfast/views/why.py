@@ -1,0 +1,254 @@
+"""Makes the lines of `holdfast why`: the sentence, then the proof, what was done and why, what it cost, what to do.
+
+From the documents that the page shows. Text of logs is shown as text. Makes lines and prints nothing.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, tzinfo
+
+from holdfast.core.plurals import counted
+from holdfast.model.documents.incidents import EvidenceRow, IncidentDocument, RungRow
+from holdfast.model.documents.jobs import JobDocument
+from holdfast.model.documents.parts import Cost, LinePlace, Who
+from holdfast.model.signatures import Words
+from holdfast.views.jobs.incident import kept_evidence
+from holdfast.views.languages import Language, said
+from holdfast.views.lines import Line
+from holdfast.views.sentence import clock, span
+from holdfast.views.wrapping import cut, cut_left, shown, wrapped
+
+EVIDENCE_MAX, WHO_MAX, ALSO_MAX = 8, 4, 4
+LABEL = 12
+INDENT = " " * LABEL
+CLOCK_COLUMNS = 14
+
+_JOB = Words(en="job", zh="作业")
+_VERDICT = Words(en="verdict", zh="结论")
+_CULPRIT = Words(en="culprit", zh="责任方")
+_FIRST = Words(en="first error", zh="首个错误")
+_EVIDENCE = Words(en="evidence", zh="证据")
+_OF = Words(en="{n} of {total}", zh="{total} 条中的 {n} 条")
+_DONE = Words(en="done", zh="已处理")
+_NOT_DONE = Words(en="not done", zh="未采取")
+_COST = Words(en="cost", zh="代价")
+_TO_DO = Words(en="to do", zh="建议")
+_ALSO = Words(en="also", zh="其他可能")
+_MORE = Words(en="more", zh="更多")
+_NOTE = Words(en="note", zh="注意")
+_STATE = Words(en="state", zh="状态")
+_INCIDENT = Words(
+    en="incident {n} of {total}, found {at}, attempt {attempt}",
+    zh="第 {n}/{total} 次故障,发现于 {at},第 {attempt} 次尝试",
+)
+_NONE = Words(en="no incident so far", zh="目前没有故障")
+_SURE = Words(en="{n:.0%} sure", zh="置信度 {n:.0%}")
+_NO_VERDICT = Words(en="none yet: the evidence is being gathered", zh="尚无:正在收集证据")
+_SHADOW = Words(en="shadow, nothing was done: ", zh="仅记录,未执行:")
+_DEVICES = Words(
+    en=" x {devices} devices = {hours:.2f} device-hours", zh=" x {devices} 个设备 = {hours:.2f} 卡时"
+)
+_REPEATED = Words(en="{steps} repeated", zh="重算 {n} 步")
+_STEP = Words(en="step", zh="步")
+_PARTS = {
+    "detection": Words(en="detection", zh="发现"),
+    "unsupervised": Words(en="unsupervised", zh="无人监管"),
+    "diagnosis": Words(en="diagnosis", zh="定位"),
+    "isolation": Words(en="isolation", zh="隔离"),
+    "stopping": Words(en="stopping", zh="停止"),
+    "placing": Words(en="placing", zh="安排节点"),
+    "waiting": Words(en="waiting for a node", zh="等待节点"),
+    "checks": Words(en="checks", zh="检查"),
+    "healing": Words(en="healing", zh="恢复设备"),
+    "starting": Words(en="starting", zh="启动"),
+    "standing": Words(en="standing", zh="停滞"),
+    "kept": Words(en="kept for people", zh="保留现场"),
+    "repeated-steps": Words(en="repeated steps", zh="重算"),
+}
+
+
+def report(
+    job: JobDocument,
+    incident: IncidentDocument | None,
+    language: Language,
+    width: int,
+    zone: tzinfo | None = None,
+    *,
+    asked: bool = False,
+) -> Iterator[Line]:
+    """`incident`: the one that is told of. `asked`: by its number, so its sentence comes first and not the job's."""
+    page = _Page(language, width, zone)
+    head = incident.row.sentence if incident is not None and asked else job.row.sentence
+    yield from page.wrapped(said(head.text, language), "strong")
+    if incident is not None and incident.row.sentence != head:
+        yield from page.wrapped(said(incident.row.sentence.text, language), "strong")
+    yield Line()
+    yield from page.job(job, incident)
+    if incident is not None:
+        yield from page.verdict(incident)
+        yield from page.evidence(incident)
+        yield from page.done(incident)
+        yield from page.cost(incident.cost)
+        yield from page.to_do(incident)
+    yield from page.more(job, incident)
+    for warning in job.warnings:
+        yield from page.row(_NOTE, warning)
+
+
+class _Page:
+    def __init__(self, language: Language, width: int, zone: tzinfo | None) -> None:
+        self._language, self._width, self._zone = language, width, zone
+
+    def wrapped(self, text: str, style: str = "") -> Iterator[Line]:
+        for line in wrapped(shown(text), self._width):
+            yield Line(line, style)
+
+    def row(self, label: Words, text: str, style: str = "") -> Iterator[Line]:
+        """A label and its text, broken below the text's first column."""
+        name = _padded(said(label, self._language))
+        for line in wrapped(shown(text), max(20, self._width - LABEL)):
+            yield Line(name + line, style)
+            name = INDENT
+
+    def job(self, job: JobDocument, incident: IncidentDocument | None) -> Iterator[Line]:
+        row = job.row
+        if incident is None:
+            told = said(_NONE, self._language)
+        else:
+            told = said(_INCIDENT, self._language).format(
+                n=incident.row.number,
+                total=row.incidents,
+                at=self._stamp(incident.row.found_at_s),
+                attempt=incident.row.attempt,
+            )
+        yield from self.row(_JOB, f"{row.name}: {told}")
+        yield from self.row(
+            _STATE, f"{row.state}: {job.phase_words}" if row.state not in job.phase_words else job.phase_words
+        )
+
+    def verdict(self, incident: IncidentDocument) -> Iterator[Line]:
+        row = incident.row
+        if not row.category:
+            yield from self.row(_VERDICT, said(_NO_VERDICT, self._language))
+            return
+        sure = said(_SURE, self._language).format(n=row.confidence or 0.0)
+        names = ", ".join(dict.fromkeys(filter(None, (row.category, row.class_))))
+        yield from self.row(_VERDICT, f"{said(incident.title, self._language)} ({names}, {sure})")
+        if row.who:
+            named = "; ".join(_who(one) for one in row.who[:WHO_MAX])
+            more = f" +{len(row.who) - WHO_MAX}" if len(row.who) > WHO_MAX else ""
+            yield from self.row(_CULPRIT, named + more)
+        if incident.also:
+            others = ", ".join(f"{name} {sure:.0%}" for name, sure in list(incident.also.items())[:ALSO_MAX])
+            yield from self.row(_ALSO, others)
+
+    def evidence(self, incident: IncidentDocument) -> Iterator[Line]:
+        rows = kept_evidence(incident.evidence, EVIDENCE_MAX)
+        first = next((row for row in incident.evidence if row.first_error), None)
+        if first is not None:
+            where = f"{place_words(first.place)}  " if first.place is not None else ""
+            yield from self.row(_FIRST, where + self._moment(first))
+            for line in (*first.before, *wrapped(shown(first.text), self._width - LABEL)[:3], *first.after):
+                yield Line(
+                    INDENT + cut(shown(line), self._width - LABEL), "error" if line in first.text else "quiet"
+                )
+        if not rows:
+            return
+        count = said(_OF, self._language).format(n=len(rows), total=incident.evidence_total)
+        yield from self.row(_EVIDENCE, count)
+        for row in rows:
+            yield self._evidence(row)
+
+    def done(self, incident: IncidentDocument) -> Iterator[Line]:
+        for rung in incident.rungs:
+            if rung.chosen:
+                yield from self.row(_DONE, self._rung(rung))
+        others = [f"{rung.rung}: {self._why(rung)}" for rung in incident.rungs if not rung.chosen]
+        if others:
+            yield from self.row(_NOT_DONE, "; ".join(others))
+
+    def cost(self, cost: Cost | None) -> Iterator[Line]:
+        if cost is None or not cost.lost_s:
+            return
+        text = said(span(cost.lost_s), self._language)
+        if cost.devices:
+            text += said(_DEVICES, self._language).format(devices=cost.devices, hours=cost.device_hours)
+        parts = [
+            f"{said(_PARTS.get(what, Words(en=what, zh=what)), self._language)} {said(span(seconds), self._language)}"
+            for what, seconds in cost.by_cause.items()
+            if round(seconds)
+        ]
+        text += f": {', '.join(parts)}" if parts else ""
+        if cost.steps_repeated:
+            steps = counted(cost.steps_repeated, "step")
+            text += "; " + said(_REPEATED, self._language).format(steps=steps, n=cost.steps_repeated)
+        yield from self.row(_COST, text)
+
+    def to_do(self, incident: IncidentDocument) -> Iterator[Line]:
+        if incident.advice is not None:
+            yield from self.row(_TO_DO, said(incident.advice, self._language))
+        for check in incident.checks:
+            if check.advice:
+                yield from self.row(_TO_DO, f"{check.node}: {check.text}. {check.advice}")
+
+    def more(self, job: JobDocument, incident: IncidentDocument | None) -> Iterator[Line]:
+        name = job.row.name
+        words = [f"holdfast log {name}"]
+        rank = (
+            next((one.rank for one in incident.row.who if one.rank is not None), None) if incident else None
+        )
+        if incident is not None and rank is not None:
+            words.append(f"holdfast logs {name} --rank {rank} --attempt {incident.row.attempt}")
+        if incident is not None and incident.has_bundle:
+            words.append(f"holdfast diagnose {name}")
+        for place, text in enumerate(words):
+            yield from self.row(_MORE if not place else Words(en="", zh=""), text)
+
+    def _evidence(self, row: EvidenceRow) -> Line:
+        says = said(row.says, self._language) if row.says is not None else ""
+        text = shown(row.text) + (f"  [{shown(says)}]" if says and says != row.text else "")
+        many = f" x{row.count}" if row.count > 1 else ""
+        place = ""
+        if row.place is not None:
+            where = place_words(row.place)
+            place = f"  {cut_left(where, max(12, self._width // 3))}"
+        room = max(20, self._width - len("  ") - CLOCK_COLUMNS - len(place) - len(many))
+        line = f"  {self._moment(row):<{CLOCK_COLUMNS}}{cut(text, room)}{many}{place}"
+        return Line(line, "error" if row.first_error else "")
+
+    def _rung(self, rung: RungRow) -> str:
+        before = said(_SHADOW, self._language) if rung.shadow else ""
+        at = f"{clock(rung.at_s, self._zone)} " if rung.at_s is not None else ""
+        return f"{at}{before}{rung.rung}: {self._why(rung)}"
+
+    def _why(self, rung: RungRow) -> str:
+        return said(rung.says, self._language) if rung.says is not None else rung.why
+
+    def _moment(self, row: EvidenceRow) -> str:
+        """`03:12:07.2`"""
+        if row.at_s is None:
+            return ""
+        return f"{clock(row.at_s, self._zone)}.{int(row.at_s * 10) % 10}"
+
+    def _stamp(self, at_s: float) -> str:
+        return f"{datetime.fromtimestamp(at_s, self._zone):%Y-%m-%d %H:%M:%S}"
+
+
+def place_words(place: LinePlace) -> str:
+    """`attempt-001/worker-0/rank-2.log:1812`"""
+    return f"{place.file}:{place.line}" if place.line is not None else place.file
+
+
+def _who(one: Who) -> str:
+    parts: Sequence[str] = (
+        f"rank {one.rank}" if one.rank is not None else "",
+        f"worker {one.worker}" if one.worker is not None else "",
+        one.node or "",
+        f"device {one.device}" if one.device else "",
+    )
+    return ", ".join(filter(None, parts))
+
+
+def _padded(name: str) -> str:
+    """A label in its column; a Chinese character takes two."""
+    wide = sum(2 if ord(letter) > 0x2E7F else 1 for letter in name)
+    return name + " " * max(1, LABEL - wide)

@@ -1,0 +1,125 @@
+"""A real Alertmanager takes incidents and resolves them, and its webhook becomes evidence."""
+
+import json
+import threading
+import time
+from urllib.request import urlopen
+
+import pytest
+from msgspec.structs import replace
+
+from core.metrics.test_alerts import AGAIN, FAILED, summary
+from holdfast.core.metrics.alerts import NAME
+from holdfast.metrics.alert_receiver import AlertReceiver
+from holdfast.metrics.alertmanager import AlertmanagerSender, AlertmanagerUnavailable, post
+from holdfast.model.alerts import Alert
+from metrics.servers import Played, alertmanager, free_port, text
+from run.place import wait_for
+
+
+class Receiver:
+    """A server that mounts the receiver of webhooks."""
+
+    def __init__(self, jobs):
+        self.notes = []
+        self.answers = []
+        self.receiver = AlertReceiver(lambda: jobs, self.notes.append)
+        self._lock = threading.Lock()
+
+    def __call__(self, handler):
+        body = handler.rfile.read(int(handler.headers["Content-Length"]))
+        with self._lock:
+            status, words = self.receiver.receive(body)
+        self.answers.append((status, words))
+        text(words, status)(handler)
+
+
+def listed(server):
+    with urlopen(f"{server.url}/api/v2/alerts", timeout=10) as answer:
+        return json.load(answer)
+
+
+def test_an_incident_is_an_alert_that_resolves(tools, started, tmp_path):
+    webhook = Receiver({})
+    server = started(alertmanager(tmp_path, started(Played(webhook)).url))
+    sender = AlertmanagerSender(server.url, page="http://page/1")
+    now_s = time.time()
+    job = summary(FAILED)
+    # The story's clock begins at 0: what is sent is as if it had begun just now.
+    opened = shifted(job, now_s - 11.0)
+    assert sender.is_due(opened, now_s)
+    assert sender.send(opened, now_s) == 1
+    assert not sender.is_due(opened, now_s + 1.0)
+    assert sender.is_due(opened, now_s + 61.0)
+    (one,) = listed(server)
+    assert one["labels"] == {"alertname": NAME, "severity": "critical", "job_name": "llama", "incident": "1"}
+    assert one["status"]["state"] == "active"
+    sender.send(opened, now_s + 1.0)
+    assert len(listed(server)) == 1  # sent twice is one alert
+    over = shifted(summary(FAILED, *AGAIN), now_s - 21.0)
+    assert sender.is_due(over, now_s + 1.0)
+    sender.send(over, now_s + 1.0)
+    wait_for("it is resolved", lambda: listed(server) == [])
+    wait_for("both were told", lambda: len(webhook.answers) >= 2)
+    assert webhook.notes == []  # our own alert is no evidence
+    counts = {one.labels[0]: one.value for one in webhook.receiver.samples()}
+    assert counts["firing"] >= 1 and counts["resolved"] >= 1
+
+
+def shifted(job, by_s):
+    incidents = tuple(replace(one, found_at_s=one.found_at_s + by_s) for one in job.incidents)
+    return replace(job, incidents=incidents, last_at_s=(job.last_at_s or 0.0) + by_s)
+
+
+def test_another_alert_is_evidence_for_the_job_on_that_node_once(tools, started, tmp_path):
+    webhook = Receiver({"pretrain": ("node-1", "node-2"), "other": ("node-3",)})
+    server = started(alertmanager(tmp_path, started(Played(webhook)).url))
+    now_s = time.time()
+    labels = {"alertname": "GpuXid", "Hostname": "node-2", "gpu": "3"}
+    alert = Alert(
+        labels=labels, annotations={"summary": "Xid 79"}, starts_s=now_s - 10.0, ends_s=now_s + 300.0
+    )
+    post(server.url, [alert])
+    wait_for("the webhook", lambda: webhook.notes)
+    (note,) = webhook.notes
+    assert (note.job, note.node, note.text) == ("pretrain", "node-2", "alert GpuXid fires for node-2: Xid 79")
+    post(server.url, [Alert(labels=labels, annotations={}, starts_s=now_s - 10.0, ends_s=now_s - 0.5)])
+    wait_for("its end", lambda: len(webhook.notes) == 2)
+    assert "is resolved" in webhook.notes[1].text
+
+
+def test_a_body_that_is_none_is_answered(started):
+    webhook = Receiver({})
+    assert webhook.receiver.receive(b"nonsense")[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("status", "is_for_good"), [(400, True), (404, True), (429, False), (500, False), (503, False)]
+)
+def test_answers_of_an_alertmanager_that_does_not_take_them(started, status, is_for_good):
+    def answer(handler):
+        handler.rfile.read(int(handler.headers["Content-Length"]))
+        handler.send_response(status)
+        handler.send_header("Retry-After", "7")
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    server = started(Played(answer))
+    with pytest.raises(AlertmanagerUnavailable, match=str(status)) as told:
+        AlertmanagerSender(server.url).send(summary(FAILED), 15.0)
+    assert (told.value.is_for_good, told.value.retry_after_s) == (is_for_good, 7.0)
+
+
+def test_nobody_listens():
+    sender = AlertmanagerSender(f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(AlertmanagerUnavailable, match="cannot be reached"):
+        sender.send(summary(FAILED), 15.0)
+    assert sender.is_due(summary(FAILED), 15.0)  # it was not taken
+
+
+def test_one_that_never_answers_is_waited_for_no_longer(started):
+    enough = threading.Event()
+    server = started(Played(lambda handler: enough.wait(30)))
+    with pytest.raises(AlertmanagerUnavailable):
+        AlertmanagerSender(server.url, timeout_s=0.3).send(summary(FAILED), 15.0)
+    enough.set()
