@@ -1,6 +1,5 @@
 """Decides which channels a notice goes to: rules by event, severity, job, label, time of day. Pure."""
 
-from datetime import datetime, time, tzinfo
 from fnmatch import fnmatchcase
 
 from msgspec import Struct
@@ -9,20 +8,21 @@ from holdfast.model.documents.notices import SEVERITIES, Notice, NoticeEvent, Se
 
 
 class Quiet(Struct, frozen=True, kw_only=True):
-    """Hours in which only what is at least `passes` is sent. `start` after `end`: over midnight. Local to `zone`."""
+    """Hours in which only what is at least `passes` is sent. `start_min`, `end_min`: minutes of the day; a start after the
+    end is over midnight."""
 
-    start: time
-    end: time
+    start_min: int
+    end_min: int
     passes: Severity = "critical"
     days: tuple[int, ...] = ()  # 0: Monday; none: every day
 
 
 class OnCall(Struct, frozen=True, kw_only=True):
-    """A channel that is used only in these hours. `start` after `end`: over midnight."""
+    """A channel that is used only in these hours, which are given as in Quiet."""
 
     channel: str
-    start: time
-    end: time
+    start_min: int
+    end_min: int
     days: tuple[int, ...] = ()
 
 
@@ -41,16 +41,24 @@ class Rule(Struct, frozen=True, kw_only=True):
     is_last: bool = False
 
 
-def channels_of(notice: Notice, rules: tuple[Rule, ...], zone: tzinfo) -> tuple[str, ...]:
+class Moment(Struct, frozen=True, kw_only=True):
+    """The time of a notice where the rules are at home. `weekday`: 0 is Monday; `minute`: of the day."""
+
+    weekday: int
+    minute: int
+
+
+def channels_of(notice: Notice, rules: tuple[Rule, ...], now: Moment) -> tuple[str, ...]:
     """Each channel once, in the order of the rules. A rule that fits and is last ends the search."""
     found: list[str] = []
-    now = datetime.fromtimestamp(notice.at_s, zone)
     for rule in rules:
         if not _fits(notice, rule):
             continue
         if not any(_is_held(notice, quiet, now) for quiet in rule.quiet):
             found += rule.channels
-            found += [one.channel for one in rule.on_call if _within(now, one.start, one.end, one.days)]
+            found += [
+                one.channel for one in rule.on_call if _within(now, one.start_min, one.end_min, one.days)
+            ]
         if rule.is_last:
             break
     return tuple(dict.fromkeys(found))
@@ -67,18 +75,19 @@ def _fits(notice: Notice, rule: Rule) -> bool:
     )
 
 
-def _is_held(notice: Notice, quiet: Quiet, now: datetime) -> bool:
-    return _rank(notice.severity) < _rank(quiet.passes) and _within(now, quiet.start, quiet.end, quiet.days)
+def _is_held(notice: Notice, quiet: Quiet, now: Moment) -> bool:
+    return _rank(notice.severity) < _rank(quiet.passes) and _within(
+        now, quiet.start_min, quiet.end_min, quiet.days
+    )
 
 
-def _within(now: datetime, start: time, end: time, days: tuple[int, ...]) -> bool:
+def _within(now: Moment, start_min: int, end_min: int, days: tuple[int, ...]) -> bool:
     """The hours after midnight of a span over midnight belong to the day before."""
-    at = now.time()
-    if start <= end:
-        return start <= at < end and (not days or now.weekday() in days)
-    if at >= start:
-        return not days or now.weekday() in days
-    return at < end and (not days or (now.weekday() - 1) % 7 in days)
+    if start_min <= end_min:
+        return start_min <= now.minute < end_min and (not days or now.weekday in days)
+    if now.minute >= start_min:
+        return not days or now.weekday in days
+    return now.minute < end_min and (not days or (now.weekday - 1) % 7 in days)
 
 
 def _rank(severity: Severity) -> int:
