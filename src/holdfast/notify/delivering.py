@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, tzinfo
 
+from msgspec.structs import replace
+
 from holdfast.core.notify.outbox import Channel, Outbox, Send
 from holdfast.core.notify.routes import Moment, Rule, channels_of
 from holdfast.core.notify.storms import Storms
@@ -43,12 +45,13 @@ class Post:
             (Channel(name=name, can_update=one.can_update) for name, one in senders.items()), dice
         )
         self._storms = Storms()
-        self._done: queue.Queue[tuple[Send, AnyDelivery, str]] = queue.Queue()
+        self._done: queue.Queue[tuple[Send, Delivered | Failed, bool]] = queue.Queue()
         self._workers = {
             name: _Worker(name, sender, self._done, clock, secrets.get(name, ()))
             for name, sender in senders.items()
         }
-        self._said: set[str] = set()
+        self._said: set[tuple[str, str]] = set()
+        self._is_unwritable = False
         self.unsure = 0  # deliveries that an earlier process had begun: they may arrive twice
 
     def begin(self, notices: Iterable[Notice]) -> None:
@@ -68,35 +71,27 @@ class Post:
         """Takes results, and starts what is due. Never waits."""
         while True:
             try:
-                send, row, trouble = self._done.get_nowait()
+                send, result, is_final = self._done.get_nowait()
             except queue.Empty:
                 break
-            self._took(send, row, trouble)
+            self._took(send, result, is_final)
         now_s = self._clock()
-        plan = self._storms.joined(self._outbox.due(now_s), now_s)
-        for send, into in plan.counted:
-            self._record(
-                Joined(
-                    notice=send.notice.id,
-                    channel=send.channel,
-                    version=send.notice.version,
-                    at_s=now_s,
-                    into=into,
-                )
-            )
-        for send in plan.sends:
+        free = [send for send in self._outbox.due(now_s) if not self._workers[send.channel].is_busy]
+        for send in self._storms.joined(free, now_s):
             worker = self._workers[send.channel]
             if worker.is_busy:
                 continue
-            self._record(
-                Attempted(
-                    notice=send.notice.id,
-                    channel=send.channel,
-                    version=send.notice.version,
-                    at_s=now_s,
-                    count=send.count,
+            for notice in send.joined or (send.notice,):
+                self._record(
+                    Attempted(
+                        notice=notice.id,
+                        channel=send.channel,
+                        version=notice.version,
+                        at_s=now_s,
+                        count=send.count,
+                    )
                 )
-            )
+            self._storms.begun(send, now_s)
             worker.begin(send)
 
     @property
@@ -110,43 +105,43 @@ class Post:
             worker.close()
         self._log.close()
 
-    def _took(self, send: Send, row: AnyDelivery, trouble: str) -> None:
-        if isinstance(row, Failed) and row.why and not trouble:
-            retry_at_s = self._outbox.retry_s(send, self._clock(), row.retry_at_s)
-            row = Failed(
-                notice=row.notice,
-                channel=row.channel,
-                version=row.version,
-                at_s=row.at_s,
-                count=row.count,
-                why=row.why,
-                retry_at_s=retry_at_s,
-            )
-        self._record(row)
-        if isinstance(row, Failed):
-            self._complain(send.channel, row)
+    def _took(self, send: Send, result: Delivered | Failed, is_final: bool) -> None:
+        """Of a message about several notices the result holds for all of them."""
+        retry_at_s = None
+        if isinstance(result, Failed) and not is_final:
+            retry_at_s = self._outbox.retry_s(send, self._clock(), result.retry_at_s)
+        for notice in send.joined or (send.notice,):
+            self._record(_of(notice, send, result, retry_at_s))
+        if isinstance(result, Failed):
+            self._complain(send.channel, result.why, is_final=retry_at_s is None)
 
-    def _complain(self, channel: str, row: Failed) -> None:
-        key = f"{channel}: {row.why}"
-        if key not in self._said:
-            self._said.add(key)
-            then = "given up" if row.retry_at_s is None else "trying again"
-            self._tell(f"notices to {channel} are not delivered ({row.why}); {then}")
+    def _complain(self, channel: str, why: str, *, is_final: bool) -> None:
+        """Once for each trouble of a channel."""
+        if (channel, why) not in self._said:
+            self._said.add((channel, why))
+            then = "given up" if is_final else "trying again"
+            self._tell(f"notices to {channel} are not delivered ({why}); {then}")
 
     def _record(self, row: AnyDelivery) -> None:
         self._outbox.heard(row)
-        if not self._log.write(row):
-            self._complain(
-                "the log of notices",
-                Failed(
-                    notice="",
-                    channel="",
-                    version=0,
-                    at_s=0.0,
-                    count=0,
-                    why=f"{self._log.path} cannot be written",
-                ),
-            )
+        if not self._log.write(row) and not self._is_unwritable:
+            self._is_unwritable = True
+            self._tell(f"{self._log.path} cannot be written: after a restart notices may be sent twice")
+
+
+def _of(notice: Notice, send: Send, result: Delivered | Failed, retry_at_s: float | None) -> AnyDelivery:
+    """The result of a message as a row of one of the notices in it."""
+    if isinstance(result, Failed):
+        return replace(result, notice=notice.id, version=notice.version, retry_at_s=retry_at_s)
+    if notice.id != send.notice.id:
+        return Joined(
+            notice=notice.id,
+            channel=send.channel,
+            version=notice.version,
+            at_s=result.at_s,
+            into=send.notice.id,
+        )
+    return result
 
 
 class _Worker:
@@ -156,7 +151,7 @@ class _Worker:
         self,
         name: str,
         sender: Sender,
-        done: "queue.Queue[tuple[Send, AnyDelivery, str]]",
+        done: "queue.Queue[tuple[Send, Delivered | Failed, bool]]",
         clock: Callable[[], float],
         secrets: tuple[str, ...],
     ) -> None:
@@ -179,22 +174,22 @@ class _Worker:
 
     def _run(self) -> None:
         while (send := self._todo.get()) is not None:
-            row, trouble = self._delivered(send)
-            self._done.put((send, row, trouble))
+            result, is_final = self._delivered(send)
+            self._done.put((send, result, is_final))
             self.is_busy = False
         self._sender.close()
 
-    def _delivered(self, send: Send) -> tuple[AnyDelivery, str]:
-        """`retry_at_s` of a Failed is here the number of seconds that the receiver asks for, or None."""
+    def _delivered(self, send: Send) -> tuple[Delivered | Failed, bool]:
+        """The result, and whether trying again is of no use. `retry_at_s` is here the pause that the receiver asks for."""
         notice = send.notice
         try:
             sent = self._sender.send(send)
         except Rejected as error:
-            return self._failed(send, str(error), None), "rejected"
+            return self._failed(send, str(error), None), True
         except TryLater as error:
-            return self._failed(send, str(error), error.after_s), ""
+            return self._failed(send, str(error), error.after_s), False
         except Exception as error:  # noqa: BLE001 - a fault of one sender is not to end the others
-            return self._failed(send, f"{type(error).__name__}: {error}", None), ""
+            return self._failed(send, f"{type(error).__name__}: {error}", None), False
         return (
             Delivered(
                 notice=notice.id,
@@ -203,7 +198,7 @@ class _Worker:
                 at_s=self._clock(),
                 reference=sent.reference,
             ),
-            "",
+            False,
         )
 
     def _failed(self, send: Send, why: str, after_s: float | None) -> Failed:

@@ -13,7 +13,7 @@ from holdfast.model.documents.notices import AnyDelivery, Attempted, Delivered, 
 
 FIRST_PAUSE_S, PAUSE_S_MAX = 2.0, 300.0
 GIVE_UP_S = 24 * 3600.0  # after the first try of a version
-STORM_NOTICES, STORM_S = 10, 60.0  # so many new notices of a channel within so long; the others are joined
+STORM_NOTICES, STORM_S = 5, 60.0  # so many new notices of a channel within so long; the others are joined
 
 
 class Channel(Struct, frozen=True, kw_only=True):
@@ -24,7 +24,10 @@ class Channel(Struct, frozen=True, kw_only=True):
 
 
 class Send(Struct, frozen=True, kw_only=True):
-    """An order. `reference`: of the earlier message of this notice; empty: it is the first. `key`: idempotent."""
+    """An order. `reference`: of the earlier message of this notice; empty: it is the first. `key`: idempotent.
+
+    `joined`: the notices that this message stands for, where it is about several.
+    """
 
     channel: str
     notice: Notice
@@ -57,7 +60,6 @@ class Outbox:
         self._dice = dice
         self._tracks: dict[tuple[str, str], _Track] = {}
         self._versions: dict[tuple[str, str], dict[int, Notice]] = {}
-        self._sent_s: dict[str, list[float]] = {}
 
     def put(self, notice: Notice, channels: Iterable[str]) -> None:
         """A version of a notice, for these channels. Versions that are old news are replaced by the newest."""
@@ -85,8 +87,6 @@ class Outbox:
                 track.is_in_flight = True
                 track.count = row.count
                 track.first_try_s = row.at_s if track.first_try_s is None else track.first_try_s
-                if row.count == 1 and not track.delivered:
-                    self._sent_s.setdefault(row.channel, []).append(row.at_s)
             case Delivered():
                 track.is_in_flight = False
                 track.delivered = max(track.delivered, row.version)
@@ -129,12 +129,6 @@ class Outbox:
                 )
             )
         return found
-
-    def is_storm(self, channel: str, now_s: float) -> bool:
-        """Whether this channel has had as many new notices as it is to get in a minute."""
-        recent = [at_s for at_s in self._sent_s.get(channel, ()) if now_s - at_s < STORM_S]
-        self._sent_s[channel] = recent
-        return len(recent) >= STORM_NOTICES
 
     def retry_s(self, send: Send, now_s: float, after_s: float | None = None) -> float | None:
         """When to try again; None: it is given up. `after_s`: what the receiver asks for."""
