@@ -1,4 +1,7 @@
-"""The connection to the controller of a running job, for commands that query its nodes.
+"""Connects to the controller of a running job, for commands that query its nodes.
+
+Anyone who may read the job's secret may connect. A single-machine job listens only on request, by a file in its
+folder.
 
 Whoever may read the job's secret may ask. A job of one machine listens only once somebody wants it to: a file in its
 folder says so.
@@ -30,11 +33,11 @@ GOODBYE_S = 0.5
 
 
 class NoLine(Exception):
-    """The job's controller cannot be asked. One line: why, and what to do now."""
+    """The job's controller cannot be reached. One line: why, and what to do."""
 
 
 class LineLost(NoLine):
-    """The connection was there, and is not any more."""
+    """The connection was lost."""
 
 
 class AnyLine(Protocol):
@@ -51,7 +54,7 @@ class AnyLine(Protocol):
 
 
 class JobLine:
-    """Words to the controller, and from it. Waits only in `words`, and in `close` for a moment."""
+    """A connection to the controller. Blocks only in `words`, and briefly in `close`."""
 
     def __init__(self, job: JobDir, secret: bytes, clock: Callable[[], float]) -> None:
         self.job = job
@@ -71,7 +74,7 @@ class JobLine:
         )
 
     def connect(self, within_s: float) -> None:
-        """raises: NoLine"""
+        """Connects. raises: NoLine"""
         until_s = time.monotonic() + within_s
         while not self._link.connected:
             left_s = until_s - time.monotonic()
@@ -85,12 +88,14 @@ class JobLine:
                     self._early.append(word)
 
     def say(self, word: AnyCallWord) -> None:
-        """raises: LineLost"""
+        """Sends a message. raises: LineLost"""
         if not self._link.say(encode(word)):
             raise LineLost(f"the connection to the controller of job {self.job.name} was lost")
 
     def words(self, within_s: float, *others: int) -> list[AnyCallWord]:
-        """What has come, as soon as something has; `others`: descriptors that are waited for too, to be read from.
+        """Returns messages as soon as some have arrived; `others`: further descriptors to wait for.
+
+        raises: LineLost
 
         raises: LineLost
         """
@@ -218,7 +223,7 @@ def _secret(job: JobDir) -> bytes | None:
 
 
 def written_secret(folder: Path) -> bytes:
-    """The job's secret, made up where there is none yet; only this user may read it. raises: OSError"""
+    """The job's secret; created if missing, readable by this user only. raises: OSError"""
     path = folder / SECRET
     with suppress(FileNotFoundError, ValueError):
         if found := bytes.fromhex(path.read_text()):

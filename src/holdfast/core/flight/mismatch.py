@@ -171,7 +171,11 @@ def tokens(digest: Digest) -> list[Token]:
 
 
 def unusual(ranks: Sequence[int], found: Waits, scene: Scene) -> tuple[tuple[int, ...], str]:
-    """Of ranks that wait in a circle, those whose last steps are none that they, or most others, took before.
+    """Of ranks that wait in a cycle, those whose last operations deviate from their own history, or from most
+    others'.
+
+    Also returns the basis: "own" by the rank's history, "others" by its peers', "few" if only open operations show
+    it, "" if nothing does.
 
     Gives also how it is known: "own" by what the rank did earlier, "others" by what its peers do, "few" where that
     is told by open operations only, "" not at all.
@@ -228,7 +232,7 @@ def _steps_taken(scene: Scene, steps: Collection[tuple[Token, Token]]) -> Counte
 
 
 def has_followed(digest: Digest, last: Waiting, around: Sequence[Digest]) -> bool:
-    """Whether what this rank waits in ever followed, on it or others, what it did just before."""
+    """True if this rank's pending operation ever followed its last completed one, on any rank."""
     own = tokens(digest)
     at = last.position if 0 <= last.position < len(own) else len(own) - 1
     if at < 1:

@@ -1,4 +1,8 @@
-"""Decides that a training attempt hangs, and first guesses which rank the others wait for.
+"""Decides that a training attempt hangs, and makes a first guess which rank the others wait for.
+
+Pure: no clock, file, socket, random numbers or log; time comes with each call. Its input: samples of /proc and
+collectives of every rank once a second (model/samples.py), step numbers, log growth. Stacks (`culprits.refine`) and
+flight records (`core/flight`) refine the culprit.
 
 Pure: no clock, file, socket, dice or log; time comes in with each call. It sees what /proc and the collectives tell of
 every rank once a second (model/samples.py), step numbers and the growth of logs. Which rank is at fault is looked at
@@ -72,18 +76,18 @@ class Watch(Struct, frozen=True, kw_only=True):
 
 
 def start(learned: Learned | None = None) -> Watch:
-    """A new attempt, knowing what the attempts before it taught."""
+    """The state for a new attempt, with what earlier attempts taught."""
     return Watch(learned=learned or Learned())
 
 
 def learned(state: Watch) -> Learned:
-    """For `start` of the next attempt: the usual lengths. Whether training has begun is to be seen anew."""
+    """Learned durations for `start` of the next attempt. Whether training has begun is observed anew."""
     knows = state.learned
     return replace(knows, marks=0, calls=0, from_before=knows.from_before or has_begun(knows, Settings()))
 
 
 def to_sample(state: Watch) -> tuple[int, ...]:
-    """Ranks whose stacks are worth sampling again and again: they run, and others wait for them."""
+    """Ranks whose stacks are worth sampling repeatedly: they run, and others wait for them."""
     view = state.view
     if view is None or view.stretch != "running" or view.quiet_s < SUSPECT_S or state.reported:
         return ()
@@ -103,7 +107,9 @@ def observing(
     device_busy_s: float | None = None,
     trends: Mapping[int, StackTrend] = {},
 ) -> Sliced[tuple[Watch, Hang | None]]:
-    """One look, once a second. A hang is told once, and again only after the job has shown life.
+    """Processes one second of samples. A hang is reported once, and again only after progress.
+
+    A generator that yields between pieces, for jobs with many ranks; the result is as of `at_s`.
 
     In pieces, for jobs of many ranks: the result is as of `at_s`, whenever it is done.
 

@@ -1,4 +1,7 @@
-"""How long a standstill of each kind may last before it is a hang: chosen floors, and what the run itself has shown.
+"""Sets how long a stall of each kind may last before it is a hang: fixed minimums, and durations learned in the run.
+
+Pure. A stall that ended by itself was healthy, so its duration becomes usual for its kind: a checkpoint of ten
+minutes says nothing about how long a rank may wait for another. Learned durations carry over to later attempts.
 
 Pure. A standstill that ended by itself was healthy, so its length is usual from then on, for its kind alone: a
 checkpoint of ten minutes says nothing about how long a rank may wait for another. What was learned is carried
@@ -17,7 +20,7 @@ Stretch = Literal["waiting", "outside", "blocked", "running", "busy", "unseen"]
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Every limit, in seconds. Those without a measurement named are chosen: a false alarm costs a run."""
+    """Every limit, in seconds. Limits without a named measurement are chosen: a false alarm costs a run."""
 
     hang_timeout_s: float | None = None  # given, it replaces floor_s ... silent_s
     world_size: int | None = None  # while fewer are sampled, not all is seen
@@ -55,7 +58,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Learned(Struct, frozen=True, kw_only=True):
-    """What is usual in this job, carried from attempt to attempt: the longest healthy stretch of each kind."""
+    """Usual durations in this job, carried over between attempts: the longest healthy stall of each kind."""
 
     marks: int = 0  # steps; where the log names none, calls in which it or the collectives moved
     calls: int = 0  # calls with a mark
@@ -70,7 +73,10 @@ class Learned(Struct, frozen=True, kw_only=True):
 
 
 def has_begun(learned: Learned, settings: Settings, stretch: Stretch = "waiting") -> bool:
-    """Training is under way and its usual lengths are known.
+    """True if training is under way and its usual durations are known.
+
+    Collectives also move during start-up (creating groups, broadcasting weights), before a first step that may
+    compile for minutes: they shorten only the limit for an idle rank.
 
     Collectives move during start-up too (groups are made, weights are sent round), before a first step that may
     compile for minutes: they shorten only the wait for a rank that does nothing.
@@ -85,7 +91,7 @@ def has_begun(learned: Learned, settings: Settings, stretch: Stretch = "waiting"
 
 
 def trains(learned: Learned, settings: Settings) -> bool:
-    """Steps are being made: the log names them, or so much has been seen that start-up is over."""
+    """True if the job makes steps: its log names them, or enough was seen that start-up is over."""
     named = learned.has_steps and learned.calls >= settings.calls_min
     return named or has_begun(learned, settings, "running")
 
@@ -93,7 +99,9 @@ def trains(learned: Learned, settings: Settings) -> bool:
 def quiet_limit_s(
     learned: Learned, settings: Settings, stretch: Stretch = "waiting", *, awaited: bool = False
 ) -> float:
-    """How long a standstill of this kind may last before it is called a hang.
+    """How long a stall of this kind may last before it is a hang.
+
+    `awaited`: ranks are known to wait in a collective for the stalled rank.
 
     `awaited`: ranks are known to wait in a collective for the one that stands still.
     """
@@ -121,7 +129,10 @@ def quiet_limit_s(
 
 
 def alone_limit_s(learned: Learned, settings: Settings, stretch: Stretch, *, asleep: bool) -> float | None:
-    """The same of one process that trains alone; None: how long it may stand still cannot be known.
+    """The limit for a single process that trains alone; None: unknown.
+
+    A server or tool is idle as long as no request comes: without a step in its log, in this or an earlier attempt,
+    only the platforms' rule applies. `asleep`: it sleeps for a duration of its own choice.
 
     A server or a tool stands still as long as nobody asks: without a step in its log, in this attempt or an earlier one,
     only the platforms' rule applies. `asleep`: it sleeps for a time that it has chosen itself.
@@ -146,7 +157,9 @@ def _start_limit_s(learned: Learned, settings: Settings, stretch: Stretch, *, aw
 
 
 def count_marks(knows: Learned, steps: int, *, grew: bool, moved: bool) -> Learned:
-    """`grew`: the log; `moved`: the collectives. The first step begins a new phase: start-up says nothing of training."""
+    """Records progress. `grew`: the log; `moved`: the collectives. The first step starts a new phase: start-up
+    teaches nothing about training.
+    """
     if steps and not knows.has_steps:
         return Learned(has_steps=True, has_collectives=knows.has_collectives or moved, marks=steps, calls=1)
     knows = replace(knows, has_collectives=True) if moved and not knows.has_collectives else knows
@@ -155,7 +168,10 @@ def count_marks(knows: Learned, steps: int, *, grew: bool, moved: bool) -> Learn
 
 
 def learn(knows: Learned, stretch: Learned, kind: Stretch, *, moved: bool) -> tuple[Learned, Learned]:
-    """A standstill that ended by itself was healthy: its lengths become usual, and a new stretch begins.
+    """Learns from a stall that ended by itself: its durations become usual, and a new stretch begins.
+
+    If only CPU activity returned, the quiet part has ended; the time without a step, line or byte continues. Anything
+    before an attempt's first progress is start-up and not learned.
 
     Where only CPU came back, the quiet part has ended; a rank that spins now and then still spins, so that and
     the time without a step, line or byte go on. What came before an attempt's first mark is start-up: not learned.
@@ -181,7 +197,7 @@ def learn(knows: Learned, stretch: Learned, kind: Stretch, *, moved: bool) -> tu
 
 
 def lengthen(stretch: Learned, kind: Stretch, quiet_s: float, still_s: float) -> Learned:
-    """The standstill going on, by each kind it has been so far."""
+    """Extends the current stall, by each kind it has been so far."""
     longer = replace(stretch, still_s=max(stretch.still_s, still_s))
     match kind:
         case "waiting":

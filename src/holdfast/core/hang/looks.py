@@ -1,4 +1,8 @@
-"""What kind of standstill a job is in, from the ranks' tracks.
+"""Classifies a job's stall from the ranks' tracks.
+
+Pure. If the collectives of all ranks are known, only awaited ranks count: those with nothing pending while others
+have. What waiting ranks do (sleep on gloo, spin on NCCL, upload a log) does not matter. Otherwise every living rank
+counts, and wait channels show who waits.
 
 Pure. Where the collectives of all ranks are known, only the awaited ranks are looked at: those that have nothing
 pending while others have. What the waiting ones do (sleep on gloo, spin on NCCL, upload a log) is of no interest.
@@ -31,7 +35,7 @@ REMOTE_CHANNELS = ("rpc_", "nfs", "fuse_", "request_wait", "cl_", "osc_", "ptlrp
 
 
 class View(Struct, frozen=True):
-    """The job at one moment: what kind of standstill, and for how long."""
+    """The job at one moment: the kind of stall and its duration."""
 
     stretch: Stretch
     quiet_s: float  # by the measure of this kind of standstill
@@ -64,7 +68,7 @@ class _Subjects(Struct):
 def looking(
     tracks: Mapping[int, RankTrack], at_s: float, marked_s: float, settings: Settings
 ) -> Sliced[View]:
-    """In pieces. `marked_s`: the last step or log line."""
+    """Classifies in pieces (a generator). `marked_s`: the last step or log line."""
     all_ = _Seen(marked_s)
     for part in pieces(list(tracks.values())):
         _gather(all_, part)
@@ -172,5 +176,5 @@ def is_blocked(sample: RankSample) -> bool:
 
 
 def is_remote(sample: RankSample) -> bool:
-    """Blocked on a file system that lives on another machine, or in a process of this one."""
+    """True if blocked on a network file system, or in a FUSE process of this machine."""
     return any(one.startswith(REMOTE_CHANNELS) for one in (sample.wait_channel, *sample.child_channels))

@@ -1,4 +1,7 @@
-"""Makes the index of phrases, and finds the phrases that a text is near to. Pure.
+"""Builds the index of phrases, and finds phrases similar to a text. Pure.
+
+N-grams are weighted by inverse document frequency (K. Spärck Jones, 1972). A fragment lies within a phrase, so most
+of its weight is found there; a line with a prefix contains a phrase, so most of the phrase's is.
 
 An n-gram weighs the more, the fewer phrases have it (inverse document frequency: K. Spärck Jones, 1972). A fragment lies
 within a phrase, so most of its weight is found there; a line with a prefix holds a phrase, so most of the phrase's is.
@@ -52,7 +55,7 @@ def made(
 
 
 def near(index: PhraseIndex, text: str, most: int = 5) -> list[Near]:
-    """The meanings that a text is nearest to, the nearest first; of each its nearest phrase."""
+    """The meanings most similar to a text, best first; of each its best phrase."""
     asked = grams(text)
     common: dict[int, float] = defaultdict(float)
     mass = 0.0

@@ -1,4 +1,4 @@
-"""How much slower, for how long and how surely a rank must be slower before it is named."""
+"""Sets how much slower, for how long and with what certainty a rank must be slower before it is named."""
 
 from math import log
 from statistics import NormalDist
@@ -7,7 +7,9 @@ from msgspec import Struct
 
 
 class StragglerSettings(Struct, frozen=True, kw_only=True):
-    """Shares are of the time that peers take: 0.05 is 5 % longer.
+    """Shares are of the peers' time: 0.05 is 5 % longer.
+
+    `false_flags`: expected number of false alarms in `horizon_steps` steps of a whole job, whatever its size.
 
     `false_flags`: how many ranks may be named wrongly in `horizon_steps` steps of a whole job, whatever its size.
     """
@@ -29,7 +31,7 @@ class StragglerSettings(Struct, frozen=True, kw_only=True):
 
 
 def cusum_limit(noise: float, drift: float, ranks: int, settings: StragglerSettings) -> float:
-    """How high the sum of excesses must rise. Both shares; `noise`: standard deviation of one rank's one step.
+    """The CUSUM threshold. Both arguments are shares; `noise`: standard deviation of one rank's one step.
 
     The time between false alarms of one sum is about exp(2 k (h + 1.166)) / 2 k^2, where k = drift / noise and
     h = limit / noise.
@@ -42,7 +44,8 @@ def cusum_limit(noise: float, drift: float, ranks: int, settings: StragglerSetti
 
 
 def outlier_limit(ranks: int, settings: StragglerSettings) -> float:
-    """In standard deviations: so far out is none of so many normal values, at the stated rate, however often one looks:
-    of the means over some ten steps one in ten is new."""
+    """The outlier threshold in standard deviations: at the stated rate, none of so many normal values exceeds it,
+    however often one looks; of means over some ten steps one in ten is new.
+    """
     looks = max(1.0, settings.horizon_steps / 10)
     return NormalDist().inv_cdf(1.0 - settings.false_flags / (max(2, ranks) * looks))

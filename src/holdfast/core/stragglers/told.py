@@ -1,4 +1,4 @@
-"""What is said of a straggler: one rank, or all ranks of a node together. Pure."""
+"""Describes a straggler: one rank, or all ranks of a node. Pure."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -20,7 +20,7 @@ HOW = {
 
 
 class Slow(Struct, frozen=True, kw_only=True):
-    """One rank that is slower. `since`, `until`: steps; None: not known, or still so. Shares: 0..1."""
+    """A slower rank. `since`, `until`: steps; None: unknown, or ongoing. Shares: 0..1."""
 
     rank: int
     source: StragglerSource
@@ -34,14 +34,14 @@ class Slow(Struct, frozen=True, kw_only=True):
 
 
 class Together(Struct, frozen=True):
-    """One rank, or most of a node's."""
+    """One rank, or most ranks of a node."""
 
     ranks: tuple[Slow, ...]
     node: str = ""
 
 
 def by_node(slow: Sequence[Slow], nodes: Mapping[int, str]) -> list[Together]:
-    """Ranks of a node of which most are slow are one thing; all others stand for themselves."""
+    """Merges ranks of a node if most of them are slow."""
     if not slow:
         return []
     size: dict[str, int] = {}
@@ -100,7 +100,7 @@ def who_zh(found: Straggler) -> str:
 
 
 def in_few_words(one: Straggler) -> str:
-    """`rank 2 +280 %`, for a line that says what is so now."""
+    """`rank 2 +280 %`, for a status line."""
     ranks = ", ".join(map(str, one.ranks))
     named = f"rank {ranks}" if len(one.ranks) == 1 else f"node {one.node}" if one.node else f"ranks {ranks}"
     return f"{named} {(one.ratio - 1) * 100:+.0f} %" if one.ratio is not None else named
