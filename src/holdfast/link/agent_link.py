@@ -133,7 +133,7 @@ class AgentLink:
             self._guarded(self._push)
 
     def say(self, body: bytes) -> bool:
-        """Sends a message if a connection has room now; does not keep it. Whether it was sent."""
+        """Sends a message if a connection has room now; does not keep it. Returns True if it was sent."""
         channel = self._channel
         if channel is None or not self.connected or self._broken or len(body) > BODY_BYTES_MAX:
             return False

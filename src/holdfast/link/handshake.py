@@ -54,7 +54,7 @@ class Handshake(Protocol):
     def begin(self) -> bytes: ...
 
     def feed(self, data: bytes) -> Step:
-        """raises: Refusal"""
+        """Processes received bytes. raises: Refusal"""
 
 
 class AgentSide:

@@ -126,7 +126,7 @@ class Hub:
             self._peers[peer].orders.forget(prefix)
 
     def say(self, peer: str, body: bytes) -> bool:
-        """Sends a message if the peer is connected and reads; does not keep it. Whether it was sent."""
+        """Sends a message if the peer is connected and reads; does not keep it. Returns True if it was sent."""
         known = self._peers.get(peer)
         connection = known.connection if known else None
         if connection is None or len(body) > BODY_BYTES_MAX:

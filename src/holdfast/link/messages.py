@@ -84,7 +84,7 @@ def ack(received: int, recorded: int) -> bytes:
 
 
 def as_ack(body: bytes) -> tuple[int, int]:
-    """Received, recorded. raises: BadFrame"""
+    """Two sequence numbers: received, recorded. raises: BadFrame"""
     if len(body) != _ACK.size:
         raise BadFrame(f"an acknowledgement of {len(body)} bytes")
     received, recorded = _ACK.unpack(body)
@@ -92,7 +92,7 @@ def as_ack(body: bytes) -> tuple[int, int]:
 
 
 def as_join(body: bytes) -> Join:
-    """raises: BadFrame"""
+    """Parses a Join. raises: BadFrame"""
     try:
         join = _join.decode(body)
     except UNREADABLE as error:
@@ -105,7 +105,7 @@ def as_join(body: bytes) -> Join:
 
 
 def as_welcome(body: bytes) -> Welcome:
-    """raises: BadFrame"""
+    """Parses a Welcome. raises: BadFrame"""
     try:
         return _welcome.decode(body)
     except UNREADABLE as error:
@@ -113,7 +113,7 @@ def as_welcome(body: bytes) -> Welcome:
 
 
 def as_order(body: bytes) -> OrderBody:
-    """raises: BadFrame"""
+    """Parses an order. raises: BadFrame"""
     try:
         return _order.decode(body)
     except UNREADABLE as error:

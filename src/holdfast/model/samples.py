@@ -1,4 +1,4 @@
-"""What is read about one rank, once a second, and what a detector says of it."""
+"""Samples of one rank, once a second, and the detector's result."""
 
 from typing import Literal
 
@@ -45,7 +45,7 @@ class RankSample(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Utilisation(Struct, frozen=True, kw_only=True):
-    """How busy one device was at one moment."""
+    """Utilisation of one device at one moment."""
 
     at_s: float
     device: str
@@ -53,7 +53,7 @@ class Utilisation(Struct, frozen=True, kw_only=True):
 
 
 class StackTrend(Struct, frozen=True, kw_only=True, gc=False):
-    """What repeated stacks of one rank's main thread showed. Two are distinct when their functions differ."""
+    """Result of repeated stacks of one rank's main thread. Stacks are distinct if their functions differ."""
 
     rank: int
     from_s: float  # the job's clock, at the first and at the last of them
@@ -78,7 +78,7 @@ HangKind = Literal["stopped", "blocked-io", "quiet", "spinning", "silent", "exit
 
 
 class Hang(Struct, frozen=True, kw_only=True):
-    """A hang, confirmed. `culprits` is empty where what was seen does not tell one rank from the others."""
+    """A confirmed hang. `culprits` is empty if no rank differs from the others."""
 
     kind: HangKind
     culprits: tuple[int, ...] = ()

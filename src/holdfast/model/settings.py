@@ -1,4 +1,4 @@
-"""What `holdfast run` was told, after flag, environment, file and default were weighed."""
+"""The settings of `holdfast run`, merged from flags, environment, file and defaults."""
 
 from msgspec import Struct
 
@@ -6,7 +6,7 @@ from holdfast.model.policy import Policy
 
 
 class RunSettings(Struct, frozen=True, kw_only=True):
-    """Settings of one run. `state_dir` is the root under which the job's folder is made."""
+    """Settings of one run. `state_dir` is the root of all jobs' folders."""
 
     command: tuple[str, ...]
     state_dir: str
@@ -49,5 +49,5 @@ class RunSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def is_one_machine(self) -> bool:
-        """Whether agent and controller are one process, here."""
+        """True if agent and controller are one process here."""
         return (self.engine, self.nnodes, self.spares, self.hosts) == ("local", 1, 0, "processes")

@@ -1,4 +1,4 @@
-"""What a step form is: one way in which a training program prints how far it is and how long a step took. No behaviour."""
+"""The data type of a step form: one way in which a training program prints its steps and their times. No behaviour."""
 
 from typing import Literal, TypeAlias
 
@@ -49,7 +49,9 @@ GROUPS = frozenset(
 
 
 class Proof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A line that the form `of` must read, and what it must read there; what is not named must not be there.
+    """A line that the form `of` must parse, with the expected values; others must be absent.
+
+    Times in seconds, and `time` of one step: 0.25 for a line with "2500 ms" for a window of 10.
 
     Times in seconds, and `time` of one step: 0.25 of a line that prints "2500 ms" for a window of 10.
     """
@@ -71,7 +73,7 @@ class Proof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Miss(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A line that the form `of` must not read."""
+    """A line that the form `of` must not parse."""
 
     of: str
     line: str
