@@ -1,4 +1,7 @@
-"""A virtual training: processes that make steps, write checkpoints, hang and die.
+"""Simulates a training: processes that make steps, write checkpoints, hang and die.
+
+Reports what agents would: ends of ranks and commands, steps, hangs. A hang is found after the real detector's limit.
+Steps are not simulated one by one where no difference is visible.
 
 Tells what agents would see: ranks and commands that end, steps, hangs. A hang is found when the real
 detector's limit has passed. Steps are not simulated one by one where nothing could see the difference.
@@ -32,7 +35,7 @@ LAUNCHER_CODE = 1  # torchrun's, whatever its rank died of
 
 
 class NodeLike(Protocol):
-    """What a training needs to know of a node."""
+    """What a training needs of a node."""
 
     up: bool
 
@@ -46,7 +49,7 @@ class BrokenLike(Protocol):
 
 
 class Trouble(Struct, frozen=True, kw_only=True):
-    """What struck an attempt, for the diagnosis: a rank that ended (`code`), a device, a node; else a hang."""
+    """The fault of an attempt, for the diagnosis: a rank that ended (`code`), a device, a node; else a hang."""
 
     at_s: float
     worker: int
@@ -117,12 +120,12 @@ class Training:
             self._plan_hang()
 
     def kill(self, but: int | None = None) -> None:
-        """Ends all processes, save those of worker `but`, which cannot be killed yet."""
+        """Ends all processes, except those of worker `but`, which cannot be killed yet."""
         self._stand()
         self.alive &= {but}
 
     def node_down(self, name: str) -> None:
-        """Its processes are gone without a word; the others wait for them."""
+        """A node fails: its processes end without notice; the others wait for them."""
         if name not in self.nodes:
             return
         worker = self.nodes.index(name)
@@ -147,7 +150,7 @@ class Training:
             self._stall()
 
     def exit(self, worker: int, rank: int | None, code: int, error: str) -> None:
-        """A rank ends; its launcher ends soon after, then the others' launchers."""
+        """A rank ends; its launcher ends soon after, then the other launchers."""
         if worker not in self.alive or self._over:
             return
         rank = self._rank(worker, rank)

@@ -1,4 +1,6 @@
-"""What a diagnosis would find in a virtual attempt: its troubles, given to the real first verdict.
+"""Builds the evidence of a virtual attempt for the real first verdict.
+
+Only converts; it judges nothing.
 
 Only puts them into the words that the verdict takes; it judges nothing.
 """

@@ -1,5 +1,8 @@
 """Runs `holdfast agent` on one node of a multi-node job: connects link and agent, and runs the main loop.
 
+Input: commands, reapers, signals, time. Output: reports over the link, which keeps them while the controller is away.
+A missing controller is never a reason to end anything. Decides nothing.
+
 Commands, reapers, signals and time come in; reports go out by the link, which keeps them while the controller is
 away. That the controller is away is never a reason to end anything. Decides nothing.
 """
@@ -55,7 +58,7 @@ _COMMANDS: msgspec.msgpack.Decoder[AnyCommand] = msgspec.msgpack.Decoder(AnyComm
 
 
 def tell(text: str) -> None:
-    """A line for people, on stderr: whoever started this agent has laid it into a file. Never raises."""
+    """Prints a line to stderr, which the agent's starter redirects to a file. Never raises."""
     stamp = time.strftime("%H:%M:%S")
     try:
         for line in text.splitlines():
@@ -66,7 +69,7 @@ def tell(text: str) -> None:
 
 
 def run_agent(place: AgentPlace, env: Mapping[str, str]) -> int:
-    """Until the controller says that it is over, or a signal does. Returns what to exit with."""
+    """Runs until the controller or a signal ends it. Returns the exit code."""
     clock = JobClock()
     home = NodeHome(place.job_folder, place.node)
     try:
@@ -78,7 +81,7 @@ def run_agent(place: AgentPlace, env: Mapping[str, str]) -> int:
 
 
 class AgentWheel:
-    """One thread; nothing in it waits longer than `LOOK_S`."""
+    """The agent's main loop. One thread; nothing in it waits longer than `LOOK_S`."""
 
     def __init__(
         self, place: AgentPlace, home: NodeHome, spool: Spool, env: Mapping[str, str], clock: JobClock

@@ -1,5 +1,7 @@
 """The connection point of a single-machine job: a hub on this machine, with the job's calls behind it.
 
+Both ends of the calls, agent and controller, are in this process.
+
 Agent's and controller's end of the calls are in this one process.
 """
 
@@ -30,7 +32,7 @@ RELAY_S = 1.0
 
 
 class LocalLine:
-    """`env`, `cwd`: for commands while no training runs. raises: OSError, where it cannot listen"""
+    """`env`, `cwd`: for commands while no training runs. raises: OSError, if it cannot listen"""
 
     def __init__(
         self,
@@ -69,7 +71,7 @@ class LocalLine:
             self._relay.turn()
 
     def close(self, why: str) -> None:
-        """Tells those who wait, and is gone."""
+        """Informs waiting clients, and closes."""
         self._relay.close(why)
         self._calls.close()
         self._hub.close()

@@ -1,4 +1,7 @@
-"""Supervises a job on many nodes: the process of the controller, in which nothing trains.
+"""Supervises a multi-node job: the controller's process, in which nothing trains.
+
+Connects link, engine, worker group and controller and runs their main loop; returns the training's exit code. Agents
+and training do not depend on this process: another one resumes the job from its journal.
 
 Wires link, engine, worker_group and controller together and turns their wheel; the training's exit code goes out. The agents
 and the training do not need this process to live: another takes the job up from its journal.
@@ -85,7 +88,7 @@ HUB_LIMITS = Limits(turn_bytes=1 << 19)  # a tenth of a second's work at most, h
 
 
 class NodesSupervisor:
-    """The wheel. One thread; nothing in it waits longer than `LOOK_S`."""
+    """The main loop. One thread; nothing in it waits longer than `LOOK_S`."""
 
     def __init__(
         self,
@@ -97,7 +100,7 @@ class NodesSupervisor:
         engine: NodeEngine,
         memory: Memory | None = None,
     ) -> None:
-        """raises: EngineRefused, ListenFailed, TlsUnavailable, OSError where the job's folder cannot be written"""
+        """raises: EngineRefused, ListenFailed, TlsUnavailable, OSError if the job's folder cannot be written"""
         self.clock = JobClock()
         self._settings = settings
         self._console = console
@@ -247,7 +250,7 @@ class NodesSupervisor:
         return self._turn(begin)
 
     def resume(self, state: State, rows: list[RawEntry]) -> int:
-        """Goes on from `state`, which is what `rows` come to."""
+        """Continues from `state`, the result of replaying `rows`."""
         self.clock.not_before(rows[-1][0] if rows else 0.0)
         for event, decision in decisions(rows, self._settings.policy):
             self.plain_log.remember(event, decision)
@@ -478,7 +481,7 @@ class NodesSupervisor:
 
 
 def run_nodes(settings: RunSettings, engine: NodeEngine) -> int:
-    """Runs the command on all nodes to its end. Returns what `holdfast run` exits with: the training's own code."""
+    """Runs the command on all nodes to its end. Returns the exit code of `holdfast run`: the training's own."""
     console = Console(quiet=settings.quiet)
     start = begun(settings, console)
     if start is None:
@@ -502,7 +505,10 @@ def attach_nodes(
     *,
     moved: bool = False,
 ) -> int:
-    """Takes up a job on many nodes whose controller is gone, by its journal; `job` is locked. Returns what `run` would.
+    """Reattaches to a multi-node job whose controller has died, from its journal; `job` is locked. Returns the
+    training's exit code.
+
+    `moved`: the scheduler has restarted the job since: nothing of it runs, which is no failure.
 
     `moved`: the scheduler has started the job again since: nothing of it runs, and that is no failure.
     """

@@ -1,4 +1,6 @@
-"""Groups of equal stacks for people and for machines. Makes lines and prints nothing.
+"""Formats groups of equal stacks for people and machines. Prints nothing.
+
+For people the outermost frame comes last, as in every stack dump; quotations cannot control the terminal.
 
 For people the outermost frame comes last, as in every stack dump; what is quoted cannot steer the terminal.
 """
@@ -50,14 +52,14 @@ _DOES: dict[Doing, Words] = {
 
 
 class Missing(NamedTuple):
-    """What could not be had of a rank, and why."""
+    """What is missing of a rank, and why."""
 
     rank: int
     why: str
 
 
 class Seen(NamedTuple):
-    """What `holdfast stacks` has found, at `at_s` of the wall clock."""
+    """The result of `holdfast stacks` at `at_s` of the wall clock."""
 
     job: str
     attempt: int
@@ -67,7 +69,7 @@ class Seen(NamedTuple):
 
 
 def document(seen: Seen, *, all_threads: bool) -> dict[str, Any]:
-    """The same for machines. `threads`: those of one rank, the main one alone unless all are asked for."""
+    """The result for machines. `threads`: of one rank, the main one only unless all are requested."""
     return {
         "job": seen.job,
         "attempt": seen.attempt,

@@ -287,7 +287,9 @@ def parse_io(text: bytes) -> Transferred | None:
 
 
 def parse_traced(status: bytes) -> bool | None:
-    """Whether `TracerPid:` of /proc/PID/status names a process; None where there is no such line.
+    """True if `TracerPid:` of /proc/PID/status names a process; None if there is no such line.
+
+    A tracer in an invisible pid namespace shows as 0.
 
     A tracer in a pid namespace that is not seen from here shows as 0.
     """
@@ -298,13 +300,13 @@ def parse_traced(status: bytes) -> bool | None:
 
 
 def parse_wait_channel(text: bytes) -> str:
-    """`futex_wait_queue` as it is; `0` (running, or not to be told) and nothing: ""."""
+    """`futex_wait_queue` unchanged; "" for `0` (running, or unknown) and for nothing."""
     name = text.strip().decode("ascii", "replace")
     return "" if name == "0" else name
 
 
 def parse_children(text: bytes) -> list[int]:
-    """`8430 8431 ` -> pids. The last one is left out where the list was cut, as it may be half a number."""
+    """`8430 8431 ` -> pids. Drops the last one of a truncated list, which may be incomplete."""
     pids = text.split()
     if len(text) >= READ_BYTES_MAX and not text.endswith(b" "):
         pids = pids[:-1]

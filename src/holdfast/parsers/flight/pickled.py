@@ -48,7 +48,7 @@ _SECOND = late(_NUMBERED + rb"\x86", re.DOTALL)
 
 
 class Refused(ValueError):
-    """Not read; the message says why, for people."""
+    """The pickle is refused; the message says why, for people."""
 
 
 class _Plain(pickle.Unpickler):
@@ -85,7 +85,7 @@ def unpickled(data: bytes) -> Any:
 
 
 def is_plain(data: bytes) -> bool:
-    """Whether all of it is torch's own writing, in which nothing can do harm. Only then is it C's to run."""
+    """True if all of it is torch's own output, which is safe. Only then C unpickles it."""
     if data[:2] != b"\x80\x02" or data.count(b"]") + data.count(b"}") > CONTAINERS_MAX:
         return False
     at, size = 2, len(data)

@@ -31,7 +31,7 @@ LETTER = late(r"[^\W\d_]")
 
 
 def counting_on(lines: Sequence[bytes]) -> int | None:
-    """The number of the line from which on four, the last of their form, count on; None where none do."""
+    """The number of the line that starts four counting lines at the end; None if there are none."""
     rows: dict[Shape, list[Row]] = defaultdict(list)
     pairs: dict[tuple[Shape, Shape], list[Row]] = defaultdict(list)
     above: tuple[int, Shape, list[str]] | None = None

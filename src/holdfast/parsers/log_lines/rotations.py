@@ -11,7 +11,9 @@ PART = late(
 
 
 def streams(names: Collection[str]) -> list[list[str]]:
-    """Each log of several parts, the oldest first and the one that is written last.
+    """Logs with several parts, oldest part first.
+
+    A part counts only if its base file exists: `out.0` beside `out.1` are logs of two ranks.
 
     A part is one only where what it was cut from is there: `out.0` beside `out.1` are logs of two ranks.
     """

@@ -1,5 +1,9 @@
 """Follows the steps of one log: makes counters continuous, separates runs, and computes real step times. Pure.
 
+Lines of a rank are consecutive; lines without a rank have one writer, as far as known. Times are the printed ones if
+they are times of a step, else differences: of elapsed times, of means since the start, of timestamps. Differences of
+whole seconds are taken over enough steps for a small rounding error.
+
 A rank's lines follow each other; lines that name no rank are of one writer, as far as is known. Times come from what is
 printed where that is the time of a step, else from differences: of elapsed times, of means since the start, of stamps.
 A difference of times told in whole seconds is only taken over so many steps that the rounding is small in it.
@@ -29,13 +33,15 @@ BATCH_RATIO_MAX = 1.6
 
 
 class Anchor(Struct, gc=False):
-    """Where the last difference was taken from."""
+    """The start of the next difference."""
 
     step: int | None = None
     at: float = 0.0
 
     def advance(self, step: int, at: float, *, gone_s_min: float) -> tuple[float, int] | None:
-        """The mean time of the steps since, and how many they are; None where that cannot be told yet.
+        """The mean time of the steps since, and their number; None if not known yet.
+
+        `gone_s_min`: elapsed time from which the rounding error is small.
 
         `gone_s_min`: from there on the rounding of times is small in their difference.
         """
@@ -51,7 +57,7 @@ class Anchor(Struct, gc=False):
 
 
 class Track(Struct, gc=False):
-    """One writer's way through its runs. `number`: the highest in this epoch, as printed."""
+    """One writer's runs. `number`: the highest in this epoch, as printed."""
 
     run: int
     number: int | None = None
@@ -69,7 +75,7 @@ class Track(Struct, gc=False):
 
 
 class Timeline:
-    """The steps of one log in one form. `settings`: batch and sequence, as read off lines that name them."""
+    """The steps of one log in one form. `settings`: batch and sequence size, from lines that name them."""
 
     def __init__(self, form: StepForm, settings: Mapping[str, float], run: int = 0) -> None:
         self.form = form
@@ -88,17 +94,17 @@ class Timeline:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What could not be read, or is to be taken with care."""
+        """Problems and caveats for people."""
         return tuple(self._notes)
 
     def carry_loss(self, loss: float) -> None:
-        """A loss printed on a line of its own: it is that of the next record without one."""
+        """Takes a loss on its own line: it belongs to the next record without one."""
         self._loss = loss
 
     def add(
         self, found: Found, at_s: float | None, rank: int | None, stamp: tuple[float, bool] | None
     ) -> StepRecord | None:
-        """The record of one line; None where it only repeats one. `stamp`: the line's own, and whether it is fine."""
+        """The record of one line; None if it repeats one. `stamp`: the line's own, and whether it is precise."""
         printed_s = self._printed_s(found)
         if found.number is None:
             return self._without_step(found, printed_s, at_s, rank, stamp)
@@ -135,7 +141,7 @@ class Timeline:
         return self._record(found, step, track, time_s, steps, printed_s, at_s, rank, stamp)
 
     def extend(self, read: Columns, at_s: float | None, rank: int | None) -> list[StepRecord] | None:
-        """The records of many plain lines at once; None where one of them is not simply the next one."""
+        """The records of many plain lines at once; None if one of them is not simply the next."""
         form, track = self.form, self._tracks.get(rank)
         if form.time not in ("step", "mean") or form.counts != "steps" or form.per_epoch or form.is_bar:
             return None

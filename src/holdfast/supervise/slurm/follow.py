@@ -1,5 +1,8 @@
 """Follows a submitted Slurm job: prints its output, and returns its exit code at the end.
 
+The job does not need a follower. A follower restarts it at once after a requeue, without Slurm's default two minutes,
+and also when the node of its controller is lost.
+
 The job needs nobody who follows it. While somebody does, it is started again at once when Slurm has put it back, without
 the two minutes that Slurm waits by itself, and also when the node of its controller is lost.
 """
@@ -96,7 +99,7 @@ class Follower:
         self._lost_batch = 0
 
     def follow(self) -> int:
-        """Until the job is over. Returns the training's exit code."""
+        """Follows until the job is over. Returns the training's exit code."""
         before = {
             number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)
         }
@@ -237,7 +240,7 @@ class Follower:
 
 
 def ended_code(jobs: StateDir, name: str) -> int | None:
-    """With what the job ended, by its record; None: it has not, or nothing is known."""
+    """The job's exit code in its record; None: it has not ended, or is unknown."""
     try:
         job: JobDir = jobs.job(name)
         settings, _, rows = recorded(job)

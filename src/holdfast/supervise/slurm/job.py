@@ -1,5 +1,7 @@
 """Supervises a job under Slurm: from a login node it submits and follows; inside an allocation it runs the job.
 
+One Holdfast job belongs to one Slurm job: when Slurm restarts that, the same record continues.
+
 One Holdfast job belongs to one Slurm job: when Slurm starts that anew, the same record is gone on with.
 """
 
@@ -43,7 +45,7 @@ class _Engine(SlurmEngine):
 
 
 def own_allocation(env: Mapping[str, str]) -> Allocation | None:
-    """The allocation that a `holdfast run` here is to take over: not from inside of a step, and not without Slurm."""
+    """The allocation that `holdfast run` here takes over: not from inside a step, and not without Slurm."""
     try:
         found = allocation(env)
     except BadNodeList:
@@ -52,7 +54,7 @@ def own_allocation(env: Mapping[str, str]) -> Allocation | None:
 
 
 def run_slurm(settings: RunSettings, env: Mapping[str, str], flags: Sequence[str] = ()) -> int:
-    """Runs the job at Slurm to its end. `flags`: of sbatch. Returns the training's own exit code."""
+    """Runs the job under Slurm to its end. `flags`: of sbatch. Returns the training's own exit code."""
     console = Console(quiet=settings.quiet)
     found = own_allocation(env)
     if found is not None:
@@ -78,7 +80,7 @@ def run_slurm(settings: RunSettings, env: Mapping[str, str], flags: Sequence[str
 
 
 def engine_here(env: Mapping[str, str]) -> SlurmEngine:
-    """For a controller that takes a job up in its own allocation. raises: EngineRefused"""
+    """The engine of a controller that resumes a job in its own allocation. raises: EngineRefused"""
     found = own_allocation(env)
     if found is None:
         raise EngineRefused("a job of --engine slurm is taken up inside its allocation, and this is none")
@@ -88,7 +90,7 @@ def engine_here(env: Mapping[str, str]) -> SlurmEngine:
 def follow_submitted(
     state_dir: str, name: str | None, env: Mapping[str, str], *, quiet: bool = False
 ) -> int | None:
-    """Follows a job that was submitted from here; None: there is no such job at Slurm."""
+    """Follows a job that was submitted from here; None: Slurm has no such job."""
     if own_allocation(env) is not None:
         return None
     found = submitted_jobs(state_dir)
@@ -201,7 +203,7 @@ def _standby_words(settings: RunSettings, name: str) -> list[str]:
 
 
 def stand_by(state_dir: str, name: str, env: Mapping[str, str]) -> int:
-    """In a step on another node: goes on with the job when its controller is gone, and nobody starts it again."""
+    """In a step on another node: takes over when the controller is gone and is not restarted."""
     console = Console(quiet=True)
     try:
         found = allocation(env)

@@ -1,4 +1,4 @@
-"""Why a file was not read, in the reader's language. The reasons are made where files are read, in English."""
+"""Translates the reasons why a file was not read. The reasons are made in English."""
 
 import re
 
@@ -55,7 +55,7 @@ _KNOWN = tuple((late(pattern), text) for pattern, text in _CHINESE)
 
 
 def why_in(why: str, language: Language) -> str:
-    """The reason, in Chinese where that is asked for and the reason is a known one; else as it is."""
+    """The reason, in Chinese if requested and known; else unchanged."""
     if language != "zh":
         return why
     for pattern, text in _KNOWN:

@@ -1,4 +1,6 @@
-"""How long the steps of a training took, for people: steady or slower, since when, by how much, what it costs.
+"""Formats step times for people: steady or slower, since when, by how much, and the cost.
+
+Prints nothing. Quotations cannot control the terminal.
 
 Makes lines and prints nothing. Nothing quoted of a log can steer the terminal.
 """
@@ -100,7 +102,7 @@ _PHASE_KINDS: dict[PhaseKind, Words] = {
 
 
 class Scanned(Struct, frozen=True, kw_only=True):
-    """What was read, and how long it all took."""
+    """What was read, and the total time."""
 
     files: int
     size_bytes: int
@@ -111,7 +113,9 @@ class Scanned(Struct, frozen=True, kw_only=True):
 def report(
     trainings: Sequence[Training], read: Scanned, language: Language, width: int, *, chart: bool = True
 ) -> list[Line]:
-    """width: columns of the terminal. chart: it can show block characters. The first training is told in full."""
+    """The lines. width: columns of the terminal. chart: it can show block characters. The first training is reported
+    in full.
+    """
     page = _Page(language, max(WIDTH_MIN, min(width, WIDTH_MAX)))
     lines = list(page.training(trainings[0], chart=chart)) if trainings else list(page.nothing())
     return [
@@ -124,7 +128,7 @@ def report(
 
 
 def sparkline(points: Sequence[CurvePoint], columns: int = CHART_COLUMNS) -> str:
-    """The usual steps' times over the run, in at most so many columns; "" where there is nothing to see."""
+    """A sparkline of usual step times over the run, in at most this many columns; "" if there is nothing to show."""
     times = [
         point.median_s for point in points if point.kind in ("step", "warmup", "data") and point.rank is None
     ]
@@ -388,7 +392,7 @@ class _Page:
 
 
 def moment(at_s: float | None, *, is_local: bool = False) -> str:
-    """A line's stamp as people read it: in the log's own clock, which has no zone; without a date where it has none."""
+    """A line's timestamp for people: in the log's own clock, without a zone; without a date if it has none."""
     if at_s is None:
         return ""
     try:
