@@ -275,7 +275,7 @@ class Attempt:
     def _command_gone(self, code: int, at_s: float) -> None:
         living = self.living
         if code == 0 and living and not self.stopping:
-            text = f"the command has ended with 0 and left ranks {living} running: they are waited for"
+            text = f"the command has ended with 0 and left ranks {living} running: Holdfast waits for them"
             self._note("daemonised", text, at_s)
             self._left_ranks = True
             return
@@ -321,7 +321,7 @@ class Attempt:
         marks = {"HOLDFAST_WORKER_DIR": str(self.folder)}
         killed = sweep(marks)
         left = marked(marks)
-        text = f"the reaper was killed from outside; ended what it watched over ({counted(len(killed), 'process', 'processes')})"
+        text = f"the reaper was killed from outside; ended its processes ({counted(len(killed), 'process', 'processes')})"
         self._note("reaper-lost", text, at_s)
         self.command_code = -signal.SIGKILL
         for rank in self.ranks.values():
@@ -448,11 +448,7 @@ class Attempt:
         if self._clock() - self.started_s < RANKS_WAIT_S:
             return
         self._unknown_told = True
-        text = (
-            f"no rank has been found in {RANKS_WAIT_S:.0f} s: no process reports one, no variable names one, and none "
-            "stands out. Hangs are found by the output and the platforms' rule alone, exits by the command's own code, "
-            "and no rank is named. Ranks are found by RANK or its relatives in the environment (docs/launchers.md)"
-        )
+        text = f"no rank has been found in {RANKS_WAIT_S:.0f} s: no process reports one, no environment variable names one, and no process looks like one. Hangs are detected by output and the platforms' rule only, exits by the command's exit code, and no rank is named. Ranks are found by RANK or similar variables in the environment (docs/launchers.md)"
         self._note("ranks-unknown", text)
 
     def _look_for_stragglers(self, samples: tuple[RankSample, ...]) -> None:

@@ -356,7 +356,7 @@ class WorkerAgent:
         if not wait_s or asked_s is None or attempt.over or self._clock() - asked_s < wait_s:
             return
         self._stopped_asked_s = None
-        attempt.running.kill(f"its ending took longer than {wait_s:.0f} s")
+        attempt.running.kill(f"ending it took longer than {wait_s:.0f} s")
         attempt.leave_behind = True
 
     def channels(self) -> list[int]:

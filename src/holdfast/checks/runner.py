@@ -197,7 +197,7 @@ class SuiteRun:
         if child.ended:
             child.kill()
             self._children.remove(child)
-            return _skipped(spec, f"the check brought its own process down ({child.how_it_ended()})")
+            return _skipped(spec, f"the check crashed its process ({child.how_it_ended()})")
         if child.has_hung():
             where = child.where()
             child.kill()
@@ -214,7 +214,7 @@ class SuiteRun:
         for child in self._children:
             child.kill()
         self._children.clear()
-        return [_skipped(spec, f"not done within the {limit_s:.1f} s of the suite") for spec in left]
+        return [_skipped(spec, f"not finished within the {limit_s:.1f} s of the suite") for spec in left]
 
 
 class _Child:

@@ -26,8 +26,7 @@ def agent_of(env: Mapping[str, str]) -> int:
     try:
         if not is_given(env):
             raise AgentRefused(
-                "neither a command nor a controller: srun holdfast agent -- COMMAND watches over a command; "
-                "without one it is started by holdfast run --nnodes N"
+                "no command and no controller: srun holdfast agent -- COMMAND supervises a command; without a command, holdfast run --nnodes N starts the agent"
             )
         place = agent_place(env)
     except (AgentRefused, OSError) as error:

@@ -235,6 +235,4 @@ def _verdict(code: int, result: Result | None, plain: Result, same: bool) -> str
     if code == 0 and same and result is not None:
         return f"[bold]success: step {result.step}, loss {result.loss:.6f}, the undisturbed run's[/bold]"
     found = json.dumps(msgspec.to_builtins(result)) if result else "nothing"
-    return (
-        f"[bold]not as it should be: exit code {code}, result {found}, undisturbed loss {plain.loss}[/bold]"
-    )
+    return f"[bold]unexpected result: exit code {code}, result {found}, undisturbed loss {plain.loss}[/bold]"

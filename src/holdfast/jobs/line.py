@@ -126,11 +126,11 @@ class JobLine:
         if self._refused:
             return f"the controller of job {name} at {where} refused: {self._refused}"
         if not where:
-            return f"job {name} does not say where its controller listens: holdfast status {name} tells whether it runs"
+            return f"job {name} does not say where its controller listens: holdfast status {name} shows whether it runs"
         why = f" ({self._link.trouble})" if self._link.trouble else ""
         return (
             f"the controller of job {name} did not answer at {where} within {CONNECT_S:g} s{why}: "
-            f"holdfast status {name} tells whether it runs"
+            f"holdfast status {name} shows whether it runs"
         )
 
 
@@ -191,9 +191,9 @@ def _want(job: JobDir, facts: dict[str, Any]) -> None:
     """Asks the Holdfast of a job of one machine to listen; it looks once a second. raises: NoLine"""
     host = facts.get("host")
     if isinstance(host, str) and host and host != socket.gethostname():
-        raise NoLine(f"job {job.name} runs on {host}, and can be asked there only")
+        raise NoLine(f"job {job.name} runs on {host}, and can be queried there only")
     if not supervisor(job, facts):
-        raise NoLine(f"nobody supervises job {job.name} now: holdfast attach {job.name}")
+        raise NoLine(f"job {job.name} has no supervisor now: holdfast attach {job.name}")
     try:
         os.close(os.open(job.path / WANTED, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:

@@ -48,7 +48,7 @@ class Record:
         self.facts: dict[str, Any] = _decoded(meta.get("job"), dict[str, Any]) or {}
         policy = _decoded(meta.get("policy"), Policy)
         self.notes = (
-            [] if policy is not None else ["the journal names no policy: told with the default settings"]
+            [] if policy is not None else ["the journal names no policy: shown with the default settings"]
         )
         self.policy = policy or Policy()
         self.story = Story(self.policy)

@@ -41,7 +41,7 @@ def running_job(record: Record) -> RunningJob:
         )
     host = record.facts.get("host")
     if record.is_one_machine and isinstance(host, str) and host and host != socket.gethostname():
-        raise NotRunning(f"job {job.name} runs on {host}: its stacks can be had there only")
+        raise NotRunning(f"job {job.name} runs on {host}: its stacks can be collected there only")
     known = _from_facts(job, summary.attempt)
     for rank in summary.ranks:  # a damaged or late file of facts
         folder = job.worker(summary.attempt, rank.worker)

@@ -286,7 +286,7 @@ class AgentLink:
                 raise ChannelEnded(f"{channel.address} did not finish the handshake in {HANDSHAKE_S:g} s")
             return
         if now_s - self._beats.heard_s > LOST_AFTER_S:
-            raise ChannelEnded(f"nothing was heard of {channel.address} for {LOST_AFTER_S:g} s")
+            raise ChannelEnded(f"no message from {channel.address} for {LOST_AFTER_S:g} s")
         if now_s - self._beats.sent_s >= BEAT_S:
             channel.put(BEAT, messages.beat(self._beats.next(now_s)))
         self._push()

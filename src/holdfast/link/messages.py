@@ -96,7 +96,7 @@ def as_join(body: bytes) -> Join:
     try:
         join = _join.decode(body)
     except UNREADABLE as error:
-        raise BadFrame(f"an introduction that cannot be read: {error}") from error
+        raise BadFrame(f"an invalid introduction: {error}") from error
     if not _is_name(join.name) or not _is_name(join.stream) or "/" in join.name:
         raise BadFrame(f"a peer of the name {join.name!r} and the stream {join.stream!r} is not taken")
     if not join.stream.startswith(join.name + "/"):

@@ -55,7 +55,7 @@ def _problem(row: Mapping[str, str | None], known: Collection[str], actions: Col
             return f"{code} has the rule of repetition {row['repeats']!r}"
         named.add(rule[3])
     unknown = named - set(actions)
-    return f"{code} has the actions {sorted(map(str, unknown))}, which nobody knows" if unknown else ""
+    return f"{code} has the actions {sorted(map(str, unknown))}, which are unknown" if unknown else ""
 
 
 def _fact(row: Mapping[str, str], kind: CodeKind) -> CodeFact:

@@ -103,7 +103,7 @@ class AgentWheel:
         self._leaving_s: float | None = None
         self._refused_s: float | None = None
         self._unreached_s = clock()
-        self._reasons: set[str] = set()  # that were told, why the controller is not reached
+        self._reasons: set[str] = set()  # that were told, why the controller cannot be reached
         self._code: int | None = None
         self._link = AgentLink(
             name=place.node,
@@ -150,7 +150,7 @@ class AgentWheel:
             agent.hear()
         number, worker = agent.runs
         if number:
-            tell(f"took up worker {worker} of attempt {number}, which runs here")
+            tell(f"reattached to worker {worker} of attempt {number}, which runs here")
 
     def _made(self, given: SetUp) -> RemoteAgent:
         """The agent of that job. What it keeps is below the folder of this node's own choice."""
@@ -248,7 +248,7 @@ class AgentWheel:
             return
         if why not in self._reasons and len(self._reasons) < REASONS_TOLD_MAX:
             self._reasons.add(why)
-            tell(f"the controller is not reached ({why}); it is tried again and again")
+            tell(f"the controller cannot be reached ({why}); retrying")
 
     def _hear_said(self, body: bytes) -> None:
         if not self._calls.hear(body):
@@ -264,7 +264,7 @@ class AgentWheel:
         try:
             command = _COMMANDS.decode(body)
         except UNREADABLE as error:
-            tell(f"a command that this version does not know ({error}): passed over")
+            tell(f"a command that this version does not know ({error}): ignored")
             if order:
                 self._link.done(order)
             return
@@ -281,7 +281,7 @@ class AgentWheel:
             self._agent = self._made(given)
             self._agent.take_up()
         elif self._agent.job != given.job:
-            tell(f"this is an agent of job {self._agent.job}: words about job {given.job} are passed over")
+            tell(f"this is an agent of job {self._agent.job}: messages about job {given.job} are ignored")
             return
         self._home.keep_set_up(given)
 
@@ -332,7 +332,9 @@ class AgentWheel:
             if self._faults <= FAULTS_TOLD_MAX:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 place = f"{Path(where.filename).name}, line {where.lineno}"
-                text = f"a fault in Holdfast itself, which goes on: {error!r} ({place}); please report it"
+                text = (
+                    f"an internal error of Holdfast, which continues: {error!r} ({place}); please report it"
+                )
                 tell(text)
                 fault = FindingNoted(at_s=self._clock(), finding="fault", text=f"{self._place.node}: {text}")
                 self._send(Told(event=fault))

@@ -34,7 +34,7 @@ def run_elsewhere(settings: RunSettings, env: Mapping[str, str], sbatch: Sequenc
         return run_slurm(settings, env, sbatch)
     console = Console(quiet=settings.quiet)
     for folder in clear_leftovers(_is_over):
-        console.tell(f"cleared away the nodes of {folder.name}, which has ended")
+        console.tell(f"removed the nodes of {folder.name}, which has ended")
     try:
         engine = _engine(settings, env)
     except EngineRefused as error:

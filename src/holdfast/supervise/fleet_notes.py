@@ -104,8 +104,7 @@ class FleetNotes:
             isolation = book.isolated().get(node)
             if isolation is not None:
                 self._warnings.append(
-                    f"this node, {node}, is isolated in the node book: {isolation.reason}; the run starts all the "
-                    f"same, as there is no other (give it back: holdfast nodes release {node})"
+                    f"this node, {node}, is isolated in the node book: {isolation.reason}; the run starts anyway, because there is no other node (release it: holdfast nodes release {node})"
                 )
             score = self._lemon(book, node)
             if score is not None:

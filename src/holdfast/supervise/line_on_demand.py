@@ -91,7 +91,7 @@ class LineOnDemand:
                 self._grace_s,
             )
         except OSError as error:
-            self._tell(f"somebody wants to ask this job, which cannot listen: {error}")
+            self._tell(f"a user command wants to query this job, but it cannot listen: {error}")
 
 
 def _is_removed(path: Path) -> bool:

@@ -258,7 +258,7 @@ class NodesSupervisor:
             self._metrics.hear(event, decision)
         self.controller.state = state
         self._echoes_from_end = state.job.attempt
-        self._console.tell(f"took up {self._job.name} in attempt {state.job.attempt}")
+        self._console.tell(f"reattached to {self._job.name} in attempt {state.job.attempt}")
 
         def begin() -> None:
             self._engine.begin(self._place)
@@ -369,7 +369,7 @@ class NodesSupervisor:
             return
         self._stop_signals += 1
         force = self._stop_signals > 1
-        word = "at once" if force else "cleanly; once more ends it at once"
+        word = "at once" if force else "cleanly; send it again to end it at once"
         self._console.tell(f"{name}: ending the job {word}")
         if not force:
             self.machine.signal(signal.SIGTERM if number == signal.SIGHUP else number)
@@ -522,5 +522,5 @@ def attach_nodes(
         supervisor = NodesSupervisor(settings, job, console, env, cwd, engine, memory)
         return supervisor.resume(state, rows)
     except (EngineRefused, ListenFailed, TlsUnavailable, OSError) as error:
-        console.tell(f"the job cannot be taken up: {error}")
+        console.tell(f"cannot reattach to the job: {error}")
         return USAGE

@@ -207,7 +207,7 @@ class Supervisor:
         self.controller.state = state
         if state.job.attempt:
             self._machine.agent.resume(state.job.attempt)
-        self._console.tell(f"took up {self._job.name} in attempt {state.job.attempt}")
+        self._console.tell(f"reattached to {self._job.name} in attempt {state.job.attempt}")
         return self._turn(lambda: self.controller.handle(ControllerResumed(at_s=self.clock())))
 
     def _turn(self, begin: Callable[[], None]) -> int:
@@ -273,7 +273,7 @@ class Supervisor:
         running = isinstance(self.controller.state.phase, Running)
         if not force:
             self._machine.agent.signal(signal.SIGTERM if number == signal.SIGHUP else number)
-        word = "at once" if force else "cleanly; once more ends it at once"
+        word = "at once" if force else "cleanly; send it again to end it at once"
         self._console.tell(f"{name}: ending the job {word}")
         finish_s = self._settings.grace_s if running else 0.0
         self.controller.handle(stop_request(number, self.clock(), force=force, finish_s=finish_s))

@@ -87,7 +87,7 @@ class Wheel:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 place = f"{Path(where.filename).name}, line {where.lineno}"
                 self._tell(
-                    f"a fault in Holdfast itself, which goes on: {error!r} ({place}); please report it"
+                    f"an internal error of Holdfast, which continues: {error!r} ({place}); please report it"
                 )
             time.sleep(LOOK_S)  # not a loop that turns on the spot
 

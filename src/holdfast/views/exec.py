@@ -46,7 +46,7 @@ _CUT = Words(
 _ENDED = Words(en="ended with {code} after {took}", zh="{took} 后结束,退出码 {code}")
 _KILLED = Words(en="killed by signal {signal} after {took}", zh="{took} 后被信号 {signal} 终止")
 _ENDINGS: dict[Outcome, Words] = {
-    "exited": Words(en="ended, nobody knows how", zh="已结束,结果未知"),
+    "exited": Words(en="ended, with an unknown exit code", zh="已结束,结果未知"),
     "not-started": Words(en="could not be started", zh="无法启动"),
     "timed-out": Words(en="took too long, was ended after {took}", zh="超时,{took} 后被终止"),
     "ran-away": Words(en="printed without end, was ended after {took}", zh="输出无休止,{took} 后被终止"),

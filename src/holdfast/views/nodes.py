@@ -42,7 +42,7 @@ _TEXT = {
         "isolated": "isolated",
         "in use": "",
         "sum": "nodes: {nodes}, isolated: {isolated}, probably lemons: {lemons}, in the last {span} ({folder})",
-        "more": "and {count} more with nothing to say; --all shows them",
+        "more": "and {count} more without findings; --all shows them",
         "none": "no node is known yet in {folder}: runs write it",
         "ago": "{time} ago",
         "now": "now",
@@ -50,10 +50,10 @@ _TEXT = {
         "fleet": "The fleet: nodes: {nodes}, node-days at work: {days:,.0f}, failures: {failures}, attributed: {attributed}.",
         "learned": "Learned: a sound node fails {base:.2f} times in 1,000 days, a lemon {factor:.0f} times as often; "
         "{share:.1%} are lemons; {attribution:.0%} of nodes' failures are attributed.",
-        "together": "{count} more failures came to several jobs at once, and are held against no node.",
+        "together": "{count} more failures came to several jobs at once, and count against no node.",
         "named": "LEMON, probably",
         "no lemons": "no node is probably a lemon",
-        "few": "So few failures tell little: what is said rests mostly on figures of other fleets.",
+        "few": "There are few failures: the scores rest mostly on figures of other fleets.",
         "score": "lemon       {posterior} ({span} at work, {attributed} failures its own, {shared} shared "
         "of which {likely:.1f} are probably its)",
         "why": "            odds {odds} = {terms}",

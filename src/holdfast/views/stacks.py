@@ -28,7 +28,7 @@ _HEAD = Words(en="job {job}, attempt {attempt}, {at}: {n}", zh="作业 {job},第
 _STACKS = Words(en="{ranks} ranks in {groups} stacks", zh="{ranks} 个 rank,{groups} 种调用栈")
 _ONE_STACK = Words(en="all {ranks} ranks in the same stack", zh="{ranks} 个 rank 的调用栈全部相同")
 _ONE_RANK = Words(en="1 rank", zh="1 个 rank")
-_NONE = Words(en="no stack could be had", zh="未能取得任何调用栈")
+_NONE = Words(en="no stack could be collected", zh="未能取得任何调用栈")
 _RANK = Words(en="rank {ranks}", zh="rank {ranks}")
 _RANKS = Words(en="ranks {ranks} ({n})", zh="rank {ranks}({n} 个)")
 _AT = Words(en="{does} at {place}", zh="{does},位于 {place}")

@@ -99,8 +99,7 @@ def refuse_without_terminal() -> None:
     """Checks for a terminal. raises: NoTerminal"""
     if not sys.stdout.isatty() or os.environ.get("TERM", "") in ("", "dumb"):
         raise NoTerminal(
-            "--watch draws on a terminal, and stdout is none: holdfast status without it tells once, "
-            "holdfast log --follow goes on line by line"
+            "--watch draws on a terminal, and stdout is none: holdfast status without it prints once, holdfast log --follow prints new lines"
         )
 
 

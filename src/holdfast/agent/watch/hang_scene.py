@@ -265,7 +265,7 @@ def goodbye_s(folder: Path, rank: int) -> float | None:
 
 
 def _not_looked_at(error: Exception) -> str:
-    return f"the ranks could not be looked at: {type(error).__name__}: {error}"
+    return f"the ranks could not be examined: {type(error).__name__}: {error}"
 
 
 def _busy(record: FlightRecord) -> tuple[int, int]:

@@ -242,7 +242,7 @@ class Looks:
         held = [one.rank for one in seen.stacks if one.threads and is_debugged(one.threads[0].frames)]
         if held:
             self._note(
-                "debugger", f"{ranks_named(held)}: a debugger holds the process; it is not taken for a hang"
+                "debugger", f"{ranks_named(held)}: a debugger holds the process; it does not count as a hang"
             )
             return None
         return joined(found, seen.located, seen.stacks)

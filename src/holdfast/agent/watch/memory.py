@@ -30,4 +30,4 @@ class MemoryWatch:
         said = [oom_words(kill) for kill in oom_kills(log.lines) if kill.pid in wanted or kill.pid == 0]
         if said or self._cgroup is None or not self._cgroup.new_kills():
             return tuple(said)
-        return ("the job's memory cgroup counted a kill for want of memory",)
+        return ("the job's memory cgroup counted an OOM kill",)

@@ -87,7 +87,7 @@ class Signals:
         self._stuck_told = True
         return (
             f"the GPU driver has not answered for {stuck_s:.0f} s: "
-            "look at the kernel's log for Xid lines; what is shown of GPUs is old"
+            "check the kernel log for Xid lines; the GPU values shown are old"
         )
 
     def close(self) -> None:

@@ -320,7 +320,7 @@ class StepWatching:
             count = self._news[one.kind] = self._news.get(one.kind, 0) + 1
             if count == NEWS_MAX:
                 self.notes.append(
-                    f"there are many findings of the kind {one.kind}: no more are told in this attempt"
+                    f"there are too many findings of the kind {one.kind}: no more are reported in this attempt"
                 )
             if count <= NEWS_MAX:
                 told.append(one)

@@ -97,7 +97,7 @@ def _try_to_write(folder: str) -> bool:
         _write_in(str(parent))
         return True
     if not os.path.isdir(folder):
-        raise NotADirectoryError(errno.ENOTDIR, "it is no folder")
+        raise NotADirectoryError(errno.ENOTDIR, "it is not a folder")
     _write_in(folder)
     return False
 
@@ -217,7 +217,7 @@ CHECKS = (
             name="env-checkpoint",
             area="env",
             what=Words(
-                en="checkpoints can be written, and the newest is whole",
+                en="checkpoints can be written, and the newest is complete",
                 zh="检查点目录可写，且最新检查点完整",
             ),
             contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),

@@ -252,7 +252,7 @@ def gpu_training_step(scene: Scene) -> Iterator[Seen]:
             key: int(option(scene, name, key, default, 1, 1 << 16)) for key, default in DEVICE_SHAPE.items()
         }
         if shape["width"] % 64:
-            raise OptionRefused(f"--option {name}.width={shape['width']}: a multiple of 64 is wanted")
+            raise OptionRefused(f"--option {name}.width={shape['width']}: a multiple of 64 is required")
     except OptionRefused as error:
         yield Finding(status=SKIP, why=str(error))
         return

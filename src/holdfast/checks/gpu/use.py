@@ -86,6 +86,8 @@ def _parts(told: Nvml, handle: Any) -> int | None:
 
 
 CHECKS = (
-    Check(nvml_spec("gpu-foreign", "nobody else uses the GPUs", "GPU 未被他人占用", quick=True), foreign),
+    Check(
+        nvml_spec("gpu-foreign", "no other process uses the GPUs", "GPU 未被他人占用", quick=True), foreign
+    ),
     Check(nvml_spec("gpu-mig", "whole GPUs, or parts, as the run needs", "MIG 模式与任务相符"), mig),
 )

@@ -77,7 +77,7 @@ def judged_cores(scene: Scene, answer: Mapping[str, Any], fastest_khz: Mapping[i
     broken = [finding for core in answer["cores"] if (finding := _broken_core(core)) is not None]
     yield from broken
     if not answer["is_exact"]:
-        why = f"{answer['library']} gives another product than whole-number arithmetic"
+        why = f"{answer['library']} computes a product that differs from integer arithmetic"
         yield wrong_always("", why, others_are_right=False)
     if not ran:
         yield Finding(status=SKIP, why="no core could be measured")

@@ -67,8 +67,8 @@ _WHY = {
     ABSENT: "not supported by this GPU or driver",
     REFUSED: "no permission",
     LOST: "the GPU is lost (see gpu-count)",
-    RESET: "the GPU wants a reset before it answers (see gpu-count)",
-    GONE: "the driver was unloaded or reloaded while it was asked",
+    RESET: "the GPU needs a reset before it answers (see gpu-count)",
+    GONE: "the driver was unloaded or reloaded during the query",
 }
 _CLOSED = {9: NO_DRIVER, 18: MISMATCH, 12: NO_LIBRARY, 4: NO_RIGHT, 13: BROKEN}
 

@@ -74,7 +74,7 @@ def burnt(
     env |= {"PYTHONDONTWRITEBYTECODE": "1", **(more_env or {})}
     waiting = list(enumerate(asks))
     running: dict[int, _Run] = {}
-    answers = [Burnt(unable="it was not begun")] * len(asks)
+    answers = [Burnt(unable="it was not started")] * len(asks)
     try:
         while waiting or running:
             while waiting and not (one_by_one and running):
@@ -142,7 +142,7 @@ def python_with(scene: Scene, check: str, *wanted: str) -> tuple[str, str]:
     asked = ", ".join(path for path, _ in seen) or "no Python"
     return (
         "",
-        f"{' and '.join(wanted)} are wanted for it, and none is in {asked} (--option {check}.python=PATH)",
+        f"{' and '.join(wanted)} are required, and none is in {asked} (--option {check}.python=PATH)",
     )
 
 

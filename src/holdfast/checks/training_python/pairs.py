@@ -412,7 +412,7 @@ class _Worker:
         if self._computed is None and not is_stuck:
             return NodeSample(round=round_, node=self.node, error=self.why or "no answer")
         if self._computed is None:
-            return NodeSample(round=round_, node=self.node, error="it is there, and computes nothing")
+            return NodeSample(round=round_, node=self.node, error="it runs, but computes nothing")
         if not self.is_there and not is_stuck and self.exchanged is None and self.why:
             return NodeSample(round=round_, node=self.node, error=self.why)
         return NodeSample(

@@ -152,12 +152,12 @@ def _usual_python(env: Mapping[str, str]) -> tuple[str, ...]:
 def _prepared(launch: Launch, env: Mapping[str, str], cwd: str, within_s: float) -> Prepared:
     folder = _folder(launch.folder, env, cwd)
     if not folder:
-        return Prepared(env={**env, **launch.env}, why_not=f"cd {launch.folder} is known only when it runs")
+        return Prepared(env={**env, **launch.env}, why_not=f"cd {launch.folder} is only known at run time")
     shell = launch.shell
     unknown = next((one for one in shell.preparations if one.kind == "unknown"), None) if shell else None
     if unknown is not None:
         return Prepared(
-            env={**env, **launch.env}, folder=folder, why_not=f"`{unknown.raw}` is not run only to look"
+            env={**env, **launch.env}, folder=folder, why_not=f"`{unknown.raw}` is not run for a check"
         )
     if shell is None or not _needs_shell(shell, env):
         full = {**env, **launch.env}
@@ -188,7 +188,7 @@ def in_shell(
 ) -> Prepared:
     """Starts the shell as the run does, runs its preparations, and reads the resulting environment."""
     if name_of(shell.program) not in SHELLS:
-        return Prepared(why_not=f"{shell.program} is a shell of another kind")
+        return Prepared(why_not=f"{shell.program} is an unsupported shell")
     program = _which(shell.program, env, cwd)
     if not program:
         return Prepared(why_not=f"the shell {shell.program} is not there")
@@ -239,9 +239,9 @@ def _interpreter(launch: Launch, prepared: Prepared) -> Interpreter:
     if prepared.why_not:
         return Interpreter(why_not=prepared.why_not)
     if not launch.launcher:
-        return Interpreter(why_not=f"{name_of(launch.program) or 'the command'} is no Python that we know of")
+        return Interpreter(why_not=f"{name_of(launch.program) or 'the command'} is no known Python")
     if not is_known(launch.program):
-        return Interpreter(why_not=f"{launch.program} is known only when it runs")
+        return Interpreter(why_not=f"{launch.program} is only known at run time")
     if launch.prefix:
         return _by_prefix(launch, prepared)
     path = prepared.found.get(launch.program, "")

@@ -35,7 +35,7 @@ def note_checks(fleet: Path, nodes: Sequence[NodeChecks], at_s: float, *, whole:
     try:
         book.note(lines)
     except NodeBookUnusable as error:
-        say(f"what was found is not in the node book: {error}")
+        say(f"the results are not in the node book: {error}")
     finally:
         book.close()
 

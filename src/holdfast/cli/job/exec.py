@@ -187,8 +187,7 @@ def _confirm(asked: Asked, language: Language, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         say(
-            f"this would run on {_many(asked.places)}: where nobody can be asked, say so with --yes, "
-            "or look first with --dry-run"
+            f"this would run on {_many(asked.places)}: without a terminal confirm with --yes, or check first with --dry-run"
         )
         raise Exit(REFUSED)
     for text in plan(asked, language):
@@ -221,5 +220,5 @@ def _limit(text: str) -> float:
     except NotATime as error:
         raise BadParameter(str(error), param_hint="--timeout") from error
     if not 0 < limit_s <= LIMIT_S_MAX:
-        raise BadParameter(f"{text!r} is not within 1ms and {length(LIMIT_S_MAX)}", param_hint="--timeout")
+        raise BadParameter(f"{text!r} is not between 1ms and {length(LIMIT_S_MAX)}", param_hint="--timeout")
     return limit_s

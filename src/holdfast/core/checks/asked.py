@@ -186,7 +186,7 @@ def _first(options: Mapping[str, str], names: Sequence[str]) -> str:
 
 
 def _folder(path: str, seen_from: str) -> str:
-    """Empty for one that is not of this machine (s3://...), and for one that is known only when it runs."""
+    """Empty for one that is not of this machine (s3://...), and for one that is only known at run time."""
     is_whole = path.startswith(("/", "~")) or not seen_from
     full = path if not path or is_whole else f"{seen_from}/{path.removeprefix('./')}"
     return "" if "://" in full or "$" in full or "`" in full else full

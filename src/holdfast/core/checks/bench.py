@@ -144,7 +144,7 @@ def _expectations(
 ) -> Iterator[Expected]:
     own = _number(baseline.of(bench.key, one.name))
     if own is not None:
-        yield Expected(own, BASELINE, f"what it gave when it was first measured, {own:.4g} {one.unit}")
+        yield Expected(own, BASELINE, f"its first measurement, {own:.4g} {one.unit}")
     else:
         before = [
             number
@@ -255,7 +255,7 @@ def option(scene: Scene, check: str, key: str, default: float, low: float, high:
     except ValueError:
         value = float("nan")
     if not low <= value <= high:
-        raise OptionRefused(f"--option {check}.{key}={text}: a number from {low:g} to {high:g} is wanted")
+        raise OptionRefused(f"--option {check}.{key}={text}: a number from {low:g} to {high:g} is required")
     return value
 
 
@@ -264,5 +264,5 @@ def choice(options: Mapping[str, str], check: str, key: str, known: Iterable[str
     known = tuple(known)
     text = options.get(f"{check}.{key}", default)
     if text not in known:
-        raise OptionRefused(f"--option {check}.{key}={text}: one of {', '.join(known)} is wanted")
+        raise OptionRefused(f"--option {check}.{key}={text}: one of {', '.join(known)} is required")
     return text

@@ -96,7 +96,7 @@ def judge_memory(memory: Memory, ranks: int | None) -> list[Finding]:
     if memory.huge_idle > memory.total * HUGE_SHARE:
         found.append(
             warned(
-                f"{size(memory.huge_idle)} of {size(memory.total)} kept for huge pages that nobody uses",
+                f"{size(memory.huge_idle)} of {size(memory.total)} kept for unused huge pages",
                 f"less than {HUGE_SHARE:.0%}",
                 RULE,
                 why=f"{size(memory.huge_idle)} are reserved for huge pages; the run cannot use them",
@@ -251,9 +251,11 @@ def judge_clock(clock: ClockState) -> Finding:
         measured = f"{clock.offset_s * 1000:+.1f} ms off ({clock.told_by})"
         return passed(measured) if abs(clock.offset_s) <= OFFSET_WARN_S else _off(measured)
     if clock.synced is None:
-        return skipped("the kernel does not tell the state of its clock")
+        return skipped("the kernel does not report the state of its clock")
     if not clock.synced:
-        return skipped("nothing tells the kernel that its clock is synchronised, so its offset is not known")
+        return skipped(
+            "no time service reports synchronisation to the kernel, so the clock's offset is unknown"
+        )
     error_s = clock.estimated_error_s or 0.0
     measured = f"synchronised, error about {error_s * 1000:.1f} ms"
     return passed(measured) if error_s <= OFFSET_WARN_S else _off(measured)

@@ -148,7 +148,7 @@ def judge_port(port: Port, baseline: Baseline, env: Mapping[str, str], nodes: in
 def _not_active(port: Port, was_up: bool, wanted: bool, nodes: int) -> Finding:
     state = f"{port.state}, {port.physical}" if port.physical else port.state
     if not was_up:
-        return passed(f"{state}; never seen up, so nothing is expected of it", port.name)
+        return passed(f"{state}; never up, so it is not expected to be", port.name)
     if port.state == INITIALIZED:
         return warned(
             state,

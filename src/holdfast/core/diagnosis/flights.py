@@ -39,9 +39,9 @@ GROUPS_MAX = 4  # of the same name, as evidence
 STACKS_MAX = 4
 NOTES_MAX = 6
 PROGRESS = Words(en="how far each rank is in this group", zh="各 rank 在该通信组中的进度")
-TOLD = Words(en="what the flight records tell", zh="flight record 所反映的情况")
+TOLD = Words(en="evidence in the flight records", zh="flight record 所反映的情况")
 NOBODY = Words(
-    en="the flight records of {ranks}: nobody keeps the others waiting",
+    en="the flight records of {ranks}: no rank blocks the others",
     zh="{n} 个 rank 的 flight record:没有 rank 让其他 rank 等待",
 )
 ODD_SIZE = Words(

@@ -64,7 +64,7 @@ def does(rank: int, life: RankLife | None, kind: LocatedKind, *, is_absent: bool
         and not life.frames
         and (life.rank_class == "unknown" or is_victim(life))
     ):
-        return Words(en="", zh="")  # what it ran has been said; how it died of it says nothing of it
+        return Words(en="", zh="")  # what it ran has been said; how it died of it reports nothing
     en, zh = DOES[life.rank_class]
     if life.rank_class == "unknown" and kind == "stopped":
         en, zh = DOES["stopped"]

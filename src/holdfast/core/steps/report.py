@@ -227,7 +227,7 @@ def trainings(logs: Sequence[LogSteps], *, is_one: bool = False) -> list[list[Lo
         if better is None:
             kept.append(group)
         else:
-            better[0].notes.append(f"{group[0].name} tells of the same steps and was not counted again")
+            better[0].notes.append(f"{group[0].name} reports the same steps and was not counted again")
             better.extend(group)
     return sorted(kept, key=lambda group: -group[0].iteration_lines)
 

@@ -19,7 +19,7 @@ WHAT_ZH = {"everyone": "所有 rank", "data": "数据读取", "checkpoint": "保
 _KIND = {
     "lasting": ("Steps have become slower", "训练步变慢"),
     "transient": ("Steps were slower for a while", "训练步一度变慢"),
-    "ramp": ("Steps have become slower little by little", "训练步逐渐变慢"),
+    "ramp": ("Steps have become slower gradually", "训练步逐渐变慢"),
     "slow-start": ("The run began slow and became faster later", "任务开始阶段较慢，之后变快"),
     "repeated": ("Steps are slower in stretches that come and go", "训练步反复变慢又恢复"),
 }
@@ -87,7 +87,7 @@ def _what(what: str) -> tuple[str, str]:
         case "everyone":
             return "every step is slower, not only pauses", "每一步都变慢，不仅是停顿"
         case "data":
-            return "it is the waiting for data that grew", "变长的是等待数据的时间"
+            return "waiting for data takes longer", "变长的是等待数据的时间"
         case _:
             return what, WHAT_ZH.get(what, what)
 

@@ -13,8 +13,11 @@ TRUST = {"arrivals": 0.95, "log-times": 0.9, "device": 0.85, "cpu": 0.85, "await
 HOW = {
     "log-times": ("by the times that ranks log", "依据各 rank 日志中的时间"),
     "arrivals": ("by when ranks enter collectives", "依据各 rank 进入集合通信的时刻"),
-    "awaited": ("by whom the others are seen to wait for", "依据其他 rank 等待的对象"),
-    "cpu": ("by whom the others wait for, and its throttled processors", "依据等待对象及其 CPU 被限流"),
+    "awaited": ("by samples of the ranks that others wait for", "依据其他 rank 等待的对象"),
+    "cpu": (
+        "by samples of the ranks that others wait for, and CPU throttling",
+        "依据等待对象及其 CPU 被限流",
+    ),
     "device": ("by its device", "依据其设备"),
 }
 

@@ -110,7 +110,7 @@ def _exit_title(who: str, many: int, code: int | None, oom: str, no_room: str) -
         return f"{who} left by {'itself' if many == 1 else 'themselves'}, and others still needed {'it' if many == 1 else 'them'}"
     if code is None or code >= 0:
         return f"{who} ended with {exit_words(code)}" + (f": {no_room}" if no_room else "; nothing says why")
-    unsaid = "; nothing says by whom" if code in (KILL, TERM) else ""
+    unsaid = "; the sender is unknown" if code in (KILL, TERM) else ""
     return f"{who} {was} {ended_by(code)}{unsaid}"
 
 

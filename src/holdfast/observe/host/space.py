@@ -109,13 +109,10 @@ class SpaceGuard:
         self._said_bytes = self.given_up_bytes
         text = f"the disk under {self._folder} is nearly full ({free_bytes // MIB} MiB left)"
         if self.given_up_bytes:
-            return (
-                f"{text}: {self.given_up_bytes / MIB:.0f} MiB of this job's oldest output have been given up "
-                "so that the training can go on printing; make room there"
-            )
+            return f"{text}: {self.given_up_bytes / MIB:.0f} MiB of this job's oldest output were removed so that the training can continue to print; make room there"
         why = f" ({self._refused})" if self._refused else ""
         return (
-            f"{text} and this job's output has nothing to give up{why}: make room there, or the training ends"
+            f"{text} and this job's output has nothing to remove{why}: make room there, or the training ends"
         )
 
 

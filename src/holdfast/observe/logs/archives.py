@@ -52,7 +52,7 @@ class TarPart:
         data = self._reader.read(min(size, self.left_bytes)) if self.left_bytes else b""
         if self.left_bytes and not data:
             self.left_bytes = 0
-            raise Unreadable("its archive ends before it does; what is there was read")
+            raise Unreadable("its archive is truncated; the existing part was read")
         self.left_bytes -= len(data)
         return data
 
@@ -82,7 +82,7 @@ def tar_members(reader: Reader, meter: Meter) -> Iterator[Member]:
         header = exactly(reader, RECORD_BYTES)
         if len(header) < RECORD_BYTES:
             if header:
-                raise Unreadable("the archive ends in the midst of a header; what is there was read")
+                raise Unreadable("the archive is truncated in a header; the existing part was read")
             return
         if not header.strip(b"\0"):
             return

@@ -249,7 +249,7 @@ class _File:
 
     def _skip_ahead(self, to: int) -> None:
         self._notes.append(
-            f"{self.path} grows faster than it can be watched: {to - self._at} bytes were not looked at; "
+            f"{self.path} grows faster than it can be read: {to - self._at} bytes were not looked at; "
             "the file has them all"
         )
         self._at, self._tail = to, b""

@@ -211,7 +211,7 @@ class Unpacked:
             if not self._input and getattr(self._engine, "needs_input", True):
                 self._input = self._packed.read(INPUT_BYTES)
                 if not self._input:
-                    raise Unreadable("it ends in the midst of its packed data; what is there was read")
+                    raise Unreadable("its packed data is truncated; the existing part was read")
             data = self._step(size)
             if data:
                 self._meter.count(len(data))

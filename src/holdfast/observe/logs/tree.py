@@ -280,13 +280,13 @@ def _kind(mode: int) -> str:
 
 def _unread(name: str, error: OSError, path: Path) -> Skipped:
     if error.errno == errno.ELOOP:
-        return Skipped(name=name, why="it is a link that leads round in a circle")
+        return Skipped(name=name, why="it is a circular link")
     if isinstance(error, FileNotFoundError):
         if path.is_symlink():
-            return Skipped(name=name, why="it is a link that leads nowhere")
+            return Skipped(name=name, why="it is a broken link")
         return Skipped(name=name, why="it is not there", lost=True)
     if isinstance(error, PermissionError):
-        return Skipped(name=name, why="it may not be read by this user", lost=True)
+        return Skipped(name=name, why="this user may not read it", lost=True)
     return Skipped(name=name, why=f"it cannot be read: {error.strerror}", lost=True)
 
 

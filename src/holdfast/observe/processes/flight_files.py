@@ -132,11 +132,11 @@ class SceneReader:
                 self._add_record(read_record(data, rank, log.name))
             case "groups":
                 if rank is None:
-                    raise Refused("its name tells no rank")
+                    raise Refused("its name shows no rank")
                 self._groups.setdefault(rank, {}).update(groups_of(data))
             case "faulthandler" | "py-spy":
                 if rank is None:
-                    raise Refused("its name tells no rank")
+                    raise Refused("its name shows no rank")
                 self._add_stacks(
                     _faulthandler(data, rank) if log.kind == "faulthandler" else _pyspy(data, rank), log.name
                 )

@@ -456,8 +456,10 @@ def forbidden(pid: int) -> str:
     scope = _read("/proc/sys/kernel/yama/ptrace_scope").strip()
     if scope not in (b"", b"0"):
         now = scope.decode(errors="replace")
-        return f"the kernel forbids looking into it (kernel.yama.ptrace_scope={now}): set it to 0, or run as root"
-    return "looking into it is forbidden: in a container add the capability SYS_PTRACE, else run as root"
+        return (
+            f"the kernel forbids inspecting it (kernel.yama.ptrace_scope={now}): set it to 0, or run as root"
+        )
+    return "inspecting it is forbidden: in a container add the capability SYS_PTRACE, else run as root"
 
 
 def _owner(pid: int) -> int | None:

@@ -169,7 +169,7 @@ class _Machine:
 
     def _refuse(self, code: bytes) -> NoReturn:
         if not code:
-            raise Refused("it ends in the midst")
+            raise Refused("it ends too early")
         if code in (b"c", b"i"):
             names = [self._line().decode("utf-8", "replace") for _ in range(2)]
             raise _of_class(".".join(names))
@@ -200,7 +200,7 @@ class _Machine:
     def _line(self) -> bytes:
         end = self._data.find(b"\n", self._at)
         if end < 0:
-            raise Refused("it ends in the midst of a line")
+            raise Refused("it ends within a line")
         line, self._at = self._data[self._at : end], end + 1
         return line
 

@@ -185,9 +185,9 @@ class _Reading:
         rank = named if named is not None else own
         if rank is None and len(common) == 1:
             (rank,) = common
-            self._notes.append(f"its name tells no rank; its groups have only rank {rank} in common")
+            self._notes.append(f"its name shows no rank; its groups have only rank {rank} in common")
         if rank is None:
-            raise Refused("nothing tells of which rank it is: neither its name nor its groups")
+            raise Refused("nothing shows its rank: neither its name nor its groups")
         if not 0 <= rank < RANK_MAX:
             raise Refused(f"it is said to be of rank {rank}, which no job has")
         if common and rank not in common:

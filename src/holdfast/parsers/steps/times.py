@@ -124,7 +124,7 @@ class Timeline:
                 return None  # of ranks that compute the same loss, the time may differ
             track.last = values
             self.iteration_lines += 1
-            self._note("each step is told several times, by writers that do not say their rank")
+            self._note("each step is reported several times, by writers without a rank")
             return self._record(found, step, track, printed_s, 1, printed_s, at_s, rank, stamp)
         time_s: float | None = printed_s
         steps = 1

@@ -187,7 +187,7 @@ class Follower:
             for words in parts if not answer.is_good else ():
                 self._commands.ask(words, lambda answer: self._say(answer.why))
 
-        self._say("it was put back into the queue: started now")
+        self._say("requeued: starting it now")
         self._commands.ask(whole, heard)
 
     def _with_fewer(self, job: SlurmJob) -> None:
@@ -222,7 +222,7 @@ class Follower:
         if self._cancelled > 1:
             os._exit(INTERRUPTED + number)
         self._console.tell(
-            f"{signal.Signals(number).name}: cancelling Slurm job {self._one.slurm_job}; once more leaves it to itself"
+            f"{signal.Signals(number).name}: cancelling Slurm job {self._one.slurm_job}; send it again to leave the job running"
         )
         self._commands.ask(["scancel", self._one.slurm_job], lambda answer: self._say(answer.why))
 

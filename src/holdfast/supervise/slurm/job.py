@@ -83,7 +83,7 @@ def engine_here(env: Mapping[str, str]) -> SlurmEngine:
     """The engine of a controller that resumes a job in its own allocation. raises: EngineRefused"""
     found = own_allocation(env)
     if found is None:
-        raise EngineRefused("a job of --engine slurm is taken up inside its allocation, and this is none")
+        raise EngineRefused("a job of --engine slurm can only be resumed inside its allocation")
     return _Engine(found, env)
 
 
@@ -242,7 +242,7 @@ def _wait_alone(job: JobDir, console: Console, is_there: Callable[[], bool]) -> 
             continue
         if not held:
             console.tell(
-                f"{job.path} is on a disk without locks: nobody can go on when the first node is lost"
+                f"{job.path} is on a disk without locks: no standby controller can take over if the first node is lost"
             )
             return False
         now_s = time.monotonic()

@@ -72,7 +72,7 @@ def _legend(drawn: Chart) -> str:
     if any(row.first for row in rows):
         items.append(("first", "when it was first measured"))
     if any(not row.is_sure for row in rows):
-        items.append(("unsure", "others were at work: not compared"))
+        items.append(("unsure", "other processes were running: not compared"))
     signs = "".join(
         _sign(kind, kind in ("middle", "first")) + f"{escape(words)}</span>" for kind, words in items
     )

@@ -116,7 +116,7 @@ def _below(axes: "Axes", panel: Panel) -> None:
     if any(row.first is not None for row in panel.rows):
         said.append("mark: when it was first measured")
     if any(not row.is_sure for row in panel.rows):
-        said.append("grey: others were at work, not compared")
+        said.append("grey: other processes were running, not compared")
     axes.annotate(
         _plain("  ·  ".join(said)), (0, 0), (0, -30), "axes fraction", "offset points",
         fontsize=9, color=QUIET, annotation_clip=False, parse_math=False,

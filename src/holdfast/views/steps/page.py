@@ -250,7 +250,7 @@ def _phase_section(report: StepReport) -> str:
         for phase in report.phases
     ]
     return _section(
-        "What the steps were taken up with",
+        "Where the time of steps went",
         _table(("phase", "between", "steps", "median"), rows, numeric=(2, 3)),
     )
 
@@ -287,7 +287,7 @@ def _loss_section(report: StepReport) -> str:
 
 
 def _notes_section(report: StepReport) -> str:
-    return _section("To be taken with care", _listed(report.notes)) if report.notes else ""
+    return _section("Caveats", _listed(report.notes)) if report.notes else ""
 
 
 def _section(title: str, inner: str) -> str:

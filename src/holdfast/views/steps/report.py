@@ -37,18 +37,18 @@ _BETWEEN = " · "
 
 _NOTHING = Words(en="No steps found", zh="未找到训练步")
 _HINT = Words(
-    en="None of the known forms of step lines is in it. --step-pattern reads others: see docs/steps.md.",
+    en="It contains no known form of step lines. --step-pattern reads others: see docs/steps.md.",
     zh="其中没有任何已知格式的训练步日志行。可用 --step-pattern 读取其他格式,见 docs/steps.md。",
 )
 _STEADY = Words(en="Steady: {time} a step", zh="平稳:每步 {time}")
 _FEW = Words(en="{n} steps found, too few to judge", zh="仅找到 {n} 步,不足以判断")
 _ONE = Words(en="1 step found, too few to judge", zh="仅找到 1 步,不足以判断")
 _SLOWER = Words(
-    en="Slower: {after} a step since step {step}, {ratio} times the {before} before",
+    en="Slower since step {step}: {after} a step instead of {before} ({ratio} times)",
     zh="变慢:自第 {step} 步起每步 {after},是此前 {before} 的 {ratio} 倍",
 )
 _WAS_SLOWER = Words(
-    en="Was slower for a while: {after} a step in steps {steps}, {ratio} times the {before} before",
+    en="Steps {steps} were slower: {after} a step instead of {before} ({ratio} times)",
     zh="曾一度变慢:第 {steps} 步每步 {after},是此前 {before} 的 {ratio} 倍",
 )
 _WAITED_FOR = Words(en="Held back by {who}", zh="被{who}拖慢")
@@ -70,7 +70,7 @@ _SPIKES = Words(en="Long steps", zh="单次长步")
 _LOSS = Words(en="Loss", zh="损失")
 _RANKS = Words(en="Ranks", zh="Rank")
 _STRAGGLERS = Words(en="Stragglers", zh="慢节点与慢 rank")
-_NOTES = Words(en="To be taken with care", zh="注意")
+_NOTES = Words(en="Caveats", zh="注意")
 _OTHERS = Words(en="Other trainings in what was read", zh="所读内容中的其他训练")
 _EVERY = Words(en="every {n} steps", zh="每 {n} 步一次")
 _TIMES, _ONCE = Words(en="{n} times", zh="共 {n} 次"), Words(en="once", zh="1 次")
@@ -289,7 +289,7 @@ class _Page:
         yield from self._left_out(len(report.stragglers) - RANKS_MAX)
 
     def _phases(self, report: StepReport) -> Iterator[Line]:
-        """What the steps were taken up with, where it was not all the same."""
+        """Where the time of steps went, where it was not all the same."""
         kinds = {phase.kind for phase in report.phases}
         if kinds <= {"step"}:
             return

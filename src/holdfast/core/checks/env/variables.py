@@ -76,7 +76,7 @@ def of_variables(env: Mapping[str, str], asked: Asked, place: Place) -> list[Fin
         *_of_proxies(env, asked),
     ]
     return found or [
-        Finding(status=PASS, measured=listing(env), expected="nothing that harms the run", whence=RULE)
+        Finding(status=PASS, measured=listing(env), expected="nothing harmful to the run", whence=RULE)
     ]
 
 

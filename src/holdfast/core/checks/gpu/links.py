@@ -211,7 +211,7 @@ def judge_pcie(seen: Sequence[PcieLink], unread: Sequence[Unread], baseline: Bas
     widths = sorted({f"x{one.width}" for one in seen if one.width})
     kinds = sorted({f"generation {one.generation_max}" for one in seen if one.generation_max})
     measured = f"{', '.join(widths)}, {', '.join(kinds)} on {counted(good, 'GPU')}"
-    return answered(troubles, silent, good, measured=measured, expected="as wide as it can be", whence=STATED)
+    return answered(troubles, silent, good, measured=measured, expected="at full width", whence=STATED)
 
 
 def _pcie(one: PcieLink, seen: Sequence[PcieLink], baseline: Baseline) -> Iterable[Finding]:
@@ -224,7 +224,7 @@ def _pcie(one: PcieLink, seen: Sequence[PcieLink], baseline: Baseline) -> Iterab
         )
     elif one.width and learned is None and one.width_max and one.width < one.width_max:
         if not _all_alike(one, seen):
-            why = "its PCIe link is narrower than it can be"
+            why = "its PCIe link is narrower than possible"
             yield _downgrade(where, f"x{one.width}", f"x{one.width_max}", STATED, why)
     if isinstance(can_be, int) and one.generation_max and one.generation_max < can_be:
         why = "its PCIe slot is slower than it was"
@@ -241,7 +241,7 @@ def _pcie(one: PcieLink, seen: Sequence[PcieLink], baseline: Baseline) -> Iterab
                 f"{one.new_replays} replays in {one.during_s:.1f} s",
                 f"at most {REPLAYS_PER_MIN:g} in a minute",
                 RULE,
-                "its PCIe link sends again and again what did not arrive",
+                "its PCIe link keeps retransmitting packets",
             )
 
 
@@ -314,7 +314,7 @@ def judge_fabric(seen: Sequence[Fabric], unread: Sequence[Unread], switches: Swi
     if not troubles and not part and not switches.count and seen:
         return answered([], unread, len(seen), measured="no NVSwitch here")
     if not troubles and not part and switches.count and switches.is_managed is None:
-        why = "whether a fabric manager runs cannot be seen from here"
+        why = "whether a fabric manager runs is not visible here"
         return answered([], [*unread, Unread("NVSwitch", why)], 0, measured="")
     good = len(part) or (1 if switches.is_managed else 0)
     measured = f"registered: {counted(len(part), 'GPU')}" if part else "the fabric manager runs"

@@ -150,7 +150,7 @@ def _not_taken(seen: Presence) -> list[Finding]:
             why = f"{card.address} is on the bus and known to the driver, and NVML does not show it"
         elif not card.driver and not card.is_known and shown:
             status, fault = WARN, NO_FAULT
-            why = f"{card.address} is on the bus, and no driver has taken it"
+            why = f"{card.address} is on the bus, and no driver is bound to it"
         else:
             continue
         found.append(
@@ -253,7 +253,7 @@ def judge_versions(seen: Versions) -> tuple[list[Finding], list[Fact]]:
     ]
     measured = ", ".join(filter(None, (f"driver {seen.driver}", seen.cuda and f"CUDA {seen.cuda}")))
     if seen.module and seen.driver and seen.module != seen.driver:
-        why = f"the loaded kernel module is {seen.module}, and the driver calls itself {seen.driver}"
+        why = f"the loaded kernel module is {seen.module}, and the driver is {seen.driver}"
         return [_mismatch(why, measured, seen.module, NO_FAULT, WARN)], facts
     return [Finding(status=PASS, measured=measured)], facts
 
@@ -328,7 +328,7 @@ def slow_driver(why: str, after_s: float, gpus: int, *, is_kept_loaded: bool) ->
     return Finding(
         status=FAIL if hangs else WARN,
         measured="no answer",
-        expected="an answer at once",
+        expected="an immediate answer",
         whence=STATED,
         why=f"{why}: {because}",
         advice=HANGS,

@@ -79,7 +79,7 @@ def judge_clocks(seen: Sequence[Clocks], unread: Sequence[Unread], baseline: Bas
         found = _held_back(one) or _capped(one, seen, baseline)
         troubles += found
         if not found and len(one.reasons) < LOOKS_MIN:
-            silent.append(Unread(one.gpu.where, "it does not say what slows it"))
+            silent.append(Unread(one.gpu.where, "it does not report what slows it down"))
         elif not found:
             good += 1
             passing += any(reason & mask for reason in one.reasons for mask, *_ in _REASONS)
@@ -169,7 +169,7 @@ def judge_heat(seen: Sequence[Heat], unread: Sequence[Unread]) -> list[Finding]:
         found = _hot(one)
         troubles += found
         if not found and _left(one) is None:
-            silent.append(Unread(one.gpu.where, "it does not say at what temperature it slows down"))
+            silent.append(Unread(one.gpu.where, "it does not report its slowdown temperature"))
         elif not found:
             good.append(one)
     hottest = max((one.degrees or 0 for one in good), default=0)
