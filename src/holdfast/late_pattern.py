@@ -2,9 +2,6 @@
 
 Hundreds of patterns exist for logs, stacks and commands. Most processes use few of them, and every start of an agent
 paid for all. For any room; pure.
-
-Hundreds of them lie ready for what a log, a stack or a command may hold. Most processes meet few of these, and every
-start of an agent paid for all. For any room; pure.
 """
 
 import re

@@ -27,10 +27,6 @@ class Allocation(Struct, frozen=True, kw_only=True):
 
     `node`: of this process. `restarts`: number of requeues. `in_step`: started by srun; the batch script is no step.
     `is_batch`: the job has a batch script. `member`: of an array (`7_1`); empty: no array.
-
-    `node`: where this process runs. `restarts`: how often Slurm has put the job back into the queue.
-    `in_step`: started by srun; the batch script itself is no step. `is_batch`: the job has a batch script. `member`: of
-    an array, which one it is (`7_1`); empty: of none.
     """
 
     job: str

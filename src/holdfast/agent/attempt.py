@@ -2,9 +2,6 @@
 
 Turns facts of the reaper, lines of logs and samples of /proc into events. It decides only whether ranks hang, by the
 pure detectors, and only where this worker is the whole job.
-
-Turns what the reaper tells, what the logs say and what /proc shows into events. Decides nothing but
-whether something hangs, by the pure detectors; and that only where this worker is the whole job.
 """
 
 import errno
@@ -422,8 +419,6 @@ class Attempt:
         """Checks the disk, and once a second samples all ranks and runs the detectors. Call it ten times a second.
 
         Reports a hang once its evidence is complete, or without it when that takes too long.
-
-        A hang is given once it has been looked at from all sides, or as it is where that takes too long.
         """
         self._guard_disk(self._clock())
         if self.stopping or self.hang:

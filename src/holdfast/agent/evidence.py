@@ -2,9 +2,6 @@
 
 Reads the ends of logs and requests stacks. Never waits longer than a named limit, and never does anything to a rank
 that could stop it.
-
-Reads logs' ends, asks for stacks; never waits longer than a named limit, never touches a rank in a way
-that could stop it.
 """
 
 import signal

@@ -1,8 +1,6 @@
 """Reports one worker's evidence on a failing attempt to the controller: at once, and again after each change.
 
 Uses the same rules by which a single-worker job waits for its verdict, but makes no verdict. Never waits.
-
-By the same rules by which a worker that is the whole job waits with its verdict; here none is given. Never waits.
 """
 
 from collections.abc import Callable

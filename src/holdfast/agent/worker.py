@@ -2,9 +2,6 @@
 
 The controller may be in the same process or elsewhere (see remote.py). Never decides how to handle a failure, and
 never waits for the training.
-
-Orders in, events out; the controller may be in the same process, or elsewhere (see remote.py). Never decides what
-to do about a failure, and never waits for the training.
 """
 
 import os
@@ -159,9 +156,6 @@ class WorkerAgent:
 
         `counters`: MA_SCHEDULE_CNT and MA_PROC_START_CNT. An attempt that was already started, or an older one, is
         not started.
-
-        `counters`: MA_SCHEDULE_CNT and MA_PROC_START_CNT. Of an attempt that was started already, or of an older one,
-        nothing is started.
         """
         if self.attempt is not None and self.attempt.number >= number:
             if self.attempt.number == number and self.attempt.ranks:

@@ -2,9 +2,6 @@
 
 A check that does not return is cut off: its process is killed, or abandoned if the kernel blocks it, and the rest
 continues in a new process. A process that only lacks CPU time gets more time, and so does the suite.
-
-A check that does not come back is cut off: its process is killed, or left behind where the kernel does not let go of
-it, and the rest goes on in a new one. A process that only lacks the processor is given more time, and so is the suite.
 """
 
 import os
@@ -41,10 +38,6 @@ class SuiteRun:
     `until_s`: by `clock`; checks that have not run by then are skipped with that reason. `at_latest_s`: the limit
     including time that its processes waited for a CPU. `env`: of the check processes; None: ours. `child`: the
     command that starts one; None: forks of this process, if it has no threads.
-
-    `until_s`: by `clock`; what has not been run by then is skipped, with that reason. `at_latest_s`: as long as its
-    processes have had to wait for a processor, it may last until then. `env`: of the processes of
-    the checks; None: ours. `child`: the words that start one; None: copies of this process, if it has no threads.
     """
 
     def __init__(

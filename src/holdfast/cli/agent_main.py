@@ -1,8 +1,6 @@
 """`holdfast agent` without arguments, as engines start it on every node: does not import the command line.
 
 That import alone is a third of the memory that an agent may take beside the training.
-
-That alone is a third of the memory that an agent may take beside the training.
 """
 
 import os

@@ -2,9 +2,6 @@
 
 The same training runs twice: alone without faults, for its time and loss, then under Holdfast with the faults. Every
 number in the table comes from the two runs and the job's journal.
-
-The same training runs twice: undisturbed and alone, for its time and its loss, then under Holdfast with
-the faults. Every number in the table is read from the two runs and from the job's own journal.
 """
 
 import importlib.util

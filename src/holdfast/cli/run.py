@@ -220,8 +220,6 @@ def full_command(words: Sequence[str], ranks: str | None, *, alone: bool = True)
     """The command to run: the words as they are, or the script they name under torchrun. raises: BadParameter
 
     `alone`: there is no other worker; else torchrun reads its part and the rendezvous address from its environment.
-
-    `alone`: no other worker; else torchrun finds in its environment which of them this is, and where they meet.
     """
     if not words or not words[0]:
         raise BadParameter(

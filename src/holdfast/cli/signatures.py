@@ -116,8 +116,6 @@ def test(
     """Tests that signatures match their examples and nothing else, and tests the diagnosis rules in DIR/rules.
 
     Exits with 1 if a test fails.
-
-    Exits with 1 when one does not hold.
     """
     try:
         package = package_signatures()

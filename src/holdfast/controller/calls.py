@@ -1,8 +1,6 @@
 """Routes calls (model.calls) between users and the agents of their nodes, and records which user ran which command.
 
 Keeps no output. Decides only whether a call is possible.
-
-Keeps no output. Only decides whether a call is possible.
 """
 
 import shlex
@@ -60,8 +58,6 @@ class JobNow(NamedTuple):
     """The controller's view of the job. `ended`: how it ended, in words; empty while it runs.
 
     `workers`: the node of each worker. `nodes`: with connected agents. `others`: further nodes of the job.
-
-    `workers`: the node of each. `nodes`: those whose agents are connected. `others`: that are the job's, too.
     """
 
     job: str

@@ -1,8 +1,6 @@
 """Splits long work into pieces, so that the caller can do other work between them. Pure.
 
 Work over all ranks of a large job is a generator: it yields after each piece and returns its result.
-
-What goes over all ranks of a large job is written as a generator: it yields after each piece, and returns its result.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence

@@ -2,10 +2,6 @@
 
 The demo runs it under torchrun. It uses nothing of Holdfast. Data, model and order of steps depend on the step number
 alone, so a run that is interrupted and resumed ends with the same loss as an uninterrupted one.
-
-Run by the demo under torchrun. It knows nothing of Holdfast; any script like it can be supervised. The
-data, the model and the order of steps depend on the step number alone, so a run that is broken and
-resumed ends with the loss of one that never was.
 """
 
 import argparse

@@ -2,9 +2,6 @@
 
 Anyone who may read the job's secret may connect. A single-machine job listens only on request, by a file in its
 folder.
-
-Whoever may read the job's secret may ask. A job of one machine listens only once somebody wants it to: a file in its
-folder says so.
 """
 
 import getpass
@@ -94,8 +91,6 @@ class JobLine:
 
     def words(self, within_s: float, *others: int) -> list[AnyCallWord]:
         """Returns messages as soon as some have arrived; `others`: further descriptors to wait for.
-
-        raises: LineLost
 
         raises: LineLost
         """

@@ -1,8 +1,6 @@
 """Opens the record of a job for reading, running or not: its journal, its facts, its supervisor.
 
 Never writes, and never takes a job's lock.
-
-Never writes, and never takes a job's lock from a Holdfast that wants it.
 """
 
 import errno

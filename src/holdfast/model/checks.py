@@ -2,9 +2,6 @@
 
 A check examines one aspect of a node, or of each of its devices, and returns findings. What it cannot decide is a
 `skip` with the reason, never a `pass`.
-
-A check looks at one thing of a node, or at each device of it, and answers with findings. What it could not tell is a
-`skip` with the reason, never a `pass`.
 """
 
 from typing import Any
@@ -56,9 +53,6 @@ class Spec(Struct, frozen=True, kw_only=True):
 
     `on_hang`: the status of a check that exceeds `timeout_s`; `hang_advice`: advice then. `quick`: part of the quick
     boot check, which takes at most 5 s a node. `bench`: a benchmark.
-
-    `on_hang`: the status of a check that was cut off at `timeout_s`; `hang_advice` what to do then.
-    `quick`: part of the quick boot check, of which all together take at most 5 s a node. `bench`: a benchmark.
     """
 
     name: str
@@ -81,10 +75,6 @@ class Finding(Struct, frozen=True, kw_only=True):
     `measured`, `expected`: for people, with units. `whence`: source of the expectation. `why`: one sentence; of a
     skip, its reason. `fault`: its consequence for the run if it failed. `category`: of the taxonomy, that which it
     explains.
-
-    `measured`, `expected`: for people, with their units. `whence`: where the expectation comes from.
-    `why`: one sentence; of a skip, its reason. `fault`: what it means for the run, where it failed.
-    `category`: of the taxonomy, that which it explains.
     """
 
     status: str
@@ -104,10 +94,6 @@ class Fact(Struct, frozen=True, kw_only=True):
     `device`: "node", or a permanent identity: "gpu:SERIAL", "nic:NAME". `learn`: becomes an expectation. `same`: must
     be equal on all nodes. `peers`: a number that should be close to that of the others of its `model`; `low_is_bad`:
     its bad side; `spread`: its measured variation, as a share.
-
-    `device`: "node", or what stays the same when it moves: "gpu:SERIAL", "nic:NAME".
-    `learn`: becomes an expectation. `same`: must be equal on all nodes. `peers`: a number that should be about that
-    of the others of its `model`; `low_is_bad`: its bad side; `spread`: by which share it varies by itself, as measured.
     """
 
     name: str
@@ -138,9 +124,6 @@ class NodeChecks(Struct, frozen=True, kw_only=True):
 
     `at_s`: Unix time by its own clock; of an answer to another node, when it was sent. `heard_s`: when that was
     received, by the receiver's clock; 0: local.
-
-    `at_s`: Unix time by its own clock; of an answer to another node, when it was given. `heard_s`: when that was
-    heard, by the clock of who asked; 0: it was not asked by another.
     """
 
     node: str
@@ -173,11 +156,6 @@ class Scene(Struct, frozen=True, kw_only=True):
     `command`: of the run; empty: no run. `folders`: "work", "checkpoint", "temporary" -> path. `good_s`: Unix time at
     which a run last made progress here; 0: unknown. `now_s`: Unix time. `options`: of single checks, by name
     ("disk-write.bytes").
-
-    `root`: where /proc, /sys, /dev, /etc and /var are looked up. `ranks`: on this node; None: not known.
-    `env`, `cwd`, `command`: of the run; empty: those of no run. `folders`: "work", "checkpoint", "temporary" -> path.
-    `good_s`: Unix time at which a run was last known to be good here; 0: not known. `now_s`: Unix time.
-    `options`: of single checks, by name ("disk-write.bytes").
     """
 
     context: str = MANUAL

@@ -15,11 +15,6 @@ class FirstError(Struct, frozen=True, kw_only=True):
     `at_s`: in seconds since the epoch; None if unknown. `before`, `after`: surrounding lines, in order, at most three
     each. `verbatim`: the line with its colours, if any. `frame`: the user's own line of code behind it. `source`,
     `offset`: its place among the sources of the Search.
-
-    `at_s`: when, in seconds since the epoch; None where nothing tells. `before`, `after`: the lines around it, in
-    their order, at most three each. `verbatim`: the line with its colours, where it has any. `frame`: the user's own
-    line of code behind it. `source`, `offset`: where it stands among the sources of the Search, for whoever reads the
-    lines around it.
     """
 
     file: str
@@ -62,11 +57,6 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     `culprits`: likeliest first; `culprits_left_out`: number of further ones. `evidence`: most important first.
     `decided_by`: the source that decided about a device fault; `disagree`: what contradicts the verdict. `not_found`:
     missing logs.
-
-    `confidence`: 0..1, how often a verdict said with it is right. `action`: of the taxonomy. `culprits`: the
-    likeliest first; `culprits_left_out`: further ones that are not listed. `evidence`: the most telling first.
-    `decided_by`: which source decided about a device fault; `disagree`: what speaks against the verdict.
-    `not_found`: what one would have wished to read and was not given.
     """
 
     category: str

@@ -16,11 +16,6 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
 
     `via`: "stream/seq" of the agent's report with this event. A resumed controller uses it to skip reports that the
     journal already has.
-
-    The job's clock is steered by the monotonic clock and never goes back, whatever the wall clock does.
-
-    `via`: "stream/seq" of the report that an agent elsewhere told it in. A controller that goes on from its journal
-    knows by it what it has heard already.
     """
 
     at_s: float
@@ -42,9 +37,6 @@ class JobMoved(Event, frozen=True, tag="job-moved"):
 
     `away_s`: how long the nodes were unused, since the previous controller recorded the move; None: unknown, or
     another job may have used them.
-
-    `away_s`: since the controller before has said so, for how long nodes were nobody's; None: it has not, or somebody
-    else may have had them.
     """
 
     reason: str
@@ -200,10 +192,6 @@ class NodesChecked(Event, frozen=True, tag="nodes-checked"):
     `context`: boot or on-failure. `isolate`: node -> reason; `stop`: why the run cannot work anywhere, with advice.
     Counts are numbers of checks. `why_not`: why nothing was checked. `not_passed`: nodes where a check failed or none
     ran.
-
-    `context`: boot or on-failure. `isolate`: node -> why; `stop`: why the run cannot work anywhere, with what to do.
-    The counts are of checks. `why_not`: why nothing was checked. `not_passed`: of several nodes, those where something
-    failed or nothing was checked.
     """
 
     attempt: int  # of boot: the one that is about to start
@@ -238,10 +226,6 @@ class StopRequested(Event, frozen=True, tag="stop-requested"):
 
     `code`: exit code if the command leaves none, 128 + the signal's number. `finish_s`: the signal was passed on, and
     the command may take this long to end by itself.
-
-    `code`: what to exit with if the command itself leaves none, 128 + the signal's number.
-    `finish_s`: the signal was passed on, and the command may take this long to end by itself.
-    `by`: who asks: signal, scheduler, preemption (the scheduler, for another job), person; empty: an older journal.
     """
 
     reason: str
@@ -263,9 +247,6 @@ class FindingNoted(Event, frozen=True, tag="finding-noted"):
     """A finding for the log that never blocks the training.
 
     `numbers`: its evidence, of steps and stragglers. Non-finite numbers, which JSON lacks, are strings in it.
-
-    `numbers`: those that made it; of steps and stragglers they are the evidence. Numbers that are not finite, which
-    JSON does not have, are words in it.
     """
 
     finding: str  # its kind; of steps one of model.steps.FindingKind

@@ -20,9 +20,6 @@ class LauncherWord(Struct, frozen=True, kw_only=True):
 
     `rank`: None if only its `pid` is given (0: not given). `code`: -N when killed by signal N; None: not given.
     `at_s`: when the line was read. `text`, `file`: the line, and its log.
-
-    `rank`: None where only its `pid` is given (0: not given). `code`: -N when killed by signal N; None: not given.
-    `at_s`: when the line was read. `text`, `file`: the line, and the log it stands in.
     """
 
     rank: int | None = None
@@ -39,8 +36,6 @@ class ErrorRecord(Struct, frozen=True, kw_only=True):
 
     `frame`: the innermost line of the user's code, "path/of/train.py:88 step". `file` and `line`: its place in the
     logs.
-
-    `frame`: the innermost line of the user's code, "path/of/train.py:88 step". `file` and `line`: where in the logs.
     """
 
     rank: int | None = None
@@ -60,11 +55,6 @@ class Failure(Struct, frozen=True, kw_only=True):
     cgroup's memory ran out. `lost_nodes`, `devices`: names, for people. `left`: ranks that began an orderly exit, and
     when. `output_full`: the output folder with a full disk. `launcher_words`: launchers' reports on their processes,
     in the order of the lines.
-
-    `elastic`: torchrun's failure table, its root cause first. `oom`: sentences that name pids and say "cgroup"
-    where the memory was a cgroup's. `lost_nodes`, `devices`: names, for people. `left`: ranks that came to an orderly end of
-    their own, when they began it; whatever ended them after that. `output_full`: the folder that the ranks print into, where
-    its disk is full. `launcher_words`: what launchers say of how their processes ended, in the order of the lines.
     """
 
     exits: tuple[RankExit, ...] = ()  # in order of time

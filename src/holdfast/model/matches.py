@@ -16,10 +16,6 @@ class Writer(Struct, frozen=True, kw_only=True):
     `local_rank`: a rank within its worker, if only that is known ("[default3]:"). `device`: a GPU's index as NCCL
     prints it, or a PCI address. `stamp_s`: in seconds since the epoch by the writer's own clock; a timestamp without
     date or zone counts as UTC, one since boot (`[ 12.3]`) is `uptime_s`.
-
-    `local_rank`: a rank within its worker, where only that is known ("[default3]:"). `device`: a GPU's index as
-    NCCL prints it, or a PCI address. `stamp_s`: when, in seconds since the epoch by the writer's own clock; a
-    stamp without date or zone is taken as UTC, one since boot (`[ 12.3]`) is `uptime_s`.
     """
 
     rank: int | None = None
@@ -73,12 +69,6 @@ class Match(Struct, frozen=True, kw_only=True):
     last one. `frame`: the user's own line in the traceback that this line ends ("train.py:88 main"), `error_type`:
     its exception, `outermost`: its first frame, `innermost`: the frame that raised. `known_as`: for a program's last
     line, the error it seems to report. `record`: further lines that belong to it.
-
-    `count`: how often the same text (numbers aside) stood in this source; this is the first. `last_offset`: of
-    the last of them. `frame`: the user's own line in the traceback that this line ends ("train.py:88 main"),
-    `error_type`: its exception, `outermost`: the frame it began with, `innermost`: the one it
-    was raised in. `known_as`: of the last words of a program, what they seem to pass on. `record`: further lines that
-    belong to it.
     """
 
     signature: str
@@ -103,8 +93,6 @@ class Skipped(Struct, frozen=True, kw_only=True):
     """Something that was not read, or not to its end, with the reason for people.
 
     `lost`: information about the job is missing; a file that is no log, or is read under another name, is no loss.
-
-    `lost`: what it says of the job is missing; what is no log, or is read under another name, is no loss.
     """
 
     name: str

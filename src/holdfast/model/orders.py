@@ -1,8 +1,6 @@
 """Orders: output of the controller. Imperative; each can be repeated safely.
 
 Every order names its attempt or incident, so that a repeated or late one is recognised.
-
-Every order names its attempt or incident, so that one which arrives twice, or late, is recognised.
 """
 
 from msgspec import Struct
@@ -16,8 +14,6 @@ class PlaceWorkers(Order, frozen=True, tag="place-workers"):
     """Place these workers on nodes that are free, healthy and not in `without_nodes`.
 
     Answer: WorkersPlaced, or PlacementFailed. Never fewer workers than requested.
-
-    Answer: WorkersPlaced, or PlacementFailed. Never fewer workers than asked for.
     """
 
     attempt: int  # the attempt they are for

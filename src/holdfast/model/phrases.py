@@ -11,9 +11,6 @@ class CodeForm(Struct, frozen=True, kw_only=True):
     """How codes of one kind are written. `pattern`: searched case-insensitively; its group `code` is the code.
 
     `signature`, `capture`: the signature for the code, and its capture for it; empty if the code has its own entry.
-
-    `signature`, `capture`: the known line that the code belongs to, and the name under which that line captures it; empty
-    where the code has an entry of its own.
     """
 
     kind: str

@@ -13,9 +13,6 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
 
     `max_restarts`: reschedules of the whole job, 1..128; None: none, and no restart in place either.
     `replace_workers`: how often single workers are replaced instead; None: never.
-
-    `max_restarts`: reschedules of the whole job, 1..128; None: none, and no restart in place either.
-    `replace_workers`: single workers replaced instead, this many times; None: never.
     """
 
     max_restarts: MaxRestarts | None = None

@@ -16,8 +16,6 @@ class Tag(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A property shared by several signatures or categories, which a rule of the diagnosis asks for.
 
     `signatures`: ids. `categories`: of the taxonomy. `tags`: anything with one of these has this tag as well.
-
-    `signatures`: ids. `categories`: of the taxonomy. `tags`: whatever has one of these has this tag as well.
     """
 
     id: str
@@ -31,8 +29,6 @@ class Wording(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How programs word one thing. `pattern`: a Python regular expression; `matches`, `misses`: its test texts.
 
     Several wordings of one id are alternatives. `source`: of a format that a program defines.
-
-    Several of one id stand for each other. `source`: of a format that a program fixes.
     """
 
     id: str
@@ -48,10 +44,6 @@ class Reading(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     `pattern`: a Python regular expression to search in the text; or `values`: the exact texts. `category` and
     `action` are of the taxonomy; `id` names a row for rules; `says`: for people, the rule fills in `{name}`.
-
-    `pattern`: a Python regular expression that the text must hold; or `values`: the text is one of these. Of what it
-    means, `category` and `action` are of the taxonomy; `id` names a row where a rule asks which one it was; `says`: for
-    people, `{name}` is filled in by the rule.
     """
 
     table: str

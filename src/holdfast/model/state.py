@@ -9,8 +9,6 @@ class Worker(Struct, frozen=True):
     """`node` is None while the worker has no node. `fresh`: placed, and not started there yet.
 
     `to_check`: the suite (quick, full) that its node must pass before the start; empty: none.
-
-    `to_check`: the suite (quick, full) that its node has yet to pass before the start; empty: none.
     """
 
     node: str | None = None

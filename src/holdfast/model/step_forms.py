@@ -52,8 +52,6 @@ class Proof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A line that the form `of` must parse, with the expected values; others must be absent.
 
     Times in seconds, and `time` of one step: 0.25 for a line with "2500 ms" for a window of 10.
-
-    Times in seconds, and `time` of one step: 0.25 of a line that prints "2500 ms" for a window of 10.
     """
 
     of: str

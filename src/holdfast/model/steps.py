@@ -11,11 +11,6 @@ class StepRecord(Struct, frozen=True, gc=False):
     `step` grows through a run: if the log's counter restarts with each epoch, earlier epochs are added. `printed_s`
     is the time of one step as printed; `time_s` is the real time as far as the log shows it: for averages, sums or
     rates it is computed from differences. Both are means over the last `steps` steps. None: not in the log.
-
-    `step` grows through a run: where the log's own counter begins anew with each epoch, the epochs before are added.
-    `printed_s` is the time of one step as a reader would take it from the line; `time_s` is what it really was, as
-    far as the log tells: where the log prints averages, sums or rates, it is worked out from differences.
-    Either is the mean over the last `steps` steps. None: the log does not say.
     """
 
     step: int | None

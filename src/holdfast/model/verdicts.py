@@ -32,11 +32,6 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
     `raised`: the first exception, as "type at file.py:88: message", with # for each number of the message: failures
     with equal text occurred at the same place. Empty: none, or one that only complains about another process.
-
-    `raised`: the exception that came first, as "type at file.py:88: message", with # for each number of the message: two
-    failures with the same text broke at the same place. Empty: none, or one that only complains of another process.
-    `title_zh`, `advice_zh`: the same in Chinese; empty: not known, or an older journal. `also`: other categories that
-    were considered, with their confidence.
     """
 
     category: str

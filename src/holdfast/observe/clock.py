@@ -2,9 +2,6 @@
 
 It never goes back and never jumps while a process lives, whatever the wall clock does; a process that resumes a job
 starts no earlier than the journal's last entry.
-
-It never goes back and never jumps while a process lives, whatever is done to the wall clock; a process
-that takes a job up again goes on no earlier than where the journal stopped.
 """
 
 import time

@@ -35,8 +35,6 @@ class OomKill(Struct, frozen=True, kw_only=True):
     """One process killed for memory. `is_cgroup`: a cgroup's limit was reached; None: unknown.
 
     `pid`: in the host's namespace; 0: the whole cgroup, no process named. `memcg`: its cgroup.
-
-    `pid`: in the namespace of the host; 0: the whole cgroup, no process named. `memcg`: the cgroup it was in.
     """
 
     pid: int

@@ -32,8 +32,6 @@ class Launched(Struct, frozen=True, kw_only=True):
     """Worker `worker` of `workers`. `job`: equal in all of them; empty: unknown.
 
     `address`: of worker 0; empty: unknown. `port`: equal in all, derived from the job's id.
-
-    `address`: where worker 0 can be reached; empty: not known. `port`: the same in all, made of the job's id.
     """
 
     worker: int = 0

@@ -104,8 +104,6 @@ def main_first(threads: list[ThreadStack], pid: int | None) -> tuple[ThreadStack
     """The threads, oldest first, with the main one moved to the front.
 
     The main thread has the process's own id, else the name; else it is the oldest.
-
-    It has the process's own number, else the name; where neither is to be had it is the oldest.
     """
     tests = (
         lambda one: pid is not None and one.thread_id == pid,

@@ -92,9 +92,6 @@ def complaints(
 
     `signatures`: known ids; `categories`, `actions`: of the taxonomy; `xid_N` stands for all of its kind. `tags`:
     those defined elsewhere.
-
-    `signatures`: the ids there are; `categories`, `actions`: of the taxonomy; `xid_N` stands for all of its kind.
-    `tags`: those defined elsewhere.
     """
     tags = {*tags, *(one.id for one in rules.tag)}
     found: list[str] = []

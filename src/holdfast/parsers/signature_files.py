@@ -1,8 +1,6 @@
 """Parses TOML files of signatures, and lists their errors. Pure.
 
 A signature includes its tests: lines it must match and lines it must not match.
-
-A signature proves itself: the lines it must match and those it must not stand beside its pattern.
 """
 
 import re
@@ -116,8 +114,6 @@ def complaints(
     """Errors, each in one sentence that begins with the id; empty if there are none.
 
     taxonomy: category -> (class, default action); `xid_N` stands for all of its kind.
-
-    taxonomy: category -> (class, usual action); `xid_N` stands for all of its kind.
     """
     ids = {signature.id for signature in signatures}
     words = {*taxonomy, *(class_ for class_, _ in taxonomy.values())}

@@ -74,8 +74,6 @@ class SlurmNode(Struct, frozen=True, kw_only=True):
     """`state`: IDLE, ALLOCATED, MIXED, DOWN, ERROR, UNKNOWN, FUTURE; `flags`: DRAIN, NOT_RESPONDING, …
 
     `address`, `port`: of its slurmd; empty and 0 if unknown.
-
-    `address`, `port`: where its slurmd listens; empty and 0 where the answer does not tell.
     """
 
     name: str
@@ -105,10 +103,6 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
 
     `nodes`: allocated ones; `restarts`: number of requeues, counted when the requeue happens; `requeue`: requeues are
     allowed. `preempted`: it makes room for another job. `tasks_per_node`: required on each; 0: unknown.
-
-    `nodes`: those it holds; `restarts`: how often it was put back into the queue, counted from the moment when it is;
-    `requeue`: whether it may be. `preempted`: it makes room for another job. `tasks_per_node`: that must run on each; 0:
-    not said.
     """
 
     job: str

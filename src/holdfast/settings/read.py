@@ -2,9 +2,6 @@
 
 No other module reads settings. An unknown or invalid setting is refused, with its place and valid values; it is never
 ignored.
-
-Nobody else reads settings. What is misspelt or out of range is refused with what would do and where it
-stands; it is never passed over.
 """
 
 import difflib

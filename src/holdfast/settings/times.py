@@ -1,8 +1,6 @@
 """Parses and formats times: lengths with units, moments, timestamps to the second.
 
 Never reads the clock: the caller passes the current time.
-
-Never asks the clock itself: what counts as now is given.
 """
 
 import re

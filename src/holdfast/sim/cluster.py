@@ -2,9 +2,6 @@
 
 Like a real engine it may receive an order twice, and answers again without harm. It decides nothing about recovery
 except the placement of workers.
-
-Like a real engine it may be given an order twice, and answers again without doing harm. It decides nothing
-about recovery: where workers are placed is its only choice.
 """
 
 from collections.abc import Callable, Mapping

@@ -2,9 +2,6 @@
 
 Returns the contents of its node book, as input of the lemon score, and which nodes were lemons. Nothing is isolated
 or repaired meanwhile.
-
-Gives what the node book would hold of it, as the lemon score takes it, and which nodes were lemons. Nothing is isolated
-or mended meanwhile: what is asked is what the numbers of the whole time tell.
 """
 
 import heapq

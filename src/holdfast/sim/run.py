@@ -1,8 +1,6 @@
 """Runs a scenario: the real controller and core over a virtual cluster, in virtual time.
 
 Reports what was decided, when, and how well the job survived. The same scenario and seed give the same result.
-
-Says what was decided, when, and how well the job came through. The same scenario and seed give the same answer.
 """
 
 from collections.abc import Callable
@@ -61,8 +59,6 @@ class Answer(Struct, frozen=True, kw_only=True):
     """`outcome`: succeeded, failed, stopped, waiting, hung, or running at the end of the time.
 
     `goodput`: the time of all distinct steps as a share of the elapsed time.
-
-    `goodput`: the time that all distinct steps take, of the time that passed.
     """
 
     outcome: str

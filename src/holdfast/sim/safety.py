@@ -1,8 +1,6 @@
 """Records violations of safety rules in a simulated job, without interfering.
 
 It derives its own state from decisions and orders, independently of the core.
-
-It keeps its own books from the decisions and orders that it sees, rather than believe those of the core.
 """
 
 from collections import Counter

@@ -44,9 +44,6 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Occurs at a time, or when the job is about to make a step, which is then not made. `times` without `every_s`: in
     this many attempts that reach the step; `every_attempt`: in all.
-
-    At a time, or when the job is about to make a step: that step is then not made. `times` without `every_s`
-    strikes in so many attempts that come to the step; `every_attempt` in all of them.
     """
 
     kind: Literal["exit", "hang", "device", "node_down"]

@@ -2,9 +2,6 @@
 
 Each is checked for safety violations and, once faults stop and enough healthy nodes exist, for liveness: the job
 trains again or has ended within a bound. A seed always gives the same history.
-
-Each is watched for what must never happen (safety) and, once faults stop and enough healthy nodes are there,
-for the job to train again or to have ended within a bound (liveness). A seed tells the same story every time.
 """
 
 from random import Random

@@ -2,9 +2,6 @@
 
 Reports what agents would: ends of ranks and commands, steps, hangs. A hang is found after the real detector's limit.
 Steps are not simulated one by one where no difference is visible.
-
-Tells what agents would see: ranks and commands that end, steps, hangs. A hang is found when the real
-detector's limit has passed. Steps are not simulated one by one where nothing could see the difference.
 """
 
 import math

@@ -1,8 +1,6 @@
 """Builds the evidence of a virtual attempt for the real first verdict.
 
 Only converts; it judges nothing.
-
-Only puts them into the words that the verdict takes; it judges nothing.
 """
 
 from collections.abc import Sequence

@@ -2,9 +2,6 @@
 
 Input: commands, reapers, signals, time. Output: reports over the link, which keeps them while the controller is away.
 A missing controller is never a reason to end anything. Decides nothing.
-
-Commands, reapers, signals and time come in; reports go out by the link, which keeps them while the controller is
-away. That the controller is away is never a reason to end anything. Decides nothing.
 """
 
 import os

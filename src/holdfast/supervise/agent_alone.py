@@ -2,9 +2,6 @@
 
 There is no controller, so nothing is restarted and workers do not know of each other: each is logged, with a verdict
 if it fails. All write into one folder of the job; worker 0's record is the job's.
-
-There is no controller, so nothing is restarted and no worker knows of another: each is logged, and where it fails it
-says why. All of them write into one folder of the job; the record of worker 0 is the job's.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,6 @@
 """Chooses the engine of a multi-node job: simulated nodes on this machine, or a scheduler's.
 
 Imported on demand, because a single-machine run does not need it.
-
-Loaded by its name, for a run on one machine alone needs none of it.
 """
 
 import os
@@ -17,7 +15,7 @@ from holdfast.engines.nodes import EngineRefused, NodeEngine
 from holdfast.journal.jobdir import JobDir, JobInUse, StateUnwritable
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import Ended
-from holdfast.supervise.many_nodes import attach_nodes, run_nodes
+from holdfast.supervise.many_nodes_start import attach_nodes, run_nodes
 from holdfast.supervise.slurm.job import engine_here, follow_submitted, run_slurm, stand_by
 from holdfast.supervise.start import NO_RECORD, USAGE, NotTakenUp, kept_environment, recorded, taken_up
 from holdfast.views.console import Console
@@ -27,8 +25,6 @@ def run_elsewhere(settings: RunSettings, env: Mapping[str, str], sbatch: Sequenc
     """Runs the job to its end with the engine of its settings. Returns the training's own exit code.
 
     `sbatch`: flags for it, if the job is submitted to Slurm.
-
-    `sbatch`: flags for it, where the job is handed to Slurm.
     """
     if settings.engine == "slurm":
         return run_slurm(settings, env, sbatch)

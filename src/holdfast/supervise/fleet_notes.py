@@ -1,8 +1,6 @@
 """Connects a run with the node book: writes the events of its nodes, and reads which are excluded.
 
 Fenced: a problem with the book costs the run at most the stated wait.
-
-Fenced: whatever the book does costs the run at most the stated wait, and never its life.
 """
 
 import threading

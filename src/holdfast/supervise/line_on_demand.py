@@ -1,4 +1,4 @@
-"""Opens a connection point for a single-machine job when the first user command asks for it (jobs.line).
+"""Opens a connection point for a single-machine job when the first user command requests it (jobs.line).
 
 Until then it costs one look into the job's folder a second, and no memory.
 """
@@ -27,8 +27,7 @@ class _Line(Protocol):
 
 
 class LineOnDemand:
-    """`tell`: a line for people. `env`, `cwd`: for commands while no training runs.
-    `grace_s`: of a stop that somebody asks for."""
+    """`tell`: prints a message. `env`, `cwd`: for commands while no training runs."""
 
     def __init__(
         self,

@@ -31,8 +31,6 @@ def cache_for(env: Mapping[str, str], shared: Path | None) -> Path:
     """The cache folder: Holdfast's own or, if still empty, one that other nodes of the job may share.
 
     On a new node, compiling would take seconds of a core while the training starts.
-
-    On a node that comes new to a job, compiling would take seconds of a core while the training starts.
     """
     own = cache_dir(env)
     return own if shared is None or own.is_dir() else shared

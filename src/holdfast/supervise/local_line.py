@@ -1,8 +1,6 @@
 """The connection point of a single-machine job: a hub on this machine, with the job's calls behind it.
 
 Both ends of the calls, agent and controller, are in this process.
-
-Agent's and controller's end of the calls are in this one process.
 """
 
 import os

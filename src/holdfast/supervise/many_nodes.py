@@ -2,13 +2,9 @@
 
 Connects link, engine, worker group and controller and runs their main loop; returns the training's exit code. Agents
 and training do not depend on this process: another one resumes the job from its journal.
-
-Wires link, engine, worker_group and controller together and turns their wheel; the training's exit code goes out. The agents
-and the training do not need this process to live: another takes the job up from its journal.
 """
 
 import gc
-import os
 import secrets
 import signal
 from collections.abc import Callable, Mapping
@@ -30,14 +26,13 @@ from holdfast.core.stragglers.told import in_few_words
 from holdfast.core.workers.group import WorkerGroup
 from holdfast.core.workers.memory import FOR_OTHERS, MOVED, Memory
 from holdfast.core.workers.roster import Settings as GroupSettings
-from holdfast.engines.nodes import EngineRefused, NodeEngine
+from holdfast.engines.nodes import NodeEngine
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.recorder import Recorder
 from holdfast.journal.rows import RawEntry
 from holdfast.link.hub import Hub
-from holdfast.link.listening import ListenFailed
 from holdfast.link.peers import Limits
-from holdfast.link.tls import TlsUnavailable, make_certificate
+from holdfast.link.tls import make_certificate
 from holdfast.model.events import (
     AnyEvent,
     FindingNoted,
@@ -65,11 +60,9 @@ from holdfast.supervise.controller_files import (
 )
 from holdfast.supervise.fleet_notes import FleetNotes
 from holdfast.supervise.live_signatures import live_signatures
-from holdfast.supervise.metrics_choice import of_controller
+from holdfast.supervise.metrics_choice import Metrics, of_controller
 from holdfast.supervise.nodes_evidence import NodesEvidence
 from holdfast.supervise.start import (
-    USAGE,
-    begun,
     forget_environment,
     keep_environment,
     stop_request,
@@ -145,19 +138,7 @@ class NodesSupervisor:
         self._echo = WorkerEcho(job.path, console.echo, console.tell)
         self._echoes_from_end = 0  # the attempt whose output another process has shown
         self._wheel = Wheel(console.tell)
-        self._metrics = of_controller(
-            settings,
-            "of_many_nodes",
-            self.clock,
-            console.tell,
-            self.controller.handle,
-            job,
-            self.record,
-            self._wheel,
-            lambda: self.hangs.output_s,
-            lambda: self.stragglers.now,
-            lambda: len(self.machine.connected),
-        )
+        self._metrics = self._made_metrics()
         self._companions = Companions(job, companions_of(settings), env, self.clock, console.tell)
         self._ticked_s = 0.0
         self._looked_s = 0.0
@@ -169,6 +150,21 @@ class NodesSupervisor:
         self._held_until_s: float | None = None  # where the engine need not answer
         self._moves: EndAsked | None = None
         self._evidence = NodesEvidence(job, settings, env)
+
+    def _made_metrics(self) -> Metrics:
+        return of_controller(
+            settings,
+            "of_many_nodes",
+            self.clock,
+            self._console.tell,
+            self.controller.handle,
+            job,
+            self.record,
+            self._wheel,
+            lambda: self.hangs.output_s,
+            lambda: self.stragglers.now,
+            lambda: len(self.machine.connected),
+        )
 
     def _group_settings(self) -> GroupSettings:
         policy = self._settings.policy
@@ -478,49 +474,3 @@ class NodesSupervisor:
         self.plain_log.decided(event, decision)
         self._wheel.fenced(lambda: self._fleet.heard(event, decision))
         self._wheel.fenced(lambda: self._metrics.hear(event, decision))
-
-
-def run_nodes(settings: RunSettings, engine: NodeEngine) -> int:
-    """Runs the command on all nodes to its end. Returns the exit code of `holdfast run`: the training's own."""
-    console = Console(quiet=settings.quiet)
-    start = begun(settings, console)
-    if start is None:
-        return USAGE
-    with start.lock:
-        try:
-            supervisor = NodesSupervisor(start.settings, start.job, console, os.environ, start.cwd, engine)
-            return supervisor.submit()
-        except (EngineRefused, ListenFailed, TlsUnavailable, OSError) as error:
-            console.tell(f"the job cannot be started: {error}")
-            return USAGE
-
-
-def attach_nodes(
-    job: JobDir,
-    settings: RunSettings,
-    cwd: str,
-    env: Mapping[str, str],
-    rows: list[RawEntry],
-    engine: NodeEngine,
-    *,
-    moved: bool = False,
-) -> int:
-    """Reattaches to a multi-node job whose controller has died, from its journal; `job` is locked. Returns the
-    training's exit code.
-
-    `moved`: the scheduler has restarted the job since: nothing of it runs, which is no failure.
-
-    `moved`: the scheduler has started the job again since: nothing of it runs, and that is no failure.
-    """
-    console = Console(quiet=settings.quiet)
-    memory, state = Memory(), State()
-    for event, decision in decisions(rows, settings.policy):
-        memory.hear(event)
-        state = decision.state
-    memory.moved = memory.moved or moved
-    try:
-        supervisor = NodesSupervisor(settings, job, console, env, cwd, engine, memory)
-        return supervisor.resume(state, rows)
-    except (EngineRefused, ListenFailed, TlsUnavailable, OSError) as error:
-        console.tell(f"cannot reattach to the job: {error}")
-        return USAGE

@@ -2,9 +2,6 @@
 
 Connects the rooms and runs the main loop: signals, reapers and time in, the training's exit code out. Decides
 nothing.
-
-Wires the rooms together and turns the wheel: signals, reapers and time come in, the training's exit
-code goes out. Decides nothing.
 """
 
 import os

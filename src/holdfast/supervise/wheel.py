@@ -2,8 +2,6 @@
 `LOOK_S`.
 
 An internal error in one part is reported, and affects neither the other parts nor the training.
-
-A fault of ours in one part is told, and costs neither the other parts nor the training.
 """
 
 import os

@@ -1,8 +1,6 @@
 """Prints the output of all workers on the console, from the files in the job's folder.
 
 Bounded: each turn reads some workers, and one that falls far behind skips ahead; the files have everything.
-
-Bounded: some workers are looked at in each turn, and who falls far behind skips ahead; the files have it all.
 """
 
 from collections.abc import Callable, Iterable

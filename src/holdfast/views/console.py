@@ -2,9 +2,6 @@
 
 The training's output goes to stdout, Holdfast's messages to stderr. If the console is not read, closed or missing,
 lines are dropped here (the files have them), and nothing waits.
-
-The training's output goes to stdout, Holdfast's words to stderr. A console that nobody reads, a closed
-pipe, no terminal at all: lines are dropped here (the files have them), and nothing ever waits.
 """
 
 import os

@@ -1,8 +1,6 @@
 """Formats the answers of many workers for people and machines. Prints nothing.
 
 Quotations cannot control the terminal.
-
-What is quoted cannot steer the terminal.
 """
 
 import shlex

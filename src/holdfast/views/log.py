@@ -1,8 +1,6 @@
 """Writes the fault-tolerance log as a plain file beside the journal: for a pager, a tail, a log shipper.
 
 A view of the journal, which has everything; a failure to write the file has no consequence.
-
-A view like any other: the journal has everything in it, and a file that cannot be written costs nothing.
 """
 
 from collections.abc import Iterable

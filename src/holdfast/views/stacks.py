@@ -1,8 +1,6 @@
 """Formats groups of equal stacks for people and machines. Prints nothing.
 
 For people the outermost frame comes last, as in every stack dump; quotations cannot control the terminal.
-
-For people the outermost frame comes last, as in every stack dump; what is quoted cannot steer the terminal.
 """
 
 from collections import defaultdict

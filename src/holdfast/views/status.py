@@ -1,8 +1,6 @@
 """Draws `holdfast status --watch`: a live screen of one job, until its end or the key q.
 
 Only reads: the growing journal, and the small file of its steps. Restores the terminal.
-
-Only reads: the journal as it grows, and the small file of its steps. Leaves the terminal as it was.
 """
 
 import os
@@ -78,9 +76,6 @@ def watch(record: Record, look: Callable[[Record, Sequence[Line]], Seen]) -> boo
 
     `look` returns the contents for the updated record. raises: NoTerminal; anything from `look` and the record, with
     the terminal restored
-
-    `look` says what is to be seen, from the record that has heard all news.
-    raises: NoTerminal; whatever `look` and the record raise, with the terminal as it was
     """
     refuse_without_terminal()
     lines: deque[Line] = deque(maxlen=LINES_KEPT)

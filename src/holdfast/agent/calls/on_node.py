@@ -2,9 +2,6 @@
 
 Never blocks, so the agent's loop keeps running. Keeps nothing: a call ends when its requester disconnects or when the
 connection to the controller is lost. All messages come from and go to the controller.
-
-Never waits, so that the agent's wheel goes on turning, and keeps nothing: a call is over when its asker is gone or the
-connection to the controller is lost. The words it hears come from the controller, and its own go there.
 """
 
 import os
@@ -94,9 +91,6 @@ class Calls:
     cannot send now.
 
     `hear`, `lost` and `close` send nothing; `turn` sends. Call `turn` after `hear`, when one of `channels` is
-    readable, and ten times a second.
-
-    `hear`, `lost` and `close` say nothing; `turn` does, and is to be called after `hear`, when one of `channels` is
     readable, and ten times a second.
     """
 

@@ -1,8 +1,6 @@
 """Runs a command that a user requested on this node, under a watcher process (agent/reaper/call).
 
 Its output comes through a pipe or a terminal. Nothing here blocks.
-
-Its output comes by a pipe, or by a terminal that is made for it. Nothing in here waits.
 """
 
 import fcntl

@@ -1,9 +1,6 @@
 """Follows the kernel log during training: new lines, and which of the job's devices they report as failed.
 
 Decides nothing. Reports a device only if a rank has it open, or if the job has already failed because of it.
-
-Decides nothing. A device of somebody else's is no fault of this job, so one is told only where a rank has it open,
-or where the job has already failed of it.
 """
 
 from collections.abc import Collection, Iterable

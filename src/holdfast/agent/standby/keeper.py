@@ -1,8 +1,6 @@
 """Decides when a standby is started, imports, is released or discarded: beside one attempt, for the next.
 
 Never decides that there will be a next attempt: it only prepares its processes.
-
-Never decides that there will be a next attempt: it only has its processes ready.
 """
 
 import os
@@ -54,9 +52,6 @@ class StandbyKeeper:
 
     `is_wanted`: see is_worth_a_standby; if False nothing is prepared. `holds_launcher`: the launcher is held before
     its rendezvous; on a single machine only its ranks are held.
-
-    `is_wanted`: see is_worth_a_standby; where it is False nothing is ever prepared. `holds_launcher`: before it meets
-    others; where this worker is all there is, only its ranks are held.
     """
 
     def __init__(

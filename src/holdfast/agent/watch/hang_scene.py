@@ -2,9 +2,6 @@
 
 Runs in a thread, within seconds, and without pausing a rank. The evidence stays in the worker's folder, so that the
 evidence bundle has it and it can be diagnosed again.
-
-In a thread, within seconds, and without pausing a rank. What was read is left in the worker's folder, so that the
-evidence bundle has it and can be diagnosed again.
 """
 
 import re
@@ -100,9 +97,6 @@ class HangScene:
 
     `stalled_s`: time without progress; None: ranks have failed, and the records of living ranks are fetched before
     their launcher ends them, without stacks.
-
-    `stalled_s`: for how long nothing has moved; None: ranks have failed, and the records of those that live are taken
-    before their launcher ends them; their stacks would say nothing.
     """
 
     def __init__(

@@ -1,8 +1,6 @@
 """Searches the training's output and the kernel log for signatures while an attempt runs.
 
 Decides nothing. Reports new matches and keeps a bounded number for the diagnosis.
-
-Decides nothing. It tells what is new, and keeps what was seen for the diagnosis; what it keeps is bounded.
 """
 
 import ctypes
@@ -43,9 +41,6 @@ class Signatures:
 
     `load` reads them and may raise SignatureError or OSError. `cache`: folder for compiled signatures. `left_out`:
     signatures that `load` could not use. `why_not`: why none can be used; the run continues without.
-
-    `load` reads them, and may raise SignatureError or OSError. `cache`: a folder for compiled ones.
-    `left_out`: what `load` could not use, filled by then. `why_not`: why none can be used; the run goes on without.
     """
 
     def __init__(
@@ -167,8 +162,6 @@ class LogWatch:
         """Processes new output. Returns signature matches that are new in this attempt.
 
         Runs twice a second, or at once with `now`: its cost hardly depends on the number of lines.
-
-        Looks twice a second, or `now`: what a look costs hardly depends on how many lines there are.
         """
         for chunk in chunks:
             self._remember(chunk)

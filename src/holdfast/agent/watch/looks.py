@@ -2,8 +2,6 @@
 ranks.
 
 Decides only whether ranks hang, by the pure detectors. Never waits.
-
-Decides nothing but whether something hangs, by the pure detectors; waits for nothing.
 """
 
 import signal
@@ -128,8 +126,6 @@ class Looks:
         """Findings of the detectors on new samples. `log_bytes`: size of all output so far, by file name.
 
         Trainings side by side are judged separately, each by the output of its own ranks.
-
-        Trainings side by side are judged each by itself, by the output of its own ranks.
         """
         at_s = samples[0].at_s if samples else self._clock()
         self.samples += samples

@@ -1,8 +1,6 @@
 """Detects whether the kernel killed a rank for lack of memory, by the cgroup counter and the kernel log.
 
 Sources that cannot be read (no kernel log in a container, no cgroup files) give no evidence.
-
-What may not be read (no kernel log in a container, no cgroup files) is simply no evidence.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,6 @@
 """Combines all samples beside the ranks' own once a second and stores them in the worker's ring.
 
 Decides nothing, never waits and never raises on bad input.
-
-Decides nothing, waits for nothing and never raises for what the world does.
 """
 
 import time

@@ -3,9 +3,6 @@ losses.
 
 Decides nothing and delays nothing: findings are notes. A training may print the same steps into several logs (each
 rank's, or stdout beside a bar on stderr): the log with most information counts.
-
-Decides nothing and holds nothing up: findings are news. One training prints the same steps into several logs (each
-rank's, or stdout beside a bar on stderr): the log that tells most is the one that counts.
 """
 
 import math
@@ -79,8 +76,6 @@ class StepWatching:
     """Steps of one attempt. `before`: speed of the attempt before. `rule`: auto, aistudio or off.
 
     `is_new`: no other process watched it before. `shares`: the controller compares ranks.
-
-    `is_new`: no other process has watched it before. `shares`: who is slower than others is judged elsewhere.
     """
 
     def __init__(
@@ -131,9 +126,6 @@ class StepWatching:
 
         Call it once a second even without output, because time matters. An internal error here costs the step watch
         and nothing else.
-
-        To be called with nothing new too: once a second it matters that time goes by. A fault of ours in here costs
-        the watch over steps, and nothing else.
         """
         found = self._fenced("steps", lambda: self._read(chunks, at_s, ranks, finish=finish))
         return found + self._fenced("stragglers", self.stragglers.poll)

@@ -2,9 +2,6 @@
 
 Each GPU is measured by its own process of the training's Python with its torch, so a failure names its GPU. A GPU in
 use by others is skipped.
-
-Run by the training's own Python with its torch, one process for each GPU, so that one that breaks names itself. A GPU
-that others use is left alone.
 """
 
 import re

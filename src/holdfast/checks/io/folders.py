@@ -1,9 +1,6 @@
 """Checks the folders of a run: free space, writing and reading a file, mounts that answer.
 
 Every file system access runs in its own process with a deadline: a dead mount is named, and the others are judged.
-
-Whatever touches a file system is done by a process of its own with a deadline: one dead mount is named, and the
-others are judged.
 """
 
 import errno

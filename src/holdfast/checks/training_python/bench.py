@@ -1,8 +1,6 @@
 """Runs burn/ with the training's Python, one process for each device, with a deadline.
 
 Processes stay in our session, so they end with the check.
-
-Processes stay in our session: whoever ends the check ends them too.
 """
 
 import os
@@ -126,8 +124,6 @@ def python_with(scene: Scene, check: str, *wanted: str) -> tuple[str, str]:
     """A Python that has one of these modules, the first preferred: that of the run, of its environment, or ours.
 
     Returns its path and "", or "" and the reason. `--option CHECK.python=PATH` names one.
-
-    Its path and "", or "" and why there is none. `--option CHECK.python=PATH` names one.
     """
     seen: list[tuple[str, set[str]]] = []
     for path in _pythons(scene, check):

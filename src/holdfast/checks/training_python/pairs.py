@@ -3,10 +3,6 @@
 Every wait has a limit, and no node waits for another node's fault longer than one round. A worker stuck in a
 collective differs from a lost node: its reader thread still answers. Workers end with this process, because they read
 from its pipe.
-
-Every wait has an end, and no node waits for another one's fault longer than one round. A worker that is stuck in a
-collective is told from a node that is gone: its reader still answers. Workers end with us, however we end, for they
-read from a pipe that we hold.
 """
 
 import os
@@ -89,8 +85,6 @@ class PairRun:
     """One run over `nodes`, with `spares` that are known to be good.
 
     `usual`: learned values in GB/s, by kind of nodes and measurement. raises: BadVia
-
-    `usual`: what was learned, GB/s, by kind of nodes and by what was measured. raises: BadVia
     """
 
     def __init__(

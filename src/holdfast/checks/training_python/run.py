@@ -2,9 +2,6 @@
 
 Finds it as the run will: in the run's environment, folder and shell, after the shell's preparations. Executes none of
 the run's own code, and waits for nothing longer than its deadline.
-
-It is found as the run will find it: in the run's environment, folder and shell, after what the shell is told to do
-before. Nothing of the run's own code is executed, and nothing is waited for longer than its deadline.
 """
 
 import os
@@ -58,8 +55,6 @@ class Prepared(Struct, frozen=True, kw_only=True):
     """The run's world. `results`: exit code and output of each preparation.
 
     `found`: program -> its path; no entry: not found. `why_not`: why it is unknown.
-
-    `found`: program -> where it is; without an entry: nowhere. `why_not`: why it is not known.
     """
 
     env: dict[str, str] = {}
@@ -359,8 +354,6 @@ def run_within(words: Sequence[str], env: Mapping[str, str], folder: str, within
     """Runs a program until it ends or its deadline, at which it is killed with all its children.
 
     It stays in our process group, so it ends with us if we are killed.
-
-    It stays in our own process group, so it ends with us if we are killed.
     """
     out = os.memfd_create("out", os.MFD_CLOEXEC)
     errors = os.memfd_create("errors", os.MFD_CLOEXEC)

@@ -1,9 +1,6 @@
 """The command line of `holdfast`: finds the module of a command, runs it, and returns its exit code.
 
 Each command's module is imported only when the command is used, so that help is fast. Reads no settings.
-
-Each command lives in its own module, which is imported only when that command is asked for: help must not
-wait for what a simulation needs. Reads no settings and does nothing itself.
 """
 
 import importlib

@@ -3,10 +3,6 @@
     def status(job: Annotated[str | None, Argument("[JOB]")] = None, json: Annotated[bool, Option("--json")] = False)
 
 Click alone parses the line: every `holdfast` on every node pays for this import.
-
-    def status(job: Annotated[str | None, Argument("[JOB]")] = None, json: Annotated[bool, Option("--json")] = False)
-
-Click reads the line, and nothing else is loaded for it: every `holdfast` on every node pays for this import.
 """
 
 import inspect

@@ -3,9 +3,6 @@ Pure.
 
 A number is compared only if the device was otherwise idle, and with its spread between repeats as tolerance. A low
 number is reported and isolates no node; a wrong bit does.
-
-A number is compared only where nobody else was at work, and never held to be more exact than it was from repeat to
-repeat. One that is low is told, and isolates nobody: a bit that is wrong does.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -52,8 +49,6 @@ class Bench(Struct, frozen=True, kw_only=True):
     """The results of one device. `key`: its permanent identity. `where`: for people; empty: the node.
 
     `beside`: readings during the run (clock, temperature). `disturbed`: why its numbers are unusable.
-
-    `beside`: what was seen of it meanwhile (clock, temperature). `disturbed`: why its numbers say nothing.
     """
 
     key: str

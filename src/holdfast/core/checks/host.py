@@ -277,9 +277,6 @@ def chrony_offset_s(line: str) -> float | None:
 
     Field 5 is the system time's offset, positive if it is behind the source; the last is the leap status. None if
     chrony itself is not synchronised.
-
-    Field 5 is the system time's offset, positive where it is slow of the source's; the last is the leap status.
-    None where chrony itself is not synchronised.
     """
     fields = line.strip().split(",")
     if len(fields) < 14 or fields[-1] == "Not synchronised":

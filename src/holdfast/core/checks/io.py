@@ -336,8 +336,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Soft limits of a process; UNLIMITED: none. `may_lock`, `may_fork`: it may exceed them.
 
     `pids_left`: of the control group; None: unlimited or unknown.
-
-    `pids_left`: of the control group; None: not limited or not told.
     """
 
     files: int

@@ -1,8 +1,6 @@
 """Finds faults of a node in its kernel log, since it booted or since a run last made progress here. Pure.
 
 The rules of the diagnosis join lines to incidents and mark harmless ones.
-
-A line alone is no verdict: the rules of the diagnosis join lines to incidents, and say what was harmless.
 """
 
 from collections.abc import Sequence
@@ -49,8 +47,6 @@ def incidents(
     search: Search, signatures: KnowledgeBase, tables: CodeTables, booted_s: float
 ) -> list[Incident]:
     """Incidents that are faults of the node and not routinely survived; one for each category and device.
-
-    `booted_s`: Unix time; lines have seconds since then.
 
     `booted_s`: Unix time; lines have seconds since then.
     """

@@ -134,8 +134,6 @@ def judge_port(port: Port, baseline: Baseline, env: Mapping[str, str], nodes: in
     """Judges a port: state first; rate, lanes and PCIe only if it is up. A port that was never up is no fault.
 
     `nodes`: of the run; a single-node run does not need the port.
-
-    `nodes`: of the run; one that stays on its node does not need the port, and need not leave for it.
     """
     key = learned_key(port, baseline)
     was_up = bool(key) and baseline.of(key, "rate") is not None

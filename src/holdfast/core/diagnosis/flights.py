@@ -4,10 +4,6 @@ Pure.
 A rank that the others wait for explains their timeouts, closed connections, and the final stop. It does not explain a
 fault of a rank's own: memory, an exception, a signal, a device. Such a fault is then the cause, and the records show
 who waited for it; unless that rank was itself waiting at that time.
-
-A rank that the others wait for explains their timeouts, their closed connections, and that somebody ended the job in
-the end. It does not explain a fault that a rank had of its own: memory, an exception, a signal, a device. That is
-then the cause, and the records say who waited for it; unless those who had it were themselves waiting when they had.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -56,9 +56,6 @@ def digest(
 
     `groups`: members by name, from elsewhere (gloo's records have none). `taken_ns`: when the record was read, by the
     wall clock that stamped its operations; it gives the age of the oldest operation.
-
-    `groups`: members by name, from elsewhere (on gloo the record has none). `taken_ns`: when the record was read, by
-    the wall clock that stamped its operations; it tells how long the oldest operation has waited.
     """
     known = {**record.groups, **(groups or {})}
     operations = record.operations

@@ -2,9 +2,6 @@
 
 The cause is where the chains of the wait-for graph (`graph`) end. One end is reported: the one that most waiting
 ranks lead to.
-
-Ranks wait in operations, operations for ranks; where those chains end is the cause (`graph`). One kind of end is
-told: the one that most waiting ranks are led to.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,9 +42,6 @@ def locate(
 
     Two successive digests of one rank show whether it progressed. `stalled_s`: measured time without progress;
     without it, a wait no longer than others in the records counts as normal.
-
-    Two digests of one rank, taken one after the other, tell whether it moved. `stalled_s`: for how long nothing has
-    moved, where that was measured: without it a wait no longer than others in the records is taken for normal life.
     """
     known = lives or {}
     scene = gather(digests, world_size)

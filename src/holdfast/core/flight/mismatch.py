@@ -1,9 +1,6 @@
 """Finds ranks that ran another operation than the others of their group at the same sequence number. Pure.
 
 The majority is right. A tie is decided by history: the operation that usually follows here is the right one.
-
-The majority is right, whoever it is. A tie is decided by what the ranks did earlier: the operation that usually
-follows here is the right one.
 """
 
 import re
@@ -176,9 +173,6 @@ def unusual(ranks: Sequence[int], found: Waits, scene: Scene) -> tuple[tuple[int
 
     Also returns the basis: "own" by the rank's history, "others" by its peers', "few" if only open operations show
     it, "" if nothing does.
-
-    Gives also how it is known: "own" by what the rank did earlier, "others" by what its peers do, "few" where that
-    is told by open operations only, "" not at all.
     """
     own = {rank: tokens(scene.ranks[rank]) for rank in ranks}
     start = {rank: max(1, _place(found, rank, own[rank]) - TAIL) for rank in ranks}

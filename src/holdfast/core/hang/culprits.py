@@ -2,9 +2,6 @@
 
 Pure. It names ranks only if they clearly differ from the majority. It recognises calls that wait for other ranks, but
 not process groups or sequence numbers.
-
-Pure. It names ranks only where they clearly differ from most, and nobody where that is not so.
-It knows which calls wait for other ranks, and nothing of process groups or sequence numbers.
 """
 
 from collections import Counter
@@ -45,8 +42,6 @@ def minority(seen: Iterable[RankSample]) -> tuple[int, ...]:
     """Ranks that clearly differ from the majority by state and wait channel; empty if unclear.
 
     The others must wait as ranks wait for each other: a majority that sleeps, runs or has ended proves nothing.
-
-    The others must wait as ranks wait for each other: a majority asleep, running or gone proves nothing.
     """
     ways = {sample.rank: (sample.state, sample.wait_channel) for sample in seen if sample.state not in "ZX?"}
     odd = _odd_ones(ways)
@@ -60,10 +55,6 @@ def refine(hang: Hang, stacks: Sequence[Stack]) -> Hang:
 
     Known wait frames decide first, so that it works with two ranks; then a clear minority, by innermost frame or, if
     all wait, by the user's own line. A stopped or blocked rank, or one that outlives the others, stays the culprit.
-
-    Knowledge of what a wait looks like decides first, so that it works with two ranks; then a clear minority, by
-    innermost frame, or, where all wait, by the user's own line. A stopped or blocked rank, and one that lives on
-    after the others, stays the culprit: its stack cannot be had, or says no more.
     """
     frames = {stack.rank: stack.frames for stack in stacks if stack.frames}
     if not frames:

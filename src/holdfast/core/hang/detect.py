@@ -4,10 +4,6 @@ Pure: no clock, file, socket, random numbers or log; time comes with each call. 
 collectives of every rank once a second (model/samples.py), step numbers, log growth. Stacks (`culprits.refine`) and
 flight records (`core/flight`) refine the culprit.
 
-Pure: no clock, file, socket, dice or log; time comes in with each call. It sees what /proc and the collectives tell of
-every rank once a second (model/samples.py), step numbers and the growth of logs. Which rank is at fault is looked at
-again with stacks (`culprits.refine`) and flight records (`core/flight`).
-
 Three readings, the better first: collectives (who waits in one, who is awaited, when any last moved); CPU, I/O and wait
 channels of each rank; silence of the log. NCCL waiters spin (reported): without collectives all ranks seem busy there,
 and only `silent_s` or a given timeout finds the hang.
@@ -110,8 +106,6 @@ def observing(
     """Processes one second of samples. A hang is reported once, and again only after progress.
 
     A generator that yields between pieces, for jobs with many ranks; the result is as of `at_s`.
-
-    In pieces, for jobs of many ranks: the result is as of `at_s`, whenever it is done.
 
     `samples`: one for each rank of the whole job (every worker), ended ones with state X or Z.
     `log_bytes`, `step`: of the job's own output, where ranks have none of their own or none were found.

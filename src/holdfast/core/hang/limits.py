@@ -2,10 +2,6 @@
 
 Pure. A stall that ended by itself was healthy, so its duration becomes usual for its kind: a checkpoint of ten
 minutes says nothing about how long a rank may wait for another. Learned durations carry over to later attempts.
-
-Pure. A standstill that ended by itself was healthy, so its length is usual from then on, for its kind alone: a
-checkpoint of ten minutes says nothing about how long a rank may wait for another. What was learned is carried
-from attempt to attempt.
 """
 
 from typing import Literal, assert_never
@@ -77,9 +73,6 @@ def has_begun(learned: Learned, settings: Settings, stretch: Stretch = "waiting"
 
     Collectives also move during start-up (creating groups, broadcasting weights), before a first step that may
     compile for minutes: they shorten only the limit for an idle rank.
-
-    Collectives move during start-up too (groups are made, weights are sent round), before a first step that may
-    compile for minutes: they shorten only the wait for a rank that does nothing.
     """
     if learned.from_before:
         return learned.marks >= settings.marks_min_again
@@ -102,8 +95,6 @@ def quiet_limit_s(
     """How long a stall of this kind may last before it is a hang.
 
     `awaited`: ranks are known to wait in a collective for the stalled rank.
-
-    `awaited`: ranks are known to wait in a collective for the one that stands still.
     """
     if settings.hang_timeout_s is not None:
         return settings.hang_timeout_s
@@ -133,9 +124,6 @@ def alone_limit_s(learned: Learned, settings: Settings, stretch: Stretch, *, asl
 
     A server or tool is idle as long as no request comes: without a step in its log, in this or an earlier attempt,
     only the platforms' rule applies. `asleep`: it sleeps for a duration of its own choice.
-
-    A server or a tool stands still as long as nobody asks: without a step in its log, in this attempt or an earlier one,
-    only the platforms' rule applies. `asleep`: it sleeps for a time that it has chosen itself.
     """
     if settings.hang_timeout_s is not None:
         return settings.hang_timeout_s
@@ -172,9 +160,6 @@ def learn(knows: Learned, stretch: Learned, kind: Stretch, *, moved: bool) -> tu
 
     If only CPU activity returned, the quiet part has ended; the time without a step, line or byte continues. Anything
     before an attempt's first progress is start-up and not learned.
-
-    Where only CPU came back, the quiet part has ended; a rank that spins now and then still spins, so that and
-    the time without a step, line or byte go on. What came before an attempt's first mark is start-up: not learned.
     """
     if not moved and kind != "busy":
         return knows, stretch

@@ -3,10 +3,6 @@
 Pure. If the collectives of all ranks are known, only awaited ranks count: those with nothing pending while others
 have. What waiting ranks do (sleep on gloo, spin on NCCL, upload a log) does not matter. Otherwise every living rank
 counts, and wait channels show who waits.
-
-Pure. Where the collectives of all ranks are known, only the awaited ranks are looked at: those that have nothing
-pending while others have. What the waiting ones do (sleep on gloo, spin on NCCL, upload a log) is of no interest.
-Without them every living rank counts, and a wait channel has to tell who waits for whom.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,11 +4,6 @@ Pure. (1) While any I/O counter of any process of the job changes, the job is al
 MA_HANG_DETECT_TIME minutes, device utilisation is sampled for a window; if its variance and median show no change,
 the job hangs. Without sampled devices, (1) alone decides. It names no rank. Known false alarms: healthy evaluation,
 long sleeps and ranks that wait for a checkpoint; so it is reported and not acted on.
-
-Pure. (1) While any I/O counter of any process of the job changes, the job lives. (2) Once none has changed for
-MA_HANG_DETECT_TIME minutes, device utilisation is sampled for a window; where its variance and median show no
-change, the job hangs. With no devices sampled, (1) alone decides. It names no rank. Known to be wrong for healthy
-evaluation, long sleeps and ranks that wait for a checkpoint: what it says is shown, not acted on by itself.
 """
 
 from collections.abc import Sequence

@@ -26,8 +26,6 @@ class RankTrack(Struct, frozen=True, gc=False):
     """One rank's latest sample, and those in which its CPU and I/O last moved.
 
     `groups`: progress at its last answer, `heard_s`; `groups_from`: the sample in which that last changed.
-
-    `groups`: how far it was when it last answered, `heard_s`; `groups_from`: the sample in which that last changed.
     """
 
     last: RankSample
@@ -57,9 +55,6 @@ class RankTrack(Struct, frozen=True, gc=False):
 
         A rank that waits for others answers queries; one that does not (stopped, in the kernel, holding the GIL) does
         something else, whatever it last reported.
-
-        A rank that waits for others answers; one that does not (stopped, in the kernel, holding the GIL) is at
-        something else, whatever it told before.
         """
         heard_s = self.heard_s  # not by `is_heard`: asked of sixteen thousand ranks each second
         if heard_s is None or self.last.at_s - heard_s > UNHEARD_S:
@@ -84,8 +79,6 @@ def follow_all(
     """The tracks with these samples. `news` receives changes of ranks that are still the same process.
 
     A rank's first answer on its collectives is no progress.
-
-    The first answer of a rank on its collectives is no progress.
     """
     tracks: dict[int, RankTrack] = {}
     for now in samples:

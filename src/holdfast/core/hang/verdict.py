@@ -17,8 +17,6 @@ def joined(found: Hang, located: Located | None, stacks: Sequence[RankStacks]) -
     """The joined hang. Flight records decide if they name a rank; else stacks, else samples.
 
     A stopped rank stays the culprit; the records supply the description.
-
-    A stopped rank stays the culprit whatever the others wait in; of that the records tell the words.
     """
     seen = tuple(Stack(rank=one.rank, frames=one.threads[0].frames) for one in stacks if one.threads)
     by_stacks = refine(found, seen) if seen else found

@@ -2,9 +2,6 @@
 
 N-grams are weighted by inverse document frequency (K. Spärck Jones, 1972). A fragment lies within a phrase, so most
 of its weight is found there; a line with a prefix contains a phrase, so most of the phrase's is.
-
-An n-gram weighs the more, the fewer phrases have it (inverse document frequency: K. Spärck Jones, 1972). A fragment lies
-within a phrase, so most of its weight is found there; a line with a prefix holds a phrase, so most of the phrase's is.
 """
 
 from array import array

@@ -2,9 +2,6 @@
 
 Robust, because healthy losses fall fast at first, are noisy, and cross zero in reinforcement learning: a log with
 losses at or below zero is checked for NaN and infinity only.
-
-Robust, since healthy losses fall fast at first, are noisy, and in reinforcement learning cross zero: a log whose losses
-were ever zero or below is judged for NaN and infinity alone.
 """
 
 from collections import deque

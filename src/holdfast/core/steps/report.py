@@ -3,9 +3,6 @@ Pure.
 
 A step reported by several ranks is one step: the log with most information counts, and the others contribute their
 ranks' own times.
-
-The same step told by several ranks is one step: the log that tells most of a training is the one that counts, and
-the others give their ranks' own times.
 """
 
 from array import array
@@ -213,8 +210,6 @@ def trainings(logs: Sequence[LogSteps], *, is_one: bool = False) -> list[list[Lo
     left out.
 
     `is_one`: all belong to one training.
-
-    `is_one`: all are known to be of one.
     """
     found = [log for log in logs if log.iteration_lines]
     if is_one:

@@ -5,11 +5,6 @@ garbage collection and random spikes do not move such a mean (they are among the
 every step takes 10 % longer, whatever the distribution, and it is steadier than a median. Two windows: 10 records
 find 10 % before the tenth, 30 records find 5 %.
 
-What is compared is the mean of the *lowest 70 %* of a window with that of the steps before it. Such a mean is moved
-neither by checkpoints, evaluation, garbage collection nor random spikes (they are among the highest 30 %), it rises by
-10 % when every step takes 10 % longer however steps are distributed (alternating lengths, every tenth one slow), and it
-is steadier than a median. Two windows: 10 records find 10 % before the tenth, 30 records find 5 %.
-
 A window must exceed what this log's own windows did before: limits are learned (`_Limits`). The steps before are a few
 hundred, so a swing through the day moves both; their trend is taken off, so batches ordered by length raise nothing;
 what creeps is found against the best level that was ever held for long (`_Held`).

@@ -4,11 +4,6 @@ The curve of comparable steps is cut where its level changes (seeded binary segm
 "Seeded binary segmentation", Biometrika 2023, with the CUSUM statistic on clipped logarithms). A piece is slow if it
 lies above a piece before it and, unless it lasts to the end, above one after it. Patterns that repeat with every
 epoch, or change in flat stages with the epochs, are part of the training's set-up.
-
-The curve of alike steps is cut where its level changes (seeded binary segmentation: Kovács, Bühlmann, Li, Munk,
-"Seeded binary segmentation", Biometrika 2023, with the CUSUM statistic on clipped logarithms). A piece is slow when it
-lies above a piece before it and, unless it lasts to the end, above one after it. What repeats with every epoch, and
-what changes in flat stages with the epochs, is how the training was set up.
 """
 
 from collections.abc import Sequence

@@ -3,10 +3,6 @@
 Joins the parts: which records are comparable (runs, batch size, sequence length), the level of their times
 (`slowdown`), phases and spikes (`phases`), the curve (`curve`), what only the whole shows (`stretches`), and the loss
 (`loss`).
-
-It joins the parts: which records are alike enough to be compared (runs, batch size, sequence length), the level of
-their times (`slowdown`), phases and spikes (`phases`), the curve (`curve`) and what only the whole of it shows
-(`stretches`), and the loss (`loss`).
 """
 
 from collections import deque

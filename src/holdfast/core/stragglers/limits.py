@@ -10,8 +10,6 @@ class StragglerSettings(Struct, frozen=True, kw_only=True):
     """Shares are of the peers' time: 0.05 is 5 % longer.
 
     `false_flags`: expected number of false alarms in `horizon_steps` steps of a whole job, whatever its size.
-
-    `false_flags`: how many ranks may be named wrongly in `horizon_steps` steps of a whole job, whatever its size.
     """
 
     excess_min: float = 0.03  # less is not told

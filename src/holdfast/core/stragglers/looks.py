@@ -3,10 +3,6 @@
 One sample proves nothing, because some rank is always last. A rank that is last repeatedly, each time in another
 collective, is slower (a sequential test); one that is last in one collective for long may write a checkpoint. Without
 current data on collectives, a rank counts as awaited if it runs while all others sleep.
-
-One look proves nothing, as some rank is always last. A rank that is last again and again, each time in another
-collective, is slower (a sequential test); one that is last in one collective for a long time may write a checkpoint.
-Where ranks do not tell of their collectives, or tell old news, those count as awaited that run while all others sleep.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

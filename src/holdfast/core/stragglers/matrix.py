@@ -1,8 +1,6 @@
 """Finds stragglers in the own times of a whole run: ranks x steps, in one pass. Pure.
 
 The rows are copied into one array first: a column of a list of lists is 8,192 objects far apart in memory.
-
-The rows are laid into one array first: a column of a list of lists is 8,192 objects far apart in memory.
 """
 
 from array import array
@@ -29,8 +27,6 @@ def analyse(
     step `first_step + j`, or `steps[j]`; nan: unknown. All rows have the same length. `floor_s`: see `Panel.add`.
 
     raises: ValueError, for rows of different lengths
-
-    raises: ValueError, where they have not
     """
     settings = settings or StragglerSettings()
     names = list(ranks) or list(range(len(times)))

@@ -3,11 +3,6 @@
 Subtracting each step's median removes what all ranks share (a long batch, a checkpoint). Each rank's excess over its
 peers, less a tolerance, is summed (CUSUM), with single long steps clipped. If a sum exceeds a limit that grows with
 the number of ranks, the rank is examined: since when, how much, and whether it stands out from the usual spread.
-
-What all share (a long batch, a checkpoint) goes away with the median of each step. Of each rank the excess over its
-peers is summed up, less what is no excess yet (a CUSUM), single long steps cut; where a sum passes a limit that grows
-with the number of ranks, the rank is looked at closely: since when, how much, and whether it stands out of the spread
-that ranks have anyway.
 """
 
 from array import array
@@ -71,8 +66,6 @@ class Panel:
     """`ranks`: number of rows; `job_ranks`: ranks of the whole job, for the rate of false alarms.
 
     `past_only`: these ranks do different work, so only a change in one counts.
-
-    `past_only`: these ranks differ by what they are for, so that only a change in one is a sign.
     """
 
     def __init__(
@@ -113,8 +106,6 @@ class Panel:
         """Adds one step: own times in seconds, one per rank; nan: unknown. Returns new flags, and those that ended.
 
         `floor_s`: minimum base of the excess, for own times that are a small part of a step.
-
-        `floor_s`: excess is measured by no less than this, where own times are a small part of a step.
         """
         column = self._column(step, values, floor_s)
         if column is None:

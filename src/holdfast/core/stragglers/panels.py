@@ -21,8 +21,6 @@ class Panels:
     """`peers`: ranks with the same work, by any name (one pipeline stage); unnamed ranks are peers of each other.
 
     Ranks alone in their position are compared with all such ranks, and only a change counts.
-
-    Where a rank is alone in its position it is compared with all such ranks, and only a change in it counts.
     """
 
     def __init__(

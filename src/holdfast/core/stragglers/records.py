@@ -13,8 +13,6 @@ class Arrival(Struct, frozen=True, gc=False):
     """One collective of one group. `at`: seconds by each node's own wall clock, by global rank.
 
     `device`: times of the call, not of the device.
-
-    `device`: the call was seen, and not what the device did.
     """
 
     group: str
@@ -27,8 +25,6 @@ def arrivals(records: Iterable[FlightRecord]) -> list[Arrival]:
     """Arrivals at collectives that every rank of the group recorded, in order of time.
 
     Leaves out collectives missing in some records, and sends and receives.
-
-    What only some records reach back to is left out, as are sends and receives.
     """
     return joined([one for record in records for one in entered(record)])
 

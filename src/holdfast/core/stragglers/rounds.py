@@ -6,13 +6,6 @@ has waited there.
 
 Collectives may overlap (gradients are reduced while others are still computed): if a rank enters the next one before
 the last rank has entered this one, it has not waited yet. Own times are returned for blocks of about one step.
-
-All leave a collective when the last has come, so a rank waits from its own arrival to the last one's, and what is not
-waiting is its own work. That needs no knowledge of who waits for whom: a rank that is held up in one group by a slow
-one has waited there, whatever it is late for elsewhere.
-
-Collectives may overlap (gradients are reduced while others are still computed): as long as some rank enters the next
-before the last has entered this one, nobody has waited yet. Own times are given for blocks of about one step.
 """
 
 from collections import deque
@@ -49,8 +42,6 @@ class Rounds:
     """`nodes`: rank -> node. Clock offsets between nodes are learned here.
 
     `clock_error_s`: their maximum; None: unbounded.
-
-    `clock_error_s`: by how much at most; None: by anything.
     """
 
     def __init__(self, nodes: Mapping[int, str], clock_error_s: float | None = None) -> None:
@@ -70,8 +61,6 @@ class Rounds:
         is complete.
 
         `device`: times of calls that only queue work for a device.
-
-        `device`: the times are those of calls that only queue work for a device.
         """
         before = self._groups.get(group)
         if len(at) < 2 or (before is not None and sequence <= before.sequence):
@@ -148,11 +137,6 @@ class Clocks:
     that closely follow another one show the clock. Without them, a node that is late from the start cannot be
     distinguished from one with a fast clock; then only a change counts. If clocks were corrected before, the
     remaining error is small (`error_s`), and any excess is lateness.
-
-    A slow node is late by a share of the time since the last collective, a wrong clock by the same time always: so the
-    collectives that follow closely on another tell the clock. Where there are none, a node that is late from the
-    beginning cannot be told from one whose clock is ahead: then only a change counts. Where clocks were set right
-    before, what is left of their difference is small (`error_s`), and whatever is more is lateness.
     """
 
     def __init__(self, error_s: float | None = None) -> None:

@@ -5,10 +5,6 @@ Counters read half a second apart do not show which rank came last. But a rank w
 ahead of the slowest one, and the slowest never waits: its share of waiting samples shows that, whenever the samples
 were taken. Without data on collectives, sleeping counts as waiting.
 
-Counters of ranks that were read half a second apart do not tell who came last. But a rank waits in its collectives for
-as long as it is ahead of the slowest one, and the slowest never waits: over many looks its share of them tells it, whenever
-each look was. Where ranks do not tell of their collectives those wait that sleep.
-
 A sequential test for each rank: does it wait as often as its peers do, or less than a quarter as often?
 """
 
@@ -96,8 +92,6 @@ class Waits:
         """Ranks named by samples alone; those in `halved`, with other evidence, need half as much.
 
         None if they are more than half of all: then the others deviate.
-
-        None where they are more than half of all: then it is the others who differ.
         """
         limit = self._limit
         easy = set(halved)

@@ -2,10 +2,6 @@
 
 Sources by certainty: own times from arrivals at collectives; own times that ranks log; ranks that samples show as
 awaited, with CPU throttling. None counts time spent waiting, so the slow rank is named and not those it delays.
-
-What decides, the surest first: own times worked out from when ranks enter collectives; own times that ranks log; whom
-the others are seen to wait for, with the throttling of processors beside it. None of them ever counts time spent
-waiting, so the one slow rank is named and not those that it holds up.
 """
 
 from bisect import bisect_right
@@ -52,9 +48,6 @@ class StragglerWatch:
 
     `apart`: nodes are sampled at different moments, so no sample shows which rank came last. `clock_error_s`: maximum
     clock difference between nodes; None: unbounded.
-
-    `apart`: ranks are looked at by several, each in a moment of its own, so that no look tells who came last.
-    `clock_error_s`: by how much clocks of nodes may still differ where arrivals are told by one clock; None: by anything.
     """
 
     def __init__(
@@ -111,8 +104,6 @@ class StragglerWatch:
         """Adds when each rank of a group entered one collective, in seconds by its node's clock. In order of time.
 
         Repeated arrivals are ignored. `device`: see `records.Arrival`.
-
-        What was told before is passed over. `device`: see `records.Arrival`.
         """
         block = self._rounds.add(group, sequence, at, device)
         if block is None:

@@ -1,8 +1,6 @@
 """Data for the first verdict: categories with class and action, signals, patterns of exceptions, advice.
 
 No decisions. docs/words.md lists the categories; signatures hold the knowledge of single messages.
-
-No decisions. The categories are those of docs/words.md; richer knowledge of single messages belongs to signatures.
 """
 
 from msgspec import Struct

@@ -2,9 +2,6 @@
 
 Ends of ranks are ordered by time, searches of logs become one search whose sources name worker and host; then the
 rules for a single machine apply.
-
-Ends of ranks come together in the order of time, searches of logs as one search whose sources say of which worker and
-host they are; then the same rules judge that judge one machine's.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,9 +37,6 @@ def joined_failure(
 
     Launchers' tables are ordered by the first failure in them. The command's code: the first that is not 0, by
     worker; 0 if all ended so; None: unknown.
-
-    The launchers' tables: the one whose first rank failed first comes first. The command's code: the first that is not
-    0, by worker; 0 where all have ended so; None: not known.
     """
     parts = [_with_codes(one.failure) for one in sorted(evidence, key=lambda one: one.worker)]
     tables = sorted((part.elastic for part in parts if part.elastic), key=lambda table: table[0].at_s)
@@ -96,9 +90,6 @@ def first_of_many(failure: Failure, evidence: Iterable[WorkerEvidence]) -> tuple
 
     A command killed from outside explains the others' complaints and unexplained ends. It is certain once its worker
     has reported everything: ends of its ranks arrive a moment after its command's.
-
-    A command that was killed from outside explains the others' complaints, and ends that nothing explains. It is certain
-    once its worker has told all it knows: the ends of its ranks, which say more, come a moment after its command's.
     """
     first, is_sure = first_of(failure)
     if is_sure or first.category not in (*SEEN_AT_ONCE, *NETWORK, "unknown"):

@@ -2,9 +2,6 @@
 
 Pure. It orders evidence by kind and time, because the loudest complaint mostly comes from a follower. It reads no
 files: its input is parsed. Any input gives exactly one verdict.
-
-Pure. It orders what was seen by kind and by time, because who complains loudest is mostly a follower. It reads
-no files and searches no logs: what it is given was parsed before. Whatever it is given, one verdict comes back.
 """
 
 import re

@@ -2,9 +2,6 @@
 
 The wordings are signatures with `rank_end` (signatures/launcher_ends.toml). Their common form: a line names the
 process, the end, or both; the line with the end follows within a few lines.
-
-The wordings are signatures with `rank_end` (signatures/launcher_ends.toml). Here is only what they have in common: a
-line says who, how, or both; and what says how follows within a few lines on what says who.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,8 +24,6 @@ class Known(Struct, frozen=True, kw_only=True):
     """What is known of the ranks. `of_local`, `of_pid`: rank by local rank and by process; None: unknown.
 
     `by_rank`: some ranks are known by their environment: then one Slurm task may hold many.
-
-    `by_rank`: some ranks are known by their own environment: then a task of Slurm may hold many of them.
     """
 
     worker: int = 0

@@ -14,8 +14,6 @@ def patience_s(first: Verdict, policy: Policy, limit_s: float, *, is_certain: bo
     observed.
 
     Without a restart the verdict is the final result, so it waits for all evidence, up to `limit_s`.
-
-    Where nothing is started again the verdict is all that people get: all that can be known is waited for, `limit_s`.
     """
     restarts = policy.max_restarts is not None or policy.hang_restart or policy.replace_workers is not None
     if not (restarts and is_certain):

@@ -54,8 +54,6 @@ class GroupStatus(Struct, frozen=True, array_like=True, gc=False):
     """A rank's progress in one group: sequence numbers; -1 if the backend does not count them.
 
     The cheapest reading (25-34 us), taken once a second: enqueued > completed means that it waits.
-
-    The cheapest reading there is (25-34 us), taken once a second: enqueued > completed means that it waits.
     """
 
     group_id: int  # local to the process; its name is learnt from operations with that id
@@ -82,8 +80,6 @@ class Entered(Struct, frozen=True, kw_only=True, gc=False):
     """When one rank entered collectives of one group, in order: seconds by its node's wall clock.
 
     `device`: times of the calls, not of the device.
-
-    `device`: the calls were seen, and not what the device did.
     """
 
     rank: int

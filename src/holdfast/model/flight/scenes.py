@@ -26,8 +26,6 @@ class FlightScene(Struct, frozen=True, kw_only=True):
     """One job. By rank, each at most once in `digests` and `records`; `stacks` may have a rank once for each source.
 
     `notes`: oddities. `skipped`: files that look like records and could not be read, and why.
-
-    `notes`: what was odd. `skipped`: files that look like records and could not be read, and why.
     """
 
     digests: tuple[Digest, ...] = ()

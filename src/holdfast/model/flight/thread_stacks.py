@@ -27,8 +27,6 @@ class RankStacks(Struct, frozen=True, kw_only=True):
     """One rank's stacks at one moment; if `threads` is empty, `why_not` gives the reason.
 
     The main thread is the first, if known.
-
-    The first is the main thread, where it is known, or the one that is known to run the script.
     """
 
     rank: int

@@ -14,9 +14,6 @@ class BookLine(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=
     """One event of a node. `node` is empty if it concerns all nodes of an attempt.
 
     `device`: its name on the node (PCI address, name); `serial`: the device's permanent identity; empty: unknown.
-
-    `device`: as the node calls it (PCI address, name); `serial`: the device's own number, which goes with it to
-    another node; empty: not known.
     """
 
     at_s: float
@@ -31,10 +28,6 @@ class IncidentLine(BookLine, frozen=True, tag="incident"):
     `weighs`: node: the fault is attributed to `node`; shared: one of `suspects`, or of all nodes of the attempt if
     empty, may be the cause; program: the training itself; asked: a requested end. `run` identifies the job
     permanently: its name and submission time.
-
-    `weighs`: node: its fault is attributed to `node`; shared: one of `suspects`, or of all nodes of the attempt
-    where there are none, may be the cause; program: the training itself; asked: somebody wanted it to end.
-    `run` names the job for all time: its name and when it was submitted.
     """
 
     run: str

@@ -117,8 +117,6 @@ class RasReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """NCCL's RAS report on the job. It can report a healthy job in a real hang: evidence, never a verdict.
 
     `is_whole`: the report is complete; a cut report may name more.
-
-    `is_whole`: the report came to its end; what was cut off may have named more.
     """
 
     nccl: str = ""  # version
@@ -132,8 +130,6 @@ class Moment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One second's samples of one worker's agent, or what is new in them. `at_s`: the job's clock.
 
     `devices_age_s`, `ras_age_s`: age of these values; grows while a driver or NCCL does not answer.
-
-    `devices_age_s`, `ras_age_s`: how long ago these were so; grows while a driver or NCCL does not answer.
     """
 
     at_s: float

@@ -3,10 +3,6 @@
 One agent runs on each node of the job, spares included; each start tells it which worker it is. Reports go up and are
 kept on the node until the controller has them; commands go down and can be repeated safely. Every value is one
 MessagePack map with its tag in `kind` (`msgspec.msgpack`), one per frame of the link.
-
-One agent runs on each node of the job, spares included; which worker it is, if any, it learns with each start.
-Reports go up and are kept on the node until the controller has them; commands go down, and each does no harm when it
-comes twice. Every value is one MessagePack map with its tag in `kind` (`msgspec.msgpack`), one to a frame of the link.
 """
 
 from msgspec import Struct
@@ -32,11 +28,6 @@ class AgentHello(Struct, frozen=True, kw_only=True):
     `worker`: what runs here now; 0 and None: nothing. `token`: contents of the token file in the job's folder, by
     which the controller sees whether the folder is shared; empty: none. `free_port`: a TCP port without a listener
     here.
-
-    `address`: where the other nodes reach this one. `instance`: of this agent's process, made up at its start.
-    `attempt`, `worker`: what runs here now, whoever started it; 0 and None: nothing. `token`: what it read in the job's
-    folder, which tells the controller whether both see the same one; empty: there is none. `free_port`: a TCP port
-    that nobody listens on here.
     """
 
     node: str
@@ -60,8 +51,6 @@ class Told(Report, frozen=True, tag="told"):
     """An event, as the agent of a single-machine job would report it: for this worker's part of the attempt only.
 
     AttemptStarted: its command runs. AttemptStopped: nothing of it is left on this node.
-
-    AttemptStarted: its command runs. AttemptStopped: nothing of it is left on this node.
     """
 
     event: AnyEvent
@@ -81,11 +70,6 @@ class Sampled(Report, frozen=True, tag="sampled"):
     when disks or links of the node last carried much data; None: unknown. `steps`: steps that its ranks have logged
     since the last sample. `throttled_s`: total CPU throttling of each rank, in seconds; refreshed every few seconds.
     `used`: utilisation of devices, now and then while no rank reads or writes.
-
-    `log_bytes`: of all its output so far. `step`, `first_step`: the last and the first that its output named.
-    `node_busy_s`: when disks or links of the node last carried much; None: not known. `steps`: what its ranks have logged
-    of theirs since the last look. `throttled_s`: for how long control groups have held each rank back so far, seconds;
-    looked up every few seconds. `used`: of its devices, now and then while no rank reads or writes.
     """
 
     attempt: int
@@ -107,8 +91,6 @@ class RecordsTold(Report, frozen=True, tag="records"):
     """The result of FetchRecords: when this worker's ranks entered their last collectives, by the node's clock.
 
     `peers`: by rank, its part of the model, if its groups show it.
-
-    `peers`: by rank the part of the model that it has, where its groups tell.
     """
 
     attempt: int
@@ -121,8 +103,6 @@ class Looked(Report, frozen=True, tag="looked"):
     """The result of LookCloser: flight records, stacks and state of this worker's ranks, and its usual sizes.
 
     `look` 0: unrequested, part of WorkerEvidence.
-
-    `look` 0: not asked for, part of WorkerEvidence.
     """
 
     attempt: int
@@ -141,10 +121,6 @@ class WorkerEvidence(Report, frozen=True, tag="evidence"):
     Sent at once, and after each change with the next `revision`. `certain`: later evidence from here cannot change
     it. `is_all`: it is complete. `search`: matches in its output and its node's kernel log. `offsets`: by log,
     offsets of matches for excerpts in the evidence bundle.
-
-    Sent at once, and again whenever it has changed, with the next `revision`. `certain`: nothing that could still
-    come from here would change it. `is_all`: nothing more will come. `search`: what signatures saw in its output and in
-    its node's kernel log. `offsets`: by log, where something was seen, for the excerpts of the evidence bundle.
     """
 
     incident: int
@@ -174,8 +150,6 @@ class Shipped(Report, frozen=True, tag="shipped"):
     """A piece of a file of the worker's folder, if controller and node share no file system.
 
     Pieces of one file come in order without gaps, except where data was dropped: then `offset` shows it.
-
-    Pieces of one file come in order, without gaps, but for what was dropped for want of room: then `offset` tells.
     """
 
     attempt: int
@@ -259,8 +233,6 @@ class TellEvidence(Command, frozen=True, tag="tell-evidence"):
     """Requests evidence on a failing attempt while it is fresh. Answer: WorkerEvidence, repeatedly.
 
     `boot`, `known`: as in Diagnose. `is_all` must be sent within `until_s`.
-
-    `boot`, `known`: as in Diagnose. `until_s` long after it came, `is_all` must be said.
     """
 
     incident: int
@@ -274,8 +246,6 @@ class LookCloser(Command, frozen=True, tag="look-closer"):
     """Requests flight records and stacks of the ranks here, because the job seems to hang. Answer: Looked.
 
     `look`: its number. `stalled_s`: time without progress.
-
-    `look`: its number. `stalled_s`: for how long nothing has moved.
     """
 
     attempt: int
@@ -344,8 +314,6 @@ class NodeDown(News, frozen=True):
     """The node is gone or unusable, according to the scheduler or the machine, not by silence.
 
     `with_job`: all nodes of the job are taken away; this one has no fault.
-
-    `with_job`: it is taken away as all of the job's, and no fault of its own.
     """
 
     node: str
@@ -379,9 +347,6 @@ class EndAsked(News, frozen=True):
 
     `comes_back`: it will restart the job by itself, and its record continues. `for_others`: other jobs may use the
     nodes meanwhile.
-
-    `comes_back`: it will start the job again by itself, and the record is to be gone on with. `for_others`: somebody else
-    may have the nodes meanwhile.
     """
 
     reason: str

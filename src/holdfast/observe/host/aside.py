@@ -22,9 +22,6 @@ class Aside(Generic[Value]):
 
     The thread starts with the first `ask`. A `read` that hangs costs this thread only; OSError, RuntimeError and
     ValueError are kept as `why_not`.
-
-    The thread begins with the first `ask`. A `read` that hangs costs this thread and nothing else; what it raises
-    as OSError, RuntimeError or ValueError is kept as `why_not`.
     """
 
     def __init__(

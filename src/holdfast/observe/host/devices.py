@@ -5,11 +5,6 @@ SM activity distinguish it from work. NVML runs in its own thread, because a fau
 once a rank has a GPU open, because loading it wakes sleeping devices. Needs nvidia-ml-py (the `gpu` extra); without
 it, or without a driver, there are no devices and `why_not` says so.
 
-For a waiting NCCL collective the driver reports full utilisation, as its kernel spins: power near that of an idle
-device and SMs that do little are what tell it from work. NVML is loaded and asked in a thread of its own, since a
-sick driver may not come back; and only once a rank has a GPU open, since loading it wakes sleeping devices.
-Needs nvidia-ml-py (the `gpu` extra); without it, or without a driver, there are no devices and `why_not` says so.
-
 source: NVML API reference; GPM (SM activity) from Hopper on
 """
 

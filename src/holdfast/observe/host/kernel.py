@@ -1,8 +1,6 @@
 """Finds out-of-memory kills: cgroup counters and the kernel log.
 
 Only reads, and never waits. A missing or unreadable file is a result, not an error.
-
-Reads only. It never waits for a line to come, and a file that is missing or may not be read is an answer, not an error.
 """
 
 import os

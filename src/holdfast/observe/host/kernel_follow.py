@@ -2,9 +2,6 @@
 
 Never blocks and never raises. If no kernel log is readable, it reports that once, and a diagnosis lists it as
 missing.
-
-Never blocks and never raises. Where the kernel's log may not be read, it says so once, and that is an answer:
-a diagnosis then names what it did not see.
 """
 
 import os

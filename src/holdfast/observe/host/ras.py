@@ -4,10 +4,6 @@ Queried only when a hang is suspected, never beside a running training, and neve
 creates the answer, and several versions of NCCL (2.26 to 2.29) have crashed while communicators were created or
 destroyed. So only ranks that already make no progress are at risk.
 
-Asked only when a job is suspected to hang, never beside a training that runs, and never before its first step:
-an answer is made inside a rank, and several versions of NCCL (2.26 to 2.29) have been seen to crash over one while
-communicators came or went. So a rank is risked only where it stands still already.
-
 source: NCCL user guide, RAS; https://github.com/NVIDIA/nccl/issues/1669, 1718, 1762, 2346
 """
 

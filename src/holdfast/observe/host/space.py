@@ -3,10 +3,6 @@
 When little space is left it frees the oldest output by punching holes: sizes and offsets stay, removed data reads as
 zeros. It changes only the given output files, keeps the newest part of each, and reports what it removed. Never waits
 for space and never raises.
-
-When little is left it gives back the space of the oldest output, by punching holes: sizes and offsets stay,
-what was there reads as zeros. It touches only the output files it is given, keeps the newest part of each,
-and says what it gave up. Never waits for space and never raises.
 """
 
 import ctypes

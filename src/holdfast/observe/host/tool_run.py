@@ -2,9 +2,6 @@
 
 Its output goes to memory, so no reader is needed. It runs in its own session, because a Ctrl-C for us must not kill
 it while it holds another process.
-
-Its output goes to memory of its own, so nothing must read along, and it is in a session of its own: a Ctrl-C meant
-for us must not kill it while it holds somebody else's process.
 """
 
 import os

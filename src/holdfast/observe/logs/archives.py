@@ -2,9 +2,6 @@
 
 Uses its own tar reader on top of the standard library's header parser, because that library loads any long name or
 extended header into memory, whatever its size.
-
-The tar reader is one of our own on top of the standard library's header parser, because that library holds whatever
-long name or extended header an archive claims to have, however long, in memory.
 """
 
 import lzma

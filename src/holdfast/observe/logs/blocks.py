@@ -3,10 +3,6 @@
 A block includes some text that follows it, so that records of several lines are complete. Colours are removed, a
 carriage return ends a line like a newline, lines cut by a terminal are joined, and lines that Docker or the journal
 wrapped in JSON are unwrapped; original offsets stay available.
-
-A block shows some of what follows it, so that records of several lines are seen whole. Colours are taken out, a
-carriage return ends a line as a newline does, lines that a terminal cut are put together, and what Docker or the journal
-wrapped in JSON is taken out of it; where a line stood in the log can still be told.
 """
 
 import re
@@ -29,9 +25,6 @@ class Block:
 
     `raw`: as in the log, from `offset` on; valid until the next block. `width`: of the terminal that cut its lines;
     None: to be detected. `unwrap`: unwraps JSON lines, with `is_known`.
-
-    `raw`: as it stands in the log, from `offset` on; valid until the next block is asked for. `width`: of the terminal
-    that cut its lines; None: to be found out. `unwrap`: takes its lines out of JSON, with `is_known`.
     """
 
     def __init__(

@@ -2,9 +2,6 @@
 
 A bundle leaves the machine, so everything is masked first. It is written under a temporary name and renamed: an
 existing bundle is complete. `tree` reads a bundle like any archive.
-
-A bundle leaves the machine, so nothing goes in that was not masked first. It is written under another name and
-moved into place: a bundle that is there is whole. Reading one is `log_tree`'s: to it a bundle is an archive.
 """
 
 import io
@@ -91,8 +88,6 @@ def excerpt(path: Path, offsets: Iterable[int] = ()) -> bytes:
     """A log's beginning, its end, and the text around the offsets; a line states how much was left out between.
 
     Whole lines, unless one is longer than the limit. Empty if the file cannot be read.
-
-    Whole lines, except where one is longer than what is taken. Nothing of it where the file cannot be read.
     """
     try:
         with path.open("rb") as file:

@@ -52,8 +52,6 @@ class Exceptional(Struct, frozen=True):
     """The line on which a traceback names its exception. `offset`: in the log. `frame`: the user's own, if any.
 
     `outermost`: its first frame, `innermost`: the frame that raised.
-
-    `outermost`: the frame it began with, `innermost`: the one it was raised in.
     """
 
     offset: int
@@ -131,9 +129,6 @@ class Progress(Struct, frozen=True):
 
     `few_from`: where the last few such lines begin; None: there are fewer. `fewest_from`: the same for the last
     three.
-
-    `few_from`: where the last few lines of it begin; None: there are not even so many in what was looked at.
-    `fewest_from`: the same of the last three.
     """
 
     offset: int | None
@@ -146,8 +141,6 @@ def progress(block: Block, end: int) -> Progress:
     """Progress from the last progress lines shortly before `end`.
 
     Progress continues from an earlier line: a bar redrawn when its process ends is none.
-
-    Progress goes on from a line before it: a bar that is drawn once more when its process ends does not.
     """
     latest: dict[bool, tuple[int, Match]] = {}  # by whether its form is trusted
     last: dict[bool, int] = {}  # the last line of progress of such a form

@@ -2,9 +2,6 @@
 
 It never writes, locks or shortens an output file, and never delays one: a follower that falls far behind skips ahead,
 reports it, and leaves the rest in the file. Returns complete lines as bytes.
-
-It reads; it never writes to, locks or shortens an output file, and it never holds one up: who falls far behind skips
-ahead, says so, and leaves the rest in the file. It gives complete lines as bytes; what they mean is for others.
 """
 
 import os
@@ -44,9 +41,6 @@ class Follower:
 
     `write_index`: keeps the time index beside each file. `from_end`: skips contents at the first poll. `notes`:
     sentences for people, newest last; the reader empties it.
-
-    `write_index`: keeps the index by time beside each file. `from_end`: what the files hold at the first poll is
-    passed over. `notes`: sentences for people, the newest last; the reader empties it.
     """
 
     def __init__(self, folder: Path, *, write_index: bool = False, from_end: bool = False) -> None:

@@ -5,11 +5,6 @@ Beside `stdout` lies `stdout.idx`: records of 16 bytes, each a time (millisecond
 and a failure to write an index is only a note. Lines of a log without an index have the time of the file's last
 change, marked as a guess.
 
-Beside `stdout` lies `stdout.idx`: records of 16 bytes, each a time (milliseconds since the Unix epoch) and a size
-(bytes), both little-endian u64: by that time, the bytes before that offset had been written. It never changes a log,
-and no failure to write an index reaches anyone but as a sentence. A log without an index is read all the same; its
-lines then carry the time of the file's last change and say that this is a guess.
-
 Where a worker's node has another clock than the controller, `clock.json` beside its logs says how far it is ahead.
 """
 
@@ -43,8 +38,6 @@ class LogLine(Struct, frozen=True):
     """One line, without its end. `at_s`: when it was complete, to within one poll of the follower.
 
     Not `exact`: the file was not followed; at_s is its last change, an upper bound.
-
-    Not `exact`: nobody followed the file then; at_s is the file's last change, and the latest it can be.
     """
 
     at_s: float
@@ -66,8 +59,6 @@ class IndexWriter:
     """Appends to one log's index. For one process at a time; never raises.
 
     `say`: receives one sentence for each trouble.
-
-    `say`: tells people, once for each trouble.
     """
 
     def __init__(self, log: Path, say: Callable[[str], None]) -> None:
@@ -223,9 +214,6 @@ def read_lines(
 
     `worker_dirs`: (attempt, worker, folder) each. Time limits are inclusive. A line with a guessed time is included
     if it may be within them. `rank`: lines known to be that rank's, by file name or prefix.
-
-    `worker_dirs`: (attempt, worker, folder) each. Both times count as within. A line whose time is a guess is given
-    where it may have been written within them. `rank`: lines known to be that rank's, by file name or prefix.
     """
     since_s = float("-inf") if since_s is None else since_s
     until_s = float("inf") if until_s is None else until_s

@@ -1,8 +1,6 @@
 """Stores the current step of one worker in a small file beside its output, for `holdfast status`.
 
 The journal holds findings; this file holds the current state, once a second, and may be lost.
-
-The journal holds what was found; this holds what is true now, once a second, and nothing is lost with it.
 """
 
 import os
@@ -24,9 +22,6 @@ class StepFile(Struct, frozen=True, kw_only=True):
     """`at_s`: the job's clock when it was written. `recent`: seconds of one step, oldest first.
 
     `findings`: current ones, oldest first.
-
-    `findings`: those that are still so, the oldest first. `batch`: of the whole training, as printed, in what `batch_counts`
-    says: samples, tokens, or "" where that is not known.
     """
 
     at_s: float

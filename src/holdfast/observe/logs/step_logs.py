@@ -2,9 +2,6 @@
 
 Blocks of bytes go to the readers of `parsers`, their results to `core.steps`; memory does not grow with a log. It
 writes nothing, and reports everything that it skips.
-
-Blocks of bytes go to the readers of `parsers`, what these find to `core.steps`; memory does not grow with a log.
-It writes nothing, and of everything that it leaves out it says why.
 """
 
 import os
@@ -90,9 +87,6 @@ def read_logs(
 
     `beside`: receives files that are no logs but belong to the job (flight records). `progress`: called now and then
     with bytes read and total.
-
-    `beside`: is given what is no log, but tells of the job too (flight records). `progress`: is told now and then how
-    many bytes were read, of how many.
     """
     return _Reading(settings, beside, progress).all(places, stdin)
 

@@ -2,9 +2,6 @@
 
 Every reader has `read(size)`: at most that many bytes, none at the end. Data that cannot be read further raises
 Unreadable with the reason; what was read before counts.
-
-Every reader has `read(size)`: at most so many bytes, none at the end. What cannot be read on raises Unreadable with
-the reason in words; what was read before counts.
 """
 
 import bz2
@@ -93,8 +90,6 @@ class FileReader:
     """One open file, up to the size it had when it was opened. Skips holes.
 
     `at`: offset in the file of the next byte. `is_shorter`: the file ended before that size.
-
-    `at`: the offset in the file of what is read next. `is_shorter`: the file ended before that size.
     """
 
     def __init__(self, fd: int) -> None:

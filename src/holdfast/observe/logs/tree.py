@@ -1,8 +1,6 @@
 """Finds the logs under given paths, and opens them as streams of bytes, whatever their packing.
 
 It reads regular files only, follows no link twice, writes nothing, and reports the reason for everything it skips.
-
-It reads regular files only, follows no link twice, writes nothing, and says of everything that it leaves out why.
 """
 
 import errno
@@ -86,9 +84,6 @@ class Log(Struct, frozen=True):
 
     `file`: set if the log is a plain file on disk, which can be read again. `kind`: for a file that is no log but has
     its own meaning: a flight record, a list of groups, a stack dump.
-
-    `file`: the same where it is a file as it stands on the disk; such a log can be read again. `kind`: what it is
-    where it is no log, but tells of its own: a flight record, a list of groups, a dump of stacks.
     """
 
     name: str
@@ -121,8 +116,6 @@ def opened(file: LogFile, say: Say, limits: Limits | None = None) -> Iterator[Lo
     """The logs in one file: itself, or its members. Unreadable ones are reported, never raised.
 
     A returned reader may raise Unreadable; the caller then continues with the next log.
-
-    A reader that is given may raise Unreadable; who reads then asks for the next log all the same.
     """
     limits = limits or Limits()
     try:

@@ -60,8 +60,6 @@ class Untyped:
         """The signature of the line's end; None if there is none; of several the one with the highest weight.
 
         The longest matching end counts: a file name quoted at the end of a message is not the message.
-
-        The longest end that is known is taken: a file's name, quoted at the end of a message, is not the message.
         """
         for message in _parts(line[-MESSAGE_MAX:]):
             told = next((kind for pattern, kind in TOLD if pattern.match(message)), None)

@@ -5,11 +5,6 @@ with the newest operation counts; then the one with more operations, then with m
 name. Ignored records are noted. If the files of several attempts lie side by side ("attempt-2/..."), only those of
 the last attempt with a record count.
 
-A rank may have several records: one dumped as its exception rose, one asked for live, one written by the watchdog.
-The one with the newest operation counts; of those that end alike the one with more of them, then the one that knows
-more of what has ended, then the first by name. What is left out is noted. Where the files of several attempts lie
-side by side ("attempt-2/..."), only those of the last attempt with a record count.
-
 At any time one file is in memory, of at most 64 MiB, and 300,000 operations of all records; of records beyond that
 only their digests, for which groups whose members stand in a file of their own are filled in afterwards.
 """

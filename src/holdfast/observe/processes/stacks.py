@@ -3,10 +3,6 @@
 The shim inside a rank registers faulthandler on a free signal and notes it in `rank-N.shim.json` (`{"pid": 4711,
 "stack_signal": 12}`); dumps go to `rank-N.stacks` beside it. An uncaught signal would end the training, so it is sent
 only if the file names this very process and the kernel reports a handler.
-
-The shim inside a rank registers faulthandler on a free signal and says so in `rank-N.shim.json`
-(`{"pid": 4711, "stack_signal": 12}`); dumps go to `rank-N.stacks` beside it. A signal that nobody catches would end
-the training, so it is sent only where the file names this very process and the kernel says that it is caught.
 """
 
 import os

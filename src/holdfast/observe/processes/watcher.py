@@ -22,9 +22,6 @@ class Watcher:
     A match's `source` numbers the logs by their first lines; `sources` has their names. Lines are not counted: `line`
     is 0. A traceback is recognised if one poll contains all of it.
 
-    A match's `source` numbers the logs in the order in which they first had lines; `sources` has their names.
-    Lines are not counted: `line` is 0. A traceback is understood where one poll has it whole.
-
     raises: SignatureError, for a signature that cannot be searched for
     """
 

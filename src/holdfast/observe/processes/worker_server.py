@@ -3,10 +3,6 @@
 `rank-N.sock` in the worker's folder answers b"s" with the status of all groups and b"r" with the flight records; an
 answer begins with its length in 4 bytes. A rank that holds the GIL, is stopped or is in the kernel accepts the query
 and does not answer: `GroupStatusReader.unanswered_since_s` records since when, which is evidence too.
-
-`rank-N.sock` in the worker's folder answers b"s" with the status of all groups and b"r" with the flight records; an
-answer begins with its length in 4 bytes. A rank that holds the GIL, is stopped or sits in the kernel takes the
-question and does not answer: `GroupStatusReader.unanswered_since_s` says since when, and that is a sign by itself.
 """
 
 import os
@@ -71,9 +67,6 @@ class GroupStatusReader:
 
     At most one query is open: a rank that was stopped finds one, not a thousand. The next `ask` reconnects a lost
     connection.
-
-    At most one question is open: a rank that was stopped finds one, not a thousand. A lost connection is made anew
-    by the next `ask`.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
@@ -155,8 +148,6 @@ def flight_records(path: Path, deadline_s: float, clock: Callable[[], float]) ->
     """Flight records without stacks, each a pickle of the rank, for an unpickler that refuses every class.
 
     NCCL's comes first. None if the rank does not answer before `clock` reaches `deadline_s`. Takes the rank 1-10 ms.
-
-    NCCL's comes first. None where the rank does not answer before `clock` says `deadline_s`. Takes the rank 1-10 ms.
     """
     made = ask_records(path)
     return None if made is None else read_records(made, deadline_s, clock)

@@ -12,8 +12,6 @@ def disagreements(signatures: Sequence[Signature], cache: Path | None = None) ->
     """Signatures that an engine does not find, each in one sentence that begins with the id; empty if all are found.
 
     cache: folder for compiled signatures. Without Hyperscan only the other engine is tested.
-
-    cache: a folder for compiled signatures. Where Hyperscan is not installed, only the other engine is asked.
     """
     try:
         engines = [engine(signatures, None, is_small=True), engine(signatures, cache)]

@@ -3,10 +3,6 @@
 Two engines give the same results. Hyperscan reads all patterns in one pass; its compiled database is cached, because
 compiling takes seconds. The engine of Python's `re` needs nothing, and is faster for a few small logs. Both report
 supersets: callers confirm each candidate with the signature's own pattern.
-
-Two engines answer alike. Hyperscan reads all patterns in one go; its compiled database is kept in a cache, as
-compiling takes seconds. The engine of Python's `re` needs nothing, and is the quicker one for a few small logs.
-Both report too much rather than too little: who asks confirms each report with the signature's own pattern.
 """
 
 import hashlib
@@ -61,9 +57,6 @@ class PlainEngine:
 
     Most lines of a job differ only in their numbers. Words are first searched in one line of each kind, and only
     those that a new kind of line contains are searched at all.
-
-    Most lines of a job are alike but for their numbers. Words are looked for in one of each kind first, and only
-    those that a line of a new kind holds are looked for at all.
     """
 
     def __init__(self, patterns: Sequence[Loose]) -> None:
@@ -143,9 +136,6 @@ def engine(signatures: Sequence[Signature], cache: Path | None, *, is_small: boo
 
     `cache`: folder for compiled patterns; None: no cache. Problems with it are no error. raises: SignatureError, for
     a pattern that matches the empty line
-
-    `cache`: a folder for what was made of the patterns; None: nothing is kept. Whatever is wrong with it is no error.
-    raises: SignatureError, for a pattern that the empty line matches
     """
     key = _key(signatures)
     fast = cache and cache / f"{key}.{platform.machine()}.hs"

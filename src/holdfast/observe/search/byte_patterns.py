@@ -68,9 +68,6 @@ class Loose(Struct, frozen=True):
 
     `any_of`: one of these occurs in every match; empty: unknown. `caseless`: they are lower case, whatever the text
     has.
-
-    `any_of`: one of these stands in every match; where there are none, nothing is known. `caseless`: they are small
-    letters, whatever the text has; so for a pattern of which but a part is caseless.
     """
 
     expression: bytes

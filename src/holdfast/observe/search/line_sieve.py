@@ -2,9 +2,6 @@
 
 Few of a log's ten thousand lines a second mention steps. Hyperscan finds them at gigabytes a second; without it every
 line is kept, which is slower with the same result.
-
-A log of ten thousand lines a second has few that tell of steps. Hyperscan finds them at gigabytes a second; without it
-every line is kept, which is slower and the same.
 """
 
 from collections.abc import Sequence
@@ -22,8 +19,6 @@ class LineSieve:
     """`expressions`: case-insensitive alternatives, in the common syntax of Hyperscan and `re`.
 
     `after`: number of lines kept after each match. For one thread.
-
-    `after`: so many lines behind one that is kept are kept as well. For one thread.
     """
 
     def __init__(self, expressions: Sequence[bytes], *, after: int = 0) -> None:

@@ -1,8 +1,6 @@
 """Collects the phrases of the package: examples and titles of signatures, tables of codes, common words.
 
 Building the index takes a second; the build stores it beside the tables (ready_made.py).
-
-The index of all of them takes a second to make; the build leaves it beside the tables (ready_made.py).
 """
 
 import re

@@ -3,9 +3,6 @@
 Without this, a new machine, or a pod with an empty cache, needs a second before the first answer. Only a shortcut:
 missing, damaged or outdated files are rebuilt at run time.
 
-A new machine, or a pod that begins with an empty cache, would take a second for it before the first answer. Only a
-shortcut: what is missing, damaged, or was made of other signatures is made again by whoever needs it.
-
     python -m holdfast.observe.search.ready_made FOLDER    writes it into the folder `holdfast/signatures` of a build
 """
 

@@ -55,8 +55,6 @@ def all_knowledge(
     skipped.
 
     raises: SignatureError, if the folder cannot be read, and without `refused` for anything unusable in it
-
-    raises: SignatureError, where the folder cannot be read, and without `refused` for anything in it that cannot be used
     """
     signatures = all_signatures(site, cache, refused)
     rules = package_rules()

@@ -48,8 +48,6 @@ def search(
     `beside`: receives files that are no logs but belong to the job (flight records, stack dumps), from several
     threads.
 
-    `beside`: is given what is no log, but tells of the job too (flight records, dumps of stacks), by several threads.
-
     raises: SignatureError, for a signature that cannot be searched for
     """
     skipped: list[Skipped] = []

@@ -1,9 +1,6 @@
 """Caches parsed signatures in a file: parsing hundreds from TOML takes longer than searching a small folder of logs.
 
 Only a shortcut. A missing, damaged, outdated or unwritable cache is ignored silently, and the TOML is read.
-
-Only a shortcut. What is missing, damaged, of another version or not writable is passed over without a word, and
-the TOML is read.
 """
 
 import hashlib

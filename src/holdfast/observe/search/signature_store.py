@@ -19,8 +19,6 @@ def package_signatures(cache: Path | None = None, *, as_built: bool = True) -> t
     """The package's signatures, by file name. cache: folder with parsed ones.
 
     `as_built`: use the build's parsed files if present.
-
-    `as_built`: as the build has left them parsed beside the TOML, where it has.
     """
     texts = package_texts()
     place, key = cache and cache / CACHED, signature_cache.key_of(texts)
@@ -86,8 +84,6 @@ def all_signatures(
     """Holdfast's and the site's signatures. `refused`: receives a sentence for each of the site's that is skipped.
 
     raises: SignatureError, if the folder cannot be read, and without `refused` for anything unusable in it
-
-    raises: SignatureError, where the folder cannot be read, and without `refused` for anything in it that cannot be used
     """
     package = package_signatures(cache)
     if site is None:

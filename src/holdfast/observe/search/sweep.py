@@ -2,9 +2,6 @@
 
 The cost of a line is bounded. A signature that repeats endlessly is first kept text by text, then only counted, then
 only followed: its first lines and its last one are always among the matches.
-
-What a line costs is bounded. A signature that a log repeats without end is at first kept text by text, then only
-counted, then only followed: its first lines and its last one are always among the matches.
 """
 
 import re
@@ -50,8 +47,6 @@ class Caps(Struct, frozen=True, kw_only=True):
     """Limits for one signature in one log: texts kept, and matching lines examined.
 
     `tracebacks`: stretches of a log parsed for tracebacks; beyond it only the last one of each block.
-
-    `tracebacks`: stretches of a log that are read for them; then only the last one of each block is.
     """
 
     texts: int = 200
@@ -63,8 +58,6 @@ class Allowance:
     """Memory for matches, shared by all logs of a search, in bytes (approximate).
 
     When it is used up, only the first and last line of each signature in each log are kept, shortened.
-
-    When it is used up, of each signature in each log only the first line and the last are kept, and cut short.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -110,9 +103,6 @@ class Seen(Struct):
 
     `line_end`: end of the last examined line. `more`: counts lines whose texts are not kept, and is the first of
     them; `last`: the last of them. `waiting`: in this block, the end of the last unexamined match.
-
-    `line_end`: where the line ends that was looked at last. `more`: counts the lines whose texts are not kept, and is
-    the first of them; `last`: the last of them. `waiting`: in this block, where the last match ends that was not looked at.
     """
 
     by_key: dict[Key, Entry] = {}
@@ -152,9 +142,6 @@ class Sweep:
 
     `lines_before`: the first block; None: unknown, so lines are not counted. `counts_lines`: the log cannot be read
     again, so its lines are counted in passing; else only the first few, because counting takes time.
-
-    `lines_before`: the first block; None: not known, and no lines are counted. `counts_lines`: the log cannot be read
-    again, so its lines are counted as they pass; otherwise only the first few are, for that takes time.
     """
 
     def __init__(

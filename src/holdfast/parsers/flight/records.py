@@ -85,8 +85,6 @@ def read_record(data: bytes, rank: int | None, file: str = "") -> FlightRecord:
     """The record in these bytes. `rank` None: derived from the groups in the record.
 
     raises: Refused, if it is no record, would run code, is damaged or too large, or shows no rank
-
-    raises: Refused, where it is no record, would run code, is damaged or beyond all bounds, or names no rank
     """
     value = decoded(data)
     if isinstance(value, list):  # torch 2.2

@@ -72,8 +72,6 @@ def writer_of(line: bytes, by_name: Writer = NOBODY, *, labels_are_nodes: bool =
     """The writer and time of the line; missing values come from `by_name`, except the time.
 
     A timestamp without a year takes that of `by_name.stamp_s`, see `parsers.stamps`.
-
-    A stamp without a year takes that of `by_name.stamp_s`, see `parsers.stamps`.
     """
     reading, text = _read(line, by_name.stamp_s)
     if reading.rank is None and (later := RANK_LATER.search(text[:HEAD_MAX_BYTES].decode("latin-1"))):

@@ -14,8 +14,6 @@ def streams(names: Collection[str]) -> list[list[str]]:
     """Logs with several parts, oldest part first.
 
     A part counts only if its base file exists: `out.0` beside `out.1` are logs of two ranks.
-
-    A part is one only where what it was cut from is there: `out.0` beside `out.1` are logs of two ranks.
     """
     known = frozenset(names)
     parts: dict[str, list[tuple[float, str, str]]] = defaultdict(list)

@@ -3,10 +3,6 @@
 Known forms of tokens are masked everywhere; other values only after a word that names them. What follows `token` must
 also look random, because training logs are full of tokens that are no secrets. Line numbers stay valid. Secrets that
 look like ordinary words are not found.
-
-Known forms of tokens are masked wherever they stand; other values only where the word before them says what they
-are. What follows `token` must also look random: logs of training are full of tokens that are no secrets. Lines
-stay lines, so that their numbers stay true. What nobody can tell from an ordinary word is not found.
 """
 
 import re

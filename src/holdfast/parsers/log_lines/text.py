@@ -2,10 +2,6 @@
 
 A carriage return ends a line like a newline, so each refresh of a progress bar is a line; both together end one line.
 A line longer than the limit is returned cut and marked at once, and its rest is dropped.
-
-A carriage return ends a line as a newline does, so each refresh of a progress bar is a line of its own; the two
-together end one line. A line longer than the limit is given cut and marked as soon as the limit is passed, and its
-rest is dropped as it comes.
 """
 
 from holdfast.late_pattern import late

@@ -3,9 +3,6 @@
 Docker's form is removed. The journal's stays, because it has writer and time; a message that journalctl wrote as
 numbers, because of colours or invalid UTF-8, becomes text:
 
-Docker's is taken out whole. The journal's stays, for it tells the writer and the time; a message in it that journalctl wrote
-as numbers, because it has colours or is no UTF-8, becomes the text it is:
-
     {"_HOSTNAME":"n1","MESSAGE":[27,91,51,49,109,88,105,100]}     {"_HOSTNAME":"n1","MESSAGE":"Xid"}
 """
 
@@ -35,8 +32,6 @@ def unwrapper_of(head: bytes) -> Unwrap | None:
     """The function that unwraps lines of a log that begins so; None for plain lines.
 
     It takes lines, and returns equally many.
-
-    It is given some lines, and gives as many.
     """
     if docker_json.is_docker_json(head):
         return _of_docker

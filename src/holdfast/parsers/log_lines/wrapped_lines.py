@@ -2,10 +2,6 @@
 
 A log counts as wrapped if several lines have the maximum width, most of these end inside a word, and the following
 lines begin like no line of the log. Rows of tables, rules and steps of equal length stay unchanged.
-
-A log is taken for cut where none of its lines is longer than a width that several reach, most of these end in the midst
-of a word, and what follows them begins like no line of the log. So rows of tables, rules and steps of equal length,
-which reach one width too, are left as they are.
 """
 
 import re

@@ -3,10 +3,6 @@
 The position of each value is learned from one fully parsed line: in which part, after which words. Lines of equal
 length are cut at the same offsets, others at the separators. For lines with other words, or another number of parts,
 the result is None, and they are parsed in smaller groups, finally one by one.
-
-Where each value stands is learned from one line, read in full: in which part, behind which words. Lines of one length
-are cut at the same places, others at the separators. Lines whose words, or number of parts, differ are not read here:
-the answer is None, and they are read in smaller groups, and at last one by one.
 """
 
 from collections.abc import Sequence

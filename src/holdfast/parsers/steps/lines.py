@@ -3,10 +3,6 @@
 Detects the form: all forms are tried on every line until one is certain. Framework-specific forms are accepted at
 their first line; a bar or a line of common words waits until its number has grown a few times, with its lines held
 back, and yields to a more informative form. Then everything is parsed by that one form.
-
-The form is found by itself: every line is tried with all forms until one is sure. What only a certain framework prints is
-believed at its first line; a bar or a line of common words waits until it has grown a few times, meanwhile its lines are
-held back, and it yields to a more telling form that comes later. Everything is then read by that one form.
 """
 
 import re

@@ -111,8 +111,6 @@ class Match(Struct, frozen=True):
     """A step in one line. Totals distinguish two bars.
 
     `is_drawn`: a bar that counts nothing yet: it is at 0, or has no rate.
-
-    `is_drawn`: a bar that counts nothing yet: it stands at 0, or has no rate.
     """
 
     form: Form
@@ -145,8 +143,6 @@ class StepReader:
         """The step in this line, if it is progress; None for other lines.
 
         The number decreases only if a more trusted form or another bar takes over, or the counter restarts.
-
-        It falls only where a more trusted form or another bar takes over, or the counter starts anew.
         """
         if PREFILTER.search(line) is None:
             return None

@@ -240,9 +240,6 @@ class EventSteps:
 
     Time per step is the logged one, if any; else the difference of the writer's clock divided by that of the steps. A
     decreasing step, or another file, begins a new run.
-
-    Time per step is what the training wrote of it, where it did; else the difference of the writer's clock over that
-    of the steps. A step lower than the one before, or another file, begins a new run.
     """
 
     def __init__(self) -> None:

@@ -3,10 +3,6 @@
 Lines of a rank are consecutive; lines without a rank have one writer, as far as known. Times are the printed ones if
 they are times of a step, else differences: of elapsed times, of means since the start, of timestamps. Differences of
 whole seconds are taken over enough steps for a small rounding error.
-
-A rank's lines follow each other; lines that name no rank are of one writer, as far as is known. Times come from what is
-printed where that is the time of a step, else from differences: of elapsed times, of means since the start, of stamps.
-A difference of times told in whole seconds is only taken over so many steps that the rounding is small in it.
 """
 
 import math
@@ -42,8 +38,6 @@ class Anchor(Struct, gc=False):
         """The mean time of the steps since, and their number; None if not known yet.
 
         `gone_s_min`: elapsed time from which the rounding error is small.
-
-        `gone_s_min`: from there on the rounding of times is small in their difference.
         """
         if self.step is None or step <= self.step or at < self.at:
             if self.step is None or step != self.step:

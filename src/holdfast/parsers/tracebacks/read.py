@@ -2,8 +2,6 @@
 
 Ranks share a log: each line may have a prefix that names its writer, and lines of several ranks interleave:
 
-Ranks share a log: each line may carry a head that says whose it is, and lines of several ranks interleave:
-
     [rank1]: Traceback (most recent call last):
     [rank0]: Traceback (most recent call last):
     [rank1]:   File "/data/train.py", line 88, in step

@@ -2,9 +2,6 @@
 
 The job does not need a follower. A follower restarts it at once after a requeue, without Slurm's default two minutes,
 and also when the node of its controller is lost.
-
-The job needs nobody who follows it. While somebody does, it is started again at once when Slurm has put it back, without
-the two minutes that Slurm waits by itself, and also when the node of its controller is lost.
 """
 
 import os

@@ -1,8 +1,6 @@
 """Supervises a job under Slurm: from a login node it submits and follows; inside an allocation it runs the job.
 
 One Holdfast job belongs to one Slurm job: when Slurm restarts that, the same record continues.
-
-One Holdfast job belongs to one Slurm job: when Slurm starts that anew, the same record is gone on with.
 """
 
 import sys
@@ -22,7 +20,7 @@ from holdfast.engines.slurm.slurmd_watch import DEFAULT_PORT
 from holdfast.journal.jobdir import JobDir, JobInUse, JobLock, NoSuchJob, StateDir, StateUnwritable
 from holdfast.model.settings import RunSettings
 from holdfast.slurm_names import Allocation, BadNodeList, allocation
-from holdfast.supervise.many_nodes import attach_nodes, run_nodes
+from holdfast.supervise.many_nodes_start import attach_nodes, run_nodes
 from holdfast.supervise.slurm.follow import Follower, ended_code
 from holdfast.supervise.slurm.submission import NotSubmitted, submission, submit, submitted_jobs
 from holdfast.supervise.start import USAGE, NotTakenUp, taken_up

@@ -1,8 +1,6 @@
 """Lays out benchmark results for drawing: a panel for each number, a curve for each sweep over sizes. Pure.
 
 Shared by the page and the picture.
-
-Used by the page and by the picture, so that both show the same.
 """
 
 import re
@@ -35,9 +33,6 @@ class Row(Struct, frozen=True, kw_only=True):
 
     `off`: how far it is on the bad side of its model's median, as a share; None: too few devices. `is_sure`: the
     device was otherwise idle.
-
-    `off`: the share that it is on its bad side of the median of its model; None: too few of them. `is_sure`: nobody
-    else was at work.
     """
 
     label: str

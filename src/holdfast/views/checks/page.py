@@ -1,8 +1,6 @@
 """Writes the page of benchmarks: one HTML file that loads nothing and runs nothing, drawn as SVG, with all numbers.
 
 All text is escaped; the page's own policy allows only its own style.
-
-Every word that gets in is escaped; the page's own policy allows its own style and nothing else.
 """
 
 import base64

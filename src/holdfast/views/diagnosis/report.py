@@ -1,8 +1,6 @@
 """Formats a diagnosis for people: what failed, who, confidence; the first error; what to do; the evidence.
 
 Prints nothing. Masks secrets in quotations, and removes control characters.
-
-Makes lines and prints nothing. Secrets in what it quotes are masked, and nothing quoted can steer the terminal.
 """
 
 from collections.abc import Iterator, Sequence

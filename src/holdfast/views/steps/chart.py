@@ -1,8 +1,6 @@
 """Lays out step times for drawing: one axis through all runs, outliers, cuts.
 
 Shared by the page and the picture. Pure.
-
-Used by the page and by the picture, so that both show the same. Pure: values in, values out.
 """
 
 import math
@@ -124,8 +122,6 @@ class Heat(Struct, frozen=True, kw_only=True):
     """The heat map as ratios to the median of each column. `reach`: limit of the colours; `middle_s`: the medians.
 
     `slowest`: the ranks farthest behind their peers, by 90th percentile.
-
-    `slowest`: the ranks farthest behind their peers, by their slowest tenth.
     """
 
     ranks: tuple[int, ...]

@@ -2,9 +2,6 @@
 
 All text of a log is escaped, and the page's policy allows only its two own scripts. The text is in the HTML itself;
 scripts only draw.
-
-Every word of a log that gets in is escaped, and the page's own policy lets no script run but the two that belong
-to it. What people read stands in the HTML itself; scripts only draw.
 """
 
 import base64

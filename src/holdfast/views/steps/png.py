@@ -1,8 +1,6 @@
 """Draws the step times into a PNG with matplotlib, an extra: the page's contents, without a browser.
 
 matplotlib is imported only for a picture, and its global state is not changed.
-
-matplotlib is loaded only when a picture is asked for, and its state for whole processes is left alone.
 """
 
 import importlib

@@ -1,8 +1,6 @@
 """Formats step times for people: steady or slower, since when, by how much, and the cost.
 
 Prints nothing. Quotations cannot control the terminal.
-
-Makes lines and prints nothing. Nothing quoted of a log can steer the terminal.
 """
 
 from collections.abc import Iterator, Sequence

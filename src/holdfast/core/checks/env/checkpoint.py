@@ -46,8 +46,6 @@ class Newest(Struct, frozen=True, kw_only=True):
     """The checkpoint that a run would resume from. `name`: below the folder; empty: none, because of `wrong`.
 
     `follows`: the tracker file that names it, which the framework believes.
-
-    `follows`: the file that says so, which the framework believes.
     """
 
     layout: str

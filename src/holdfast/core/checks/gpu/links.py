@@ -2,9 +2,6 @@
 
 No fault: cards without NVLink, cards with bridges between some of them, slots that are narrower for all, and PCIe
 that slows down when idle.
-
-Cards without NVLink, cards with bridges between some of them, slots that are narrower for all, and PCIe that slows
-down while nothing runs are no fault.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,8 +42,6 @@ class NvLinks(Struct, frozen=True, kw_only=True):
     """NVLink of one GPU. `states`: by link number, True if up; empty: no NVLink.
 
     `errors`: kind -> count since the driver was loaded; `new`: kind -> count during the check.
-
-    `errors`: kind -> since the driver was loaded; `new`: kind -> during the check.
     """
 
     gpu: Gpu
@@ -61,8 +56,6 @@ class NvLinks(Struct, frozen=True, kw_only=True):
 
 class PcieLink(Struct, frozen=True, kw_only=True):
     """PCIe of one GPU; None: unknown. `generation_max`: of GPU and slot. `clock`: share of its highest SM clock.
-
-    `new_replays`: within `during_s`.
 
     `new_replays`: within `during_s`.
     """
@@ -273,8 +266,6 @@ class Fabric(Struct, frozen=True, kw_only=True):
     """A GPU's registration with the fabric. `state`: 0 no fabric, 1 not started, 2 in progress, 3 done.
 
     `status`: NVML's result code. `health`: the mask of two-bit and four-bit fields.
-
-    `status`: NVML's code of how it went. `health`: the mask of two-bit and four-bit words.
     """
 
     gpu: Gpu

@@ -4,9 +4,6 @@ Pure.
 The driver's recommendation has precedence: if it requires no action, an uncorrected error fails the check and does
 not remove the node.
 
-The driver's own word goes before ours: where it says that nothing is to be done, an uncorrected error fails the check
-and does not take the node out.
-
 sources: NVIDIA, "GPU Memory Error Management" (row remapping, dynamic page retirement, when to return a board);
 NVML API reference (nvmlDeviceGetGpuRecoveryAction)
 """
@@ -40,8 +37,6 @@ class Errors(Struct, frozen=True, kw_only=True):
     board.
 
     `recovery`: the action that the driver requests (field 230), None: unknown.
-
-    `recovery`: what the driver asks for (field 230), None: not told.
     """
 
     gpu: Gpu

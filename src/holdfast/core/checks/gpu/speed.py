@@ -1,8 +1,6 @@
 """Judges what slows GPUs down: heat, power, configured limits. Pure.
 
 A reason counts only if every sample within a while shows it, because all GPUs reach their limits for moments.
-
-A reason counts only where every look within a while showed it: all GPUs touch their limits for moments.
 """
 
 from collections.abc import Sequence

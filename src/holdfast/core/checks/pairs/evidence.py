@@ -4,11 +4,6 @@ A fast pair clears both of its nodes at that moment, so fast pairs connect nodes
 as good if it has more than half of the nodes, or one that is known to be good; another part is a bad node, or several
 nodes behind one shared bad component. Slow pairs inside the good part come from a link, an intermittently slow node,
 or chance, which is decided by likelihood.
-
-A pair that is fast clears both of its nodes at that moment, for nothing makes a bad one fast. So the nodes fall into
-parts that fast pairs connect. The largest is taken for good, where it has more than half of the nodes, or one that is
-known to be good; a part beside it is a bad node, or several behind something bad that they share. Slow pairs inside
-of the good part come from a link, from a node that is slow at times, or from chance: that is a question of odds.
 """
 
 import math
@@ -63,9 +58,6 @@ class Evidence(NamedTuple):
 
     `open`: node -> nodes of the main part with which it was slow without a known reason. `hubs`: intermittently slow
     nodes of the main part. `links`: slow pairs of two good nodes.
-
-    `open`: node -> the nodes of the main part with which it was slow for no reason found so far.
-    `hubs`: nodes of the main part that are slow at times. `links`: pairs that are slow though both are well.
     """
 
     expected: dict[str, Expected]

@@ -29,8 +29,6 @@ class Off(NamedTuple):
     marks.
 
     `met`: how often it was slow with other such parts.
-
-    `met`: how often it was slow with other parts beside it.
     """
 
     nodes: list[str]

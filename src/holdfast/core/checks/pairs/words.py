@@ -2,9 +2,6 @@
 
 Slow is a warning; slower than half of what others reach is a failure. A node is called broken only if it reaches
 almost nothing with each of several good partners.
-
-What is slow warns; what is slower than half of what others reach has failed. A node is called broken only where it
-reaches next to nothing, or nothing at all, with each of several partners that are well with others.
 """
 
 from collections.abc import Iterable, Sequence

@@ -252,8 +252,6 @@ def without_doubles(kept: Sequence[Candidate], candidates: Sequence[Candidate]) 
     """Removes generic matches of a line that also has a specific one.
 
     A line that later lines show to be harmless is no complaint of its family either.
-
-    So what was found harmless, by lines further down, is no complaint of the family it belongs to either.
     """
     known, named, ends = set(), set(), set()
     for candidate in candidates:
@@ -323,8 +321,6 @@ def without_own_aborts(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Removes the crash of a rank that NCCL's watchdog ended: the wait came before.
 
     Also removes errors of calls in the communicator that the watchdog aborted.
-
-    And without what the calls say that waited in the communicator which the watchdog took away.
     """
     gave_up = [
         candidate
