@@ -134,7 +134,7 @@ class Attempt:
         self._left_ranks = False  # the command has ended well before its ranks
         self._signals: list[int] = []  # for a command that does not run yet
 
-    # What the reaper tells --------------------------------------------------------------------------------
+    # Facts of the reaper --------------------------------------------------------------------------------
 
     def hear(self, facts: list[AnyFact]) -> None:
         """Processes new facts, including those that an internal error left over from the last call."""

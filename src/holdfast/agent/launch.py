@@ -225,7 +225,7 @@ class Running:
         try:
             self._channel.sendall(json.dumps(wish).encode() + b"\n")
         except OSError:
-            return  # read() tells of the reaper's end
+            return  # read() reports the reaper's end
 
     def _new(self, lines: list[bytes]) -> list[AnyFact]:
         facts: list[AnyFact] = []
@@ -290,7 +290,7 @@ def launch(spec: LaunchSpec) -> Running:
 
 
 def _collect_reapers() -> None:
-    """A reaper outlives its `Running`; nobody else would collect it."""
+    """Collects reapers, which outlive their `Running`."""
     _REAPERS[:] = [process for process in _REAPERS if process.poll() is None]
 
 

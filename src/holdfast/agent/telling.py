@@ -130,7 +130,7 @@ class Telling:
         )
 
     def _told(self, evidence: WorkerEvidence) -> WorkerEvidence | None:
-        """With its revision; None: that was told before."""
+        """With its revision; None: already sent."""
         before = 0 if self._last is None else self._last.revision
         evidence = replace(evidence, revision=before + 1)
         self.is_over = evidence.is_all

@@ -417,7 +417,7 @@ class WorkerAgent:
         self.fitness.checker.close()
 
     def _own_pids(self) -> tuple[int, ...]:
-        """The processes of the job, among them those that stand by: they are not somebody else's."""
+        """The processes of the job, including the standby's: they are not foreign."""
         ranks = [rank.pid for rank in self.attempt.ranks.values() if not rank.gone] if self.attempt else []
         if self.keeper.standby is None:
             return tuple(ranks)
@@ -433,7 +433,7 @@ class WorkerAgent:
     # Evidence ---------------------------------------------------------------------------------------------
 
     def _look_at_node(self, attempt: Attempt) -> None:
-        """The kernel's log: known faults are told, and a device of the job's that failed is a fault of its own."""
+        """The kernel's log: known faults are reported, and a failed device of the job is a fault."""
         at_s = self._clock()
         while self._told_to_people:
             text = self._told_to_people.popleft()

@@ -62,7 +62,7 @@ class Forked:
         if self._code is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:  # somebody else has taken its end
+            except ChildProcessError:  # its exit status was collected elsewhere
                 pid, status = self.pid, 0
             if pid:
                 self._code = os.waitstatus_to_exitcode(status)

@@ -26,7 +26,7 @@ from holdfast.model.checks import DEVICE, NODE, SKIP, Finding, Outcome, Scene, S
 AT_ONCE = 2
 BUSY_TIMES = 5.0  # of the timeout, for one that is on a processor or waits for one
 START_S_MAX = 20.0
-NICE = 15  # of checks that are to be in nobody's way
+NICE = 15  # of checks, which must not disturb other processes
 READ_BYTES = 1 << 16
 ANSWER_BYTES_MAX = 8 << 20
 CHILD = (sys.executable, "-P", "-m", "holdfast.checks.child")
@@ -300,7 +300,7 @@ class _Child:
         return passed_s > limit_s and (passed_s > limit_s * BUSY_TIMES or self._state() != "R")
 
     def where(self) -> str:
-        """In which call of the kernel it waits; empty where that cannot be told."""
+        """The system call in which it waits; empty if unknown."""
         state = {"D": "it cannot be interrupted", "T": "it is stopped"}.get(self._state(), "")
         call = ""
         with suppress(OSError):

@@ -186,7 +186,7 @@ def _place_of(name: str | None, root: Path) -> Path:
 
 
 def _followed(root: Path, job: str | None, *, quiet: bool) -> int | None:
-    """A job that was handed to Slurm from here runs elsewhere: it is followed, not taken up. None: it is none."""
+    """Follows a job that was submitted to Slurm from here. None: it is none."""
     if not (root / "slurm" / (job or "")).is_dir():
         return None
     code: int | None = _elsewhere().attach_slurm(str(root), job, os.environ, quiet=quiet)

@@ -15,7 +15,7 @@ from holdfast.link.tls import ClientTls
 from holdfast.settings.read import state_places, state_root
 
 CONTROLLER, SECRET, TOKEN = "controller.json", "secret", "shared-token"
-WANTED = "line-wanted"  # somebody wants a job of one machine to listen (supervise/line_on_demand.py)
+WANTED = "line-wanted"  # requests that a single-machine job listens (supervise/line_on_demand.py)
 FOLDER_ENV, CONTROLLER_ENV, SECRET_ENV = "HOLDFAST_JOB_FOLDER", "HOLDFAST_CONTROLLER", "HOLDFAST_SECRET_FILE"
 NODE_ENV, ADDRESS_ENV = "HOLDFAST_NODE", "HOLDFAST_ADDRESS"
 FINGERPRINT_ENV = "HOLDFAST_LINK_FINGERPRINT"

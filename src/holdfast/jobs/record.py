@@ -138,7 +138,7 @@ def _with_near_name(text: str, name: str | None, state_dir: str | None) -> str:
 
 
 def _is_locked(path: Path) -> bool | None:
-    """Whether another process holds it; None where that cannot be told.
+    """Whether another process holds it; None if unknown.
 
     Asked with a shared lock, given back at once. One that is held refuses it without being touched.
     """

@@ -28,7 +28,7 @@ LIMIT_S_MAX = 86_400.0
 STACKS_S = 20.0  # for the ranks of one node; more where native frames are asked for
 
 # How an answer came to its end. "exited": by itself, `code` says how. "timed-out", "ran-away": ended by the agent, it
-# took too long or printed too much. "cancelled": whoever asked is gone, or wants no more. "not-started": the agent
+# took too long or printed too much. "cancelled": the requester is gone, or cancelled. "not-started": the agent
 # could not begin, or what watched over the command was killed. "not-reached": no agent is connected there, or its connection was lost. "no-answer": nothing came.
 Outcome: TypeAlias = Literal[
     "exited", "timed-out", "ran-away", "cancelled", "not-started", "not-reached", "no-answer"

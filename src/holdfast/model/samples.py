@@ -71,7 +71,7 @@ class Stack(Struct, frozen=True, kw_only=True):
     frames: tuple[str, ...]  # "path/of/file.py:88 function"
 
 
-# stopped: a rank in state T; blocked-io: in state D; quiet: nobody runs; spinning: a few run, the others wait;
+# stopped: a rank in state T; blocked-io: in state D; quiet: no rank runs; spinning: a few run, the others wait;
 # silent: something runs, but no step, line or byte; exit-hang: some ranks ended, the others do not;
 # left-early: others wait in a collective for ranks that have ended.
 HangKind = Literal["stopped", "blocked-io", "quiet", "spinning", "silent", "exit-hang", "left-early"]

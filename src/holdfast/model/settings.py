@@ -35,7 +35,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     engine: str = "local"  # who gives the nodes: local, this machine; slurm
     hosts: str = "processes"  # what a node of the engine `local` is: processes; netns: a network and namespaces of its own
     link_tls: bool = False  # encrypt what nodes and controller say to each other
-    node_silence_s: float = 12.0  # a node that was not heard of for so long is lost, whatever its engine says
+    node_silence_s: float = 12.0  # a node that is silent for so long is lost, whatever its engine says
     # What all jobs of a fleet know of its nodes: the folder of the node book; None: `fleet` in the state folder.
     fleet_dir: str | None = None
     server: str | None = None  # URL of a Holdfast server that the job is reported to

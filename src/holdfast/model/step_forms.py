@@ -17,7 +17,7 @@ RateUnit: TypeAlias = Literal["steps/s", "s/step", "samples/s", "tokens/s", "non
 # How much a form is trusted, as a rank order: one of higher trust takes over.
 SPECIFIC = 4  # nothing but this framework prints such a line
 LIBRARY = 3  # printed by what lies beneath a framework, which may print better lines of its own
-BAR = 2  # a progress bar: whose, is told by its label at best
+BAR = 2  # a progress bar, identified by its label at best
 LOOSE = 1  # a dictionary, or words that many programs use
 WORDS = 0  # a step is named, and nothing else
 

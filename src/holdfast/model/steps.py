@@ -87,7 +87,7 @@ class Slowdown(Struct, frozen=True, kw_only=True):
     explanation_zh: str = ""
     what: str = "everyone"
     run: int = 0
-    found_step: int | None = None  # when it was told
+    found_step: int | None = None  # when it was reported
     since_s: float | None = None  # the stamp of first_step
 
 
@@ -195,7 +195,7 @@ class StepReport(Struct, frozen=True, kw_only=True):
     """All conclusions about steps in one log, or the logs of one job: the JSON of `holdfast steps`."""
 
     framework: str | None = None
-    iteration_lines: int = 0  # distinct iteration records; the same step told by several ranks counts once
+    iteration_lines: int = 0  # distinct iteration records; the same step from several ranks counts once
     first: FirstLast = FirstLast()
     last: FirstLast = FirstLast()
     median_step_time_s: float | None = None

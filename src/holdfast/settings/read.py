@@ -29,7 +29,7 @@ FILE_HERE = "holdfast.toml"
 FORMS_FILE = ".toml"  # how a step-pattern ends that names a file of forms
 # Holdfast gives these to the command it runs. Where the second is met, the first is not meant for us.
 _JOB_ENV, _ATTEMPT_ENV = "HOLDFAST_JOB", "HOLDFAST_ATTEMPT"
-# What agents of many nodes are told; read by `holdfast agent`, no settings.
+# Variables for agents of many nodes; read by `holdfast agent`, no settings.
 _OF_AGENTS = ("NODE", "ADDRESS", "JOB_FOLDER", "CONTROLLER", "SECRET_FILE", "LOCAL_NODE")
 _LIKE_A_SETTING = (
     0.7  # closer than this (0..1) to a setting's name: a misspelling, not another program's name
@@ -218,7 +218,7 @@ def _read(setting: Setting, raw: object, name: str, source: str, *, foreign: boo
 
 
 def _usable_pattern(found: _Found) -> _Found:
-    """A file by its whole path: a job may be taken up from another folder. raises: SettingsRefused"""
+    """A file by its whole path: a job may be resumed from another folder. raises: SettingsRefused"""
     if not isinstance(found.value, str):
         return found
     is_file = found.value.endswith(FORMS_FILE)

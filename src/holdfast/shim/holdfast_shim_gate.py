@@ -67,7 +67,7 @@ def _stand_by(attempt: "Callable[..., Any]", gate: str, prepare: "Callable[[], N
 
 
 def _leave_unless_released(gate: str) -> None:
-    """A standby that nobody released must never run the script: it would be a second copy of the training."""
+    """An unreleased standby must never run the script: it would be a second copy of the training."""
     if not _is_open(gate):
         os._exit(0)
 

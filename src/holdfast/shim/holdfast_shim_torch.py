@@ -65,7 +65,7 @@ STATUS = b"s"
 RECORDS = b"r"
 # Recorders by their names in torch._C._distributed_c10d; NCCL has one of its own. 2.5 to 2.13: what is there is used.
 RECORDERS = (("nccl", "_dump_nccl_trace"), ("fr", "_dump_fr_trace"))
-# Code that is nobody's own: Python's, frozen modules, the shim.
+# Code that is not the user's: Python's, frozen modules, the shim.
 INSTALLED = (os.path.dirname(os.__file__) + "/", "<frozen ", os.path.dirname(os.path.abspath(__file__)) + "/")
 LIBRARIES = {}  # type: dict[str, bool]  # by file
 LIBRARIES_MAX = 10000

@@ -158,7 +158,7 @@ def _identity(file: "int | str") -> "tuple[int, int] | None":
 
 
 def _record_exceptions() -> None:
-    """Hooks set later (PyTorch's, at init_process_group) call the one they found, so this one still hears."""
+    """Hooks set later (PyTorch's, at init_process_group) call the previous one, so this one is still called."""
     previous = sys.excepthook
 
     def hook(kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None") -> None:

@@ -8,7 +8,7 @@ from holdfast.sim.scenario import Fault
 from holdfast.sim.training import Training
 from holdfast.sim.world import World
 
-LOSS_FOUND_S = 1.0  # from a node's end until somebody misses it
+LOSS_FOUND_S = 1.0  # from a node's end until it is missed
 
 
 class Faults:

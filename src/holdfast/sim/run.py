@@ -220,7 +220,7 @@ class Simulation:
         self.world.after(gap_s, lambda: self._tick(turn, gap_s))
 
     def _tick(self, turn: int, gap_s: float) -> None:
-        """A tick while it can matter; none while steps tell the time, the job is over or nobody is there."""
+        """A tick while it can matter; none while steps advance the time, the job is over or no process runs."""
         if turn != self._tick_turn or self._controller is None:
             return
         phase = self.state.phase

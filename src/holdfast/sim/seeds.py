@@ -214,7 +214,7 @@ class RandomWorld:
             faults.bring_back(f"node-{number}")
 
     def _is_well(self) -> bool:
-        """It has ended, trains, or waits for people as it was told to."""
+        """True if it has ended, trains, or waits for people as configured."""
         simulation = self.simulation
         state = simulation.state
         match state.phase:

@@ -24,7 +24,7 @@ from holdfast.model.orders import StartAttempt
 from holdfast.sim.scenario import Scenario
 from holdfast.sim.world import World
 
-EXIT_FOUND_S = 0.1  # from a rank's end until its agent tells
+EXIT_FOUND_S = 0.1  # from a rank's end until its agent reports it
 COMMAND_ENDS_S = 0.6  # the launcher ends the rank's siblings first
 OTHERS_END_S = 1.6  # the other workers' launchers learn of it through the rendezvous
 DEVICE_FOUND_S = 0.2
@@ -71,7 +71,7 @@ class Training:
         self.alive: set[int] = set()
         self.nodes: tuple[str, ...] = ()
         self.best_step = 0
-        self.steps_made = 0  # told of, those made again included
+        self.steps_made = 0  # reported, repeated ones included
         self.moving = False
         self.troubles: list[Trouble] = []
         self.on_empty: Callable[[], None] = lambda: None
@@ -256,7 +256,7 @@ class Training:
             return self._limits.exit_hang_s
         return limit_s
 
-    # --- what is told
+    # --- reports
 
     def _later(self, delay_s: float, do: Callable[[], None]) -> None:
         attempt = self.attempt

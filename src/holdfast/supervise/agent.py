@@ -39,12 +39,12 @@ from holdfast.supervise.live_signatures import live_signatures
 from holdfast.supervise.metrics_choice import Metrics, NoMetrics, of_agent
 
 LOOK_S = 0.1
-FACTS_WAIT_S = 0.5  # at the start: a reaper tells what it has seen within milliseconds
+FACTS_WAIT_S = 0.5  # at the start: a reaper reports its facts within milliseconds
 GOODBYE_S = 5.0  # for the last reports to be taken
 UNKILLABLE_S = 30.0  # beyond the grace: what still lives then is in state D
-UNREACHED_S = 5.0  # without the controller: then it is told why
+UNREACHED_S = 5.0  # without the controller: then the reason is printed
 REASONS_TOLD_MAX = 8  # while it is not reached
-REFUSED_S = 60.0  # an agent that nobody takes, and that guards nothing, gives up
+REFUSED_S = 60.0  # a refused agent without processes gives up
 FAULTS_TOLD_MAX = 20
 SPOOL = "spool"
 SIGNATURES = "signatures"  # in the state folder
@@ -100,7 +100,7 @@ class AgentWheel:
         self._leaving_s: float | None = None
         self._refused_s: float | None = None
         self._unreached_s = clock()
-        self._reasons: set[str] = set()  # that were told, why the controller cannot be reached
+        self._reasons: set[str] = set()  # reported reasons why the controller cannot be reached
         self._code: int | None = None
         self._link = AgentLink(
             name=place.node,

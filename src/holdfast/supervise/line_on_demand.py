@@ -77,7 +77,7 @@ class LineOnDemand:
             self._line = None
 
     def _open(self) -> None:
-        """By its name, for a job that nobody asks anything needs none of it."""
+        """Imported by name, because most jobs never need it."""
         module = importlib.import_module("holdfast.supervise.local_line")
         try:
             self._line = module.LocalLine(

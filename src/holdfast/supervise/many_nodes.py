@@ -153,12 +153,12 @@ class NodesSupervisor:
 
     def _made_metrics(self) -> Metrics:
         return of_controller(
-            settings,
+            self._settings,
             "of_many_nodes",
             self.clock,
             self._console.tell,
             self.controller.handle,
-            job,
+            self._job,
             self.record,
             self._wheel,
             lambda: self.hangs.output_s,
@@ -374,7 +374,7 @@ class NodesSupervisor:
         self.controller.handle(stop_request(number, self.clock(), force=force, finish_s=finish_s))
 
     def _hear(self, event: AnyEvent) -> None:
-        """What is told while the scheduler ends the job's processes says nothing of the job, if that is to be moved."""
+        """Ignores events while the scheduler ends the processes of a job that is being moved."""
         if self._moves is not None:
             return
         if self._held is None and self._was_told_to_end(event) and self._engine.is_to_end():
@@ -386,7 +386,7 @@ class NodesSupervisor:
             self.controller.handle(event)
 
     def _was_told_to_end(self, event: AnyEvent) -> bool:
-        """It may be the scheduler, which in a preemption tells the nodes first: then nothing has failed."""
+        """It may be the scheduler, which in a preemption signals the nodes first: then nothing has failed."""
         if not isinstance(self.controller.state.phase, Running):
             return False
         if isinstance(event, FindingNoted):
@@ -432,7 +432,7 @@ class NodesSupervisor:
         self.machine.carry_out(stop)
 
     def _end_for(self, asked: EndAsked, at_s: float) -> None:
-        """Once: the scheduler says it to this process, too, after it has told the agents."""
+        """Once: the scheduler signals this process too, after the agents."""
         if self._is_told_to_end:
             return
         self._is_told_to_end = True

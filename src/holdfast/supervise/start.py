@@ -27,7 +27,7 @@ from holdfast.views.console import Console
 Made = TypeVar("Made")
 USAGE = 2
 NO_RECORD = (NewerJournal, JournalUnusable, OSError, msgspec.MsgspecError, KeyError)
-ENVIRONMENT = "environment"  # beside the journal, while a job lives that may be taken up again
+ENVIRONMENT = "environment"  # beside the journal, while a job lives that may be resumed
 
 
 class Begun(NamedTuple):

@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.observe.logs.follow import Chunk, Follower
 
 LOOKED_AT_MAX = 32  # workers, in one turn
-NOTES_MAX = 20  # told of one attempt
+NOTES_MAX = 20  # reported for one attempt
 
 
 class WorkerEcho:

@@ -183,7 +183,7 @@ class _Sink:
                 piece = self._waiting[0][:PIECE_BYTES]
                 written = os.write(self._fd, piece)
                 self._advance(written)
-        except OSError:  # nobody reads any more: the training goes on without an audience
+        except OSError:  # the console is closed: the training continues
             self._give_up()
 
     def _is_ready(self) -> bool:

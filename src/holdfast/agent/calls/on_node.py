@@ -104,7 +104,7 @@ class Calls:
         self._say = say
         self._clock = clock
         self._carried: dict[str, _Carried] = {}
-        self._closed: list[_Carried] = []  # over for whoever asked, but not gone yet
+        self._closed: list[_Carried] = []  # over for the requester, but not gone yet
         self._unsaid: deque[bytes] = deque()  # the link has no room now; no more than all windows together
 
     def hear(self, body: bytes) -> bool:

@@ -123,7 +123,7 @@ class CallProcess:
         except BlockingIOError:
             return 0
         except OSError:
-            return len(data)  # nobody reads it any more
+            return len(data)  # it is not read any more
 
     def resize(self, rows: int, columns: int) -> None:
         size = (min(max(1, rows), ROWS_MAX), min(max(1, columns), ROWS_MAX), 0, 0)

@@ -63,7 +63,7 @@ class NodeLog:
         """Devices among `opened` that failed permanently and were not reported yet."""
         try:
             return self._failed(logs.search(), logs.signatures, opened)
-        except Exception:  # noqa: BLE001 - a fault in a rule is told by the verdict, which meets it too
+        except Exception:  # noqa: BLE001 - the verdict reports an exception in a rule too
             return []
 
     def _failed(self, seen: Search, known: KnowledgeBase, opened: Collection[str]) -> list[DeviceFound]:

@@ -88,7 +88,7 @@ class Worlds:
         return self._offsets[world] + own_rank
 
     def _place(self, pid: int, living: dict[int, Rank]) -> int:
-        """A process that meets anew brings its world along; else a world in which nobody lives any more is used again."""
+        """A process that rejoins keeps its world; else a world without living ranks is reused."""
         if pid in living and living[pid].said:
             return int(str(living[pid].named["world"]))
         taken = {rank.named["world"] for rank in living.values() if rank.said}
@@ -256,7 +256,7 @@ class Ranks:
             os.close(rank.pidfd)
 
     def _is_named(self, pid: int) -> bool:
-        """It is a rank that nobody has guessed: a guess may be wrong, and ranks be named below it."""
+        """True if the rank is not guessed: a guess may be wrong, and ranks may be named below it."""
         return pid in self.living and not self.living[pid].guessed
 
     def _ranks_below(self, pid: int, children: Callable[[int], list[int]]) -> list[int]:
@@ -358,7 +358,7 @@ class Ranks:
 
 
 def _is_held(environment: dict[bytes, bytes]) -> bool:
-    """It waits for a launcher that has met nobody yet, and may be started anew or never (holdfast_shim_launcher.py)."""
+    """True if it waits for a held launcher, and may be restarted or never released (holdfast_shim_launcher.py)."""
     gate = environment.get(b"HOLDFAST_HELD", b"")
     return bool(gate) and not os.path.exists(gate)
 

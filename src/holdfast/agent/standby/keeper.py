@@ -208,7 +208,7 @@ class StandbyKeeper:
             self._failed = True
 
     def _starts_of(self, part: Part) -> tuple[RankStart, ...]:
-        """Empty: nobody was seen as this part of an attempt; its ranks are then started by their launcher alone."""
+        """Empty: this part of an attempt was never observed; its launcher alone starts its ranks."""
         if self._starts is None or not _is_same_place(self._starts[0], part):
             return ()
         return self._starts[1]
@@ -244,7 +244,7 @@ class StandbyKeeper:
         return None
 
     def _fits(self, part: Part) -> bool:
-        """A launcher that is held has met nobody: where it is to meet others comes through the gate."""
+        """A held launcher has not met others: the rendezvous address comes through the gate."""
         assert self.part is not None
         return _is_same_place(part, self.part) if self._holds_launcher else part == self.part
 

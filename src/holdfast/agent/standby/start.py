@@ -72,7 +72,7 @@ class Standby:
             raise
         self.facts: list[AnyFact] = []
         self.broken = False
-        self.was_killed = False  # by somebody else: no fault of the command's
+        self.was_killed = False  # from outside: no fault of the command
         self.over = False  # nothing of it is left
         self.hurries = False  # see `hurry`
         self.thrown_away = False

@@ -142,7 +142,7 @@ class HangScene:
     def _run(self) -> None:
         try:
             self._result = self._look()
-        except Exception as error:  # noqa: BLE001 - the hang is told without it, never held up
+        except Exception as error:  # noqa: BLE001 - the hang is reported without it, never delayed
             self._result = Seen(None, (), (_not_looked_at(error),))
 
     def _look(self) -> Seen:
@@ -176,7 +176,7 @@ class HangScene:
                 if one.is_gone and (left := self._left_by(one)) is not None:
                     told[one.rank] = self._digest(left)
             return self._concluded(told, self.result.stacks)
-        except Exception as error:  # noqa: BLE001 - the failure is told without it, never held up
+        except Exception as error:  # noqa: BLE001 - the failure is reported without it, never delayed
             return Seen(None, (), (_not_looked_at(error),))
 
     def _stacks(self, living: Sequence[Person]) -> tuple[RankStacks, ...]:

@@ -33,7 +33,7 @@ KERNEL_LINES_MAX = 2000
 TEXT_MAX = 200
 WAITING_BYTES_MAX = 4 << 20  # of output that comes before the signatures are there
 SURVIVED_S = 2.0  # steps so long after a fault are no lines that were on their way already
-NEW_MAX = 20  # told of one attempt: a log full of faults is read, not recited
+NEW_MAX = 20  # reported for one attempt
 
 
 class Signatures:

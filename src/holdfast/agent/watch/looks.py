@@ -206,7 +206,7 @@ class Looks:
             threading.Thread(target=self._ask_usual, args=(self._attempt.living[:1],), daemon=True).start()
 
     def _ask_usual(self, ranks: Sequence[int]) -> None:
-        """A few times: what a rank passes while all is well tells later who passed something else."""
+        """A few times: sizes recorded while healthy show later which rank passed another one."""
         for rank in ranks:
             self.usual_bytes |= usual_bytes(self._attempt.folder, rank)
 

@@ -66,7 +66,7 @@ class StepForms:
             self.forms = forms
         except (StepFormError, OSError) as error:
             self.why_not = str(error)
-        except Exception as error:  # noqa: BLE001 - a fault in a thread would be said to nobody but the terminal
+        except Exception as error:  # noqa: BLE001 - an exception in a thread would only reach the terminal
             self.why_not = f"{type(error).__name__}: {error}"
         finally:
             self._ready.set()

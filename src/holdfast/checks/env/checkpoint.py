@@ -116,7 +116,7 @@ def _write_in(folder: str) -> None:
 
 
 def _loaded(resume: str, written: str) -> Iterator[Seen]:
-    """What the run is told to go on from, where that is another place. A name of a hub is no path."""
+    """The checkpoint to resume from, if it is another place. A name of a hub is no path."""
     if os.path.isdir(resume):
         yield _of_folder(resume, is_loaded=True)
     elif os.path.isfile(resume):

@@ -97,7 +97,7 @@ def target_of(one: Mapping[str, Any], devices: Sequence[Device]) -> Target:
 
 
 def _free(bed: Bed, scene: Scene, check: str) -> tuple[list[Target], list[Finding]]:
-    """Those that nobody uses; of the others, a word."""
+    """Unused GPUs; for the others the reason."""
     if bed.nvml is None or scene.options.get(f"{check}.busy") == "yes":
         return list(bed.targets), []
     free, left = [], []

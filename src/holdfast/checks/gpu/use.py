@@ -12,7 +12,7 @@ from holdfast.core.checks.gpu.use import Division, Holder, Use, judge_division, 
 from holdfast.model.checks import Finding, Scene
 
 PARTS_MAX = 8
-MEMORY_V2 = 0x02000028  # nvmlMemory_v2: tells apart what the driver reserves
+MEMORY_V2 = 0x02000028  # nvmlMemory_v2: reports the driver's reserve separately
 
 
 def foreign(scene: Scene) -> Iterator[Seen]:

@@ -43,7 +43,7 @@ START_S = 120.0  # torch from a slow network disk
 TIMEOUT_S = SECONDS_MAX + 2 * START_S
 GIGA = 1e9
 SLOW_CORE = 0.5  # of the median of those like it
-# A memory controller, a core: signals by which the kernel tells that the processor reported an error.
+# A memory controller, a core: signals after which the processor has reported an error.
 _BROKEN = {signal.SIGBUS, signal.SIGILL}
 _CACHE = re.compile(r"(\d+)K")
 ARRAY_BYTES_MIN, ARRAY_BYTES_MAX = 64 << 20, 4 << 30

@@ -206,7 +206,7 @@ class PairRun:
                 both = [self._workers[node] for node in pair]
                 if all(worker.is_there for worker in both):
                     waiting += [worker for worker in both if not worker.has_exchanged]
-                else:  # the other one waits for nobody
+                else:  # the other one has no partner
                     waiting += [worker for worker in both if worker.is_there and not worker.has_computed]
             if not waiting:
                 return

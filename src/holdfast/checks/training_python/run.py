@@ -30,7 +30,7 @@ from holdfast.model.checks import Scene
 
 PYTHON_S = 8.0
 SHELL_S = 8.0
-QUICK_S = 2.0  # for each of them, in a quick check: one that is slower could not be told
+QUICK_S = 2.0  # for each of them, in a quick check: a slower one stays undecided
 OUTPUT_BYTES_MAX = 4 << 20
 TEXT_BYTES_MAX = 1 << 18
 READS_MAX = 4
@@ -168,7 +168,7 @@ def _needs_shell(shell: Shell, env: Mapping[str, str]) -> bool:
 
 
 def _folder(folder: str, env: Mapping[str, str], cwd: str) -> str:
-    """Empty: it cannot be told."""
+    """Empty: unknown."""
     if not is_known(folder):
         return ""
     if folder.startswith("~"):

@@ -92,7 +92,7 @@ class Gathered(NamedTuple):
 
 
 def _gathered(line: JobLine, asked: Asked) -> Gathered:
-    """Carries it out; what has come until somebody loses patience counts. raises: CallNotMade, NoLine"""
+    """Executes the call; answers until an interrupt count. raises: CallNotMade, NoLine"""
     chosen = asked.places.places
     what = Program(
         command=asked.command, limit_s=asked.limit_s, output_bytes_max=output_bytes_max(len(chosen))
@@ -121,7 +121,7 @@ def _gathered(line: JobLine, asked: Asked) -> Gathered:
 
 
 class _Progress:
-    """Who is still waited for, where somebody watches and it takes longer than a moment."""
+    """Shows pending nodes on a terminal, after a moment."""
 
     def __init__(self, gathering: Gathering, count: int) -> None:
         self._gathering, self._count = gathering, count
@@ -182,7 +182,7 @@ def _say_plan(asked: Asked, language: Language, *, json: bool) -> None:
 
 
 def _confirm(asked: Asked, language: Language, *, yes: bool) -> None:
-    """Before several nodes are touched, somebody has to mean it. raises: Exit, Abort"""
+    """Asks for confirmation before running on several nodes. raises: Exit, Abort"""
     if yes or len(asked.places.places) == 1:
         return
     if not sys.stdin.isatty():

@@ -95,7 +95,7 @@ def exit_code(words: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:
-        _forget_the_rest()  # whoever read the result has enough
+        _forget_the_rest()  # the reader closed the pipe
         return 0
     except NotWritten as error:
         sys.stderr.write(f"holdfast: the result cannot be written: {error}\n")

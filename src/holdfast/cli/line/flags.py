@@ -120,7 +120,7 @@ class App:
 
 class _Command(click.Command):
     def format_options(self, ctx: Context, formatter: click.HelpFormatter) -> None:
-        """What its arguments are first, which not every version of click tells."""
+        """Lists arguments first, which not every version of click does."""
         known = [each for each in self.params if isinstance(each, _Word) and each.words]
         if known:
             with formatter.section("Arguments"):

@@ -17,7 +17,7 @@ from holdfast.model.verdicts import Culprit, Evidence, Verdict
 
 BOTH_PASSED = "Both passed: the training code is the likely cause"
 CONFIDENCE = 0.9  # of a device that a check finds broken, as the cause
-WEAK = 0.6  # a verdict below this is less than what a broken device tells
+WEAK = 0.6  # a verdict below this counts less than a broken device
 TROUBLES_MAX = 8
 # A line of the program itself, and not its data, its settings or what is installed.
 CODE = frozenset(

@@ -141,7 +141,7 @@ def _too_little(memory: Memory, ranks: int | None) -> list[Finding]:
 
 
 def _swapping(memory: Memory) -> list[Finding]:
-    """What lies in swap and is never asked for harms nobody: memory must be short too, or everybody wait for it."""
+    """Unused swapped memory does no harm: memory must be short too, or tasks must wait for it."""
     short = memory.available < memory.total * AVAILABLE_SHARE
     stalled = memory.stalled is not None and memory.stalled >= STALLED_PERCENT
     if not (memory.swap_used >= SWAP_LEAST and short or stalled):

@@ -18,7 +18,7 @@ from holdfast.model.matches import Match, Search
 from holdfast.model.signatures import Signature, Words
 
 CLASSES = frozenset(("hardware", "host", "network"))  # what is the node's own fault
-KILLS = frozenset(("host_oom", "cgroup_oom"))  # mostly a job's own fault: told only while it is news
+KILLS = frozenset(("host_oom", "cgroup_oom"))  # mostly a job's own fault: reported only while new
 OF_PROGRAMS = frozenset(("fix_code", "none"))  # actions for a program's fault, and for none
 BROKEN = frozenset(("reboot_node", "isolate_node"))
 # What only a reboot or a new part mends. A PCIe port, say, may have recovered since, and be of no use to a run.

@@ -253,7 +253,7 @@ def _longest_gap_ms(operations: Sequence[Operation]) -> int:
 def _idle(
     known: Mapping[str, Group], seen: Mapping[str, _Seen], record: FlightRecord, room: int
 ) -> tuple[GroupDigest, ...]:
-    """Groups of this rank of which the ring shows nothing: their counters may still be told by `unnamed`."""
+    """Groups of this rank of which the ring shows nothing: their counters may still be in `unnamed`."""
     unseen = [
         group
         for name, group in known.items()

@@ -144,7 +144,7 @@ def _lacking(found: Waits, ranks: Sequence[int]) -> list[int]:
 def _missing(
     sinks: Sequence[int], others: bool, found: Waits, scene: Scene, lives: Mapping[int, RankLife]
 ) -> tuple[Sequence[int], str]:
-    """Which of the ranks that wait for nobody are at fault, and how that is known.
+    """Which ranks at the ends of wait chains are at fault, and the basis.
 
     Those with a record first: that a rank has none proves little while others are seen to be missing. A rank whose
     stack is in a send that no record shows (gloo) is itself kept waiting, by one that is outside.

@@ -72,7 +72,7 @@ def _fewest(awaited: Awaited, sequence: int, by_key: dict[int, list[int]], scene
     leaders = [key for key, ranks in by_key.items() if len(ranks) == most]
     right = leaders if len(leaders) == 1 else _usual(awaited, sequence, by_key, leaders, scene)
     wrong = [rank for key, ranks in by_key.items() if key not in right for rank in ranks]
-    if not wrong:  # nothing tells them apart
+    if not wrong:  # undecidable
         wrong = [rank for ranks in by_key.values() for rank in ranks]
     return tuple(sorted(wrong))
 

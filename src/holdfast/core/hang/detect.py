@@ -164,7 +164,7 @@ observe = whole(observing)  # for who has nothing else to do meanwhile
 def _watch_anew(
     state: Watch, samples: Sequence[RankSample], at_s: float, log_bytes: int, step: int | None
 ) -> Watch:
-    """The first look, or one after a time in which nobody looked: only what was learned is kept."""
+    """The first sample, or one after a gap: only learned durations are kept."""
     tracks = {sample.rank: follow(None, sample) for sample in samples}
     return Watch(
         at_s=at_s, marked_s=at_s, log_bytes=log_bytes, step=step, tracks=tracks, learned=state.learned

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 # What kind of standstill it is, from the quickest to be sure of to the slowest:
-# waiting: nobody runs, someone waits for another; outside: someone waits for the network, a pipe or a timer;
+# waiting: no rank runs, some rank waits for another; outside: some rank waits for the network, a pipe or a timer;
 # blocked: someone is in state D; running: a few run, the others wait; busy: many run; unseen: not all can be read.
 Stretch = Literal["waiting", "outside", "blocked", "running", "busy", "unseen"]
 
@@ -35,12 +35,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     running_s: float = 90.0  # a quiet evaluation on one rank looks the same
     start_s: float = 600.0  # before training has been learned
     start_awaited_s: float = 26.0  # likewise, but ranks wait in a collective for one that does nothing at all
-    # One process trains alone: nobody waits for it, so that only its own standing still tells. A copy to a device, a queue
+    # One process trains alone: no rank waits for it, so only its own inactivity counts. A copy to a device, a queue
     # of a loader and a pause in a script are shorter; a back-off of a web client doubles up to 16 s.
     alone_s: float = 20.0
     alone_asleep_s: float = 25.0
     first_steps_s: float = (
-        60.0  # a step was made, too few to learn from, and nobody runs or waits on the outside
+        60.0  # a step was made, too few to learn from, and no rank runs or waits on the outside
     )
     silent_s: float = 1800.0  # the platforms' default
     exit_hang_s: float = 60.0
@@ -50,7 +50,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     calls_min: int = 5  # calls with a mark, so that one burst of lines is not taken for training
     calls_min_with_steps: int = 1  # a counter that has risen by marks_min is no burst of lines
     marks_min_again: int = 2  # in a later attempt, what the one before taught holds from here on
-    watch_gap_s_max: float = 15.0  # longer between two calls: nobody watched, nothing is concluded from it
+    watch_gap_s_max: float = 15.0  # longer between two calls: not observed, nothing is concluded from it
 
 
 class Learned(Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ OUTSIDE_CHANNELS = (
     "skb_", "__skb_", "pipe_", "anon_pipe_", "do_wait", "wait4", "rpc_", "nfs", "fuse_", "request_wait",
     "io_", "folio_", "locks_", "n_tty",
 )  # fmt: skip
-# Of a child: it reads a pipe or opens a FIFO that nobody writes. Idle loader workers wait in poll instead.
+# Of a child: it reads a pipe or opens a FIFO without a writer. Idle loader workers wait in poll instead.
 PIPE_CHANNELS = ("pipe_", "anon_pipe_", "wait_for_partner", "fifo_")
 CHILD_OUTSIDE = (
     *SLEEP_CHANNELS, "wait_woken", "sk_wait", "inet_", "tcp_", "unix_", "skb_", "__skb_", "rpc_", "nfs", "fuse_",
@@ -39,7 +39,7 @@ class View(Struct, frozen=True):
     awaited: tuple[int, ...] = ()  # ranks that others are known to wait for
     arrived: bool = False  # every living rank waits in a collective
     runners: tuple[int, ...] = ()
-    alone: bool = False  # one process trains, and nobody waits for it
+    alone: bool = False  # one process trains, and no rank waits for it
     asleep: bool = False  # every one that counts sleeps for a time it has chosen
 
 
@@ -70,7 +70,7 @@ def looking(
         _gather(all_, part)
         yield
     living = all_.living
-    seen = all_.all_told and len(all_.awaited) < len(living)  # collectives tell who waits, and somebody does
+    seen = all_.all_told and len(all_.awaited) < len(living)  # collectives show which ranks wait, and some do
     awaited_ones = all_.awaited if seen else []
     subjects = awaited_ones or living
     met = _Subjects(all_.moved_s)
@@ -143,7 +143,7 @@ def _kind_of_wait(samples: Sequence[RankSample]) -> Stretch:
     if any(is_blocked(sample) for sample in samples):
         return "blocked"
     if all(sample.wait_channel.startswith(SLEEP_CHANNELS) for sample in samples):
-        return "outside"  # a pause: nobody waits for another
+        return "outside"  # a pause: no rank waits for another
     if not any(sample.wait_channel for sample in samples):
         return "outside"  # this kernel does not tell: the more careful limit
     if any(sample.wait_channel.startswith(OUTSIDE_CHANNELS) for sample in samples):

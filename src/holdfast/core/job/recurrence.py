@@ -1,4 +1,4 @@
-"""Compares failures, and tells whether another start would fail the same way. Pure."""
+"""Compares failures, and decides whether another start would fail the same way. Pure."""
 
 import re
 

@@ -40,7 +40,7 @@ def _of_form(index: PhraseIndex, form: CodeForm, text: str, tables: CodeTables) 
 
 
 def _key(kind: str, number: int) -> str:
-    """Under what the code stands in the table: an exit code that tells of a signal, under the signal."""
+    """Under what the code stands in the table: an exit code of a signal, under the signal."""
     if kind == "exit" and number == -1:
         return "exit 255"
     if kind == "exit" and number < 0:

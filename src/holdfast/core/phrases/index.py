@@ -85,7 +85,7 @@ def _weight(having: int, all_: int) -> float:
 
 
 def _score(shared: float, mass: float, phrase_mass: float) -> float:
-    """0..1: how much of the shorter of the two is found in the other; of little text, only as far as it tells."""
+    """0..1: how much of the shorter of the two is found in the other; of little text, limited by its information."""
     of_text, of_phrase = shared / mass, shared / phrase_mass
     as_fragment = of_text * (1.0 - SHARE_OF_OTHER + SHARE_OF_OTHER * of_phrase) * min(1.0, shared / FRAGMENT)
     as_part = of_phrase * (1.0 - SHARE_OF_OTHER + SHARE_OF_OTHER * of_text) * min(1.0, shared / TELLING)

@@ -8,7 +8,7 @@ from holdfast.core.steps.phases import Grown
 from holdfast.core.steps.stretches import Slow
 from holdfast.model.steps import Slowdown
 
-SAID_SHARE = 0.6  # of a slowdown's share: a told one that is smaller does not stand for it
+SAID_SHARE = 0.6  # of a slowdown's share: a smaller reported one does not cover it
 DATA_SHARE = 0.6  # of what was added, when data waits explain it
 
 

@@ -11,14 +11,14 @@ from holdfast.model.steps import MarkKind, Phase, PhaseKind, Spike
 SPIKE_RATIO = 1.8  # to the usual step, and no other slow step near it
 MARKED_RATIO = 1.25  # where a line explains it
 SAMPLES_MAX = 512  # kept of each kind: the first half and the newest half
-PERIODS_MAX = 3  # told for one run
+PERIODS_MAX = 3  # reported for one run
 PERIODIC_MIN = 3  # spikes that make a period
 PERIODIC_SHARE = 0.6  # of the spikes that a period foretells must be there
 GROWN_RATIO, GROWN_MIN = (
     1.5,
     5,
 )  # of pauses that have become longer, and how many there must be before and after
-SINGLE_MAX = 50  # spikes told one by one
+SINGLE_MAX = 50  # spikes reported one by one
 RUNS_MAX = 100  # with phases of their own
 PHASE_OF: dict[str, PhaseKind] = {
     kind: kind for kind in get_args(PhaseKind) if kind in get_args(MarkKind)

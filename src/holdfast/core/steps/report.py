@@ -336,7 +336,7 @@ def _folder(name: str) -> str:
 
 
 def _columns(group: Sequence[LogSteps]) -> dict[int, Columns]:
-    """Each rank's own steps, from the log that tells most of it."""
+    """Each rank's own steps, from its log with most information."""
     per_worker = 1 + max((log.writer.local_rank or 0 for log in group), default=0)
     found: dict[int, Columns] = {}
     for log in group:
@@ -467,7 +467,7 @@ def _side_by_side(
 
 
 def _loss(group: Sequence[LogSteps]) -> LossReport:
-    """Of the log that counts; where it tells no loss, as a bar does, of another."""
+    """Of the log that counts; if it has no loss, like a bar, of another."""
     reports = [log.watch.loss() for log in group if log.is_watched] or [group[0].watch.loss()]
     return next((one for one in reports if one.last is not None or one.nan_at is not None), reports[0])
 

@@ -24,7 +24,7 @@ KEPT = 0.7  # of a window: three of ten records may be pauses
 SHORT_KEPT, LONG_KEPT = int(SHORT * KEPT), 24  # the longer window has pauses enough at six
 HISTORY = 256  # records before the window
 HISTORY_MIN = 10  # with fewer nothing is said
-LONG_MIN = 60  # a change of 5 % is told only from a level that is known this well
+LONG_MIN = 60  # a change of 5 % is reported only from a level that is known this well
 SHORT_FLOOR, LONG_FLOOR = (
     0.06,
     0.033,

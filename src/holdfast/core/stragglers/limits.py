@@ -12,11 +12,11 @@ class StragglerSettings(Struct, frozen=True, kw_only=True):
     `false_flags`: expected number of false alarms in `horizon_steps` steps of a whole job, whatever its size.
     """
 
-    excess_min: float = 0.03  # less is not told
+    excess_min: float = 0.03  # less is not reported
     drift: float = 0.025  # what is counted as no excess yet: half of the 5 % that must be found
     false_flags: float = 0.005
     horizon_steps: int = 1000
-    steps_min: int = 6  # slow steps before anything is told, however slow
+    steps_min: int = 6  # slow steps before anything is reported, however slow
     learn_steps: int = 32  # after these a rank's usual place among its peers is known
     kept_steps: int = 64
     awaited_share: float = 0.75  # of the looks at which anyone is awaited: what a straggler's would be

@@ -207,7 +207,7 @@ class Panel:
             self.noise = max(NOISE_MIN, one, lasting)
 
     def _learn_usual(self, cut: float, suspect: float) -> None:
-        """Ranks that are a little slower all the time, for reasons that nobody will mend: from now on a change counts."""
+        """Ranks that are a little slower all the time, permanently: from now on a change counts."""
         columns = list(self.columns)
         means = self._means(columns, cut, range(self._ranks))
         sure = 3 * self.noise / sqrt(len(columns))

@@ -3,7 +3,7 @@
 from holdfast.core.stragglers.watch import StragglerWatch
 from holdfast.model.steps import RankStep
 
-WAITING_MAX = 64  # steps, until every rank has told of one
+WAITING_MAX = 64  # steps, until every rank has reported one
 
 
 class StepsTold:

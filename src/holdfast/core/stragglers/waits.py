@@ -21,14 +21,14 @@ CLEARLY, STILL = (
     0.6,
     0.3,
 )  # less than its peers, as a share of theirs: when it is named, and as long as it stays so
-WAITS_MIN = 0.15  # where peers wait less than this nobody costs them much
+WAITS_MIN = 0.15  # if peers wait less than this, no rank costs them much
 SHARE_MIN, SHARE_MAX = 0.02, 0.9
 RECENT_LOOKS = 40
 RECENT = 1 / RECENT_LOOKS  # weight of a new look in the shares
 SETTLED = 10  # looks before shares are known at all
 CARE = 1.5  # looks a second apart are not quite independent
 SAMPLE = 255  # ranks of which the peers' share is taken where there are more
-NO_STEPS = 0.2  # weight of a look where nothing tells whether it saw another step than the one before
+NO_STEPS = 0.2  # weight of a sample that may show the same step as the previous one
 
 
 class Waits:

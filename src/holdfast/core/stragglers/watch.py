@@ -28,14 +28,14 @@ FLOOR_SHARE = 0.2  # of a step: own times below it are measured by this
 TIMES_KEPT = 2048  # of steps and of blocks
 NODE_STEPS = 16
 RECENT_STEPS, EARLIER_STEPS = 6, 16
-RECENT_S = 3.0  # steps are told about once a second
+RECENT_S = 3.0  # steps are reported about once a second
 SLOWER = 1.2
 AWAITED_PART = 0.4  # of the slowest one's excess: who has less waits itself
 NODE_PART = 0.5  # of the slow rank's excess: its neighbours on the node share it
 
 
 class _Open(Struct):
-    """A straggler that has been told, or is about to be."""
+    """A straggler that has been reported, or is about to be."""
 
     found: Straggler
     slow: tuple[Slow, ...]
@@ -181,7 +181,7 @@ class StragglerWatch:
         return recent_s > SLOWER * earlier_s
 
     def _reached(self, step: int) -> tuple[float, int] | None:
-        """The last moment at which no more than this step had been told."""
+        """The last time at which no later step had been reported."""
         at = bisect_right(self._steps, step, key=lambda one: one[1])
         return self._steps[at - 1] if at else None
 
@@ -227,7 +227,7 @@ class StragglerWatch:
         for key in [key for key in self._open if key not in now]:
             one = self._open.pop(key)
             ranks = set(one.found.ranks)
-            # A rank that is now told as part of its node is not over.
+            # A rank that is now reported as part of its node has not recovered.
             if one.is_told and not any(
                 ranks <= {slow.rank for slow in other.ranks} for other in now.values()
             ):

@@ -132,7 +132,7 @@ USER_CODE = frozenset(
 
 # What a person has to change before another start can end otherwise.
 CHANGES_OF_THE_RUN = frozenset({"fix_code", "fix_config", "fix_data", "upgrade_library"})
-# Exceptions whose name says that somebody else gave no answer: the same line may well work the next time.
+# Exceptions for a missing answer: the same line may work the next time.
 UNANSWERED = r"(?:^|\.)(?:\w*Timeout\w*|Empty|gaierror|\w*Connect\w*(?:Error|Exception)|(?:HTTP|URL|Transport|Comm|Service\w*)Error|Retry\w*)$"
 
 SIGNALS = {  # number: (name, category), as Linux numbers them on x86 and ARM

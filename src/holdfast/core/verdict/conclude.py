@@ -72,7 +72,7 @@ def is_certain(failure: Failure, verdict: Verdict) -> bool:
 
 
 def were_only_ended(failure: Failure) -> bool:
-    """True if ranks were told to end without a known reason: a living launcher reports it once all have ended."""
+    """True if ranks were ended without a known reason: a living launcher reports it once all have ended."""
     says = failure.errors or failure.tracebacks or failure.elastic or failure.hang or failure.stop_requested
     says = says or any(weight_of(None, one) != ENDED_BY_OTHERS for one in failure.launcher_words)
     codes = [done.code for done in failure.exits]

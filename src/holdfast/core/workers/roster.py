@@ -97,7 +97,7 @@ class Roster:
         self._version = version
         self._spares = SpareChecks(settings.spare_check, settings.check_again_s)
         self._given: dict[str, int] = {}
-        self._refused: set[str] = set()  # instances of agents that were told to leave
+        self._refused: set[str] = set()  # instances of refused agents
         self._awaits_all = True  # once the controller has resumed
 
     # Facts ------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from holdfast.model.samples import RankSample, StackTrend, Utilisation
 from holdfast.model.settings import RunSettings
 from holdfast.model.steps import RankStep
 
-AGENT_ENDS = "agent-ends"  # the kind of the finding that says that an agent was told to end by a signal
+AGENT_ENDS = "agent-ends"  # the kind of the finding for an agent that got a signal to end
 PROTOCOL = 1  # of these values and of the link's frames; the other side's must be the same
 
 

@@ -27,7 +27,7 @@ NAMES_EVERY = 60  # likewise, at which disks and ports there are
 NAMED_MAX = 32  # interfaces, disks and ports each, those that have moved most
 NO_DISKS = ("loop", "ram", "zram", "fd", "sr")
 LINK_STATES = {"up": True, "down": False, "lowerlayerdown": False, "notpresent": False}
-# Of counters/ and hw_counters/: what tells of a bad cable, a full fabric or a peer that does not answer.
+# Of counters/ and hw_counters/: signs of a bad cable, a full fabric or a silent peer.
 PORT_ERRORS = (
     "symbol_error",
     "link_error_recovery",

@@ -36,7 +36,7 @@ KEPT_STEPS, KEPT_STEPS_MIN = 4096, 64  # of each rank's own times
 KEPT_IN_ALL = 8 << 20
 WATCHED_MAX = 16  # of the ranks' logs of one training: they tell the same steps
 BEGIN_BYTES = 64 << 10  # in which the first stamp is looked for
-PIPE_WAIT_S = 10.0  # for somebody to write to a named pipe
+PIPE_WAIT_S = 10.0  # for data in a named pipe
 SKIPPED_MAX = 200
 
 EVENTS = re.compile(r"\.tfevents\.")
@@ -174,7 +174,7 @@ class _Reading:
             self._finish(name)
 
     def _indexed(self, log: "_OpenLog", attempt: int, worker: int, folder: Path, source: str) -> None:
-        """A worker's log with the times of its index. What nobody followed has none: a guess is no step time."""
+        """A worker's log with the times of its index. A log that was not followed has none: a guess is no step time."""
         lines = read_lines([(attempt, worker, folder)], sources=(source,))
         for (at_s, exact), some in groupby(lines, key=lambda line: (line.at_s, line.exact)):
             texts = [line.text for line in some]

@@ -260,7 +260,7 @@ def _short(path: Path) -> Iterator[str]:
 
 
 def _connect(path: Path) -> socket.socket | None:
-    """Not blocking. None where nobody listens, or a rank that accepts nobody has too many waiting already."""
+    """Not blocking. None if nothing listens, or if the rank's queue of connections is full."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     made.setblocking(False)
     try:

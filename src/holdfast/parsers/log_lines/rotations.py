@@ -21,7 +21,7 @@ def streams(names: Collection[str]) -> list[list[str]]:
         found = PART.fullmatch(name)
         if found and found["base"] in known:
             number, date = found["number"], found["date"]
-            # What has a date was put away before what has a number only: nobody has both for long.
+            # What has a date was put away before what has a number only: no log has both for long.
             age = -float(number) if number is not None else float("-inf")
             parts[found["base"]].append((age, "".join(filter(str.isdigit, date or "")), name))
     return [[*(name for _, _, name in sorted(of)), base] for base, of in sorted(parts.items())]

@@ -311,7 +311,7 @@ class StepLines:
         return self._heads.stamp_s(head) if head and not head.isspace() else None
 
     def _is_beside_bar(self, line: bytes) -> bool:
-        """Whether this line tells the loss of the step that the bar stands at."""
+        """True if this line has the loss of the bar's current step."""
         for reader in self._beside_bars:
             if reader.literal in line and (found := reader.read(line)) is not None:
                 self._beside = reader.form.framework

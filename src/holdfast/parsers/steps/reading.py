@@ -23,7 +23,7 @@ from holdfast.parsers.steps.values import (
 )
 
 WORDS = {"NUM": NUM, "INT": INT, "CLOCK": CLOCK}
-# One of these words is in every line that tells steps, but for a few forms.
+# One of these words is in every line with steps, except for a few forms.
 STEM_WORDS = ("step", "iter", "epoch", "it/s", "s/it", "mllog", "batch")
 GROUP_NAME = late(r"\?P<\w+>")
 INNER_GROUP = late(r"\((?:\?:)?([^()]*)\)([?*])?")
@@ -57,7 +57,7 @@ class Found(Struct, gc=False):
     data_s: float | None = None
     rank: int | None = None
     stamp_s: float | None = None
-    stamp_is_fine: bool = False  # told below a second
+    stamp_is_fine: bool = False  # sub-second precision
     ulp_s: float = 0.0  # of the printed time
     label: bytes = b""  # of a bar, without its numbers
     at: int = 0  # where the form begins in the line

@@ -167,7 +167,7 @@ def _of_tensor(tensor: bytes, at: int) -> float | None:
 
 
 class _Fixed32(bytes):
-    """Four bytes of a field, whose type only its number tells."""
+    """Four bytes of a field, whose type only its number shows."""
 
     def as_float(self) -> float:
         return float(FLOAT.unpack(self)[0])
@@ -338,7 +338,7 @@ class EventSteps:
 
 
 def _kind(tag: str) -> str:
-    """What a tag tells besides the step: s or ms, throughput, loss; "" for anything else."""
+    """What a tag contains besides the step: s or ms, throughput, loss; "" for anything else."""
     if not _is_training(tag):
         return ""
     if time := STEP_TIME.search(tag):

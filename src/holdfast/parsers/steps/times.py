@@ -231,7 +231,7 @@ class Timeline:
         return best + (interval - number if number < interval else 0)
 
     def _is_next_epoch(self, track: Track, number: int) -> bool:
-        """A counter that was full begins anew, with no epoch told."""
+        """A counter that was full begins anew, without an epoch."""
         if track.total is None or not (self.form.per_epoch or self.form.is_bar):
             return False
         return (track.number or 0) + (track.interval or 1) >= track.total and number < track.total / 2
@@ -282,7 +282,7 @@ class Timeline:
             self._notes.append(text)
 
     def _of_window(self, number: int, time_s: float, gone: int | None) -> float | None:
-        """The time of one step, where a line tells that of all steps since the line before."""
+        """The time of one step, where a line has that of all steps since the line before."""
         if gone is None:
             self._first_window = (number, time_s)
             return None
@@ -343,7 +343,7 @@ class Timeline:
         return by_stamp or ((None, gone or 1) if stamp else by_agent) or (None, gone or 1)
 
     def _in_steps(self, found: Found, step: int, gone: int | None) -> tuple[int, int | None, bool]:
-        """The counter, and how far it has come, in steps; and whether that could be told."""
+        """The counter, and how far it has come, in steps; and whether that is known."""
         if self.form.counts == "steps":
             return step, gone, True
         batch = self._batch(found)
@@ -411,7 +411,7 @@ class Timeline:
         )
 
     def _count(self, run: int, step: int, rank: int | None, order: str) -> None:
-        """A step counts once, whoever tells it; of lines without a rank each one that says something else counts."""
+        """A step counts once, whichever rank prints it; of lines without a rank each one that says something else counts."""
         if (run, step) > self._counted:
             self._counted = (run, step)
             self.iteration_lines += 1

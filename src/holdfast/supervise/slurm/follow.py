@@ -152,7 +152,7 @@ class Follower:
         self._care(job)
 
     def _care(self, job: SlurmJob) -> None:
-        """What only somebody outside of the job can do for it."""
+        """Work that only a process outside the job can do."""
         restarted = self._restarts is not None and (job.restarts or 0) > self._restarts
         if job.state == "RUNNING":
             self._runs, self._left_s = job.restarts or 0, None
@@ -197,7 +197,7 @@ class Follower:
             self._commands.ask(words, lambda answer: self._say(answer.why))
 
     def _is_alone(self) -> bool:
-        """Whether nobody has the job's record."""
+        """True if no process holds the job's record."""
         try:
             with StateDir(Path(self._state_dir)).job(self._one.name).lock():
                 return True

@@ -297,7 +297,7 @@ def _x(step: float, run: int, runs: Sequence[RunSpan]) -> float:
 
 
 def _run_of(step: int, runs: Sequence[RunSpan]) -> int:
-    """The last run that made this step: of what is told without its run."""
+    """The last run that made this step, for items without a run."""
     return next(
         (span.run for span in reversed(runs) if span.first_step <= step <= span.last_step), runs[-1].run
     )

@@ -25,7 +25,7 @@ def steps_of(job: JobDir, summary: Summary) -> StepFile | None:
     best = max(
         told, key=lambda file: (file.now.step if file.now.step is not None else -1, file.at_s), default=None
     )
-    # Of several workers nobody knows by itself who is slower: the controller does.
+    # With several workers only the controller knows which one is slower.
     slow = read(job.attempt(summary.attempt))
     if best is None or slow is None or slow.attempt != summary.attempt:
         return best

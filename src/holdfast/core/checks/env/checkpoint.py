@@ -174,7 +174,7 @@ def _lost_parts(text: bytes, here: set[str]) -> str:
         return "its list of parts cannot be read, and so a part"
 
 
-# What is told
+# Results
 
 
 def of_newest(folder: str, newest: Newest | None, wrong: str, *, is_loaded: bool) -> Finding:

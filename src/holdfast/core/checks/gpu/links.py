@@ -291,7 +291,7 @@ _HEALTH = (  # place in the mask, what it says
     (4, "a route is unhealthy"),
     (6, "an access time-out is being recovered"),
 )
-_CONFIGURATION = (8, 0xF)  # 0: not told, 1: none wrong
+_CONFIGURATION = (8, 0xF)  # 0: unknown, 1: none wrong
 
 
 def judge_fabric(seen: Sequence[Fabric], unread: Sequence[Unread], switches: Switches) -> list[Finding]:

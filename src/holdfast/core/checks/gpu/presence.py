@@ -131,7 +131,7 @@ def _lost(gpu: Gpu) -> Finding:
 def _not_taken(seen: Presence) -> list[Finding]:
     """Those on the bus that NVML does not show, though nothing keeps us from them."""
     shown = {gpu.address for gpu in seen.gpus if gpu.address}
-    nameless = sum(not gpu.address for gpu in seen.gpus)  # lost ones may have told no address
+    nameless = sum(not gpu.address for gpu in seen.gpus)  # lost ones may have no address
     found = []
     for card in seen.pci or ():
         if card.address in shown or nameless:

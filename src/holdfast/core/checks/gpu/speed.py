@@ -14,7 +14,7 @@ from holdfast.model.signatures import Words
 
 SW_POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x4, 0x8, 0x20, 0x40, 0x80
 LOOKS_MIN = 2
-POWER_SLACK = 0.02  # of a limit: they are set in watts and told in milliwatts
+POWER_SLACK = 0.02  # of a limit: they are set in watts and reported in milliwatts
 MARGIN_MIN_C = 3  # to the slowdown of this very GPU
 
 _COOL = Words(
@@ -26,7 +26,7 @@ _POWER = Words(
     en="Check power supplies, their cables and the power limit of the rack: the board signals the GPU to slow down.",
     zh="检查电源、供电线缆与机柜功率限制:是主板要求 GPU 降频。",
 )
-_REASONS = (  # bit, what it is, category, advice; the first that holds is told
+_REASONS = (  # bit, what it is, category, advice; the first that holds is reported
     (HW_THERMAL, "too hot: the hardware halves its clocks", "thermal_throttle", _COOL),
     (POWER_BRAKE, "power brake: the system asks for less power", "power_throttle", _POWER),
     (SW_THERMAL, "too hot: the driver lowers its clocks", "thermal_throttle", _COOL),

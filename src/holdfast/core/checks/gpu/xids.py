@@ -138,7 +138,7 @@ def _address(text: str) -> str:
 
 
 def _trouble(device: str, group: Sequence[Xid], known: KnowledgeBase, *, is_new: bool) -> Finding:
-    """`is_new`: since a run that was good: the GPU did that in this run, and nobody has repaired it since."""
+    """`is_new`: since a run that was good: the GPU did that in this run, without a repair since."""
     announced = [one for one in group if one.code == ANNOUNCEMENT]
     first = next((one for one in group if one.code != ANNOUNCEMENT), group[0])
     decides = announced[-1] if announced else max(group, key=lambda one: SERIOUS.index(one.action))

@@ -128,7 +128,7 @@ def _stride(turns: int) -> int:
 
 
 def _good(choice: _Choice, seen: Evidence) -> list[str]:
-    """Spares first, then those that were slow with nobody at all: who is tried with two bad ones looks bad itself."""
+    """Spares first, then nodes that were never slow: a node tested with two bad ones looks bad itself."""
     good = [node for node in choice.free if is_good(seen, node)]
     slow = {node: sum(mark.slow for mark in seen.of[node]) for node in good}
     return sorted(good, key=lambda node: (node not in choice.spares, slow[node]))

@@ -89,7 +89,7 @@ def _is_announced(candidate: Candidate, head: Candidate) -> bool:
 
 
 def _is_exception(candidate: Candidate) -> bool:
-    """A cause, or a symptom that is told by its exception: a pipe whose other end has gone."""
+    """A cause, or a symptom recognised by its exception: a pipe with a closed end."""
     return candidate.role == "cause" or candidate.role == "symptom" and candidate.says("bare-exception")
 
 
@@ -281,7 +281,7 @@ def _is_double(
 
 
 def _is_of_family(candidate: Candidate) -> bool:
-    """A complaint of which only the kind is known: whoever wrote the line, in whatever words."""
+    """A complaint of which only the kind is known, whatever the writer and the words."""
     return candidate.severity == "warning" and yields_to_any(candidate)
 
 
@@ -294,7 +294,7 @@ def _is_uncaught(candidate: Candidate, *, keep_bare: bool) -> bool:
 
 
 def without_stumbles(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Removes unknown exceptions of a process after a scheduler told it to end, if no task failed."""
+    """Removes unknown exceptions of a process after a scheduler ended it, if no task failed."""
     ends = [
         candidate
         for candidate in candidates

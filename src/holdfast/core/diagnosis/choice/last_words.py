@@ -113,7 +113,7 @@ def _last_line(candidates: Sequence[Candidate], sizes_bytes: Sequence[int]) -> l
 
 
 def _cut_off(candidates: Sequence[Candidate], sizes_bytes: Sequence[int]) -> list[Candidate]:
-    """A log that ends in the midst of a traceback, and tells of no work that was done."""
+    """True for a log that ends within a traceback, without finished work."""
     if any(candidate.role == "end-ok" for candidate in candidates):
         return []
     return [

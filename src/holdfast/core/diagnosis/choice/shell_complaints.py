@@ -43,7 +43,7 @@ def _is_of_next_command(one: Candidate, deaths: Sequence[Candidate]) -> bool:
 
 
 def _was_passed(one: Candidate, candidates: Sequence[Candidate]) -> bool:
-    """Later, somebody or a limit ended the job; or ranks lost a peer, so all of them had started."""
+    """Later, a person or a limit ended the job; or ranks lost a peer, so all of them had started."""
     return any(
         other.has("ended-by-others")
         and other.severity == "fatal"
