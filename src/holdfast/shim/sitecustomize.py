@@ -1,14 +1,14 @@
-"""Reaches into a training rank without touching the script: Python loads it at start, by way of PYTHONPATH.
+"""Reaches into a training rank without changing the script: Python loads it at start through PYTHONPATH.
 
-In the process that owns a rank it gives the rank a log of its own, saves what an uncaught exception says, lets
-faulthandler dump stacks on a signal, notes which parts of torch and of other large packages are imported, keeps a standby waiting at its gate,
-and once torch.distributed is imported loads `holdfast_shim_torch.py`, which answers how far the rank is.
-The launcher of a job on many nodes is kept waiting at a gate where it stands by (`holdfast_shim_launcher.py`).
-Any other process becomes a rank when it joins a group (`holdfast_shim_join.py`), and reports that to the reaper.
+In the process that owns a rank it gives the rank its own log, records uncaught exceptions, lets faulthandler dump
+stacks on a signal, records imports of torch and other large packages, keeps a standby waiting at its gate
+(`holdfast_shim_gate.py`), and once torch.distributed is imported loads `holdfast_shim_torch.py`, which reports the
+rank's progress. The launcher of a multi-node job is held at a gate when it stands by (`holdfast_shim_launcher.py`).
+Any other process becomes a rank when it joins a group (`holdfast_shim_join.py`), and registers with the reaper.
 
-It never imports holdfast, never raises, never starts a process: where a part fails the script runs as if
-there were no shim. It runs under the training's Python, so its syntax is that of 3.6. Imports stand inside
-functions here and nowhere else: each module loaded at start would cost every Python process of the job.
+It never imports holdfast, never raises, never starts a process: if a part fails, the script runs as if there were no
+shim. It runs under the training's Python, so its syntax is that of 3.6. Imports are inside functions here and nowhere
+else: each module loaded at start would cost every Python process of the job.
 """
 
 import _thread
@@ -47,7 +47,7 @@ LAUNCHERS |= {"deepspeed", "deepspeed.launcher.launch"}
 
 
 class Rank:
-    """This process as the owner of a rank. After a fork the child has this object too, but does not own the rank."""
+    """This process as the owner of a rank. A forked child has this object too, but does not own the rank."""
 
     def __init__(self, number: int, folder: str) -> None:
         self.number = number
@@ -64,7 +64,7 @@ class Rank:
         return os.getpid() == self.pid
 
     def write(self, ending: str, data: bytes) -> None:
-        """A file of the rank, whole or not at all."""
+        """Writes a file of the rank, complete or not at all."""
         path = self.path(ending)
         if ending.endswith(".json"):  # small, and another process with the same rank may replace it
             self.written[ending] = data
@@ -158,7 +158,7 @@ def _identity(file: "int | str") -> "tuple[int, int] | None":
 
 
 def _record_exceptions() -> None:
-    """Hooks set later (PyTorch's, at init_process_group) call the one they found, so this one still hears."""
+    """Hooks set later (PyTorch's, at init_process_group) call the previous one, so this one is still called."""
     previous = sys.excepthook
 
     def hook(kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None") -> None:
@@ -244,7 +244,7 @@ def _note_imports(rank: Rank) -> "Imports":
 
 
 class Joins:
-    """Waits for a module by which processes join. The other finders find it; its loader is followed by the watch."""
+    """Waits for a module by which processes join. Other finders find it; its loader is wrapped."""
 
     def __init__(self) -> None:
         self.finding = set()  # type: set[tuple[int, str]]
@@ -289,7 +289,7 @@ def _begin(rank: Rank) -> None:
 
 
 class Tools:
-    """What the other file needs of this one."""
+    """Functions of this file that the other file needs."""
 
     def __init__(self) -> None:
         self.attempt = _attempt
@@ -308,7 +308,7 @@ class Reach:
         self.is_done = False
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """None, always: the next finder is asked."""
+        """Always None: the next finder is used."""
         if name == TORCH_DISTRIBUTED and not self.is_done:
             self.is_done = True
             if self.rank.is_here():

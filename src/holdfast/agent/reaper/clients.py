@@ -23,7 +23,7 @@ CREDENTIALS = struct.Struct("3i")
 
 
 class _Client:
-    """`pid`: who is at the other end, as the kernel tells it; 0: not known, or in another space of pids."""
+    """`pid`: of the other end, from the kernel; 0: unknown, or in another space of pids."""
 
     def __init__(self, channel: socket.socket, pid: int) -> None:
         self.channel = channel
@@ -159,4 +159,4 @@ class Clients:
                 self._all[fd].follows = True
                 self._give(fd, b"".join(self._facts.lines[int(wish.get("from", 0)) :]))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-            return  # nonsense from a client is nobody's trouble
+            return  # invalid input of a client is ignored

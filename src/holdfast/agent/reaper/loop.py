@@ -64,7 +64,7 @@ class Reaper:
         self.has_children = False
         self.uncollected = False
         self.stop: Stop | None = None
-        self.stopped = False  # the tree is gone, and that is told
+        self.stopped = False  # the tree is gone, and reported
         self.detached = spec.detach
         self.lifeline = spec.lifeline_fd
         self.bye = False
@@ -212,7 +212,7 @@ class Reaper:
             self.ranks.ended(pid, code)
         if pid == self.command and self.command_code is None:
             self.command_code = code
-            self.look_exactly_now()  # a launcher that leaves its ranks: they are told before its own end
+            self.look_exactly_now()  # a launcher that leaves its ranks: they are reported before its own end
             if self.stop is None and not self.gate_is_shut:
                 self.ranks.command_ended(pid, code)
             self.facts.add("command-exited", pid=pid, code=code)
