@@ -7,12 +7,14 @@ import os
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 from sqlalchemy import select
 
 from holdfast.archive.index.database import Database
 from holdfast.archive.index.entry import JobEntry, Position
+from holdfast.archive.index.node_book import BookWatch
 from holdfast.archive.index.reading_processes import PROCESSES_S, Answer, ReadingProcesses, batches
 from holdfast.archive.index.tables import CONTENT, JOBS, SOURCES
 from holdfast.archive.index.tracked import Tracked
@@ -52,8 +54,9 @@ class Builder:
         clock: Callable[[], float],
         wall: Callable[[], float],
         processes: int,
+        fleet: Path | None = None,
     ) -> None:
-        """raises: IndexUnusable"""
+        """`fleet`: the folder of the node book; None: no rows of nodes. raises: IndexUnusable"""
         self._database, self._places = database, places
         self._clock, self._wall = clock, wall
         self._writer = Writer(database, at_least=int(wall() * 1000))
@@ -68,6 +71,7 @@ class Builder:
         self._checked_s: dict[str, float] = {}
         self._written_s = 0.0
         self._rows: dict[str, tuple[JobRow, tuple[IncidentRow, ...]]] = {}  # as written, of live jobs
+        self._book = BookWatch(fleet, clock, wall) if fleet is not None else None
         self._table = ProcessTable(clock, keep_s=PROCESSES_S)
         self._pool: ReadingProcesses | None = None
         self._processes = processes
@@ -106,11 +110,17 @@ class Builder:
             self._want(name)
         self._want_checks(now_s)
         self._read(now_s)
+        self._read_book()
         is_busy = self._pool is not None and len(self._written) < ENTRIES_MAX
         if is_busy and now_s - self._written_s < WRITE_S:
             return False
         self._written_s = now_s
         return self._write()
+
+    @property
+    def trouble(self) -> str:
+        """What could not be read besides journals; empty: nothing."""
+        return self._book.trouble if self._book is not None else ""
 
     def refresh(self, name: str) -> None:
         """Reads this job at the next turn: somebody has just added to its journal."""
@@ -240,6 +250,11 @@ class Builder:
                 self._read_here(place.id_of(name), now_s)
         for entry in answer.entries:
             self._heard(entry, now_s)
+
+    def _read_book(self) -> None:
+        rows = self._book.rows() if self._book is not None else None
+        if rows is not None:
+            self._writer.put_nodes(rows)
 
     # Writing ----------------------------------------------------------------------------------------------
 
