@@ -53,6 +53,7 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.agent.reaper.call": "BOOT in holdfast.agent.call_process: a process of its own",
     "holdfast.checks.training_python.inside": "holdfast.checks.training_python.run, by its path: in the Python of the run",
     "holdfast.sim.fleet": "bench/nodes/lemons.py, and the tests of the lemon score",
+    "holdfast.views.page.shell": "the server and the report, which are not there yet",
     "holdfast.demo.train": "the demo's training, a script under torchrun",
 }
 OF_ONE_MACHINE = re.compile(

@@ -118,7 +118,9 @@ def step_time(step: int) -> float:
     return 1.88 + 0.05 * math.sin(step / 300) + 0.04 * math.sin(step * 12.9898) + slow + spike
 
 
-def step_series(now_s: float, steps: int, from_s: float | None, to_s: float | None, points: int) -> StepSeries:
+def step_series(
+    now_s: float, steps: int, from_s: float | None, to_s: float | None, points: int
+) -> StepSeries:
     """Levels of detail, as the server makes them: each bucket joins as many steps as `points` asks for."""
     start = now_s - steps * 1.9
     low, high = max(start, from_s or start), min(now_s, to_s or now_s)
@@ -127,7 +129,16 @@ def step_series(now_s: float, steps: int, from_s: float | None, to_s: float | No
     buckets = []
     for step in range(first, last, every):
         times = sorted(step_time(n) for n in range(step, min(step + every, last)))
-        buckets.append(Bucket(at_s=start + step * 1.9, first_step=step, count=len(times), low_s=times[0], median_s=times[len(times) // 2], high_s=times[-1]))
+        buckets.append(
+            Bucket(
+                at_s=start + step * 1.9,
+                first_step=step,
+                count=len(times),
+                low_s=times[0],
+                median_s=times[len(times) // 2],
+                high_s=times[-1],
+            )
+        )
     marks = (
         Mark(kind="attempt", at_s=start, text="attempt 1"), Mark(kind="attempt", at_s=now_s - 11 * HOUR_S + 41, text="attempt 3"),
         Mark(kind="incident", at_s=now_s - 20 * HOUR_S, text="incident 1", incident=1), Mark(kind="incident", at_s=now_s - 11 * HOUR_S, text="incident 2", incident=2),
@@ -141,7 +152,11 @@ def heat_map(now_s: float, columns: int) -> HeatMap:
         if columns * 0.55 < column < columns * 0.57:
             return None
         fault = rank == 5 and column > columns * 0.5
-        return 3.0 if fault and column < columns * 0.56 else 91 + 6 * math.sin(rank * 3.1 + column * 0.7) - (12 if rank == 40 else 0)
+        return (
+            3.0
+            if fault and column < columns * 0.56
+            else 91 + 6 * math.sin(rank * 3.1 + column * 0.7) - (12 if rank == 40 else 0)
+        )
 
     return HeatMap(
         metric="utilisation", unit="%", ranks=tuple(range(64)), from_s=now_s - 6 * HOUR_S, column_s=6 * HOUR_S / columns,
@@ -161,7 +176,11 @@ COLOURED = (
 
 def output_line(rank: int, number: int, now_s: float) -> OutputLine:
     error = rank == 5 and number == 40_211
-    text = "\x1b[31mRuntimeError\x1b[0m: CUDA error: unspecified launch failure" if error else COLOURED[number % 4].format(n=number, rank=rank)
+    text = (
+        "\x1b[31mRuntimeError\x1b[0m: CUDA error: unspecified launch failure"
+        if error
+        else COLOURED[number % 4].format(n=number, rank=rank)
+    )
     if rank == 5 and 50 <= number < 50 + len(HOSTILE_LINES):
         text = HOSTILE_LINES[number - 50]
     return OutputLine(
@@ -170,12 +189,17 @@ def output_line(rank: int, number: int, now_s: float) -> OutputLine:
     )  # fmt: skip
 
 
-def output_page(ranks: list[int], now_s: float, start: int, limit: int, total: int = LINES_OF_RANK) -> OutputPage:
+def output_page(
+    ranks: list[int], now_s: float, start: int, limit: int, total: int = LINES_OF_RANK
+) -> OutputPage:
     """Lines of several ranks on one time axis; a cursor is the number of a line."""
     per_rank = max(1, limit // len(ranks))
     first = max(1, min(start, total))
     last = min(total, first + per_rank - 1)
-    lines = sorted((output_line(rank, n, now_s) for rank in ranks for n in range(first, last + 1)), key=lambda line: line.at_s or 0)
+    lines = sorted(
+        (output_line(rank, n, now_s) for rank in ranks for n in range(first, last + 1)),
+        key=lambda line: line.at_s or 0,
+    )
     return OutputPage(
         lines=tuple(lines), before=str(first - per_rank) if first > 1 else "", after=str(last + 1) if last < total else "",
         scanned_bytes=last * 80, size_bytes=total * 80,
@@ -189,7 +213,18 @@ def node_rows(now_s: float) -> list[NodeRow]:
         NodeRow(node="gpu-22", lemon=True, lemon_score=0.72, numbers={"incidents": 3.0, "expected": 0.4}, incidents=3, last_at_s=now_s - 90 * HOUR_S, last="nvlink_error on GPU 2", jobs=("sft-qwen",)),
         NodeRow(node="gpu-17", isolated=True, isolated_for="fan replaced, to be checked (chen)", isolated_at_s=now_s - 3 * HOUR_S, lemon_score=0.2, incidents=1),
     ]  # fmt: skip
-    rows += [NodeRow(node=f"gpu-{n:02}", lemon_score=0.04, incidents=n % 3, last="check passed", last_at_s=now_s - n * HOUR_S, jobs=("llama-70b",) if n < 9 else ()) for n in range(1, 41) if n not in (3, 22, 17)]
+    rows += [
+        NodeRow(
+            node=f"gpu-{n:02}",
+            lemon_score=0.04,
+            incidents=n % 3,
+            last="check passed",
+            last_at_s=now_s - n * HOUR_S,
+            jobs=("llama-70b",) if n < 9 else (),
+        )
+        for n in range(1, 41)
+        if n not in (3, 22, 17)
+    ]
     rows += [NodeRow(node="<b>node</b>", last="<img src=x onerror=document.title='owned'>", last_at_s=now_s)]
     return rows
 
@@ -212,4 +247,17 @@ def node_document(name: str, now_s: float) -> NodeDocument | None:
         DeviceRow(serial=f"15632210144{n:02}", model="NVIDIA H100 80GB HBM3", device=f"GPU {n}", node=name, nodes=((name, now_s - 2000 * HOUR_S), ("gpu-30", now_s - 4000 * HOUR_S)))
         for n in range(8)
     )  # fmt: skip
-    return NodeDocument(row=row, lines=lines, devices=devices, checks=(CheckRow(node=name, check="gpu-inventory", status="pass" if name != "gpu-03" else "fail", text="8 of 8 GPUs answer"),), etag=f'"{name}"')
+    return NodeDocument(
+        row=row,
+        lines=lines,
+        devices=devices,
+        checks=(
+            CheckRow(
+                node=name,
+                check="gpu-inventory",
+                status="pass" if name != "gpu-03" else "fail",
+                text="8 of 8 GPUs answer",
+            ),
+        ),
+        etag=f'"{name}"',
+    )

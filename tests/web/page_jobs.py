@@ -124,8 +124,14 @@ def all_rows(now_s: float) -> list[JobRow]:
     return rows
 
 
-def jobs_page(rows: list[JobRow], now_s: float, states: list[str], search: str, limit: int, start: int) -> JobsPage:
-    fit = [row for row in rows if (not states or row.state in states) and search.lower() in (row.name + row.sentence.text.en).lower()]
+def jobs_page(
+    rows: list[JobRow], now_s: float, states: list[str], search: str, limit: int, start: int
+) -> JobsPage:
+    fit = [
+        row
+        for row in rows
+        if (not states or row.state in states) and search.lower() in (row.name + row.sentence.text.en).lower()
+    ]
     group = [row for row in fit if row.cause]
     groups = (
         CauseGroup(

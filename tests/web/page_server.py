@@ -22,10 +22,15 @@ from holdfast.model.documents.common import Who
 from holdfast.model.documents.jobs import IncidentRow, JobsPage, LogPage
 from holdfast.model.documents.output import OutputPage
 from holdfast.views.page import assets
-from holdfast.views.page.shell import POLICY, Shell, shell_html
+from holdfast.views.page.shell import First, Shell, shell_html
 from web import page_incidents, page_jobs
 
 Query = dict[str, list[str]]
+# As the real server's: nothing inline, nothing from elsewhere, no script address that the page's own policy has not seen.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; font-src 'self'; "
+    "base-uri 'none'; form-action 'self'; require-trusted-types-for 'script'; trusted-types holdfast"
+)
 ROOT = "/sub"  # every address is below a sub-path, as behind a proxy
 LOG_LINES = 28
 
@@ -95,7 +100,12 @@ class World:
             ranks = [int(re.sub(r"\D+", "", file.rpartition("/")[2]) or 0)]
         if pattern := _one(query, "pattern"):
             start = int(_one(query, "cursor", "1"))
-            found = [line for n in range(start, min(start + 30_000, total)) for line in [page_incidents.output_line(ranks[0], n, self.now_s)] if re.search(pattern, line.text)]
+            found = [
+                line
+                for n in range(start, min(start + 30_000, total))
+                for line in [page_incidents.output_line(ranks[0], n, self.now_s)]
+                if re.search(pattern, line.text)
+            ]
             return OutputPage(lines=tuple(found[:limit]), after=str(start + 30_000) if start + 30_000 < total else "", scanned_bytes=(start + 30_000) * 80, size_bytes=total * 80)  # fmt: skip
         start = total - limit // len(ranks) + 1
         if at_s := _one(query, "at_s"):
@@ -148,7 +158,7 @@ class Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         path, query = parts.path.removeprefix(ROOT), parse_qs(parts.query)
         if path.startswith("/assets/"):
-            self._asset(path.removeprefix("/assets/"))
+            self._asset(path.removeprefix("/assets/1/"))
         elif path == "/api/v1/events":
             self._events()
         elif path.startswith("/api/v1/") and path.endswith("/shell"):
@@ -173,15 +183,22 @@ class Handler(BaseHTTPRequestHandler):
     def _asset(self, name: str) -> None:
         text = {"app.js": assets.script, "app.css": assets.style}.get(name)
         body = text() if text else assets.text(assets.ON_DEMAND[name])
-        self._answer(200, body.encode(), "text/css" if name.endswith(".css") else "text/javascript", Cache_Control="max-age=600")
+        self._answer(
+            200,
+            body.encode(),
+            "text/css" if name.endswith(".css") else "text/javascript",
+            Cache_Control="max-age=600",
+        )
 
     def _page(self, path: str, query: str) -> None:
         job = re.fullmatch(r"/jobs/([^/]+)", path)
-        documents, sentence = {}, None
-        if job and (document := self.world.job({}, unquote(job[1]))):
-            documents, sentence = {path: msgspec.json.encode(document)}, document.row.sentence.text
-        shell = Shell(title="Holdfast", sentence=sentence, root=ROOT, assets=ROOT + "/assets/", documents=documents)
-        self._answer(200, shell_html(shell).encode(), "text/html; charset=utf-8", Content_Security_Policy=POLICY)
+        document = self.world.job({}, unquote(job[1])) if job and not self.world.locked else None
+        first = First(base=ROOT, assets=ROOT + "/assets/1", path=path if document else "", document=document)
+        sentence = document.row.sentence.text if document else None
+        shell = Shell(title="Holdfast", sentence=sentence, first=first)
+        self._answer(
+            200, shell_html(shell).encode(), "text/html; charset=utf-8", Content_Security_Policy=POLICY
+        )
 
     def _document(self, path: str, query: Query) -> None:
         if self.world.locked and path != "/me":
@@ -195,7 +212,9 @@ class Handler(BaseHTTPRequestHandler):
                     return self._answer(200, document, "text/markdown")
                 body = msgspec.json.encode(document)
                 etag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
-                return self._answer(304 if self.headers["If-None-Match"] == etag else 200, body, "application/json", ETag=etag)
+                return self._answer(
+                    304 if self.headers["If-None-Match"] == etag else 200, body, "application/json", ETag=etag
+                )
         return self._error(404, "not-found", f"There is nothing at {path}.")
 
     def _events(self) -> None:
@@ -240,7 +259,11 @@ class Handler(BaseHTTPRequestHandler):
         key = self.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
         self.send_response(101)
         accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()
-        for name, value in {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Accept": accept}.items():
+        for name, value in {
+            "Upgrade": "websocket",
+            "Connection": "Upgrade",
+            "Sec-WebSocket-Accept": accept,
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         self.close_connection = True

@@ -1,5 +1,6 @@
 // Writes numbers, lengths and moments as people read them: with their unit, three figures that count.
 
+import { plain } from "./control.js";
 import { language, t } from "./language.js";
 
 export const DASH = "–";
@@ -73,6 +74,11 @@ export function moment(at_s, now_s = Date.now() / 1000, exact = false) {
   return (day.slice(0, 4) === today.slice(0, 4) ? day.slice(5) : day) + " " + time + (exact ? second : "");
 }
 
+// As `moment`, to the minute: in lists.
+export function minute(at_s, now_s) {
+  return at_s === null || at_s === undefined ? DASH : moment(at_s, now_s).replace(/^(\d\d:\d\d):\d\d$/, "$1");
+}
+
 // "03:12:07.2": of lines that stand close together.
 export function instant(at_s) {
   if (at_s === null || at_s === undefined) return "";
@@ -106,7 +112,7 @@ export function ranks(numbers) {
 // Who is at fault: "rank 5 (gpu-03, GPU 5)".
 export function whoName(who) {
   if (!who) return "";
-  const place = [who.node, who.device && (/^\d+$/.test(who.device) ? "GPU " + who.device : who.device)].filter(Boolean);
+  const place = [who.node, who.device && (/^\d+$/.test(who.device) ? "GPU " + who.device : who.device)].filter(Boolean).map(plain);
   const known = who.rank !== undefined && who.rank !== null;
   const name = known ? t("rank {ranks}", { ranks: who.rank })
     : who.worker !== undefined && who.worker !== null ? t("worker {n}", { n: who.worker }) : "";

@@ -3,7 +3,8 @@
 import { classes, clock, html, spoken, useEffect, useRef, useStore } from "./ui.js";
 import { choose, t, useLanguage } from "./language.js";
 import { moment, span } from "./format.js";
-import { go, route, saved, version } from "./route.js";
+import { saved, version } from "./boot.js";
+import { go, route } from "./route.js";
 
 import { may, me, post } from "./load.js";
 import { connection } from "./live.js";
@@ -34,7 +35,7 @@ function Top({ view }) {
       <${NavLink} to="/" here=${["jobs", "job", "incident", "output"].includes(view)}>${t("Jobs")}<//>
       <${NavLink} to="/nodes" here=${["nodes", "node"].includes(view)}>${t("Nodes")}<//>
       ${may("operator") ? html`<${NavLink} to="/terminal" here=${view === "terminal"}>${t("Terminal")}<//>` : null}`}</nav>
-    <div class="prefs"><${Reader} />
+    <div class="prefs">
       <button type="button" class="plain" lang=${language === "zh" ? "en" : "zh-CN"} onClick=${() => choose(language === "zh" ? "en" : "zh")}>${language === "zh" ? "English" : "中文"}</button>
       <button type="button" class="plain" onClick=${() => chooseTheme(dark ? "light" : "dark")}>${dark ? t("light") : t("dark")}</button>
       <button type="button" class="plain keys" aria-haspopup="dialog" onClick=${() => helpOpen.set(true)}>${t("keys")}</button></div>
@@ -58,7 +59,7 @@ function Help() {
 }
 
 function Foot() {
-  return html`<footer class="quiet">${saved ? t("Saved {time} by Holdfast {version}. This file loads nothing and sends nothing.", { time: moment(Number(saved), undefined, true), version }) : `Holdfast ${version}`}</footer>`;
+  return html`<footer class="quiet"><span>${saved ? t("Saved {time} by Holdfast {version}. This file loads nothing and sends nothing.", { time: moment(Number(saved), undefined, true), version }) : `Holdfast ${version}`}</span><${Reader} /></footer>`;
 }
 
 export function Frame({ children }) {

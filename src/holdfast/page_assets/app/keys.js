@@ -1,7 +1,8 @@
 // Keys for those who do not want the mouse: rows up and down, search, views, help. None has an effect on a job.
 
 import { makeStore } from "./ui.js";
-import { go, route, saved } from "./route.js";
+import { saved } from "./boot.js";
+import { go, route } from "./route.js";
 
 export const helpOpen = makeStore(false);
 

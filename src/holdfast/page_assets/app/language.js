@@ -1,7 +1,9 @@
 // Chooses the language, and says a text in it. English texts stand where they are used; texts.js has the Chinese ones.
 
+import { root, saved } from "./boot.js";
 import { keep, kept, makeStore, useStore } from "./ui.js";
 import { CHINESE } from "./texts.js";
+import { plain } from "./control.js";
 
 export const LANGUAGES = ["en", "zh"];
 
@@ -26,6 +28,7 @@ export function useLanguage() {
 
 export function choose(name) {
   keep("language", name);
+  if (!saved) document.cookie = `lang=${name}; path=${root}/; max-age=31536000; SameSite=Strict`; // the server writes the first sentence
   document.documentElement.lang = name === "zh" ? "zh-CN" : "en";
   chosen.set(name);
 }
@@ -44,5 +47,5 @@ export function tn(count, one, many, values) {
 // A text of a document: {en, zh}.
 export function say(words) {
   if (!words) return "";
-  return (chosen.get() === "zh" ? words.zh : words.en) || words.en || "";
+  return plain((chosen.get() === "zh" ? words.zh : words.en) || words.en);
 }

@@ -2,7 +2,8 @@
 // The browser resumes a stream by itself; where it gave up, the page opens a new one at the last event it got.
 
 import { makeStore, useEffect, useRef } from "./ui.js";
-import { queryText, root, saved } from "./route.js";
+import { root, saved } from "./boot.js";
+import { queryText } from "./route.js";
 
 const SILENT_S = 40; // the server beats every 15 s
 const AGAIN_S = [1, 2, 5, 10, 20];

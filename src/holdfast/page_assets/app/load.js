@@ -2,12 +2,13 @@
 // Documents embedded in the page are used first: a saved page has nothing else.
 
 import { makeStore, speak, useEffect, useRef, useState } from "./ui.js";
-import { go, queryText, root, route, saved } from "./route.js";
+import { assets, boot, root, saved } from "./boot.js";
+import { go, queryText, route } from "./route.js";
 import { t } from "./language.js";
 
 const CACHED_MAX = 60;
 const cache = new Map(); // key: path and query; value: {doc, etag}
-export const me = makeStore(null);
+export const me = makeStore(boot.me ?? null);
 
 export class LoadError extends Error {
   constructor(status, code, text, near = []) {
@@ -16,13 +17,8 @@ export class LoadError extends Error {
   }
 }
 
-function embedded() {
-  const element = document.getElementById("documents");
-  if (!element) return;
-  for (const [key, doc] of Object.entries(JSON.parse(element.textContent)))
-    cache.set(key, { doc, etag: doc?.etag ?? "", fresh: true });
-}
-embedded();
+for (const [key, doc] of Object.entries({ ...boot.documents, ...(boot.path ? { [boot.path]: boot.document } : {}) }))
+  cache.set(key, { doc, etag: doc?.etag ?? "", fresh: true });
 
 export function hasDocument(path) {
   return !saved || cache.has(path);
@@ -103,18 +99,19 @@ export async function loadMe() {
   }
 }
 
-const ROLES = ["viewer", "operator", "admin"];
+const ROLES = ["reporter", "viewer", "operator", "admin"];
 
 export function may(role) {
   return !saved && ROLES.indexOf(me.get()?.role) >= ROLES.indexOf(role);
 }
 
 // {doc, error, reload}. `path` null: nothing yet. A document that is known is shown at once, and asked for again.
-export function useDocument(path, query) {
+// `isPlain`: what came with the page for the path alone will do until then.
+export function useDocument(path, query, isPlain = false) {
   const key = path === null ? null : path + queryText(query);
   const [state, set] = useState({});
   const wanted = useRef(null);
-  const known = key === null ? undefined : (cache.get(key) ?? (saved ? cache.get(path) : undefined));
+  const known = key === null ? undefined : (cache.get(key) ?? (saved || isPlain ? cache.get(path) : undefined));
   const load = (quiet) => {
     wanted.current?.abort();
     if (key === null) return;
@@ -129,7 +126,7 @@ export function useDocument(path, query) {
     );
   };
   useEffect(() => {
-    if (known?.fresh) known.fresh = false; // came with the page a moment ago
+    if (known?.fresh && cache.has(key)) known.fresh = false; // came with the page a moment ago
     else load(false);
     return () => wanted.current?.abort();
   }, [key]);
@@ -138,6 +135,13 @@ export function useDocument(path, query) {
 }
 
 const loading = new Map();
+// The server's policy lets no script run that is not from the folder of assets; this is what says so to the browser.
+const policy = globalThis.trustedTypes?.createPolicy("holdfast", {
+  createScriptURL(url) {
+    if (!url.startsWith(assets)) throw new TypeError(`${url} is not in ${assets}`);
+    return url;
+  },
+});
 
 // A script or style that only one view needs.
 export function loadAsset(url) {
@@ -145,7 +149,7 @@ export function loadAsset(url) {
     loading.set(url, new Promise((done, failed) => {
       const style = url.endsWith(".css"), made = document.createElement(style ? "link" : "script");
       if (style) Object.assign(made, { rel: "stylesheet", href: url });
-      else made.src = url;
+      else made.src = policy ? policy.createScriptURL(url) : url;
       made.onload = done;
       made.onerror = () => {
         loading.delete(url);

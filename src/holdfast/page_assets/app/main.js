@@ -54,5 +54,5 @@ function App() {
 choose(language());
 startRouting();
 startKeys();
-loadMe();
+if (!me.get()) loadMe();
 render(html`<${App} />`, document.getElementById("app"));

@@ -1,16 +1,8 @@
 // Turns addresses into views and back. The address holds the whole state of a view, so Back works.
 // In a saved page (file://) the address stands behind the #.
 
+import { boot, root, saved } from "./boot.js";
 import { makeStore } from "./ui.js";
-
-function meta(name) {
-  return document.querySelector(`meta[name="holdfast-${name}"]`)?.content ?? "";
-}
-
-export const root = meta("root").replace(/\/$/, "");
-export const assets = meta("assets").replace(/\/?$/, "/");
-export const saved = meta("saved");
-export const version = meta("version");
 
 const SHAPES = [
   ["jobs", /^\/$/],
@@ -42,7 +34,7 @@ export function parse(path, search) {
 
 function here() {
   if (saved) {
-    const [path, search] = (location.hash.slice(1) || meta("start") || "/").split("?");
+    const [path, search] = (location.hash.slice(1) || boot.start || "/").split("?");
     return parse(path, search || "");
   }
   const path = location.pathname.startsWith(root) ? location.pathname.slice(root.length) : location.pathname;

@@ -63,7 +63,9 @@ def style() -> str:
 def _collect(path: str, modules: dict[str, _Module], above: tuple[str, ...]) -> None:
     """Adds the module after those that it imports. raises: ModuleRefused"""
     if path in above:
-        raise ModuleRefused(f"{' imports '.join((*above, path))}: modules of the page must not import in a ring")
+        raise ModuleRefused(
+            f"{' imports '.join((*above, path))}: modules of the page must not import in a ring"
+        )
     if path in modules:
         return
     module = _parsed(path, text(path))

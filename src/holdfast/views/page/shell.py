@@ -17,56 +17,55 @@ from holdfast.model.documents.common import Tone
 from holdfast.model.signatures import Words
 from holdfast.views.page import assets
 
-# The policy that the shell needs of a server: nothing inline, nothing from another host.
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "font-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-)
 # All that could end a script element, or be read as markup by a parser that does not know JSON.
 _IN_SCRIPT = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})  # fmt: skip
 
 
-class Shell(Struct, frozen=True, kw_only=True):
-    """`root`: the sub-path of the server, without a slash at its end. `assets`: the address of the folder of assets.
+class First(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the page's script finds in it. `base`: the sub-path of the server. `assets`: the folder of its assets.
 
-    `documents`: what the view needs first, by the path and query that it would be fetched with, as JSON.
+    `path`: of the API, whose answer `document` is. `documents`: of a saved page, all of them by their paths.
+    `saved_at_s`: None for a page of a server. `start`: the view that a saved page opens with, "/jobs/7/incidents/1".
     """
 
+    version: str = __version__
+    base: str = ""
+    assets: str = ""
+    me: object = None
+    path: str = ""
+    document: object = None
+    documents: Mapping[str, object] = {}
+    saved_at_s: float | None = None
+    start: str = ""
+
+
+class Shell(Struct, frozen=True, kw_only=True):
+    """`sentence`: what the view says first. `language`: en or zh."""
+
     title: str
+    first: First
     sentence: Words | None = None
     tone: Tone = "neutral"
     language: str = "en"
-    root: str = ""
-    assets: str = "/assets/"
-    documents: Mapping[str, bytes] = {}
 
 
 def shell_html(shell: Shell) -> str:
     """The page as a server sends it: app.js and app.css are in the folder of assets, beside assets.ON_DEMAND."""
-    folder = escape(shell.assets.rstrip("/") + "/")
-    head = (
-        f'<meta name="holdfast-root" content="{escape(shell.root)}">\n'
-        f'<meta name="holdfast-assets" content="{folder}">\n'
-        f'<link rel="stylesheet" href="{folder}app.css">\n<script src="{folder}app.js" defer></script>\n'
-    )
+    folder = escape(shell.first.assets)
+    head = f'<link rel="stylesheet" href="{folder}/app.css">\n<script src="{folder}/app.js" defer></script>\n'
     return _html(shell, head, tail="")
 
 
-def saved_html(shell: Shell, *, start: str, saved_at_s: float, with_charts: bool = True) -> str:
-    """One file that needs no server. `start`: the path of the view that it opens with, "/jobs/7/incidents/1"."""
-    styles, scripts = [assets.style()], [assets.script()]
-    if with_charts:
-        styles.append(assets.text("uplot/uPlot.min.css"))
-        scripts.insert(0, assets.text("uplot/uPlot.iife.min.js"))
+def saved_html(shell: Shell) -> str:
+    """One file that needs no server, with all that it loads and runs inside."""
+    styles = [assets.text("uplot/uPlot.min.css"), assets.style()]
+    scripts = [assets.text("uplot/uPlot.iife.min.js"), assets.script()]
     policy = (
         f"default-src 'none'; style-src {' '.join(map(_hash, styles))}; script-src {' '.join(map(_hash, scripts))}; "
         "base-uri 'none'; form-action 'none'"
     )
-    head = (
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        f'<meta name="holdfast-saved" content="{saved_at_s:.0f}">\n'
-        f'<meta name="holdfast-start" content="{escape(start)}">\n'
-        + "".join(f"<style>{style}</style>\n" for style in styles)
+    head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n' + "".join(
+        f"<style>{style}</style>\n" for style in styles
     )
     return _html(shell, head, tail="".join(f"<script>{script}</script>\n" for script in scripts))
 
@@ -78,12 +77,9 @@ def _html(shell: Shell, head: str, tail: str) -> str:
     return (
         f'<!doctype html>\n<html lang="{language}">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n<meta name="referrer" content="same-origin">\n'
-        f'<meta name="holdfast-version" content="{escape(__version__)}">\n'
-        f"<title>{escape(shell.title)}</title>\n{head}</head>\n<body>\n"
+        f'<meta name="color-scheme" content="light dark">\n<title>{escape(shell.title)}</title>\n{head}</head>\n<body>\n'
         f'<div id="app"><main><h1 class="headline{tone}">{escape(sentence)}</h1></main></div>\n'
-        f'<script type="application/json" id="documents">{_data(shell.documents)}</script>\n'
-        f"{tail}</body>\n</html>\n"
+        f'<script type="application/json" id="first">{_data(shell.first)}</script>\n{tail}</body>\n</html>\n'
     )
 
 
@@ -91,13 +87,8 @@ def _in(language: str, words: Words) -> str:
     return words.zh if language == "zh" and words.zh else words.en
 
 
-def _data(documents: Mapping[str, bytes]) -> str:
-    parts = (f"{_quoted(path)}:{body.decode()}" for path, body in documents.items())
-    return "{" + ",".join(parts).translate(_IN_SCRIPT) + "}"
-
-
-def _quoted(path: str) -> str:
-    return msgspec.json.encode(path).decode()
+def _data(first: First) -> str:
+    return msgspec.json.encode(first).decode().translate(_IN_SCRIPT)
 
 
 def _hash(inline: str) -> str:

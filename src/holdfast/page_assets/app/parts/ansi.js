@@ -2,11 +2,10 @@
 // Everything stays text: nothing of a line becomes markup, and no sequence but colours has an effect.
 
 import { classes, html } from "../ui.js";
+import { SEQUENCES, visible } from "../control.js";
 
 const PIECES_MAX = 400;
 const SHOWN_MAX = 4000;
-// Colour sequences, any other escape sequence, and single control characters. Tabs are plain.
-const CONTROL = /\x1b\[([0-9;:]*)m|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]|[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
 const HUES = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
 
 function hueOf(red, green, blue) {
@@ -48,25 +47,19 @@ function styled(style, codes) {
   return next;
 }
 
-function visible(letter) {
-  const code = letter.codePointAt(0);
-  if (code < 0x20) return String.fromCharCode(0x2400 + code);
-  return code === 0x7f ? "\u2421" : "U+" + code.toString(16).toUpperCase().padStart(4, "0");
-}
-
 // [{text, style}] and whether the line was longer than is shown.
 export function pieces(line, most = SHOWN_MAX) {
   const found = [], cut = line.length > most, text = cut ? line.slice(0, most) : line;
   let style = {}, from = 0;
   const add = (to) => to > from && found.push({ text: text.slice(from, to), style });
-  CONTROL.lastIndex = 0;
-  for (let hit; found.length < PIECES_MAX && (hit = CONTROL.exec(text)); from = CONTROL.lastIndex) {
+  SEQUENCES.lastIndex = 0;
+  for (let hit; found.length < PIECES_MAX && (hit = SEQUENCES.exec(text)); from = SEQUENCES.lastIndex) {
     add(hit.index);
     if (hit[1] !== undefined) style = styled(style, hit[1]);
     else if (hit[0].length === 1) found.push({ text: visible(hit[0]), style: { control: true } });
   }
   // A line of nothing but colours: the rest without them.
-  const rest = found.length >= PIECES_MAX ? text.slice(from).replace(CONTROL, "") : text.slice(from);
+  const rest = found.length >= PIECES_MAX ? text.slice(from).replace(SEQUENCES, "") : text.slice(from);
   if (rest) found.push({ text: rest, style });
   return { found, cut };
 }

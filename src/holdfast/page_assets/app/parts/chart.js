@@ -4,7 +4,7 @@
 import { html, useEffect, useRef, useState, useStore } from "../ui.js";
 import { t, tn, useLanguage } from "../language.js";
 import { count, duration, instant, moment } from "../format.js";
-import { assets, saved } from "../route.js";
+import { assets, saved } from "../boot.js";
 import { loadAsset } from "../load.js";
 import { colour, drawnDark, font } from "./colours.js";
 import { Empty } from "./pieces.js";

@@ -38,15 +38,14 @@ function placed(edges) {
   for (const edge of edges) for (const ranks of [edge.ranks, edge.awaits]) names.set(keyOf(ranks), ranges(ranks, 4));
   for (const [key, depth] of deep) (layers[most - depth] ??= []).push(key);
   const places = new Map();
-  let wide = 0;
+  const widthOf = (key) => Math.max(64, names.get(key).length * LETTER + PAD);
+  const sizes = layers.map((keys) => keys.reduce((sum, key) => sum + widthOf(key) + GAP, -GAP)), wide = Math.max(...sizes.filter(Boolean));
   layers.forEach((keys, layer) => {
-    let left = 0;
-    for (const key of keys ?? []) {
-      const width = Math.max(64, names.get(key).length * LETTER + PAD);
-      places.set(key, { left, width, top: layer * LAYER + 2, name: names.get(key) });
-      left += width + GAP;
+    let left = (wide - sizes[layer]) / 2;
+    for (const key of keys) {
+      places.set(key, { left, width: widthOf(key), top: layer * LAYER + 2, name: names.get(key) });
+      left += widthOf(key) + GAP;
     }
-    wide = Math.max(wide, left - GAP);
   });
   return { places, wide, tall: (layers.length - 1) * LAYER + BOX + 4 };
 }

@@ -60,7 +60,7 @@ function paint(sheet, heat, tall) {
   picture.height = rows;
   const brush = picture.getContext("2d"), image = brush.createImageData(cols, rows);
   heat.values.forEach((row, y) => row.forEach((value, x) => {
-    const part = value === null ? 0 : 0.06 + (0.94 * (value - low)) / (high - low || 1), to = (y * cols + x) * 4;
+    const part = value === null ? 0 : 0.05 + (0.8 * (value - low)) / (high - low || 1), to = (y * cols + x) * 4;
     for (let i = 0; i < 3; i++) image.data[to + i] = value === null ? none[i] : cold[i] + (hot[i] - cold[i]) * part;
     image.data[to + 3] = 255;
   }));
@@ -76,7 +76,7 @@ function labels(pen, heat, wide, tall, cols) {
   pen.textBaseline = "middle";
   pen.textAlign = "right";
   const size = tall / heat.ranks.length, every = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096].find((step) => step * size >= 17) ?? heat.ranks.length;
-  for (let row = 0; row < heat.ranks.length; row += every) pen.fillText(String(heat.ranks[row]), LEFT - 8, Math.min(tall - 7, (row + 0.5) * size + 1));
+  for (let row = 0; row < heat.ranks.length; row += every) pen.fillText(String(heat.ranks[row]), LEFT - 8, Math.max(8, Math.min(tall - 7, (row + 0.5) * size + 1)));
   pen.textBaseline = "top";
   const until = heat.from_s + heat.column_s * cols;
   pen.textAlign = "left";

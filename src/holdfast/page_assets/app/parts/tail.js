@@ -2,7 +2,8 @@
 
 import { html, useEffect, useMemo, useRef, useState, useStore } from "../ui.js";
 import { t, tn } from "../language.js";
-import { change, jobPath, saved } from "../route.js";
+import { saved } from "../boot.js";
+import { change, jobPath } from "../route.js";
 import { useDocument } from "../load.js";
 import { Empty, Trouble, Waiting } from "./pieces.js";
 import { lineKey, Lines } from "./lines.js";

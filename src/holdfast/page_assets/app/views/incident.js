@@ -3,13 +3,15 @@
 import { classes, html, useState } from "../ui.js";
 import { language, say, t, tn } from "../language.js";
 import { count, percent, ranks, span, whoName } from "../format.js";
-import { incidentPath, jobPath, nodePath, root, saved } from "../route.js";
+import { root, saved } from "../boot.js";
+import { incidentPath, jobPath, nodePath } from "../route.js";
 import { getText, hasDocument, useDocument } from "../load.js";
 import { useLive, useThrottled } from "../live.js";
 import { CopyButton, Empty, Facts, Link, Section, Shares, Table, Time, Trouble, Waiting } from "../parts/pieces.js";
 import { CheckMark, ToneMark } from "../parts/marks.js";
 import { ActionButton } from "../parts/actions.js";
 import { Evidence } from "../parts/evidence.js";
+import { Ansi } from "../parts/ansi.js";
 import { WaitGraph } from "../parts/graph.js";
 import { costText, partName } from "../parts/cost.js";
 
@@ -19,14 +21,9 @@ function Who({ who }) {
   return who.map((one, i) => html`${i ? ", " : ""}${one.node && hasDocument(nodePath(one.node)) ? html`<${Link} to=${nodePath(one.node)}>${whoName(one)}<//>` : whoName(one)}`);
 }
 
-function cause(doc) {
-  const { row } = doc;
-  return [say(doc.title), row.category ? html`<span class="quiet">${[row.category, row.class_].filter(Boolean).join(" · ")}</span>` : null];
-}
-
 function resumed(doc) {
   const { row } = doc;
-  if (row.recovered_at_s) return html`<${Time} at=${row.recovered_at_s} exact /> ${span(row.recovered_at_s - row.found_at_s)}`;
+  if (row.recovered_at_s) return html`<${Time} at=${row.recovered_at_s} exact />`;
   return row.over ? t("never; the job ended") : t("not yet");
 }
 
@@ -34,11 +31,11 @@ function verdict(doc) {
   const { row } = doc;
   const sure = row.confidence === undefined || row.confidence === null ? "" : t("{part} sure", { part: percent(row.confidence, 0) });
   return [
-    [t("cause"), html`${cause(doc)[0]} ${cause(doc)[1]}`, sure],
+    [t("cause"), say(doc.title), [row.category, row.class_, sure].filter(Boolean).join(" · ")],
     [t("who"), row.who?.length ? html`<${Who} who=${row.who} />` : t("not known")],
     [t("found"), html`<${Time} at=${row.found_at_s} exact />`, t("attempt {n}", { n: row.attempt })],
     [t("done"), row.rung ? rungName(row.rung) : t("nothing yet")],
-    [t("training again"), resumed(doc)],
+    [t("training again"), resumed(doc), row.recovered_at_s ? t("after {time}", { time: span(row.recovered_at_s - row.found_at_s) }) : ""],
     [t("cost"), costText(doc.cost ?? row.cost) || null, doc.cost?.steps_repeated ? tn(doc.cost.steps_repeated, "{n} step repeated", "{n} steps repeated") : ""],
     [t("what to do"), say(doc.advice) || (row.sentence.to_do ? null : t("nothing")), doc.action && doc.action !== "none" ? doc.action : ""],
     [t("acknowledged by"), row.acknowledged_by || null],
@@ -60,7 +57,7 @@ function Parts({ doc }) {
   if (!parts.length) return null;
   const steps = doc.step_before === undefined ? null : doc.step_resumed === undefined || doc.step_resumed === null
     ? t("from step {a}", { a: count(doc.step_before) }) : t("from step {a}, again at step {b}", { a: count(doc.step_before), b: count(doc.step_resumed) });
-  return html`<${Section} id="parts" title=${t("Recovery, from detection to the first step")} aside=${span(parts.reduce((sum, [, seconds]) => sum + seconds, 0))}>
+  return html`<${Section} id="parts" title=${t("Recovery")} aside=${span(parts.reduce((sum, [, seconds]) => sum + seconds, 0))}>
     <${Shares} parts=${parts} label=${parts.map(([name, seconds]) => `${name} ${span(seconds)}`).join(", ")} />
     <ol class="parts">${parts.map(([name, seconds], i) => html`<li><span class=${"key share" + (i % 4)} aria-hidden="true" />${name} <span class="num">${span(seconds)}</span></li>`)}</ol>
     ${steps ? html`<p class="quiet">${steps}</p>` : null}
@@ -88,7 +85,7 @@ function Stacks({ stacks }) {
   const sorted = [...stacks].sort((a, b) => a.ranks.length - b.ranks.length);
   return html`<${Section} id="stacks" title=${t("Stacks")} aside=${tn(stacks.length, "{n} group", "{n} different groups")}>
     ${sorted.map((group, i) => html`<details open=${i === 0}><summary>${ranks(group.ranks)} <span class="quiet">${group.ranks.length > 1 ? `(${count(group.ranks.length)}) ` : ""}${group.waits_in ? t("in {what}", { what: group.waits_in }) : ""}</span></summary>
-      <ol class="mono frames">${group.frames.map((frame) => html`<li>${frame}</li>`)}</ol></details>`)}
+      <ol class="mono frames">${group.frames.map((frame) => html`<li><${Ansi} line=${frame} most=${300} /></li>`)}</ol></details>`)}
   <//>`;
 }
 
@@ -139,14 +136,14 @@ function actionsOf(doc, after) {
 
 function Actions({ doc, after }) {
   const path = incidentPath(doc.job, doc.row.number), actions = actionsOf(doc, after);
-  return html`<div class="buttons">
+  return html`<${Section} id="actions" title=${t("Actions")}><div class="buttons">
     <${CopyButton} label=${t("Copy as Markdown")} text=${() => getText(path + "/markdown", { lang: language() })} />
     ${doc.has_bundle && !saved ? html`<a class="button" data-plain download href=${root + "/api/v1" + path + "/bundle"}>${t("Download the bundle")}</a>` : null}
     ${doc.row.acknowledged_by ? null : html`<${ActionButton} action=${actions.seen} />`}
     <${ActionButton} action=${actions.restart} />
     ${actions.isolate.map((action) => html`<${ActionButton} action=${action} />`)}
     <${ActionButton} action=${actions.wrong} label=${t("Wrong verdict?")} />
-  </div>`;
+  </div><//>`;
 }
 
 function EvidenceSection({ doc }) {
@@ -168,7 +165,7 @@ export function IncidentView({ doc, trouble, after }) {
         <section aria-label=${t("Verdict")}><${Facts} label=${t("Verdict")} items=${verdict(doc)} />
           ${doc.explanation ? html`<p class="explanation">${say(doc.explanation)}</p>` : null}
           ${doc.problem ? html`<p class="trouble">▲ ${doc.problem}</p>` : null}
-          <${Actions} doc=${doc} after=${after} /></section>
+        </section>
         <${EvidenceSection} doc=${doc} />
         ${doc.waits?.length ? html`<${Section} id="waits" title=${t("Who waits for whom")}><${WaitGraph} edges=${doc.waits} /><//>` : null}
         <${Stacks} stacks=${doc.stacks} />
@@ -181,6 +178,7 @@ export function IncidentView({ doc, trouble, after }) {
         <${Also} also=${doc.also} />
         <${SimilarOnes} rows=${doc.similar} />
         <${Corrections} rows=${doc.corrections} />
+        <${Actions} doc=${doc} after=${after} />
       </div>
     </div>
   </article>`;

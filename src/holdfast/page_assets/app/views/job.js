@@ -3,7 +3,9 @@
 import { classes, html, makeStore, useMemo, useState } from "../ui.js";
 import { say, t, tn } from "../language.js";
 import { count, duration, moment, percent, ranges, span, whoName } from "../format.js";
-import { change, incidentPath, jobPath, nodePath, saved } from "../route.js";
+import { plain } from "../control.js";
+import { saved } from "../boot.js";
+import { change, incidentPath, jobPath, nodePath } from "../route.js";
 import { hasDocument, may, useDocument } from "../load.js";
 import { useLive, useThrottled } from "../live.js";
 import { Empty, Facts, Link, Long, Section, Since, Table, Time, Trouble, Waiting } from "../parts/pieces.js";
@@ -43,14 +45,14 @@ function Actions({ doc }) {
   const path = jobPath(doc.row.id), name = doc.row.name;
   if (ENDED.has(doc.row.state) || !may("operator")) return null;
   const reason = { name: "reason", label: t("Reason (recorded in the journal)"), long: true };
-  return html`<div class="buttons">
+  return html`<${Section} id="actions" title=${t("Actions")}><div class="buttons">
     <${ActionButton} action=${{ title: t("Restart {name}?", { name }), verb: t("Restart"), path: path + "/restart", fields: [reason], body: ({ reason: why }) => ({ reason: why }),
       says: t("All {n} ranks are stopped and started again in the same workers from the last checkpoint. It counts as a restart.", { n: doc.row.ranks ?? 0 }) }} />
     <${ActionButton} action=${{ title: t("Stop {name}?", { name }), verb: t("Stop"), harsh: true, path: path + "/stop", body: ({ force, reason: why }) => ({ force: Boolean(force), reason: why }),
       fields: [reason, { name: "force", kind: "check", label: t("immediately, without time to save a checkpoint") }],
       says: t("All {n} ranks get SIGTERM, then SIGKILL if they do not end. The job is not started again.", { n: doc.row.ranks ?? 0 }) }} />
     <${Link} class="button" to="/terminal" query=${{ job: doc.row.id }}>${t("Terminal")}<//>
-  </div>`;
+  </div><//>`;
 }
 
 export function IncidentList({ rows, job }) {
@@ -94,7 +96,7 @@ function About({ doc }) {
 function Head({ doc }) {
   const { row } = doc, { sentence } = row;
   return html`<div class="head">
-    <p class="path">${saved && !hasDocument("/") ? null : html`<${Link} to="/">‹ ${t("Jobs")}<//> `}<strong class="break">${row.name}</strong>
+    <p class="path">${saved && !hasDocument("/") ? null : html`<${Link} to="/">‹ ${t("Jobs")}<//> `}<strong class="break">${plain(row.name)}</strong>
       <span class="condition"><${StateMark} state=${row.state} /> <${Since} at=${row.state_since_s} /></span></p>
     <h1 tabindex="-1" class=${classes("headline", sentence.to_do && sentence.tone)}>${say(sentence.text)}</h1>
     ${(doc.warnings ?? []).map((text) => html`<p class="trouble">▲ ${text}</p>`)}
@@ -114,14 +116,15 @@ export function JobView({ doc, series, heat, log, onRange, range, tail, trouble 
           ${series ? html`<${StepChart} series=${series} onRange=${onRange} />` : html`<${Waiting} what=${t("step times")} />`}<//>
         ${heat ? html`<${Section} id="ranks" title=${t("Ranks over time")} aside=${heat.metric}><${HeatChart} heat=${heat} /><//>` : null}
         <${Section} id="output" title=${t("Output")} aside=${html`<${Link} to=${jobPath(doc.row.id) + "/output"}>${t("all of it ›")}<//>`}>${tail}<//>
+        <${Section} id="workers" title=${t("Workers and ranks")}><${Workers} doc=${doc} /><//>
         <${Section} id="log" title=${t("Fault-tolerance log")}>${log ? html`<${FaultLog} lines=${log.lines} job=${doc.row.id} />` : html`<${Waiting} what=${t("the log")} />`}<//>
       </div>
       <div class="side-column">
-        <${Section} id="numbers" title=${t("Numbers")}><${Facts} label=${t("Numbers")} items=${facts(doc)} /><${Actions} doc=${doc} /><//>
+        <${Section} id="numbers" title=${t("Numbers")}><${Facts} label=${t("Numbers")} items=${facts(doc)} /><//>
         <${Section} id="lost" title=${t("Lost time by cause")}><${CostBlock} cost=${doc.cost} /><//>
-        <${Section} id="workers" title=${t("Workers and ranks")}><${Workers} doc=${doc} /><//>
         ${doc.findings?.length ? html`<${Section} id="findings" title=${t("Findings that did not stop the job")}><ul class="plain-list">${doc.findings.map((line) => html`<li><span class="num quiet">${moment(line.at_s)}</span> ${line.text}</li>`)}</ul><//>` : null}
         <${About} doc=${doc} />
+        <${Actions} doc=${doc} />
       </div>
     </div>
   </article>`;

@@ -2,8 +2,10 @@
 
 import { classes, html, useEffect, useMemo, useRef, useState } from "../ui.js";
 import { say, t, tn } from "../language.js";
-import { count, duration, moment, percent } from "../format.js";
-import { change, jobPath, saved } from "../route.js";
+import { count, duration, minute, percent, wholeMoment } from "../format.js";
+import { plain } from "../control.js";
+import { saved } from "../boot.js";
+import { change, jobPath } from "../route.js";
 import { useDocument } from "../load.js";
 import { useLive, useThrottled } from "../live.js";
 import { Empty, Link, Trouble, Waiting } from "../parts/pieces.js";
@@ -59,14 +61,14 @@ function Filters({ query }) {
 
 function stepText(row) {
   if (row.step === undefined || row.step === null) return "";
-  return row.total_steps ? `${count(row.step)} / ${count(row.total_steps)}` : count(row.step);
+  return row.total_steps ? html`${count(row.step)}<span class="total"> / ${count(row.total_steps)}</span>` : count(row.step);
 }
 
 function Row({ row }) {
   const ended = row.ended_at_s ?? null;
   return html`<div role="row" class="row job">
-    <span role="cell" class="name"><${Link} to=${jobPath(row.id)} data-row="">${row.name}<//>${row.source ? html` <span class="quiet">${row.source}</span>` : null}</span>
-    <span role="cell" class="condition"><${StateMark} state=${row.state} /> <span class="quiet num when" title=${t("since")}>${moment(ended ?? row.state_since_s)}</span></span>
+    <span role="cell" class="name"><${Link} to=${jobPath(row.id)} data-row="" title=${row.name}>${plain(row.name)}<//>${row.source ? html` <span class="quiet">${plain(row.source)}</span>` : null}</span>
+    <span role="cell" class="condition"><${StateMark} state=${row.state} /> <span class="quiet num when" title=${wholeMoment(ended ?? row.state_since_s)}>${minute(ended ?? row.state_since_s)}</span></span>
     <span role="cell" class="step num">${row.step === undefined || row.step === null ? "" : html`<span class="word quiet">${t("step")} </span>${stepText(row)}`}</span>
     <span role="cell" class="pace num">${row.step_s ? duration(row.step_s) : ""}</span>
     <span role="cell" class="sparks"><${Spark} values=${row.sparkline} /></span>
@@ -80,7 +82,7 @@ function Group({ group, rows, open, toggle }) {
   return html`<div role="row" class="row group">
       <span role="cell" class="wide"><button type="button" class="plain" data-row="" aria-expanded=${open} onClick=${toggle}><span aria-hidden="true" class="turn">▸</span>
         ${" "}<${Shape} name="cross" tone=${group.sentence.tone ?? "neutral"} /> <strong>${tn(group.count, "{n} job ended of this cause", "{n} jobs ended of the same cause")}</strong></button>:
-        ${" "}${say(group.sentence.text)} <span class="quiet num">${moment(group.since_s)} – ${moment(group.until_s)}</span></span>
+        ${" "}${say(group.sentence.text)} <span class="quiet num">${minute(group.since_s)} – ${minute(group.until_s)}</span></span>
     </div>
     ${open ? rows.map((row) => html`<${Row} key=${row.id} row=${row} />`) : null}
     ${open && missing > 0 ? html`<div role="row" class="row"><span role="cell" class="wide quiet">${tn(missing, "one more is on a later page", "{n} more are on later pages")}</span></div>` : null}`;
@@ -140,7 +142,7 @@ function useRows(page) {
 }
 
 export function JobsPage({ query }) {
-  const asked = apiQuery(query), { doc: page, error, reload } = useDocument("/jobs", asked);
+  const asked = apiQuery(query), { doc: page, error, reload } = useDocument("/jobs", asked, !isFiltered(query));
   const { doc, news, onRow } = useRows(page);
   const again = useThrottled(reload, 5);
   useLive({}, (kind, data) => (kind === "job" ? onRow(data.id, data.row) : kind === "reset" ? again() : undefined));

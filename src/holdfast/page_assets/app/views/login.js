@@ -1,5 +1,6 @@
 // Asks for a token. It goes to the server in the body of a request, never in an address.
 
+import { root } from "../boot.js";
 import { html, useState } from "../ui.js";
 import { t } from "../language.js";
 import { go } from "../route.js";
@@ -7,7 +8,7 @@ import { loadMe, post } from "../load.js";
 
 // Only to a view of this page: never to another host.
 function next(query) {
-  const wanted = query.get("next") ?? "/";
+  const behind = location.hash.slice(1), wanted = query.get("next") ?? (behind.startsWith(root + "/") ? behind.slice(root.length) : "/");
   return /^\/(?![/\\])/.test(wanted) ? wanted.split("?") : ["/", ""];
 }
 

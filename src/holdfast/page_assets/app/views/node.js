@@ -58,6 +58,7 @@ export function NodeView({ doc, serial, trouble, after }) {
     ${trouble}
     <div class="columns"><div class="main-column">
         <${Section} id="book" title=${t("Node book")}><${Book} lines=${doc.lines ?? []} /><//>
+        <${Devices} rows=${doc.devices ?? []} serial=${serial} />
         <${Checks} rows=${doc.checks} />
       </div><div class="side-column">
         <${Section} id="numbers" title=${t("Numbers")}><${Facts} label=${t("Numbers")} items=${[
@@ -66,7 +67,6 @@ export function NodeView({ doc, serial, trouble, after }) {
           ...Object.entries(row.numbers ?? {}).map(([name, value]) => [t(name), Number.isInteger(value) ? count(value) : value.toPrecision(3)]),
           [t("jobs"), row.jobs?.length ? row.jobs.map((id, i) => html`${i ? ", " : ""}<${Link} to=${jobPath(id)}>${id}<//>`) : null],
         ]} /><${Actions} row=${row} after=${after} /><//>
-        <${Devices} rows=${doc.devices ?? []} serial=${serial} />
       </div></div></article>`;
 }
 

@@ -4,7 +4,8 @@
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../ui.js";
 import { t, tn } from "../language.js";
 import { bytes, moment } from "../format.js";
-import { change, incidentPath, jobPath, queryText, saved } from "../route.js";
+import { saved } from "../boot.js";
+import { change, incidentPath, jobPath, queryText } from "../route.js";
 import { get, useDocument } from "../load.js";
 import { useLive } from "../live.js";
 import { Empty, Link, Trouble, Waiting } from "../parts/pieces.js";
@@ -45,7 +46,8 @@ export function secondOf(text, near_s) {
 function useFirstError(id, doc) {
   const last = doc?.incidents?.[doc.incidents.length - 1];
   const { doc: incident } = useDocument(last ? incidentPath(id, last.number) : null);
-  return incident?.evidence?.find((row) => row.first_error)?.place;
+  const placed = (incident?.evidence ?? []).filter((row) => row.place);
+  return (placed.find((row) => row.first_error) ?? placed[0])?.place;
 }
 
 function Bar({ query, id, doc, near_s }) {

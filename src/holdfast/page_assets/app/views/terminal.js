@@ -3,7 +3,8 @@
 import { html, useEffect, useRef, useState } from "../ui.js";
 import { t, tn } from "../language.js";
 import { bytes, ranges } from "../format.js";
-import { assets, change, jobPath, queryText, root } from "../route.js";
+import { assets, root } from "../boot.js";
+import { change, jobPath, queryText } from "../route.js";
 import { loadAsset, may, me, post, useDocument } from "../load.js";
 import { useStore } from "../ui.js";
 import { Empty, Section, Trouble, Waiting } from "../parts/pieces.js";
