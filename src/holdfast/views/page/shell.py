@@ -21,7 +21,7 @@ from holdfast.views.page import assets
 _IN_SCRIPT = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})  # fmt: skip
 
 
-class First(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class First(Struct, frozen=True, kw_only=True):
     """What the page's script finds in it. `base`: the sub-path of the server. `assets`: the folder of its assets.
 
     `path`: of the API, whose answer `document` is. `documents`: of a saved page, all of them by their paths.

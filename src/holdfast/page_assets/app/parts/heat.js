@@ -1,4 +1,5 @@
-// Draws ranks over time as a map in one hue on a canvas, and says in words what it shows.
+// Draws ranks over time as a map in one hue on a canvas: the farther from the median of all, the darker. Says in words
+// what it shows.
 
 import { html, useEffect, useRef, useState, useStore } from "../ui.js";
 import { t, useLanguage } from "../language.js";
@@ -13,20 +14,6 @@ function channels(name) {
   probe.fillStyle = colour(name);
   probe.fillRect(0, 0, 1, 1);
   return [...probe.getImageData(0, 0, 1, 1).data.slice(0, 3)];
-}
-
-function range(heat) {
-  const known = heat.values.flat().filter((value) => value !== null);
-  return known.length ? [Math.min(0, ...bounds(known)), bounds(known)[1]] : null;
-}
-
-function bounds(values) {
-  let low = Infinity, high = -Infinity;
-  for (const value of values) {
-    if (value < low) low = value;
-    if (value > high) high = value;
-  }
-  return [low, high];
 }
 
 function median(values) {
@@ -53,14 +40,15 @@ function paint(sheet, heat, tall) {
   sheet.width = Math.round(wide * ratio);
   sheet.height = Math.round((tall + BELOW) * ratio);
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-  const rows = heat.ranks.length, cols = heat.values[0]?.length ?? 0, [low, high] = range(heat) ?? [0, 1];
+  const rows = heat.ranks.length, cols = heat.values[0]?.length ?? 0, usual = median(heat.values.flat()) ?? 0;
+  const far = heat.values.flat().reduce((most, value) => (value === null ? most : Math.max(most, Math.abs(value - usual))), 1e-9);
   const cold = channels("ground"), hot = channels("curve"), none = channels("line");
   const picture = document.createElement("canvas");
   picture.width = cols;
   picture.height = rows;
   const brush = picture.getContext("2d"), image = brush.createImageData(cols, rows);
   heat.values.forEach((row, y) => row.forEach((value, x) => {
-    const part = value === null ? 0 : 0.05 + (0.8 * (value - low)) / (high - low || 1), to = (y * cols + x) * 4;
+    const part = value === null ? 0 : 0.12 + (0.88 * Math.abs(value - usual)) / far, to = (y * cols + x) * 4;
     for (let i = 0; i < 3; i++) image.data[to + i] = value === null ? none[i] : cold[i] + (hot[i] - cold[i]) * part;
     image.data[to + 3] = 255;
   }));
@@ -125,7 +113,7 @@ export function HeatChart({ heat }) {
   const said = t("{ranks} ranks, median {usual}. Outliers: {far}.", {
     ranks: rows, usual: figure(found.usual, heat.unit),
     far: found.rows.slice(0, 3).map((row) => `rank ${row.rank} (${figure(row.last ?? row.middle, heat.unit)})`).join(", "),
-  });
+  }) + " " + t("Darker is farther from the median.");
   const read = cell
     ? `${t("rank {ranks}", { ranks: heat.ranks[cell.row] })} · ${moment(heat.from_s + cell.col * heat.column_s, undefined, true)} · ${figure(heat.values[cell.row][cell.col], heat.unit)}`
     : said;

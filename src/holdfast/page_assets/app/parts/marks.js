@@ -23,7 +23,7 @@ export const STATES = {
   training: ["disc", "neutral", "training"],
   recovering: ["triangle", "trouble", "recovering"],
   waiting: ["diamond", "trouble", "waiting"],
-  kept: ["square", "trouble", "kept for inspection"],
+  kept: ["square", "trouble", "kept"],
   stopping: ["half", "trouble", "stopping"],
   succeeded: ["check", "neutral", "succeeded"],
   failed: ["cross", "lost", "failed"],

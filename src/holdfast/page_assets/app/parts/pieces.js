@@ -1,6 +1,7 @@
 // Small parts that all views share: times, facts, sections, tables, what is missing and what went wrong.
 
 import { classes, clock, html, speak, useState, useStore } from "../ui.js";
+import { plain } from "../control.js";
 import { t } from "../language.js";
 import { moment, span, wholeMoment } from "../format.js";
 import { address } from "../route.js";
@@ -58,6 +59,11 @@ export function Trouble({ error, retry }) {
 
 export function Waiting({ what }) {
   return html`<p class="quiet" role="status">${t("Loading {what} …", { what })}</p>`;
+}
+
+// A view whose document is not there: not yet, or not at all.
+export function Pending({ what, error, retry }) {
+  return html`<h1 tabindex="-1" class="headline">${plain(what)}</h1>${error ? html`<${Trouble} error=${error} retry=${retry} />` : html`<${Waiting} what=${plain(what)} />`}`;
 }
 
 // `columns`: [title, kind]; kind: number, wide or nothing. A table becomes a list of blocks where it is narrow.

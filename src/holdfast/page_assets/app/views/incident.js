@@ -7,7 +7,7 @@ import { root, saved } from "../boot.js";
 import { incidentPath, jobPath, nodePath } from "../route.js";
 import { getText, hasDocument, useDocument } from "../load.js";
 import { useLive, useThrottled } from "../live.js";
-import { CopyButton, Empty, Facts, Link, Section, Shares, Table, Time, Trouble, Waiting } from "../parts/pieces.js";
+import { CopyButton, Empty, Facts, Link, Pending, Section, Shares, Table, Time, Trouble } from "../parts/pieces.js";
 import { CheckMark, ToneMark } from "../parts/marks.js";
 import { ActionButton } from "../parts/actions.js";
 import { Evidence } from "../parts/evidence.js";
@@ -187,7 +187,7 @@ export function IncidentView({ doc, trouble, after }) {
 export function IncidentPage({ args: [id, number] }) {
   const { doc, error, reload } = useDocument(incidentPath(id, number)), again = useThrottled(reload, 2);
   useLive({ job: id }, (kind) => (kind === "incident" || kind === "job" || kind === "reset") && again());
-  if (!doc) return error ? html`<${Trouble} error=${error} retry=${reload} />` : html`<${Waiting} what=${t("incident {n}", { n: number })} />`;
+  if (!doc) return html`<${Pending} what=${t("incident {n}", { n: number })} error=${error} retry=${reload} />`;
   return html`<${IncidentView} doc=${doc} after=${reload} trouble=${html`<${Trouble} error=${error} retry=${reload} />`} />`;
 }
 

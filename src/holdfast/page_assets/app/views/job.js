@@ -8,7 +8,7 @@ import { saved } from "../boot.js";
 import { change, incidentPath, jobPath, nodePath } from "../route.js";
 import { hasDocument, may, useDocument } from "../load.js";
 import { useLive, useThrottled } from "../live.js";
-import { Empty, Facts, Link, Long, Section, Since, Table, Time, Trouble, Waiting } from "../parts/pieces.js";
+import { Empty, Facts, Link, Long, Pending, Section, Since, Table, Time, Trouble, Waiting } from "../parts/pieces.js";
 import { StateMark, ToneMark } from "../parts/marks.js";
 import { ActionButton } from "../parts/actions.js";
 import { Timeline } from "../parts/timeline.js";
@@ -158,7 +158,7 @@ export function JobPage({ args: [id], query }) {
     if (kind === "output") incoming.set([...incoming.get(), data.line].slice(-KEPT));
     else again();
   });
-  if (!doc) return error ? html`<${Trouble} error=${error} retry=${reload} />` : html`<${Waiting} what=${id} />`;
+  if (!doc) return html`<${Pending} what=${id} error=${error} retry=${reload} />`;
   const shown = steps.doc ?? last;
   if (steps.doc && steps.doc !== last) setLast(steps.doc);
   const onRange = saved ? null : (from, to) => change({ from_s: from === null ? null : Math.floor(from), to_s: to === null ? null : Math.ceil(to) });

@@ -8,7 +8,7 @@ import { saved } from "../boot.js";
 import { change, jobPath } from "../route.js";
 import { useDocument } from "../load.js";
 import { useLive, useThrottled } from "../live.js";
-import { Empty, Link, Trouble, Waiting } from "../parts/pieces.js";
+import { Empty, Link, Pending, Trouble } from "../parts/pieces.js";
 import { Shape, StateMark, STATES } from "../parts/marks.js";
 import { Spark } from "../parts/spark.js";
 
@@ -31,7 +31,7 @@ function Summary({ states, chosen }) {
   if (!shown.length) return html`<h1 tabindex="-1">${t("No job yet.")}</h1>`;
   return html`<h1 tabindex="-1" class="states">${shown.map((state, i) => {
     const on = chosen.includes(state), [, tone, word] = STATES[state];
-    return html`<span key=${state}>${i ? ", " : ""}<button type="button" class=${classes("plain", "filter", tone)} aria-pressed=${on}
+    return html`<span key=${state}>${i ? t(", ") : ""}<button type="button" class=${classes("plain", "filter", tone)} aria-pressed=${on}
       onClick=${() => change({ state: on ? chosen.filter((one) => one !== state) : [...chosen, state], cursor: null })}><span class="num">${count(states[state] ?? 0)}</span> ${t(word)}</button></span>`;
   })}</h1>`;
 }
@@ -81,7 +81,7 @@ function Group({ group, rows, open, toggle }) {
   const missing = group.count - rows.length;
   return html`<div role="row" class="row group">
       <span role="cell" class="wide"><button type="button" class="plain" data-row="" aria-expanded=${open} onClick=${toggle}><span aria-hidden="true" class="turn">▸</span>
-        ${" "}<${Shape} name="cross" tone=${group.sentence.tone ?? "neutral"} /> <strong>${tn(group.count, "{n} job ended of this cause", "{n} jobs ended of the same cause")}</strong></button>:
+        ${" "}<${Shape} name="cross" tone=${group.sentence.tone ?? "neutral"} /> <strong>${tn(group.count, "{n} job ended of this cause", "{n} jobs ended of the same cause")}</strong></button>${t(": ")}
         ${" "}${say(group.sentence.text)} <span class="quiet num">${minute(group.since_s)} – ${minute(group.until_s)}</span></span>
     </div>
     ${open ? rows.map((row) => html`<${Row} key=${row.id} row=${row} />`) : null}
@@ -148,7 +148,7 @@ export function JobsPage({ query }) {
   useLive({}, (kind, data) => (kind === "job" ? onRow(data.id, data.row) : kind === "reset" ? again() : undefined));
   const open = new Set(query.getAll("open"));
   const toggle = (cause) => change({ open: open.has(cause) ? [...open].filter((one) => one !== cause) : [...open, cause] }, true);
-  if (!doc) return error ? html`<${Trouble} error=${error} retry=${reload} />` : html`<${Waiting} what=${t("the list of jobs")} />`;
+  if (!doc) return html`<${Pending} what=${t("the list of jobs")} error=${error} retry=${reload} />`;
   return html`<${Summary} states=${doc.states ?? {}} chosen=${query.getAll("state")} />
     ${saved ? null : html`<${Filters} query=${query} />`}
     <${Trouble} error=${error} retry=${reload} />

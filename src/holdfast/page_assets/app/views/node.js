@@ -5,7 +5,7 @@ import { t } from "../language.js";
 import { count, percent } from "../format.js";
 import { change, incidentPath, jobPath, nodePath } from "../route.js";
 import { useDocument } from "../load.js";
-import { Empty, Facts, Link, Section, Table, Time, Trouble, Waiting } from "../parts/pieces.js";
+import { Empty, Facts, Link, Pending, Section, Table, Time, Trouble, Waiting } from "../parts/pieces.js";
 import { ActionButton } from "../parts/actions.js";
 import { Checks } from "./incident.js";
 import { NodeState } from "./nodes.js";
@@ -72,6 +72,6 @@ export function NodeView({ doc, serial, trouble, after }) {
 
 export function NodePage({ args: [name], query }) {
   const { doc, error, reload } = useDocument(nodePath(name));
-  if (!doc) return error ? html`<${Trouble} error=${error} retry=${reload} />` : html`<${Waiting} what=${name} />`;
+  if (!doc) return html`<${Pending} what=${name} error=${error} retry=${reload} />`;
   return html`<${NodeView} doc=${doc} serial=${query.get("serial")} after=${reload} trouble=${html`<${Trouble} error=${error} retry=${reload} />`} />`;
 }

@@ -16,17 +16,9 @@ from holdfast.model.documents.jobs import (
     WorkerRow,
 )
 from holdfast.model.signatures import Words
+from web.page.hostile import HOSTILE
 
 HOUR_S = 3600.0
-HOSTILE_NAMES = (
-    "<img src=x onerror=document.title='owned'>",
-    "</script><script>document.title='owned'</script>",
-    "\x1b[31mred\x1b[0m \u202eetirw\u202c",
-    "a" * 300,
-    "javascript:document.title='owned'",
-    "{{constructor.constructor('document.title=1')()}}",
-    "'\"><svg/onload=document.title='owned'>",
-)
 
 
 def words(en: str, zh: str = "") -> Words:
@@ -116,10 +108,10 @@ def all_rows(now_s: float) -> list[JobRow]:
     ]  # fmt: skip
     rows += [
         JobRow(
-            id=f"hostile-{n}", name=name, state="failed", sentence=sentence(name, name, "lost", True), user=name, source=name[:40],
-            ended_at_s=now_s - 90_000, submitted_at_s=now_s - 99_000, labels={name[:20]: name},
+            id=f"hostile-{n}", name=name[:300], state="failed", sentence=sentence(name[:300], name[:300], "lost", True), user=name[:300], source=name[:40],
+            ended_at_s=now_s - 90_000, submitted_at_s=now_s - 99_000, labels={name[:20]: name[:300]},
         )
-        for n, name in enumerate(HOSTILE_NAMES)
+        for n, name in enumerate(HOSTILE)
     ]  # fmt: skip
     return rows
 

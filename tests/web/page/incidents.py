@@ -16,20 +16,8 @@ from holdfast.model.documents.incidents import (
 from holdfast.model.documents.jobs import Bucket, HeatMap, IncidentRow, Mark, StepSeries
 from holdfast.model.documents.nodes import DeviceRow, NodeDocument, NodeLine, NodeRow, NodesPage
 from holdfast.model.documents.output import OutputLine, OutputPage
-from web.page_jobs import HOUR_S, HUNG, RECOVERED, words
-
-HOSTILE_LINES = (
-    "<b>bold</b> <img src=x onerror=document.title='owned'>",
-    "</script><script>document.title='owned'</script>",
-    "\x1b]0;owned\x07\x1b[2J\x1b[1;31mred\x1b[0m \x1b[38;5;196mpalette\x1b[0m \x1b[48;2;1;2;3mrgb\x1b[0m",
-    "".join(f"\x1b[{31 + n % 6}mx" for n in range(4000)),
-    "user \u202eexe.txt\u202c and \u2066isolate\u2069 and zero\u200bwidth",
-    "null\x00 bell\x07 back\x08space carriage\rreturn vertical\x0btab",
-    "x" * 10_000,
-    "http://example.invalid/ javascript:alert(1) data:text/html,<script>alert(1)</script>",
-    "\ufeffbyte order mark, \ud7ff \uffff and an emoji \U0001f600",
-    "{{7*7}} ${7*7} <%= 7*7 %> #{7*7}",
-)
+from web.page.documents import HOUR_S, HUNG, RECOVERED, words
+from web.page.hostile import HOSTILE
 
 
 def evidence(job: str, at_s: float) -> tuple[EvidenceRow, ...]:
@@ -57,7 +45,7 @@ def evidence(job: str, at_s: float) -> tuple[EvidenceRow, ...]:
 def hostile_evidence(at_s: float) -> tuple[EvidenceRow, ...]:
     return tuple(
         EvidenceRow(id=f"9.{n}", at_s=at_s + n / 10, who=Who(rank=n, node=text[:30]), text=text, says=words(text[:200]), place=LinePlace(file=text[:40], line=n + 1), before=(text[:200],))
-        for n, text in enumerate(HOSTILE_LINES)
+        for n, text in enumerate(HOSTILE)
     )  # fmt: skip
 
 
@@ -104,7 +92,7 @@ def incident_document(job: str, row: IncidentRow, now_s: float) -> IncidentDocum
 def hostile_incident(job: str, row: IncidentRow, text: str) -> IncidentDocument:
     return IncidentDocument(
         job=job, row=row, title=words(text), explanation=words(text), advice=words(text), problem=text, action=text[:60],
-        evidence=hostile_evidence(row.found_at_s), evidence_total=10, stacks=(StackGroup(ranks=(0,), frames=HOSTILE_LINES, waits_in=text[:60]),),
+        evidence=hostile_evidence(row.found_at_s), evidence_total=10, stacks=(StackGroup(ranks=(0,), frames=HOSTILE, waits_in=text[:60]),),
         waits=(WaitEdge(ranks=(0,), awaits=(1,), collective=text[:60]), WaitEdge(ranks=(1,), awaits=(0,), collective=text[:20])),
         checks=(CheckRow(node=text[:50], check=text[:50], status=text[:20], text=text, advice=text),), rungs=(RungRow(rung=text[:60], why=text),), also={text[:60]: 0.5},
         timeline=((text[:40], 3.0),), cost=Cost(lost_s=3.0, by_cause={text[:40]: 3.0}), similar=(Similar(job=text[:40], incident=1, at_s=1.0, sentence=row.sentence),),
@@ -181,11 +169,11 @@ def output_line(rank: int, number: int, now_s: float) -> OutputLine:
         if error
         else COLOURED[number % 4].format(n=number, rank=rank)
     )
-    if rank == 5 and 50 <= number < 50 + len(HOSTILE_LINES):
-        text = HOSTILE_LINES[number - 50]
+    if rank == 5 and 50 <= number < 50 + len(HOSTILE):
+        text = HOSTILE[number - 50]
     return OutputLine(
         place=LinePlace(file=f"attempts/2/rank-{rank}.log", offset=number * 80, line=number, attempt=2, worker=rank // 8, rank=rank),
-        text=text, at_s=now_s - (LINES_OF_RANK - number) * 0.5 + rank * 0.01, cut_bytes=9_990_000 if rank == 5 and number == 56 else 0, first_error=error,
+        text=text, at_s=now_s - (LINES_OF_RANK - number) * 0.5 + rank * 0.01, cut_bytes=9_990_000 if rank == 5 and number == 98 else 0, first_error=error,
     )  # fmt: skip
 
 

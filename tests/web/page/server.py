@@ -1,6 +1,6 @@
 """Serves the page and documents made for its tests, on loopback; remembers the actions that are asked for.
 
-`python tests/web/page_server.py [PORT]` (with tests and src on the path) shows it to a person. The real server has
+`python tests/web/page/server.py [PORT]` (with tests and src on the path) shows it to a person. The real server has
 tests of its own: here every state, every answer and every hostile text can be had at once.
 """
 
@@ -23,7 +23,8 @@ from holdfast.model.documents.jobs import IncidentRow, JobsPage, LogPage
 from holdfast.model.documents.output import OutputPage
 from holdfast.views.page import assets
 from holdfast.views.page.shell import First, Shell, shell_html
-from web import page_incidents, page_jobs
+from web.page import documents, incidents
+from web.page.hostile import HOSTILE
 
 Query = dict[str, list[str]]
 # As the real server's: nothing inline, nothing from elsewhere, no script address that the page's own policy has not seen.
@@ -40,7 +41,7 @@ class World:
 
     def __init__(self, now_s: float) -> None:
         self.now_s = now_s
-        self.rows = page_jobs.all_rows(now_s)
+        self.rows = documents.all_rows(now_s)
         self.role = "operator"
         self.locked = False
         self.asked: list[tuple[str, dict]] = []
@@ -62,39 +63,39 @@ class World:
         rows = self.rows
         if "empty" in query.get("search", []):
             return JobsPage(jobs=(), states={}, as_of_s=self.now_s)
-        return page_jobs.jobs_page(rows, self.now_s, query.get("state", []), _one(query, "search"), int(_one(query, "limit", "100")), int(_one(query, "cursor", "0")))  # fmt: skip
+        return documents.jobs_page(rows, self.now_s, query.get("state", []), _one(query, "search"), int(_one(query, "limit", "100")), int(_one(query, "cursor", "0")))  # fmt: skip
 
     def job(self, query: Query, id: str) -> object:
         row = next((row for row in self.rows if row.id == id), None)
-        return None if row is None else page_jobs.job_document(row, self.now_s)
+        return None if row is None else documents.job_document(row, self.now_s)
 
     def incident(self, query: Query, id: str, number: str) -> object:
         if id.startswith("hostile-"):
-            text = page_jobs.HOSTILE_NAMES[int(id.removeprefix("hostile-"))]
+            text = HOSTILE[int(id.removeprefix("hostile-"))]
             row = IncidentRow(
-                number=1, attempt=1, found_at_s=self.now_s, sentence=page_jobs.sentence(text, text, "lost", True), category=text[:60], class_=text[:20],
+                number=1, attempt=1, found_at_s=self.now_s, sentence=documents.sentence(text, text, "lost", True), category=text[:60], class_=text[:20],
                 who=(Who(rank=1, node=text[:60], device=text[:40]),), rung=text[:40], acknowledged_by=text[:40],
             )  # fmt: skip
-            return page_incidents.hostile_incident(id, row, text)
-        row = next((row for row in page_jobs.incident_rows(self.now_s) if row.number == int(number)), None)
-        return None if row is None else page_incidents.incident_document(id, row, self.now_s)
+            return incidents.hostile_incident(id, row, text)
+        row = next((row for row in documents.incident_rows(self.now_s) if row.number == int(number)), None)
+        return None if row is None else incidents.incident_document(id, row, self.now_s)
 
     def markdown(self, query: Query, id: str, number: str) -> object:
         return f"**{id} incident {number}** ({_one(query, 'lang')})\n".encode()
 
     def log(self, query: Query, id: str) -> object:
-        return LogPage(lines=page_jobs.log_lines(self.now_s)[:LOG_LINES], next=LOG_LINES, live=True)
+        return LogPage(lines=documents.log_lines(self.now_s)[:LOG_LINES], next=LOG_LINES, live=True)
 
     def steps(self, query: Query, id: str) -> object:
         low, high = _one(query, "from_s"), _one(query, "to_s")
         total = 0 if id == "vit-huge" else 41_877
-        return page_incidents.step_series(self.now_s, total, float(low) if low else None, float(high) if high else None, int(_one(query, "points", "600")))  # fmt: skip
+        return incidents.step_series(self.now_s, total, float(low) if low else None, float(high) if high else None, int(_one(query, "points", "600")))  # fmt: skip
 
     def heat(self, query: Query, id: str) -> object:
-        return page_incidents.heat_map(self.now_s, int(_one(query, "columns", "200")))
+        return incidents.heat_map(self.now_s, int(_one(query, "columns", "200")))
 
     def output(self, query: Query, id: str) -> object:
-        limit, total = int(_one(query, "limit", "200")), page_incidents.LINES_OF_RANK
+        limit, total = int(_one(query, "limit", "200")), incidents.LINES_OF_RANK
         ranks = [int(rank) for rank in query.get("rank", []) if rank] or [0, 5]
         if file := _one(query, "file"):
             ranks = [int(re.sub(r"\D+", "", file.rpartition("/")[2]) or 0)]
@@ -103,7 +104,7 @@ class World:
             found = [
                 line
                 for n in range(start, min(start + 30_000, total))
-                for line in [page_incidents.output_line(ranks[0], n, self.now_s)]
+                for line in [incidents.output_line(ranks[0], n, self.now_s)]
                 if re.search(pattern, line.text)
             ]
             return OutputPage(lines=tuple(found[:limit]), after=str(start + 30_000) if start + 30_000 < total else "", scanned_bytes=(start + 30_000) * 80, size_bytes=total * 80)  # fmt: skip
@@ -112,16 +113,16 @@ class World:
             start = total - int((self.now_s - float(at_s)) / 0.5) - limit // 2
         if line := _one(query, "line"):
             start = int(line) - limit // 2
-        return page_incidents.output_page(ranks, self.now_s, int(_one(query, "cursor") or start), limit)
+        return incidents.output_page(ranks, self.now_s, int(_one(query, "cursor") or start), limit)
 
     def nodes(self, query: Query) -> object:
-        return page_incidents.nodes_page(self.now_s, _one(query, "search"))
+        return incidents.nodes_page(self.now_s, _one(query, "search"))
 
     def node(self, query: Query, name: str) -> object:
-        return page_incidents.node_document(name, self.now_s)
+        return incidents.node_document(name, self.now_s)
 
     def device(self, query: Query, serial: str) -> object:
-        found = page_incidents.node_document("gpu-03", self.now_s)
+        found = incidents.node_document("gpu-03", self.now_s)
         return next((device for device in found.devices if device.serial == serial), None) if found else None
 
     def me(self, query: Query) -> object:
@@ -142,7 +143,7 @@ EXEC = {
     "job": "llama-70b", "attempt": 3, "code": 1,
     "groups": [
         {"workers": [2], "nodes": ["gpu-03"], "outcome": "ended", "code": 1, "output": "GPU 5: \x1b[31mnot found\x1b[0m\n"},
-        {"workers": [0, 1, 3, 4, 5, 6, 7], "nodes": [f"gpu-{n:02}" for n in range(7)], "outcome": "ended", "code": 0, "output": "8 GPUs\n" + page_incidents.HOSTILE_LINES[0]},
+        {"workers": [0, 1, 3, 4, 5, 6, 7], "nodes": [f"gpu-{n:02}" for n in range(7)], "outcome": "ended", "code": 0, "output": "8 GPUs\n" + HOSTILE[0]},
     ],
 }  # fmt: skip
 
