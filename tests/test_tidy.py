@@ -69,6 +69,7 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.web.main": "cli/serve.py, by its name: it is in an extra",
     "holdfast.archive.index.migrate": "archive.index.database, by its name: most servers need no migration",
     "holdfast.archive.index.migrations.versions.0001_first_tables": "Alembic, by its path",
+    "holdfast.views.page.shell": "the server and the report, which are not there yet",
     "holdfast.demo.train": "the demo's training, a script under torchrun",
 }
 OF_ONE_MACHINE = re.compile(
