@@ -171,7 +171,12 @@ def _head(incident: IncidentStory, about: About, zone: tzinfo | None) -> list[Pi
     en = en.replace("{op}", op.en).replace("{error}", error.en)
     zh = act.zh.replace("{op}", op.zh).replace("{error}", error.zh)
     name, more = _who(people, act, about)
-    at = Piece(55, f" at {place}", f"(位于 {place})") if place and place not in en else Piece(0, "", "")
+    is_named = "{error}" in act.en
+    name_of = error.en if verdict is not None and verdict.raised and not is_named else ""
+    where = ", ".join(filter(None, (name_of, place)))
+    at = Piece(55, f" in {place}", f"(位于 {place})") if place else Piece(0, "", "")
+    if name_of:
+        at = Piece(55, f" ({where})", f"({where})")
     return [
         Piece(ALWAYS, "", f"{when} {'起 ' if act.since else ''}"),
         Piece(ALWAYS, name.en, name.zh),
