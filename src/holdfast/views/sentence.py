@@ -139,9 +139,13 @@ def _of_faults(incident: IncidentStory) -> list[Who]:
 
 
 def _placed(who: Who, nodes: dict[int, str]) -> Who:
-    if who.node is None and who.worker is not None and who.worker in nodes:
-        return Who(rank=who.rank, worker=who.worker, node=nodes[who.worker], device=who.device)
-    return who
+    """With its node, where its worker is known or the only one."""
+    if who.node is not None:
+        return who
+    worker = who.worker if who.worker is not None or len(nodes) != 1 else next(iter(nodes))
+    if worker is None or worker not in nodes:
+        return who
+    return Who(rank=who.rank, worker=worker, node=nodes[worker], device=who.device)
 
 
 # WHO did WHAT, since WHEN ---------------------------------------------------------------------------------
