@@ -4,7 +4,7 @@ import socket
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.jobs.record import Record
+from holdfast.jobs.record import Record, supervisor
 from holdfast.journal.jobdir import JobDir
 from holdfast.observe.processes.worker_facts import worker_facts
 
@@ -51,7 +51,9 @@ def running_job(record: Record) -> RunningJob:
     ended = {number: _how(code) for number, (_, code, over) in known.items() if over}
     ranks = tuple(one for number, (one, _, _) in sorted(known.items()) if number not in ended)
     if not ranks:
-        raise NotRunning(_none_of(job.name, summary.attempt, summary.phase_words, ended))
+        # Of a job without a supervisor the journal's last phase is the past.
+        phase = summary.phase_words if supervisor(job, record.facts) else "nobody supervises it now"
+        raise NotRunning(_none_of(job.name, summary.attempt, phase, ended))
     return RunningJob(job.name, summary.attempt, ranks, ended)
 
 

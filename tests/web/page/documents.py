@@ -2,7 +2,8 @@
 
 import math
 
-from holdfast.model.documents.common import Cost, JobState, Sentence, Who
+from holdfast.model.documents.parts import Cost, JobState, Sentence, Who
+
 from holdfast.model.documents.jobs import (
     AttemptRow,
     CauseGroup,

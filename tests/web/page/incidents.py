@@ -2,7 +2,8 @@
 
 import math
 
-from holdfast.model.documents.common import Cost, LinePlace, Who
+from holdfast.model.documents.parts import Cost, LinePlace, Who
+
 from holdfast.model.documents.incidents import (
     CheckRow,
     Correction,

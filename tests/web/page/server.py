@@ -17,8 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
+from holdfast.model.documents.parts import Who
 
-from holdfast.model.documents.common import Who
 from holdfast.model.documents.jobs import IncidentRow, JobsPage, LogPage
 from holdfast.model.documents.output import OutputPage
 from holdfast.views.page import assets

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast import __version__
-from holdfast.model.documents.common import Tone
+from holdfast.model.documents.parts import Tone
 from holdfast.model.signatures import Words
 from holdfast.views.page import assets
 
