@@ -35,8 +35,7 @@ class _Client:
 
 class Clients:
     """`obey` gets each order, a JSON object; "follow" is answered here. `joined` gets who says that it is a rank, its pid
-    first, and returns the number by which the job knows it: the answer. `number_of`: that of a process, None where it is
-    no rank."""
+    first, and returns the number by which the job knows it: the answer."""
 
     def __init__(
         self,
@@ -44,9 +43,8 @@ class Clients:
         facts: Facts,
         obey: Callable[[dict[str, Any]], None],
         joined: Callable[[int, dict[str, Any]], int | None],
-        number_of: Callable[[int], int | None],
     ) -> None:
-        self._joined, self._number_of = joined, number_of
+        self._joined = joined
         self._poll = poll
         self._facts = facts
         self._obey = obey
@@ -148,9 +146,8 @@ class Clients:
     def _take(self, fd: int, line: bytes) -> None:
         try:
             wish = json.loads(line)
-            if wish["do"] in ("join", "who"):
-                pid = self._all[fd].pid
-                number = self._joined(pid, wish) if wish["do"] == "join" else self._number_of(pid)
+            if wish["do"] == "join":
+                number = self._joined(self._all[fd].pid, wish)
                 self._give(fd, json.dumps({"rank": number}).encode() + b"\n")
             elif wish["do"] != "follow":
                 self._obey(wish)
