@@ -172,20 +172,11 @@ def _record_exceptions() -> None:
 
 def _raised(kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None") -> None:
     """An exception ends this process, if it is a rank."""
-    if not HERE and not issubclass(kind, (KeyboardInterrupt, SystemExit)):
-        _attempt(_ask_who)
     for rank in HERE:
         if rank.is_here() and not issubclass(kind, (KeyboardInterrupt, SystemExit)):
             _attempt(_write_error, rank, kind, error, trace)
             for part in rank.last_words:
                 _attempt(part)
-
-
-def _ask_who() -> None:
-    """A process that never joined a group can be a rank all the same, by what it does: the reaper knows."""
-    number = _beside("holdfast_shim_join").ask_reaper({"do": "who"}).get("rank")
-    if number is not None:
-        HERE[:] = [Rank(number, os.environ["HOLDFAST_WORKER_DIR"])]
 
 
 def _write_error(*given: object) -> None:
@@ -282,6 +273,7 @@ def _become(number: int) -> None:
 def _begin(rank: Rank) -> None:
     HERE[:] = [rank]
     _attempt(_own_output, rank)
+    _attempt(_record_exceptions)
     _attempt(_write_note, rank, _attempt(_register_stacks, rank))
 
 
@@ -393,7 +385,6 @@ def _attempt(part: "Callable[..., T]", *given: object) -> "T | None":
 def _set_up() -> None:
     rank = _attempt(_rank)
     if _is_watched():
-        _attempt(_record_exceptions)
         sys.meta_path.insert(0, Joins())
     if rank is None:
         _attempt(_stand_by_as_launcher)

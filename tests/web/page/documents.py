@@ -2,8 +2,6 @@
 
 import math
 
-from holdfast.model.documents.parts import Cost, JobState, Sentence, Who
-
 from holdfast.model.documents.jobs import (
     AttemptRow,
     CauseGroup,
@@ -16,6 +14,7 @@ from holdfast.model.documents.jobs import (
     RankRow,
     WorkerRow,
 )
+from holdfast.model.documents.parts import Cost, JobState, Sentence, Who
 from holdfast.model.signatures import Words
 from web.page.hostile import HOSTILE
 

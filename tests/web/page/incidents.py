@@ -2,8 +2,6 @@
 
 import math
 
-from holdfast.model.documents.parts import Cost, LinePlace, Who
-
 from holdfast.model.documents.incidents import (
     CheckRow,
     Correction,
@@ -17,6 +15,7 @@ from holdfast.model.documents.incidents import (
 from holdfast.model.documents.jobs import Bucket, HeatMap, IncidentRow, Mark, StepSeries
 from holdfast.model.documents.nodes import DeviceRow, NodeDocument, NodeLine, NodeRow, NodesPage
 from holdfast.model.documents.output import OutputLine, OutputPage
+from holdfast.model.documents.parts import Cost, LinePlace, Who
 from web.page.documents import HOUR_S, HUNG, RECOVERED, words
 from web.page.hostile import HOSTILE
 

@@ -17,10 +17,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
-from holdfast.model.documents.parts import Who
 
 from holdfast.model.documents.jobs import IncidentRow, JobsPage, LogPage
 from holdfast.model.documents.output import OutputPage
+from holdfast.model.documents.parts import Who
 from holdfast.views.page import assets
 from holdfast.views.page.shell import First, Shell, shell_html
 from web.page import documents, incidents

@@ -56,7 +56,7 @@ class Reaper:
         self.poll = select.poll()
         self.facts = Facts(self.dir_fd)
         self.ranks = Ranks(self.poll, self.facts)
-        self.clients = Clients(self.poll, self.facts, self.obey, self.ranks.said, self.ranks.number_of)
+        self.clients = Clients(self.poll, self.facts, self.obey, self.ranks.said)
         self.facts.tell = self.clients.tell
         self.command: int | None = None
         self.exec_fd: int | None = None  # until the exec has succeeded or failed

@@ -183,11 +183,6 @@ class Ranks:
         self._make_way(pid, number)
         return number if self._found(pid, signature, named, direct=True) else None
 
-    def number_of(self, pid: int) -> int | None:
-        """The number of a rank that lives; None: the process is none."""
-        number = self.living[pid].named["rank"] if pid in self.living else None
-        return number if isinstance(number, int) else None
-
     def _make_way(self, pid: int, number: int) -> None:
         """Takes back what was taken for this rank, and for a rank of this process or of those that have started it."""
         above = set(proc.ancestors(pid))
